@@ -1,0 +1,60 @@
+# Everything runs in .venv, which the first command makes; repeated commands find it ready.
+# Paths are relative, so a folder with a space in its name is as good as any.
+
+PYTHON ?= python3
+RUN := .venv/bin/python
+CORE := CMakeLists.txt $(wildcard cpp/*.cpp cpp/nestcode/*.hpp)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-native lint format bench coverage clean
+
+help:  ## Say what can be made
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+demo: .venv/ready  ## Learn nested codes of real images and write report/index.html
+	@echo "== running the demo"
+	@$(RUN) -m nestcode demo --out report
+
+test: .venv/ready  ## Run the tests
+	@echo "== running the tests"
+	@$(RUN) -m pytest
+
+test-native: .venv/ready  ## Run the C++ tests under the address and undefined-behaviour sanitizers
+	@echo "== building and running the C++ tests"
+	@.venv/bin/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/.venv/bin/ninja" -DNESTCODE_TESTS=ON > build/native.log \
+		&& .venv/bin/cmake --build build/native >> build/native.log || (cat build/native.log; exit 1)
+	@.venv/bin/ctest --test-dir build/native --output-on-failure
+
+lint: .venv/ready  ## Check style, types, formatting of the C++ code and the layers
+	@echo "== ruff" && $(RUN) -m ruff check && $(RUN) -m ruff format --check
+	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*.cpp cpp/nestcode/*.hpp cpp/tests/*.cpp
+	@echo "== layers" && .venv/bin/lint-imports --no-logo
+	@echo "== mypy" && $(RUN) -m mypy
+
+format: .venv/ready  ## Format the code
+	@$(RUN) -m ruff check --fix && $(RUN) -m ruff format && .venv/bin/clang-format -i cpp/*.cpp cpp/nestcode/*.hpp cpp/tests/*.cpp
+
+bench: .venv/ready  ## Run the benchmarks beside their peers
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done
+
+coverage: .venv/ready  ## Run the tests and say which lines they miss
+	@$(RUN) -m pytest --cov --cov-report=term-missing:skip-covered
+
+clean:  ## Remove everything that was made
+	rm -rf .venv build dist report .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+# Two stamps: packages change rarely and take long, the core changes often and builds in seconds.
+.venv/packages: pyproject.toml constraints.txt
+	@echo "== making the virtual environment .venv and installing packages (minutes on the first run)"
+	@$(PYTHON) -m venv .venv
+	@$(RUN) -c "import tomllib; deps = tomllib.load(open('pyproject.toml', 'rb')); \
+		extras = deps['project']['optional-dependencies']; \
+		names = deps['build-system']['requires'] + deps['project']['dependencies'] + sum(extras.values(), []); \
+		print(*(name for name in names if not name.startswith('nestcode')), sep='\n')" > .venv/packages.txt
+	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt -r .venv/packages.txt
+	@touch $@
+
+.venv/ready: .venv/packages $(CORE)
+	@echo "== compiling the core and installing nestcode"
+	@$(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@

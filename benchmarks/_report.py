@@ -1,0 +1,62 @@
+"""What every benchmark shares: fair timing, one table, one JSON file."""
+
+import argparse
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from nestcode.storage import write_atomic
+
+
+def arguments(description: str | None) -> argparse.Namespace:
+    """Read `--quick` (a smoke test) and `--json FILE`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
+    return parser.parse_args()
+
+
+def seconds_each(jobs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The best time of each job, taken in turns so that a busy moment hits all alike."""
+    best = dict.fromkeys(jobs, float("inf"))
+    for _ in range(rounds + 1):  # the first round warms caches up: it can only be beaten
+        for name, job in jobs.items():
+            start = time.perf_counter()
+            job()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def show(title: str, rows: Sequence[Mapping[str, Any]], note: str) -> None:
+    """Print the rows as one table."""
+    table = Table(title=title, title_justify="left", caption=note, caption_justify="left")
+    for name in rows[0]:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row.values()))
+    console = Console()
+    console.width = max(console.width, 100)
+    console.print(table)
+
+
+def save(path: Path | None, rows: Sequence[Mapping[str, Any]], packages: Sequence[str]) -> None:
+    """Write the rows with the machine, versions and commit they belong to."""
+    if path is None:
+        return
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    facts = {
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in packages},
+        "commit": commit or None,
+        "rows": list(rows),
+    }
+    write_atomic(path, json.dumps(facts, indent=2).encode())

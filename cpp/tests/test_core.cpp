@@ -1,0 +1,110 @@
+// The kernels against plain loops over single bits, on every instruction set of this processor.
+//
+// Buffers are allocated to the byte, so that under the address sanitizer a kernel that reads past a row
+// is caught.
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include "nestcode/hamming.hpp"
+#include "nestcode/order.hpp"
+
+namespace {
+
+using namespace nestcode;
+
+#define CHECK(condition)                                                         \
+    do {                                                                         \
+        if (!(condition)) {                                                      \
+            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            std::exit(1);                                                        \
+        }                                                                        \
+    } while (false)
+
+struct Bits {
+    std::unique_ptr<std::uint8_t[]> data;
+    Rows rows;
+
+    Bits(std::size_t count, std::size_t width, std::mt19937& random, unsigned agree = 0)
+        : data(new std::uint8_t[count * ((width + 7) / 8)]),
+          rows{data.get(), count, (width + 7) / 8, static_cast<std::ptrdiff_t>((width + 7) / 8)} {
+        for (std::size_t i = 0; i < count * rows.bytes; ++i)
+            data[i] = static_cast<std::uint8_t>(i % rows.bytes < agree ? 0x5a : random());
+        if (width % 8)
+            for (std::size_t i = 0; i < count; ++i)
+                data[(i + 1) * rows.bytes - 1] &= static_cast<std::uint8_t>(0xff << (8 - width % 8));
+    }
+};
+
+bool bit(const std::uint8_t* row, std::size_t i) {
+    return row[i / 8] >> (7 - i % 8) & 1;
+}
+
+void test_pairs(std::size_t width, std::mt19937& random) {
+    const Bits a(3, width, random, random() % 12), b(1 + random() % 9, width, random, 9);
+    const std::size_t pairs = a.rows.count * b.rows.count;
+    std::vector<std::int32_t> distance(pairs), shared(pairs), out(pairs);
+    for (std::size_t pair = 0; pair < pairs; ++pair) {
+        const std::uint8_t *left = a.rows[pair / b.rows.count], *right = b.rows[pair % b.rows.count];
+        for (std::size_t i = 0; i < width; ++i) distance[pair] += bit(left, i) != bit(right, i);
+        std::size_t i = 0;
+        while (i < width && bit(left, i) == bit(right, i)) ++i;
+        shared[pair] = static_cast<std::int32_t>(i);
+    }
+    for (const Simd simd : available_simd())
+        for (const std::size_t threads : {1, 3}) {
+            hamming(a.rows, b.rows, out.data(), simd, threads);
+            CHECK(out == distance);
+        }
+    common_prefix(a.rows, b.rows, static_cast<std::int32_t>(width), out.data(), 2);
+    CHECK(out == shared);
+}
+
+void test_sorting(std::size_t width, unsigned agree, std::mt19937& random) {
+    const Bits bits(200, width, random, agree);
+    std::vector<std::int64_t> order(200), expected(200);
+    sort_order(bits.rows, order.data());
+    std::iota(expected.begin(), expected.end(), 0);
+    std::stable_sort(expected.begin(), expected.end(), [&](std::int64_t i, std::int64_t j) {
+        const std::uint8_t *left = bits.rows[static_cast<std::size_t>(i)],
+                           *right = bits.rows[static_cast<std::size_t>(j)];
+        return std::lexicographical_compare(left, left + bits.rows.bytes, right, right + bits.rows.bytes);
+    });
+    CHECK(order == expected);
+}
+
+void test_large(std::mt19937& random) {  // long enough for lanes to overflow, and for threads to be used
+    const Bits a(1, 1 << 20, random);
+    Bits inverted(5, 1 << 20, random);
+    for (std::size_t i = 0; i < 5 * inverted.rows.bytes; ++i)
+        inverted.data[i] = static_cast<std::uint8_t>(~a.data[i % a.rows.bytes]);
+    std::vector<std::int32_t> out(5);
+    for (const Simd simd : available_simd()) {
+        hamming(a.rows, inverted.rows, out.data(), simd, 2);
+        for (const std::int32_t distance : out) CHECK(distance == 1 << 20);
+    }
+}
+
+void test_reversed_rows(std::mt19937& random) {
+    const Bits bits(7, 300, random);
+    const Rows backwards{bits.rows[6], 7, bits.rows.bytes, -bits.rows.step};
+    std::vector<std::int32_t> out(7);
+    hamming(bits.rows.slice(2, 3), backwards, out.data(), available_simd().back(), 1);
+    CHECK(out[4] == 0);
+}
+
+}  // namespace
+
+int main() {
+    std::mt19937 random(1);
+    for (std::size_t width = 1; width <= 1100; ++width) test_pairs(width, random);
+    for (const std::size_t width : {1, 7, 8, 63, 64, 65, 200, 2049})
+        for (const unsigned agree : {0, 9, 400}) test_sorting(width, agree, random);
+    test_large(random);
+    test_reversed_rows(random);
+    std::printf("checked:");
+    for (const Simd simd : available_simd()) std::printf(" %s", std::string(name_of(simd)).c_str());
+    std::printf("\n");
+}

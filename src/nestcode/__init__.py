@@ -1,0 +1,47 @@
+"""Nested codes: bit strings whose every prefix is the best code of that length.
+
+>>> import nestcode as nc
+>>> codes = nc.Codes.from_bits([[True, False, True], [True, True, False]])
+>>> codes.prefix(1).hamming(codes.prefix(1))
+array([[0, 0],
+       [0, 0]], dtype=int32)
+
+Names load when they are first used, so that importing the package costs nothing: neither NumPy nor
+PyTorch is imported before something needs it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nestcode import data as data
+    from nestcode import errors as errors
+    from nestcode import lengths as lengths
+    from nestcode import nn as nn
+    from nestcode.codes import Codes as Codes
+
+__version__ = "0.1.0"
+
+# Where each public name lives; a module stands for itself.
+_HOMES = {
+    "Codes": "nestcode.codes",
+    "data": "nestcode.data",
+    "errors": "nestcode.errors",
+    "lengths": "nestcode.lengths",
+    "nn": "nestcode.nn",
+}
+
+__all__ = ["Codes", "__version__", "data", "errors", "lengths", "nn"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nestcode' has no attribute {name!r}")
+    home = import_module(_HOMES[name])
+    value = home if home.__name__.endswith(f".{name}") else getattr(home, name)
+    globals()[name] = value  # the next look-up does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

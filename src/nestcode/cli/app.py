@@ -1,0 +1,48 @@
+"""Put the commands together, and turn errors into one line and an exit status."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+import nestcode
+from nestcode.cli import demo, info
+from nestcode.errors import NestcodeError
+
+app = typer.Typer(
+    name="nestcode",
+    help="Nested codes: bit strings whose every prefix is the best code of that length.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog="Example: nestcode info --json")(info.info)
+app.command(epilog="Example: nestcode demo --out report")(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"nestcode {nestcode.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; errors of Nestcode's own end it with status 1 and one line."""
+    try:
+        app()
+    except (NestcodeError, OSError) as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(1)

@@ -1,0 +1,22 @@
+"""`nestcode demo`: the guided tour."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the page and its pictures.")] = Path("report"),
+    steps: Annotated[
+        int, typer.Option(min=1, help="Training steps of each model; fewer are quicker and rougher.")
+    ] = 2000,
+) -> None:
+    """Learn nested codes of real images and write a page of pictures."""
+    from nestcode.demo import run
+
+    console = Console(stderr=True)
+    page = run(out, steps=steps, console=console)
+    console.print("Open this page in a browser:")
+    print(page)

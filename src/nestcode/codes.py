@@ -1,0 +1,287 @@
+"""Codes: immutable arrays of packed bits, and what can be asked of their prefixes."""
+
+import os
+from collections.abc import Iterator, Sequence
+from types import EllipsisType
+from typing import Any, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode import _core
+from nestcode.errors import InvalidInput
+
+
+class Codes:
+    """Immutable codes of `width` bits each, packed most significant bit first.
+
+    >>> codes = Codes.from_bits(np.array([[1, 0, 1, 1], [1, 0, 0, 1], [0, 1, 1, 0]], dtype=bool))
+    >>> codes
+    Codes(3 items of 4 bits: 1011, 1001, 0110)
+    >>> codes.prefix(2)
+    Codes(3 items of 2 bits: 10, 10, 01)
+    >>> codes.hamming(codes[0]).ravel()
+    array([0, 1, 3], dtype=int32)
+
+    Packed rows equal `np.packbits(bits, axis=1)`: the first bit is the highest of the first byte, so
+    that comparing bytes compares codes and codes that share a prefix are neighbours once sorted.
+
+    Args:
+        packed: `uint8` of shape (items, ceil(width / 8)); bits past `width` in the last byte are 0. A
+            read-only array (`np.memmap` with mode "r", for one) is shared; one that somebody could
+            still write to is copied.
+        width: bits in each code.
+
+    """
+
+    __slots__ = ("_packed", "_width")
+
+    def __init__(self, packed: ArrayLike, width: int) -> None:
+        array = np.asarray(packed)
+        width = _whole_number(width, "width")
+        if array.dtype != np.uint8:
+            raise InvalidInput(f"packed codes must be uint8, got {array.dtype}: pack bits with Codes.from_bits(x > 0)")
+        if array.ndim != 2:
+            raise InvalidInput(
+                f"packed codes must have 2 dimensions (items, bytes), got shape {array.shape}: "
+                "put one code into packed[None, :]"
+            )
+        if array.shape[1] != _bytes(width):
+            raise InvalidInput(
+                f"codes of {width} bits take {_bytes(width)} bytes each, got {array.shape[1]}: "
+                "give the width the codes were packed with"
+            )
+        if _dirty_padding(array, width):
+            raise InvalidInput(
+                f"bits past the width {width} must be 0, but the last byte of some codes has others: "
+                f"give the width the codes were packed with, or clear them with prefix({width})"
+            )
+        self._packed = _frozen(array)
+        self._width = width
+
+    @classmethod
+    def _wrap(cls, packed: NDArray[np.uint8], width: int) -> Self:
+        """Take packed rows that are known to be clean and nobody else's to write."""
+        codes = object.__new__(cls)
+        packed.flags.writeable = False
+        codes._packed, codes._width = packed, width
+        return codes
+
+    @classmethod
+    def from_bits(cls, bits: ArrayLike) -> Self:
+        """Pack bits, (items, width), given as booleans or as the integers 0 and 1.
+
+        >>> Codes.from_bits([[True, True, False]])
+        Codes(1 item of 3 bits: 110)
+        """
+        array = np.asarray(bits)
+        if array.ndim != 2:
+            raise InvalidInput(
+                f"bits must have 2 dimensions (items, width), got shape {array.shape}: put one code into bits[None, :]"
+            )
+        if array.dtype != np.bool_:
+            if not np.issubdtype(array.dtype, np.integer):
+                raise InvalidInput(f"bits must be booleans, got {array.dtype}: threshold them first, as in x > 0")
+            if array.size and (array.min() < 0 or array.max() > 1):
+                raise InvalidInput(
+                    f"integer bits must be 0 or 1, got values from {array.min()} to {array.max()}: "
+                    "threshold them first, as in x > 0, or give packed bytes to Codes(packed, width)"
+                )
+        return cls._wrap(np.packbits(array.astype(np.bool_, copy=False), axis=1), array.shape[1])
+
+    @property
+    def width(self) -> int:
+        """How many bits each code has (K in the paper)."""
+        return self._width
+
+    @property
+    def packed(self) -> NDArray[np.uint8]:
+        """The packed bytes, (items, ceil(width / 8)), read-only and not copied."""
+        return self._packed
+
+    def bits(self) -> NDArray[np.bool_]:
+        """The bits as booleans, (items, width).
+
+        >>> Codes(np.array([[0b10100000]], dtype=np.uint8), width=3).bits()
+        array([[ True, False,  True]])
+        """
+        return np.unpackbits(self._packed, axis=1, count=self._width).view(np.bool_)
+
+    def prefix(self, length: int) -> Self:
+        """The first `length` bits of each code (x↓b in the paper); shares memory at whole bytes.
+
+        >>> Codes.from_bits([[True, False, True]]).prefix(0)
+        Codes(1 item of 0 bits)
+        """
+        length = _whole_number(length, "length")
+        if length > self._width:
+            raise InvalidInput(
+                f"length must be between 0 and the code's width {self._width}, got {length}: "
+                "shorten the prefix or make wider codes"
+            )
+        packed = self._packed[:, : _bytes(length)]
+        if _dirty_padding(packed, length):
+            packed = packed.copy()
+            packed[:, -1] &= 0xFF ^ _padding_mask(length)
+        return self._wrap(packed, length)
+
+    def concat(self, *others: "Codes") -> Self:
+        """These codes followed by the items of `others`, which must be as wide.
+
+        >>> a = Codes.from_bits([[True, False]])
+        >>> a.concat(a, a)
+        Codes(3 items of 2 bits: 10, 10, 10)
+        """
+        for other in others:
+            self._check_width(other)
+        return self._wrap(np.concatenate([self._packed, *(other._packed for other in others)]), self._width)
+
+    def hamming(self, other: "Codes", *, threads: int | None = 1) -> NDArray[np.int32]:
+        """How many bits differ, for every pair: (items, other's items).
+
+        >>> a = Codes.from_bits([[True, False, True], [False, False, False]])
+        >>> a.hamming(a)
+        array([[0, 2],
+               [2, 0]], dtype=int32)
+
+        Args:
+            other: codes of the same width.
+            threads: how many threads share the work; None takes every core.
+
+        """
+        self._check_width(other)
+        queries, rows, flipped = (self, other, False) if len(self) <= len(other) else (other, self, True)
+        out = np.empty((len(queries), len(rows)), dtype=np.int32)
+        _core.hamming(queries._packed, rows._packed, out, threads=_thread_count(threads))
+        return out.T if flipped else out
+
+    def common_prefix(self, other: "Codes", *, threads: int | None = 1) -> NDArray[np.int32]:
+        """How many leading bits are shared, for every pair: (items, other's items).
+
+        >>> a = Codes.from_bits([[True, False, True], [True, True, True]])
+        >>> a.common_prefix(a)
+        array([[3, 1],
+               [1, 3]], dtype=int32)
+
+        Args:
+            other: codes of the same width.
+            threads: how many threads share the work; None takes every core.
+
+        """
+        self._check_width(other)
+        out = np.empty((len(self), len(other)), dtype=np.int32)
+        _core.common_prefix(self._packed, other._packed, self._width, out, threads=_thread_count(threads))
+        return out
+
+    def sort_order(self) -> NDArray[np.int64]:
+        """The item numbers in lexicographic order of their codes; equal codes keep their order.
+
+        >>> codes = Codes.from_bits([[True, False], [False, True], [True, False]])
+        >>> codes.sort_order()
+        array([1, 0, 2])
+        >>> codes[codes.sort_order()]
+        Codes(3 items of 2 bits: 01, 10, 10)
+        """
+        order = np.empty(len(self), dtype=np.int64)
+        _core.sort_order(self._packed, order)
+        return order
+
+    def __len__(self) -> int:
+        return int(self._packed.shape[0])
+
+    def __getitem__(self, items: SupportsIndex | slice | Sequence[int] | NDArray[Any]) -> Self:
+        """Some of the codes: one number (which gives one code), a slice (which shares memory), a list or a mask."""
+        if isinstance(items, tuple | None | EllipsisType):
+            raise InvalidInput(
+                f"codes are indexed by item only, got {items!r}: use a number, a slice, a list or a mask; "
+                "prefix(length) takes leading bits"
+            )
+        if not isinstance(items, slice):
+            items = np.atleast_1d(np.asarray(items))
+            if items.size == 0 and items.dtype != np.bool_:
+                items = items.astype(np.int64)  # an empty list has no type of its own
+            if items.ndim != 1:
+                raise InvalidInput(f"codes are indexed by 1 dimension, got an index of shape {items.shape}: flatten it")
+        return self._wrap(self._packed[items], self._width)
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[i : i + 1] for i in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Codes):
+            return NotImplemented
+        return self._width == other._width and np.array_equal(self._packed, other._packed)
+
+    def __hash__(self) -> int:
+        return hash((self._width, self._packed.tobytes()))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[NDArray[np.uint8], int]]:
+        return type(self), (self._packed, self._width)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._packed, dtype=dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        items = f"{len(self)} item{'s' if len(self) != 1 else ''} of {self._width} bit{'s' if self._width != 1 else ''}"
+        if not len(self) or not self._width:
+            return f"Codes({items})"
+        shown = min(self._width, 32)
+        rows = self[:3].prefix(shown).bits().astype(np.uint8)
+        texts = ["".join(map(str, row)) + "…" * (self._width > shown) for row in rows]
+        return f"Codes({items}: {', '.join(texts)}{', …' * (len(self) > 3)})"
+
+    def _check_width(self, other: "Codes") -> None:
+        if not isinstance(other, Codes):
+            raise InvalidInput(f"expected Codes, got {type(other).__name__}: wrap packed bytes as Codes(packed, width)")
+        if other._width != self._width:
+            raise InvalidInput(
+                f"codes must have the same width, got {self._width} and {other._width}: "
+                f"compare prefixes, as in prefix({min(self._width, other._width)})"
+            )
+
+
+def _bytes(width: int) -> int:
+    return -(-width // 8)
+
+
+def _padding_mask(width: int) -> int:
+    """The bits of the last byte that lie past the width."""
+    return 0xFF >> width % 8 if width % 8 else 0
+
+
+def _dirty_padding(packed: NDArray[np.uint8], width: int) -> bool:
+    mask = _padding_mask(width)
+    return bool(mask and np.bitwise_or.reduce(packed[:, -1], initial=0) & mask)
+
+
+def _frozen(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The array as nobody can change it: itself where that holds already, else a copy."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return _read_only(array.copy(order="C"))
+        owner = owner.base
+    return array if array.shape[1] < 2 or array.strides[1] == 1 else _read_only(array.copy(order="C"))
+
+
+def _read_only(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    array.flags.writeable = False
+    return array
+
+
+def _whole_number(value: int, name: str) -> int:
+    try:
+        number = value.__index__()
+    except AttributeError:
+        raise InvalidInput(f"{name} must be a whole number, got {value!r}") from None
+    if number < 0:
+        raise InvalidInput(f"{name} must be at least 0, got {number}")
+    return number
+
+
+def _thread_count(threads: int | None) -> int:
+    if threads is None:
+        return os.cpu_count() or 1
+    if _whole_number(threads, "threads") < 1:
+        raise InvalidInput(f"threads must be at least 1, got {threads}: None takes every core")
+    return threads

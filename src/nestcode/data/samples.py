@@ -1,0 +1,52 @@
+"""Small real images that come with scikit-learn: handwritten digits and two photographs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode.errors import InvalidInput, import_extra
+
+
+def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """1,797 handwritten digits of 8 x 8 pixels in [0, 1], (1797, 64), and what they are, (1797,).
+
+    >>> X, labels = digits()
+    >>> X.shape, labels[:5].tolist()
+    ((1797, 64), [0, 1, 2, 3, 4])
+    """
+    datasets = import_extra("sklearn.datasets", extra="reproduce", purpose="nestcode.data.digits")
+    bunch = datasets.load_digits()
+    return (bunch.data / 16).astype(np.float32), bunch.target.astype(np.int64)
+
+
+def photographs() -> dict[str, NDArray[np.uint8]]:
+    """Two colour photographs, (427, 640, 3) bytes each.
+
+    >>> {name: photo.shape for name, photo in photographs().items()}
+    {'china': (427, 640, 3), 'flower': (427, 640, 3)}
+    """
+    datasets = import_extra("sklearn.datasets", extra="reproduce", purpose="nestcode.data.photographs")
+    return {name: np.asarray(datasets.load_sample_image(f"{name}.jpg"), dtype=np.uint8) for name in ("china", "flower")}
+
+
+def patches(images: Sequence[NDArray[np.uint8]], size: int, n: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Cut `n` random squares of `size` pixels out of the images, (n, size, size, channels).
+
+    >>> patches(list(photographs().values()), size=8, n=100, rng=np.random.default_rng(0)).shape
+    (100, 8, 8, 3)
+    """
+    images = [np.asarray(image) for image in images]
+    if not images or any(image.ndim != 3 for image in images):
+        raise InvalidInput("images must be one or more arrays (height, width, channels)")
+    smallest = min(min(image.shape[:2]) for image in images)
+    if not 1 <= size <= smallest:
+        raise InvalidInput(f"size must be between 1 and the smallest side {smallest}, got {size}")
+    windows = [np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1)) for image in images]
+    picked = rng.integers(len(images), size=n)
+    cut = np.empty((n, size, size, images[0].shape[2]), dtype=images[0].dtype)
+    for i, window in enumerate(windows):
+        mine = np.flatnonzero(picked == i)
+        rows, columns = (rng.integers(side, size=len(mine)) for side in window.shape[:2])
+        cut[mine] = window[rows, columns].transpose(0, 2, 3, 1)
+    return cut

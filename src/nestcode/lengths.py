@@ -1,0 +1,250 @@
+"""Distributions of the kept length: how many leading bits or units survive (p_B in the paper).
+
+Nested dropout keeps a random prefix of a code; a stream's receivers have bandwidths. Both are a
+distribution over lengths 1, 2, …, width, and the objective weighs what unit k adds by the survival
+P(length ≥ k) (Eq. 5 of the paper).
+
+A choice of distribution is a small frozen object that knows no width; its numbers are asked for one:
+
+>>> lengths = Geometric(0.9)
+>>> round(float(lengths.survival(100)[50]), 3)    # P(length ≥ 51), "≈ 0.005" in the paper
+0.005
+>>> f"{lengths.survival(100)[99]:.5f}"            # P(unit 100 is kept), "≈ 0.00003"
+'0.00003'
+
+Whoever draws a length beyond the width keeps everything, as a receiver faster than the stream gets all of it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode.errors import InvalidInput
+
+
+class Lengths(ABC):
+    """A distribution over lengths 1, …, width; subclasses give its survival function.
+
+    >>> class Always(Lengths):
+    ...     '''Keep everything: the ordinary autoencoder.'''
+    ...     def _survival(self, k, width):
+    ...         return np.ones(len(k))
+    >>> Always().pmf(4)
+    array([0., 0., 0., 1.])
+    """
+
+    @abstractmethod
+    def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+        """P(length ≥ k) for k = 1, …, width; 1 at k = 1 and never rising."""
+
+    def survival(self, width: int) -> NDArray[np.float64]:
+        """P(length ≥ k) for k = 1, …, width: how often unit k is kept, its weight in the objective.
+
+        >>> Uniform().survival(4)
+        array([1.  , 0.75, 0.5 , 0.25])
+        """
+        width = _check_width(width)
+        return self._survival(np.arange(1, width + 1), width)
+
+    def pmf(self, width: int) -> NDArray[np.float64]:
+        """P(length = k) for k = 1, …, width.
+
+        >>> Geometric(0.5).pmf(4)
+        array([0.5  , 0.25 , 0.125, 0.125])
+        """
+        return -np.diff(self.survival(width), append=0.0)
+
+    def mean(self, width: int) -> float:
+        """The mean length.
+
+        >>> Uniform().mean(4)
+        2.5
+        """
+        return float(self.survival(width).sum())
+
+    def covers(self, width: int) -> bool:
+        """Whether every length has support, the paper's condition for a strict order of the units.
+
+        >>> Uniform().covers(8), Empirical([0, 0, 1]).covers(3)
+        (True, False)
+        """
+        return bool(self._support(_check_width(width)).all())
+
+    def _support(self, width: int) -> NDArray[np.bool_]:
+        return self.pmf(width) > 0
+
+    def sample(self, n: int, rng: np.random.Generator, width: int) -> NDArray[np.int64]:
+        """Draw `n` lengths.
+
+        >>> Geometric(0.5).sample(8, np.random.default_rng(0), width=4)
+        array([2, 1, 1, 1, 3, 4, 2, 2])
+        """
+        if n < 0:
+            raise InvalidInput(f"n must be at least 0, got {n}")
+        if not isinstance(rng, np.random.Generator):
+            raise InvalidInput(
+                f"rng must be a numpy.random.Generator, got {rng!r}: np.random.default_rng(seed) makes one"
+            )
+        return 1 + np.searchsorted(self.cdf(width), rng.random(n), side="right")
+
+    def cdf(self, width: int) -> NDArray[np.float64]:
+        """P(length ≤ k) for k = 1, …, width (F_B in the paper), exactly 1 at the width.
+
+        >>> Uniform().cdf(4)
+        array([0.25, 0.5 , 0.75, 1.  ])
+        """
+        return np.append(1.0 - self.survival(width)[1:], 1.0)
+
+
+@dataclass(frozen=True)
+class Geometric(Lengths):
+    """P(length = k) = decay^(k−1) (1 − decay): the paper's choice, memoryless and soon small.
+
+    >>> Geometric(0.97).mean(1024) # doctest: +ELLIPSIS
+    33.33...
+
+    The tail starves: at decay 0.97 unit 500 takes part in one draw of four million. Prefer `LogUniform`
+    or `Uniform` unless you mean to reproduce the paper.
+    """
+
+    decay: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.decay < 1:
+            raise InvalidInput(
+                f"decay must lie strictly between 0 and 1, got {self.decay}: 0.97 keeps 33 bits on average"
+            )
+
+    def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
+        return np.power(float(self.decay), k - 1)
+
+    def _support(self, width: int) -> NDArray[np.bool_]:
+        return np.ones(width, dtype=np.bool_)  # also where the numbers round to 0
+
+
+@dataclass(frozen=True)
+class Uniform(Lengths):
+    """Every length is as likely as any other.
+
+    >>> Uniform().pmf(4)
+    array([0.25, 0.25, 0.25, 0.25])
+    """
+
+    def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+        return (width + 1 - k) / width
+
+
+@dataclass(frozen=True)
+class LogUniform(Lengths):
+    """Every doubling of the length is as likely as any other: P(length = k) ∝ log(1 + 1/k).
+
+    >>> pmf = LogUniform().pmf(7)
+    >>> [round(float(octave.sum()), 3) for octave in np.split(pmf, [1, 3])]   # 1, 2–3, 4–7
+    [0.333, 0.333, 0.333]
+    """
+
+    def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+        survival: NDArray[np.float64] = 1.0 - np.log(k) / np.log(width + 1)
+        return survival
+
+
+@dataclass(frozen=True)
+class Empirical(Lengths):
+    """Length k has probability proportional to `weights[k − 1]`.
+
+    >>> Empirical([1, 0, 3]).pmf(3)
+    array([0.25, 0.  , 0.75])
+
+    `Empirical([0, …, 0, 1])` keeps everything and gives the ordinary autoencoder. Lengths beyond the
+    width count as the width; where the width lies beyond all weights, its last lengths have none.
+    """
+
+    weights: Sequence[float]
+
+    def __post_init__(self) -> None:
+        weights = _check_weights(self.weights, "weights")
+        object.__setattr__(self, "weights", tuple(weights.tolist()))  # frozen, hashable, whatever came in
+
+    @classmethod
+    def from_samples(cls, observed: ArrayLike) -> Self:
+        """The distribution of observed lengths, such as a log of how many bits receivers could take.
+
+        >>> Empirical.from_samples([8, 8, 16, 32]).mean(width=16)
+        12.0
+        """
+        lengths = np.asarray(observed)
+        if lengths.ndim != 1 or lengths.size == 0:
+            raise InvalidInput(
+                f"observed lengths must be a list of at least one, got an array of shape {lengths.shape}"
+            )
+        if not np.issubdtype(lengths.dtype, np.integer):
+            raise InvalidInput(
+                f"observed lengths must be integers, got {lengths.dtype}: round them, as in x.astype(int)"
+            )
+        if lengths.min() < 1:
+            raise InvalidInput(
+                f"observed lengths must be at least 1, got {lengths.min()}: leave out receivers that take no bits"
+            )
+        return cls(np.bincount(lengths)[1:].tolist())
+
+    def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
+        tail = np.cumsum(self.weights[::-1])[::-1]  # summed from the far end: no cancellation, exact zeros
+        survival = np.zeros(width)
+        survival[: len(tail)] = tail[:width] / tail[0]
+        return survival
+
+    def _support(self, width: int) -> NDArray[np.bool_]:
+        support = np.zeros(width, dtype=np.bool_)
+        support[: len(self.weights)] = np.greater(self.weights[:width], 0)
+        support[-1] = np.greater(self.weights[width - 1 :], 0).any()  # beyond the width keeps everything
+        return support
+
+
+@dataclass(frozen=True)
+class Mixture(Lengths):
+    """A draw from one of several distributions, picked by `weights` (equal ones by default).
+
+    >>> Mixture([Geometric(0.5), Uniform()], weights=[1, 3]).pmf(2)
+    array([0.5, 0.5])
+    """
+
+    components: Sequence[Lengths]
+    weights: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        components = tuple(self.components)
+        if not components or not all(isinstance(component, Lengths) for component in components):
+            raise InvalidInput(f"components must be one or more distributions of lengths, got {self.components!r}")
+        weights = _check_weights(np.ones(len(components)) if self.weights is None else self.weights, "weights")
+        if len(weights) != len(components):
+            raise InvalidInput(f"weights must be one for each of the {len(components)} components, got {len(weights)}")
+        object.__setattr__(self, "components", components)
+        object.__setattr__(self, "weights", tuple((weights / weights.sum()).tolist()))
+
+    def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+        assert self.weights is not None
+        return np.array(self.weights) @ [component._survival(k, width) for component in self.components]
+
+    def _support(self, width: int) -> NDArray[np.bool_]:
+        assert self.weights is not None
+        parts = zip(self.weights, self.components, strict=True)
+        return np.logical_or.reduce([component._support(width) for weight, component in parts if weight > 0])
+
+
+def _check_width(width: int) -> int:
+    if isinstance(width, bool) or not hasattr(width, "__index__") or width.__index__() < 1:
+        raise InvalidInput(f"width must be a whole number of at least 1, got {width!r}")
+    return width.__index__()
+
+
+def _check_weights(weights: ArrayLike, name: str) -> NDArray[np.float64]:
+    array = np.asarray(weights, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise InvalidInput(f"{name} must be a list of at least one number, got an array of shape {array.shape}")
+    if not np.isfinite(array).all() or (array < 0).any() or not array.sum() > 0:
+        raise InvalidInput(f"{name} must be finite, not negative and not all 0, got {array}")
+    return array

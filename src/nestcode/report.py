@@ -1,0 +1,99 @@
+"""Self-contained HTML pages of text, pictures and tables.
+
+A page is one file that can be mailed or opened from disk: its pictures are inside it. They are also written
+beside it as PNG, for use elsewhere.
+"""
+
+import base64
+import io
+import re
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nestcode.storage import write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 17px/1.55 system-ui, sans-serif; color: #1b1f24; background: #fff; margin: 0 auto;
+  max-width: 56rem; padding: 2.5rem 1.25rem 4rem; }
+h1 { font-size: 2rem; margin: 0 0 .5rem; }
+h2 { font-size: 1.35rem; margin: 3rem 0 .5rem; padding-top: 1rem; border-top: 1px solid #d7dce1; }
+p { max-width: 44rem; }
+figure { margin: 1.5rem 0; }
+figure img { max-width: 100%; height: auto; display: block; }
+figcaption, caption { color: #57606a; font-size: .9rem; text-align: left; margin-top: .5rem; max-width: 44rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+caption { caption-side: bottom; }
+th, td { padding: .35rem .9rem; text-align: right; border-bottom: 1px solid #e4e8ec; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+footer { margin-top: 3rem; color: #57606a; font-size: .85rem; }
+code { font-size: .9em; background: #f2f4f6; padding: .1em .3em; border-radius: 3px; }
+"""
+
+
+class Page:
+    """A page, written from top to bottom.
+
+    >>> page = Page("Codes", "What their prefixes tell.")
+    >>> page.section("Errors", "They fall with the length.")
+    >>> page.table(["length", "error"], [[8, 0.25], [16, 0.125]], caption="Lower is better.")
+    >>> "<h2>Errors</h2>" in page.html()
+    True
+    """
+
+    def __init__(self, title: str, lead: str) -> None:
+        self._title = title
+        self._blocks = [f"<h1>{escape(title)}</h1>", f"<p>{escape(lead)}</p>"]
+        self._pictures: dict[str, bytes] = {}
+
+    def section(self, title: str, text: str) -> None:
+        """Start a section; blank lines in the text separate paragraphs."""
+        self._blocks.append(f"<h2>{escape(title)}</h2>")
+        self._blocks += [f"<p>{escape(paragraph)}</p>" for paragraph in re.split(r"\n\s*\n", text)]
+
+    def figure(self, name: str, figure: "Figure", caption: str) -> None:
+        """Add a Matplotlib figure; `name` becomes `name.png`."""
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=160, bbox_inches="tight")
+        self._pictures[f"{name}.png"] = buffer.getvalue()
+        source = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+        self._blocks.append(
+            f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
+        )
+
+    def table(self, headers: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> None:
+        """Add a table; the first column holds names, the others numbers."""
+        head = "".join(f"<th>{escape(header)}</th>" for header in headers)
+        body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+        self._blocks.append(
+            f'<div class="scroll"><table><caption>{escape(caption)}</caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        )
+
+    def footer(self, text: str) -> None:
+        """End the page with how it was made."""
+        self._blocks.append(f"<footer>{escape(text)}</footer>")
+
+    def html(self) -> str:
+        """The page as text."""
+        return (
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{escape(self._title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+            + "\n".join(self._blocks)
+            + "\n</body></html>\n"
+        )
+
+    def write(self, folder: str | Path) -> Path:
+        """Write `index.html` and the pictures into `folder`, and return the page's path."""
+        folder = Path(folder)
+        for name, data in self._pictures.items():
+            write_atomic(folder / name, data)
+        write_atomic(folder / "index.html", self.html().encode())
+        return folder / "index.html"
