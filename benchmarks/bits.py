@@ -37,7 +37,7 @@ def measure(width: int, count: int, rounds: int) -> dict[str, float | int]:
 
     def faiss_all() -> NDArray[np.int32]:
         pointers = (faiss.swig_ptr(array) for array in (query, packed))
-        faiss.hammings(*pointers, 1, count, width // 8, faiss.swig_ptr(distances))
+        faiss.hammings(*pointers, 1, count, width // 8, faiss.swig_ptr(distances))  # type: ignore[attr-defined]
         return distances
 
     def numpy_all() -> NDArray[np.int64]:

@@ -31,7 +31,7 @@ def measure(n: int, features: int, width: int, rounds: int) -> dict[str, float |
 
     def step(loss: torch.Tensor) -> None:
         code.grad = weight.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
 
     best = seconds_each(
         {

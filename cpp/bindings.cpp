@@ -20,7 +20,8 @@ using Matrix = nb::ndarray<std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::
 using Vector = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 nestcode::Rows rows_of(const Packed& packed) {
-    if (packed.shape(1) > 1 && packed.stride(1) != 1) throw nb::value_error("the bytes of a row must lie side by side");
+    if (packed.shape(0) > 0 && packed.shape(1) > 1 && packed.stride(1) != 1)
+        throw nb::value_error("the bytes of a row must lie side by side");
     return {packed.data(), packed.shape(0), packed.shape(1), packed.stride(0)};
 }
 

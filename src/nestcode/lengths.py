@@ -56,7 +56,9 @@ class Lengths(ABC):
         >>> Geometric(0.5).pmf(4)
         array([0.5  , 0.25 , 0.125, 0.125])
         """
-        return -np.diff(self.survival(width), append=0.0)
+        survival = self.survival(width)
+        survival[:-1] -= survival[1:]
+        return survival
 
     def mean(self, width: int) -> float:
         """The mean length.
@@ -232,7 +234,10 @@ class Mixture(Lengths):
     def _support(self, width: int) -> NDArray[np.bool_]:
         assert self.weights is not None
         parts = zip(self.weights, self.components, strict=True)
-        return np.logical_or.reduce([component._support(width) for weight, component in parts if weight > 0])
+        support = np.zeros(width, dtype=np.bool_)
+        for weight, component in parts:
+            support |= (weight > 0) & component._support(width)
+        return support
 
 
 def _check_width(width: int) -> int:

@@ -25,7 +25,7 @@ class Linear:
 
     def encode(self, X: Floats) -> Floats:
         """(n, features) -> (n, width)."""
-        code: Floats = (X - self.mean) @ self.encoder.T
+        code: Floats = np.matmul(X - self.mean, self.encoder.T, dtype=np.float32)
         return code
 
     def decode(self, code: Floats) -> Floats:
@@ -48,10 +48,10 @@ def train(X: Floats, *, width: int, lengths: Lengths, steps: int, name: str, con
     def closure() -> Tensor:
         optimizer.zero_grad()
         loss = expected_loss(data @ encoder.T, decoder, data, lengths)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     with Progress(console=console, transient=True) as progress:
         for _ in progress.track(range(0, steps, 10), description=f"  {name}"):
-            optimizer.step(closure)  # type: ignore[no-untyped-call]
+            optimizer.step(closure)
     return Linear(mean, encoder.detach().numpy(), decoder.detach().numpy())

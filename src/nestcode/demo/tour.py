@@ -23,6 +23,8 @@ def run(out: str | Path, *, steps: int = 2000, console: Console | None = None) -
         import_extra(module, extra="reproduce", purpose="the demo")
     from nestcode.demo import codes, ordered
 
+    Path(out).mkdir(parents=True, exist_ok=True)  # where it cannot be written is better known before the work
+
     console = console or Console(stderr=True)
     page = Page(
         "Nested codes, in pictures",

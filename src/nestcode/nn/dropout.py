@@ -27,7 +27,7 @@ def keep_prefix(x: Tensor, kept: Tensor | int, dim: int = -1) -> Tensor:
             the dimensions that `kept` has.
 
     """
-    dim = _check_dim(x, dim)
+    dim = check_dim(x, dim)
     if isinstance(kept, int):
         if kept < 0:
             raise InvalidInput(f"kept must be at least 0, got {kept}")
@@ -98,7 +98,7 @@ class NestedDropout(nn.Module):
         if kept is None:
             if not self.training:
                 return x
-            width = x.shape[_check_dim(x, self.dim)]
+            width = x.shape[check_dim(x, self.dim)]
             kept = sample_lengths(self.lengths, x.shape[0], width, device=x.device, generator=generator)
         return keep_prefix(x, kept, self.dim)
 
@@ -115,7 +115,7 @@ def check_lengths(lengths: object) -> None:
         )
 
 
-def _check_dim(x: Tensor, dim: int) -> int:
+def check_dim(x: Tensor, dim: int) -> int:
     """The dimension counted from the front."""
     if not -x.ndim <= dim < x.ndim:
         raise InvalidInput(f"dim must be a dimension of x, which has {x.ndim}, got {dim}")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn._tables import length_table
-from nestcode.nn.dropout import check_lengths, keep_prefix, sample_lengths
+from nestcode.nn.dropout import check_dim, check_lengths, keep_prefix, sample_lengths
 
 
 def expected_loss(code: Tensor, weight: Tensor, target: Tensor, lengths: Lengths, bias: Tensor | None = None) -> Tensor:
@@ -130,7 +130,7 @@ class NestedLoss(nn.Module):
 
     def forward(self, code: Tensor, *others: Any, generator: torch.Generator | None = None, **options: Any) -> Tensor:
         """The mean of `loss(truncated code, *others, **options)`; `generator` draws the lengths."""
-        width = code.shape[self.dim]
+        width = code.shape[check_dim(code, self.dim)]
         total = None
         for share, kept in self._truncations(code, width, generator):
             term = share * self.loss(keep_prefix(code, kept, self.dim), *others, **options)

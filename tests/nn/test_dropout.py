@@ -1,0 +1,158 @@
+"""Nested dropout: what is kept, where it runs, and what it does to gradients."""
+
+import copy
+import pickle
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+from torch import Tensor, nn
+
+from nestcode.errors import InvalidInput
+from nestcode.lengths import Empirical, Geometric, Lengths, LogUniform, Uniform
+from nestcode.nn import NestedDropout, keep_prefix, sample_lengths
+
+
+def keep_prefix_twin(x: Tensor, kept: list[int], dim: int) -> Tensor:
+    """Example by example, entry by entry."""
+    out = x.clone()
+    for example, length in zip(out, kept, strict=True):
+        for place in range(length, example.shape[dim - 1]):
+            example.select(dim - 1, place).zero_()
+    return out
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((4, 6), 1), ((4, 6, 3), 1), ((4, 5, 6), 2), ((4, 3, 2, 2), 1)])
+def test_each_example_keeps_its_own_prefix(shape: tuple[int, ...], dim: int) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    kept = [0, 1, 2, shape[dim]]
+    expected = keep_prefix_twin(x, kept, dim)
+    assert torch.equal(keep_prefix(x, torch.tensor(kept), dim), expected)
+    assert torch.equal(keep_prefix(x, torch.tensor(kept), dim - len(shape)), expected)
+
+
+def test_one_number_serves_all_and_beyond_the_width_keeps_all() -> None:
+    x = torch.ones(2, 5)
+    assert keep_prefix(x, 2).sum(dim=1).tolist() == [2, 2]
+    assert torch.equal(keep_prefix(x, 9), x)
+    assert torch.equal(keep_prefix(x, torch.tensor([5, 900])), x)
+
+
+def test_lengths_may_belong_to_more_than_one_dimension() -> None:
+    kept = torch.tensor([[0, 1, 2], [3, 4, 4]])
+    assert torch.equal(keep_prefix(torch.ones(2, 3, 4), kept).sum(dim=2).long(), kept)
+
+
+def test_dropped_entries_are_zero_and_pass_no_gradient() -> None:
+    x = torch.tensor([[1.0, float("nan"), float("inf")]], requires_grad=True)
+    out = keep_prefix(x, torch.tensor([1]))
+    out.sum().backward()
+    assert out.tolist() == [[1, 0, 0]]
+    assert x.grad is not None
+    assert x.grad.tolist() == [[1, 0, 0]]
+
+
+def test_truncations_nest() -> None:
+    x = torch.randn(3, 8)
+    assert torch.equal(keep_prefix(keep_prefix(x, 5), 3), keep_prefix(x, 3))
+
+
+@pytest.mark.parametrize("lengths", [Geometric(0.8), Uniform(), LogUniform(), Empirical([1, 0, 2])], ids=repr)
+def test_draws_follow_the_distribution(lengths: Lengths) -> None:
+    n, width = 20_000, 10
+    pmf = lengths.pmf(width)
+    drawn = sample_lengths(lengths, n, width, generator=torch.Generator().manual_seed(1)).numpy()
+    seen = np.bincount(drawn, minlength=width + 1)[1:]
+    assert (seen[pmf == 0] == 0).all()
+    statistic = ((seen - n * pmf) ** 2 / np.where(pmf > 0, n * pmf, 1)).sum()
+    assert chi2.sf(statistic, df=(pmf > 0).sum() - 1) > 1e-4
+
+
+def test_training_truncates_and_evaluation_does_not() -> None:
+    drop, x = NestedDropout(Uniform()), torch.ones(50, 20)
+    assert len(drop(x).sum(dim=1).unique()) > 5
+    assert torch.equal(drop.eval()(x), x)
+    assert drop(x, kept=3).sum() == 150  # asked for, also in evaluation
+
+
+def test_a_generator_makes_it_repeatable_and_the_default_one_is_torchs() -> None:
+    drop, x = NestedDropout(Uniform()), torch.ones(50, 20)
+    first, second = (drop(x, generator=torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first, second)
+    torch.manual_seed(0)
+    first = drop(x)
+    torch.manual_seed(0)
+    assert torch.equal(first, drop(x))
+
+
+def test_any_dimension_of_a_module() -> None:
+    kept = torch.tensor([1, 2])
+    channels = NestedDropout(Uniform(), dim=1)(torch.ones(2, 3, 4, 4), kept)
+    assert channels.sum(dim=(2, 3)).tolist() == [[16, 0, 0], [16, 16, 0]]
+    assert NestedDropout(Uniform(), dim=-2)(torch.ones(2, 3, 4), kept).sum(dim=2).tolist() == [[4, 0, 0], [4, 4, 0]]
+
+
+def test_modules_print_pickle_and_copy() -> None:
+    drop = NestedDropout(Geometric(0.9), dim=1)
+    assert str(drop) == "NestedDropout(Geometric(decay=0.9), dim=1)"
+    for other in (pickle.loads(pickle.dumps(drop)), copy.deepcopy(drop)):
+        assert (other.lengths, other.dim) == (drop.lengths, drop.dim)
+    assert not drop.state_dict()
+
+
+def test_autocast_keeps_bfloat16() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), NestedDropout(Uniform()), nn.Linear(8, 2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model(torch.randn(4, 6))
+        out.sum().backward()
+    assert out.dtype == torch.bfloat16
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's compiler warns of PyTorch
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_it_compiles_whole(backend: str) -> None:
+    torch._dynamo.reset()
+    drop = NestedDropout(Geometric(0.9))
+    compiled = torch.compile(drop, fullgraph=True, backend=backend)
+    x, kept = torch.randn(6, 12), torch.tensor([0, 1, 5, 6, 12, 30])
+    assert torch.equal(compiled(x, kept), drop(x, kept))
+    ones = torch.ones(500, 12)
+    drawn = compiled(ones).sum(dim=1)
+    assert 3 < drawn.mean() < 12
+    assert torch.equal(compiled(ones), keep_prefix(ones, 12)) is False
+    if backend == "aot_eager":  # a second and a third width: the compiler then tries to leave it open
+        for width in (20, 31):
+            assert compiled(torch.ones(500, width)).sum(dim=1).max() > 12
+
+
+def test_tables_made_under_inference_serve_training() -> None:
+    lengths = Geometric(0.123)  # not seen before, so that its table is made here
+    with torch.inference_mode():
+        NestedDropout(lengths)(torch.ones(3, 4))
+    x = torch.ones(3, 4, requires_grad=True)
+    NestedDropout(lengths)(x).sum().backward()
+    assert x.grad is not None
+
+
+X = torch.ones(2, 5)
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "float kept": (lambda: keep_prefix(X, torch.ones(2)), "kept must hold integers, got torch.float32"),
+    "mask as kept": (lambda: keep_prefix(X, torch.ones(2).bool()), "kept must hold integers, got torch.bool"),
+    "kept for 3 of 2": (lambda: keep_prefix(X, torch.tensor([1, 2, 3])), "x has shape (2, 5), kept (3,)"),
+    "kept for each unit": (lambda: keep_prefix(X, torch.ones(2, 5).long()), "x has shape (2, 5), kept (2, 5)"),
+    "negative kept": (lambda: keep_prefix(X, -1), "kept must be at least 0, got -1"),
+    "no such dim": (lambda: keep_prefix(X, 1, dim=2), "dim must be a dimension of x, which has 2, got 2"),
+    "no such dim in a module": (lambda: NestedDropout(Uniform(), dim=3)(X), "dim must be a dimension of x"),
+    "a number for lengths": (lambda: NestedDropout(0.9), "must be a distribution from nestcode.lengths, got 0.9"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named(mistake: str) -> None:
+    call, message = MISTAKES[mistake]
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        call()

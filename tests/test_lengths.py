@@ -1,0 +1,155 @@
+"""Length distributions: the paper's numbers, exact sampling, and what is refused."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from nestcode.errors import InvalidInput
+from nestcode.lengths import Empirical, Geometric, Lengths, LogUniform, Mixture, Uniform
+
+CHOICES: list[Lengths] = [
+    Geometric(0.9),
+    Geometric(0.5),
+    Uniform(),
+    LogUniform(),
+    Empirical([3, 0, 1, 1]),
+    Empirical([0, 0, 0, 0, 0, 0, 0, 1]),
+    Mixture([Geometric(0.8), Uniform()], weights=[1, 2]),
+    Mixture([Empirical([1]), LogUniform()]),
+]
+WIDTHS = [1, 2, 7, 8, 100]
+
+
+@pytest.mark.parametrize("lengths", CHOICES, ids=repr)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_numbers_belong_together(lengths: Lengths, width: int) -> None:
+    pmf, survival = lengths.pmf(width), lengths.survival(width)
+    assert pmf.shape == survival.shape == (width,)
+    assert (pmf >= 0).all()
+    assert survival[0] == 1
+    np.testing.assert_allclose(pmf.sum(), 1)
+    np.testing.assert_allclose(survival, pmf[::-1].cumsum()[::-1], atol=1e-15)
+    np.testing.assert_allclose(lengths.cdf(width), pmf.cumsum(), atol=1e-12)
+    np.testing.assert_allclose(lengths.mean(width), pmf @ np.arange(1, width + 1))
+
+
+@pytest.mark.parametrize("lengths", CHOICES, ids=repr)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sampling_is_exact(lengths: Lengths, width: int) -> None:
+    """A chi-square test with a fixed seed; lengths expected too rarely for it are pooled."""
+    n, pmf = 40_000, lengths.pmf(width)
+    draws = lengths.sample(n, np.random.default_rng(0), width)
+    assert draws.min() >= 1
+    assert draws.max() <= width
+    seen = np.bincount(draws, minlength=width + 1)[1:]
+    assert (seen[pmf == 0] == 0).all()
+    often = n * pmf >= 5
+    observed = np.append(seen[often], seen[~often].sum())
+    expected = np.append(n * pmf[often], n * pmf[~often].sum())
+    observed, expected = observed[expected >= 5], expected[expected >= 5]
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    assert len(expected) == 1 or chi2.sf(statistic, df=len(expected) - 1) > 1e-4
+
+
+def test_the_papers_numbers() -> None:
+    """Figure 1 of the paper: Geom(0.9) and 100 units."""
+    survival = Geometric(0.9).survival(100)
+    assert round(float(survival[50]), 3) == 0.005  # an index greater than 50
+    assert round(float(survival[99]), 5) == 0.00003  # the 100th unit
+    assert Geometric(0.9).pmf(100)[99] == survival[99]  # draws beyond the width keep everything
+
+
+@given(st.floats(0.05, 0.99), st.integers(1, 30), st.integers(1, 30))
+def test_geometric_lengths_have_no_memory(decay: float, i: int, j: int) -> None:
+    survival = Geometric(decay).survival(60)
+    np.testing.assert_allclose(survival[i + j - 1] / survival[i - 1], decay**j, rtol=1e-9)
+
+
+def test_every_octave_of_log_uniform_lengths_is_as_likely() -> None:
+    octaves = np.split(LogUniform().pmf(1023), [1, 3, 7, 15, 31, 63, 127, 255, 511])
+    np.testing.assert_allclose([octave.sum() for octave in octaves], 0.1)
+
+
+def test_empirical_lengths_are_those_observed() -> None:
+    log = np.array([2, 2, 5, 9])
+    assert Empirical.from_samples(log).pmf(9).tolist() == [0, 0.5, 0, 0, 0.25, 0, 0, 0, 0.25]
+    assert Empirical.from_samples(log).pmf(5).tolist() == [0, 0.5, 0, 0, 0.5]  # faster receivers get everything
+    assert Empirical.from_samples(log).pmf(11).tolist() == [0, 0.5, 0, 0, 0.25, 0, 0, 0, 0.25, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "width", "covered"),
+    [
+        (Geometric(0.5), 5000, True),  # also where 0.5 to the 5,000 is no longer a number
+        (Uniform(), 1000, True),
+        (LogUniform(), 1000, True),
+        (Empirical([1, 1, 1]), 3, True),
+        (Empirical([1, 1, 1]), 2, True),
+        (Empirical([1, 1, 1]), 4, False),
+        (Empirical([1, 0, 1]), 3, False),
+        (Empirical([1, 0, 1]), 2, True),  # what lies beyond the width keeps all of it
+        (Empirical([0, 0, 1]), 3, False),
+        (Empirical([1, 1e-300]), 2, True),
+        (Mixture([Empirical([1, 0]), Empirical([0, 1])]), 2, True),
+        (Mixture([Empirical([1, 0]), Uniform()], weights=[1, 0]), 2, False),
+    ],
+)
+def test_covers(lengths: Lengths, width: int, covered: bool) -> None:
+    assert lengths.covers(width) is covered
+
+
+def test_choices_are_values() -> None:
+    assert Empirical(np.array([1, 2])) == Empirical([1.0, 2.0])  # type: ignore[arg-type]
+    assert len({Geometric(0.9), Geometric(0.9), Uniform(), Uniform(), Mixture([Uniform()])}) == 3
+
+
+RNG = np.random.default_rng(0)
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "decay above 1": (lambda: Geometric(1.5), "decay must lie strictly between 0 and 1, got 1.5"),
+    "decay 1": (lambda: Geometric(1), "decay must lie strictly between 0 and 1, got 1"),
+    "decay NaN": (lambda: Geometric(float("nan")), "decay must lie strictly between 0 and 1, got nan"),
+    "width 0": (lambda: Uniform().pmf(0), "width must be a whole number of at least 1, got 0"),
+    "width 2.5": (lambda: Uniform().pmf(2.5), "width must be a whole number of at least 1, got 2.5"),  # type: ignore[arg-type]
+    "NaN weight": (lambda: Empirical([1, float("nan")]), "must be finite, not negative and not all 0"),
+    "infinite weight": (lambda: Empirical([1, float("inf")]), "must be finite, not negative and not all 0"),
+    "negative weight": (lambda: Empirical([1, -1]), "must be finite, not negative and not all 0"),
+    "no weight": (lambda: Empirical([0, 0]), "must be finite, not negative and not all 0"),
+    "empty weights": (lambda: Empirical([]), "a list of at least one number, got an array of shape (0,)"),
+    "nested weights": (lambda: Empirical([[1]]), "a list of at least one number, got an array of shape (1, 1)"),  # type: ignore[list-item]
+    "no samples": (lambda: Empirical.from_samples([]), "a list of at least one, got an array of shape (0,)"),
+    "sample 0": (lambda: Empirical.from_samples([4, 0]), "must be at least 1, got 0: leave out receivers"),
+    "fractional sample": (lambda: Empirical.from_samples([1.5]), "must be integers, got float64"),
+    "no components": (lambda: Mixture([]), "one or more distributions of lengths, got []"),
+    "wrong component": (lambda: Mixture([0.9]), "one or more distributions of lengths, got [0.9]"),  # type: ignore[list-item]
+    "odd weights": (lambda: Mixture([Uniform()], weights=[1, 2]), "one for each of the 1 components, got 2"),
+    "negative draws": (lambda: Uniform().sample(-1, RNG, 5), "n must be at least 0, got -1"),
+    "seed for rng": (lambda: Uniform().sample(1, 0, 5), "rng must be a numpy.random.Generator, got 0"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named(mistake: str) -> None:
+    call, message = MISTAKES[mistake]
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        call()
+
+
+def test_the_same_seed_draws_the_same_lengths() -> None:
+    first, second = (Geometric(0.9).sample(50, np.random.default_rng(7), 30) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_a_new_distribution_is_one_small_class() -> None:
+    class Steps(Lengths):
+        def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+            return np.where(k <= max(width // 2, 1), 1.0, 0.5)
+
+    assert Steps().pmf(4).tolist() == [0, 0.5, 0, 0.5]
+    assert set(Steps().sample(100, np.random.default_rng(0), 4).tolist()) == {2, 4}
