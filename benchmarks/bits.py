@@ -33,9 +33,9 @@ def measure(width: int, count: int, rounds: int) -> dict[str, float | int]:
     codes, code = Codes(packed, width), Codes(query, width)
     index = faiss.IndexBinaryFlat(width)
     index.add(packed)
-    distances = np.empty((1, count), dtype=np.int32)
 
     def faiss_all() -> NDArray[np.int32]:
+        distances = np.empty((1, count), dtype=np.int32)  # a new array each time, as ours
         pointers = (faiss.swig_ptr(array) for array in (query, packed))
         faiss.hammings(*pointers, 1, count, width // 8, faiss.swig_ptr(distances))  # type: ignore[attr-defined]
         return distances

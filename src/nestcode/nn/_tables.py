@@ -8,26 +8,22 @@ from torch import Tensor
 
 from nestcode.lengths import Lengths
 
-
-def length_table(
-    kind: Literal["cdf", "survival", "pmf"],
-    lengths: Lengths,
-    width: int,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Tensor:
-    """`lengths.<kind>(width)` as a tensor, (width,); a constant to `torch.compile`."""
-    # len(range()) is a plain number also where torch.compile made the width a symbol.
-    table: Tensor = _constant(kind, lengths, len(range(width)), device, dtype)
-    return table
+Kind = Literal["cdf", "survival"]
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _constant(kind: str, lengths: Lengths, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def length_table(kind: Kind, lengths: Lengths, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """`lengths.<kind>(width)` as a tensor, (width,)."""
+    if torch.compiler.is_compiling():  # becomes part of the graph; len(range()) makes a symbolic width a number
+        return _make(kind, lengths, len(range(width)), device, dtype)
     return _cached(kind, lengths, width, device, dtype)
 
 
+def _make(kind: Kind, lengths: Lengths, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    numbers = lengths.cdf(width) if kind == "cdf" else lengths.survival(width)
+    return torch.as_tensor(numbers, device=device, dtype=dtype)
+
+
 @lru_cache(maxsize=64)
-def _cached(kind: str, lengths: Lengths, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def _cached(kind: Kind, lengths: Lengths, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):  # what is kept must serve training too
-        return torch.from_numpy(getattr(lengths, kind)(width)).to(device, dtype)
+        return _make(kind, lengths, width, device, dtype)
