@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "nestcode/cells.hpp"
 #include "nestcode/hamming.hpp"
 #include "nestcode/order.hpp"
 
@@ -18,6 +19,9 @@ namespace {
 using Packed = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::device::cpu>;
 using Matrix = nb::ndarray<std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Vector = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <class Scalar, std::size_t Dimensions>
+using Array = nb::ndarray<Scalar, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
 
 nestcode::Rows rows_of(const Packed& packed) {
     if (packed.shape(0) > 0 && packed.shape(1) > 1 && packed.stride(1) != 1)
@@ -56,6 +60,53 @@ void sort_order(const Packed& packed, const Vector& order) {
     nestcode::sort_order(rows, sorted);
 }
 
+void find_cells(const Array<const float, 2>& numbers, const Array<const float, 2>& thresholds,
+                const Array<const std::uint8_t, 1>& depths, const Array<std::uint8_t, 2>& cells, std::size_t threads) {
+    const std::size_t count = depths.shape(0);
+    if (numbers.shape(1) != count || thresholds.shape(0) != count)
+        throw nb::value_error("numbers, thresholds and depths must have the same number of dimensions");
+    if (cells.shape(0) != numbers.shape(0) || cells.shape(1) != count)
+        throw nb::value_error("cells must have the shape of numbers");
+    for (std::size_t d = 0; d < count; ++d)
+        if (depths(d) > 8 || thresholds.shape(1) < (std::size_t{1} << depths(d)))
+            throw nb::value_error("a tree of some depth needs 2^depth thresholds, and no tree is deeper than 8");
+    const nestcode::Trees trees{thresholds.data(), depths.data(), count, thresholds.shape(1)};
+    const float* data = numbers.data();
+    const std::size_t rows = numbers.shape(0);
+    std::uint8_t* found = cells.data();
+    nb::gil_scoped_release released;
+    nestcode::find_cells(data, rows, trees, found, threads);
+}
+
+void permute_bits(const Packed& packed, const Array<const std::int32_t, 1>& sources, const Array<std::uint8_t, 2>& out,
+                  std::size_t threads) {
+    if (out.shape(0) != packed.shape(0) || 8 * out.shape(1) != sources.shape(0))
+        throw nb::value_error("out must have a row for each row, and a byte for each 8 sources");
+    const auto bits = static_cast<std::int64_t>(8 * packed.shape(1));
+    for (std::size_t j = 0; j < sources.shape(0); ++j)
+        if (sources(j) >= bits) throw nb::value_error("a source lies beyond the row");
+    const nestcode::Rows rows = rows_of(packed);
+    const std::int32_t* from = sources.data();
+    std::uint8_t* to = out.data();
+    const std::size_t out_bytes = out.shape(1);
+    nb::gil_scoped_release released;
+    nestcode::permute_bits(rows, from, to, out_bytes, threads);
+}
+
+void sum_tables(const Packed& cells, const Array<const float, 3>& tables, const Array<float, 2>& out,
+                std::size_t threads) {
+    if (tables.shape(1) != cells.shape(1) || tables.shape(2) != 256)
+        throw nb::value_error("tables must have 256 entries for each byte of a row");
+    if (out.shape(0) != tables.shape(0) || out.shape(1) != cells.shape(0))
+        throw nb::value_error("out must have a row for each query and a column for each row of cells");
+    const nestcode::Rows rows = rows_of(cells);
+    const float* entries = tables.data();
+    const std::size_t queries = tables.shape(0);
+    float* sums = out.data();
+    nb::gil_scoped_release released;
+    nestcode::sum_tables(rows, entries, queries, sums, threads);
+}
+
 std::vector<std::string> simd_names() {
     std::vector<std::string> names;
     for (nestcode::Simd simd : nestcode::available_simd()) names.emplace_back(nestcode::name_of(simd));
@@ -71,5 +122,11 @@ NB_MODULE(_core, m) {
     m.def("common_prefix", common_prefix, "a"_a, "b"_a, "width"_a, "out"_a, "threads"_a = 1,
           "Write the number of shared leading bits of every pair of rows into out.");
     m.def("sort_order", sort_order, "packed"_a, "order"_a, "Write the lexicographic order of the rows into order.");
+    m.def("find_cells", find_cells, "numbers"_a, "thresholds"_a, "depths"_a, "cells"_a, "threads"_a = 1,
+          "Write which cell of its dimension's tree each number falls into.");
+    m.def("permute_bits", permute_bits, "packed"_a, "sources"_a, "out"_a, "threads"_a = 1,
+          "Write rows whose bit j is bit sources[j] of the given row, or 0 where that is negative.");
+    m.def("sum_tables", sum_tables, "cells"_a, "tables"_a, "out"_a, "threads"_a = 1,
+          "Write, for each query and row, the sum of one table entry for each byte of the row.");
     m.def("simd_names", simd_names, "The instruction sets this processor runs, slowest first.");
 }

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULES = ["nestcode", "nestcode.data", "nestcode.errors", "nestcode.lengths", "nestcode.nn", "nestcode.report"]
+MODULES = ["", ".coders", ".data", ".errors", ".lengths", ".nn", ".report"]
 
 
 def public_objects() -> list[tuple[str, object]]:
     found = []
-    for module_name in MODULES:
+    for module_name in (f"nestcode{name}" for name in MODULES):
         module = importlib.import_module(module_name)
         names = getattr(module, "__all__", None) or [
             name for name, value in vars(module).items() if getattr(value, "__module__", "") == module_name

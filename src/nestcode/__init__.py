@@ -14,10 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nestcode import coders as coders
     from nestcode import data as data
     from nestcode import errors as errors
     from nestcode import lengths as lengths
     from nestcode import nn as nn
+    from nestcode.coders import LinearCoder as LinearCoder
+    from nestcode.coders import load_coder as load_coder
     from nestcode.codes import Codes as Codes
 
 __version__ = "0.1.0"
@@ -25,13 +28,26 @@ __version__ = "0.1.0"
 # Where each public name lives; a module stands for itself.
 _HOMES = {
     "Codes": "nestcode.codes",
+    "LinearCoder": "nestcode.coders",
+    "coders": "nestcode.coders",
     "data": "nestcode.data",
     "errors": "nestcode.errors",
     "lengths": "nestcode.lengths",
+    "load_coder": "nestcode.coders",
     "nn": "nestcode.nn",
 }
 
-__all__ = ["Codes", "__version__", "data", "errors", "lengths", "nn"]
+__all__ = [
+    "Codes",
+    "LinearCoder",
+    "__version__",
+    "coders",
+    "data",
+    "errors",
+    "lengths",
+    "load_coder",
+    "nn",
+]
 
 
 def __getattr__(name: str) -> Any:

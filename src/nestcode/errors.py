@@ -2,6 +2,7 @@
 
 NestcodeError
 ├── InvalidInput (ValueError)    a value breaks a rule; the message names the rule, the value, the remedy
+├── DamagedFile (ValueError)     a file is cut short, changed, foreign or newer than this version
 └── MissingExtra (ImportError)   an optional dependency is absent; the message holds the pip command
 
 >>> import nestcode as nc
@@ -22,6 +23,10 @@ class NestcodeError(Exception):
 
 class InvalidInput(NestcodeError, ValueError):
     """A value breaks a rule."""
+
+
+class DamagedFile(NestcodeError, ValueError):
+    """A file does not hold what it should."""
 
 
 class MissingExtra(NestcodeError, ImportError):

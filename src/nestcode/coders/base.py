@@ -1,0 +1,147 @@
+"""What every coder does.
+
+    X ──fit──▶ coder          X ──encode──▶ Codes ──prefix──▶ Codes ──decode──▶ X̂
+ (n, features)                          (n, width)         (n, length)     (n, features)
+
+A coder also follows scikit-learn's protocol without depending on it: `transform` and `inverse_transform` speak of
+bits as columns of 0 and 1.
+"""
+
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode.codes import Codes
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.storage import Record, write_record
+
+
+class Coder(ABC):
+    """Fits data, encodes items to codes of `width` bits, decodes any prefix back (f and g in the paper).
+
+    Subclasses have their settings as keyword arguments of the constructor, stored under the same names, and implement
+    `fit`, `encode`, `decode`, `expected_error` and the two ways to and from a `Record`.
+
+    >>> import numpy as np
+    >>> from nestcode.coders import LinearCoder
+    >>> X = np.random.default_rng(0).standard_normal((500, 4))
+    >>> coder = LinearCoder(width=12).fit(X)
+    >>> [round(float(np.mean((X - coder.decode(coder.encode(X).prefix(k))) ** 2)), 2) for k in (0, 4, 8, 12)]
+    [1.0, 0.36, 0.12, 0.03]
+    """
+
+    VERSION: ClassVar[int] = 1  # of the layout on disk
+    width: int
+
+    @abstractmethod
+    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: object = None) -> Self:
+        """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
+
+    @abstractmethod
+    def encode(self, X: ArrayLike) -> Codes:
+        """(n, features) -> codes of `width` bits."""
+
+    @abstractmethod
+    def decode(self, codes: Codes) -> NDArray[np.float32]:
+        """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
+
+    @abstractmethod
+    def expected_error(self, length: int) -> float:
+        """The mean squared error of a feature when `length` bits are kept, as measured on the training data."""
+
+    @abstractmethod
+    def _to_record(self) -> Record: ...
+
+    @classmethod
+    @abstractmethod
+    def _read(cls, record: Record) -> Self: ...
+
+    @property
+    @abstractmethod
+    def n_features_in_(self) -> int:
+        """How many features the coder was fitted on."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted coder to one file; `nestcode.load_coder` reads it."""
+        write_record(path, self._to_record())
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum of the fitted coder: equal coders have equal ones, on every machine."""
+        return self._to_record().fingerprint
+
+    @classmethod
+    def _from_record(cls, record: Record, path: str | os.PathLike[str]) -> Self:
+        if record.version > cls.VERSION:
+            raise DamagedFile(
+                f"{path} has version {record.version} of the {record.kind} layout, "
+                f"this nestcode reads up to {cls.VERSION}: upgrade nestcode"
+            )
+        try:
+            return cls._read(record)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise DamagedFile(f"{path} is not a {record.kind} as it should be: {error}") from error
+
+    # scikit-learn's protocol
+
+    def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
+        """The bits as numbers 0 and 1, (n, width)."""
+        return self.encode(X).bits().view(np.uint8)
+
+    def inverse_transform(self, bits: ArrayLike) -> NDArray[np.float32]:
+        """Decode any number of leading columns of bits."""
+        return self.decode(Codes.from_bits(bits))
+
+    def fit_transform(self, X: ArrayLike, y: object = None) -> NDArray[np.uint8]:
+        """Fit, then transform the same data."""
+        return self.fit(X, y).transform(X)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
+        """The settings by name."""
+        return {name: getattr(self, name) for name in self._settings()}
+
+    def set_params(self, **settings: Any) -> Self:
+        """Change settings before fitting again."""
+        unknown = set(settings) - set(self._settings())
+        if unknown:
+            raise InvalidInput(
+                f"settings must be among {', '.join(self._settings())}, got {', '.join(sorted(unknown))}"
+            )
+        checked = type(self)(**{**self.get_params(), **settings})
+        for name in settings:
+            setattr(self, name, getattr(checked, name))
+        return self
+
+    @classmethod
+    def _settings(cls) -> list[str]:
+        code = cls.__init__.__code__
+        return list(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+    def _check_length(self, codes: Codes) -> None:
+        if not isinstance(codes, Codes):
+            raise InvalidInput(f"expected Codes, got {type(codes).__name__}: encode(X) makes them")
+        if codes.width > self.width:
+            raise InvalidInput(
+                f"codes must have at most the coder's width {self.width}, got {codes.width}: "
+                "decode with the coder that made them"
+            )
+
+    def _not_fitted(self) -> InvalidInput:
+        return InvalidInput(f"this {type(self).__name__} is not fitted: call fit(X) first")
+
+
+def warn_of_useless_bits(useful: int, width: int) -> None:
+    """Say once that the data does not fill the code."""
+    warnings.warn(
+        f"the data carries {useful} useful bits, the other {width - useful} of {width} are always 0: "
+        f"a coder of width {useful} gives the same result",
+        stacklevel=3,
+    )

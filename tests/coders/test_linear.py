@@ -1,0 +1,428 @@
+"""The linear coder: its bits, its prefixes, its distances, and what it refuses."""
+
+import contextlib
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import nestcode as nc
+from nestcode import Codes, LinearCoder
+from nestcode.coders import _planes, _principal
+from nestcode.errors import DamagedFile, InvalidInput
+
+Doubles = NDArray[np.float64]
+
+
+def curved(n: int, features: int, seed: int = 0, steep: float = 1.0) -> NDArray[np.float32]:
+    """Correlated data that is not Gaussian, with a falling spectrum."""
+    rng = np.random.default_rng(seed)
+    scales = np.arange(1, features + 1) ** -steep
+    mixing = np.linalg.qr(rng.standard_normal((features, features)))[0]
+    X: NDArray[np.float32] = (3 + rng.laplace(size=(n, features)) * scales @ mixing).astype(np.float32)
+    return X
+
+
+@pytest.fixture(scope="module")
+def data() -> NDArray[np.float32]:
+    return curved(2000, 12)
+
+
+@pytest.fixture(scope="module")
+def coder(data: NDArray[np.float32]) -> LinearCoder:
+    return LinearCoder(width=40).fit(data)
+
+
+def mse(a: NDArray[Any], b: NDArray[Any]) -> float:
+    return float(np.mean((a.astype(np.float64) - b) ** 2))
+
+
+# Bits
+
+
+def encode_twin(coder: LinearCoder, X: NDArray[np.float32]) -> list[list[int]]:
+    """Item by item, bit by bit: walk down the tree of the direction that each bit refines."""
+    mean, directions, planes = coder._fitted()
+    codes = []
+    for x in X:
+        nodes = [1] * len(directions)
+        bits = []
+        for owner in planes.owners:
+            if owner < 0:
+                bits.append(0)
+                continue
+            number = ((x - mean)[None] @ directions.T)[0, owner]
+            bit = int(number > planes.thresholds[owner, nodes[owner]])
+            nodes[owner] = 2 * nodes[owner] + bit
+            bits.append(bit)
+        codes.append(bits)
+    return codes
+
+
+def decode_twin(coder: LinearCoder, codes: Codes) -> Doubles:
+    mean, directions, planes = coder._fitted()
+    out = []
+    for bits in codes.bits():
+        nodes = [1] * len(directions)
+        for owner, bit in zip(planes.owners, bits, strict=False):
+            if owner >= 0:
+                nodes[owner] = 2 * nodes[owner] + int(bit)
+        coefficients = [planes.centers[d, node] if node > 1 else 0.0 for d, node in enumerate(nodes)]
+        out.append(mean + np.array(coefficients) @ directions)
+    return np.array(out)
+
+
+def test_encoding_equals_its_twin(coder: LinearCoder, data: NDArray[np.float32]) -> None:
+    assert np.array_equal(coder.transform(data[:60]), encode_twin(coder, data[:60]))
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 23, 40])
+def test_decoding_equals_its_twin_at_every_length(coder: LinearCoder, data: NDArray[np.float32], length: int) -> None:
+    codes = coder.encode(data[:60]).prefix(length)
+    np.testing.assert_allclose(coder.decode(codes), decode_twin(coder, codes), atol=1e-5)
+
+
+def test_the_error_falls_with_every_bit_and_is_the_one_expected(coder: LinearCoder, data: NDArray[np.float32]) -> None:
+    codes = coder.encode(data)
+    errors = [mse(data, coder.decode(codes.prefix(length))) for length in range(41)]
+    assert (np.diff(errors) < 0).all()
+    np.testing.assert_allclose(errors, [coder.expected_error(length) for length in range(41)], rtol=1e-3)
+
+
+def test_no_bits_give_the_mean(coder: LinearCoder, data: NDArray[np.float32]) -> None:
+    np.testing.assert_allclose(coder.decode(coder.encode(data[:2]).prefix(0)), [data.mean(axis=0)] * 2, atol=1e-5)
+
+
+def test_bits_come_in_order_of_what_they_gain(coder: LinearCoder) -> None:
+    gains = -np.diff(coder._fitted()[2].errors)
+    assert gains[0] == gains.max()
+    assert (gains[1:] <= gains[:-1] + 1e-9).all()
+
+
+def test_fresh_data_from_the_same_source_fares_as_well(coder: LinearCoder) -> None:
+    mixing_seed_is_shared = curved(4000, 12)[2000:]
+    error = mse(mixing_seed_is_shared, coder.decode(coder.encode(mixing_seed_is_shared)))
+    assert error < 1.5 * coder.expected_error(40)
+
+
+def test_it_beats_one_sign_bit_for_each_direction(data: NDArray[np.float32]) -> None:
+    coder = LinearCoder(width=12).fit(data)
+    mean = data.mean(axis=0)
+    vectors = np.linalg.eigh(np.cov(data.T))[1]
+    numbers = (data - mean) @ vectors
+    signs = np.where(numbers > 0, 1, -1) * np.abs(numbers).mean(axis=0)
+    assert coder.expected_error(12) < 0.8 * mse(data, mean + signs @ vectors.T)
+
+
+# Trees and directions
+
+
+@given(st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=60), st.integers(1, 6))
+@settings(deadline=None)
+def test_each_split_is_the_best_one(numbers: list[float], depth: int) -> None:
+    """Against trying every cut of every part, and against the error of the centers themselves."""
+    array = np.array(numbers, dtype=np.float32)
+    tree = _planes.Tree(array)
+    parts, error = [np.sort(array.astype(np.float64))], float(np.var(array.astype(np.float64)))
+    for _ in range(depth):
+        gain = tree.split()
+        cut = []
+        for part in parts:
+            steps = [k for k in range(1, len(part)) if part[k - 1] < part[k]]
+            costs = {k: part[:k].var() * k + part[k:].var() * (len(part) - k) for k in steps}
+            k = min(costs, key=costs.__getitem__) if costs else 0
+            cut += [part[:k], part[k:]]
+        parts = cut
+        left = sum(part.var() * len(part) for part in parts if len(part)) / len(array)
+        assert gain == pytest.approx(error - left, abs=1e-6 * max(1, error))
+        error = left
+
+
+def test_a_tree_sends_each_number_to_the_center_that_was_made_of_it() -> None:
+    numbers = np.random.default_rng(0).integers(-3, 4, 500).astype(np.float32)  # many equal ones
+    tree = _planes.Tree(numbers)
+    for level in range(1, 4):
+        tree.split()
+        nodes = np.zeros(len(numbers), dtype=int)
+        for thresholds in tree.thresholds:
+            nodes = 2 * nodes + (numbers > thresholds[nodes])
+        for node in np.unique(nodes):
+            assert tree.centers[level][node] == pytest.approx(numbers[nodes == node].mean())
+
+
+def test_leading_directions_are_those_of_the_full_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    covariance = np.cov(curved(3000, 60, steep=1.5).T.astype(np.float64))
+    exact, vectors = _principal.principal_directions(covariance, 12, np.random.default_rng(0))
+    monkeypatch.setattr(_principal, "DENSE", 10)
+    values, directions = _principal.principal_directions(covariance, 12, np.random.default_rng(0))
+    np.testing.assert_allclose(values, exact, rtol=5e-3)  # the last few converge last, and matter least
+    assert np.abs((directions * vectors).sum(axis=1))[:8].min() > 1 - 1e-5
+    np.testing.assert_allclose(directions @ directions.T, np.eye(12), atol=1e-6)
+
+
+def test_leading_directions_of_a_flat_subspace_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_principal, "DENSE", 10)
+    covariance = np.diag([1.0] * 3 + [0.0] * 57)
+    values, directions = _principal.principal_directions(covariance, 12, np.random.default_rng(0))
+    np.testing.assert_allclose(values, [1] * 3 + [0] * 9, atol=1e-12)
+    assert np.isfinite(directions).all()
+
+
+# Distances
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize("length", [0, 1, 9, 24, 40])
+def test_asymmetric_distances_are_those_to_the_decoded_codes(
+    data: NDArray[np.float32], metric: Any, length: int
+) -> None:
+    coder = LinearCoder(width=40, metric=metric).fit(data)
+    codes, queries = coder.encode(data[:80]).prefix(length), data[100:107]
+    scaled = queries / np.linalg.norm(queries, axis=1, keepdims=True) if metric == "cosine" else queries
+    expected = ((scaled[:, None].astype(np.float64) - coder.decode(codes)) ** 2).sum(axis=2)
+    np.testing.assert_allclose(coder.asymmetric_distances(queries, codes), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_cells_nest_and_bound_distances_from_below(coder: LinearCoder, data: NDArray[np.float32]) -> None:
+    codes, queries = coder.encode(data[:80]), data[100:110]
+    true = ((queries[:, None] - data[None, :80]) ** 2).sum(axis=2)
+    before = np.zeros_like(true)
+    for length in range(0, 41, 4):
+        cells = coder.cell_distances(queries, codes.prefix(length))
+        assert (cells >= before - 1e-5).all()  # a longer prefix is a smaller cell
+        assert (cells <= true + 1e-4).all()  # and holds the item
+        before = cells
+    own = coder.cell_distances(queries, coder.encode(queries))
+    assert own.diagonal().max() == 0
+    assert before.max() > 1
+
+
+def test_cells_are_boxes_not_single_bits(coder: LinearCoder, data: NDArray[np.float32]) -> None:
+    """Against a walk over the intervals of each direction."""
+    mean, directions, planes = coder._fitted()
+    codes = coder.encode(data[:20]).prefix(30)
+    numbers = (data[50] - mean) @ directions.T
+    expected = []
+    for bits in codes.bits():
+        low, high = np.full(len(directions), -np.inf), np.full(len(directions), np.inf)
+        nodes = [1] * len(directions)
+        for owner, bit in zip(planes.owners, bits, strict=False):
+            threshold = planes.thresholds[owner, nodes[owner]]
+            (low if bit else high)[owner] = threshold
+            nodes[owner] = 2 * nodes[owner] + int(bit)
+        expected.append((np.maximum(np.maximum(low - numbers, numbers - high), 0) ** 2).sum())
+    np.testing.assert_allclose(coder.cell_distances(data[50:51], codes)[0], expected, rtol=1e-4, atol=1e-6)
+
+
+# Data of all kinds
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint8, np.int32])
+def test_types_of_numbers(dtype: Any) -> None:
+    X = (curved(300, 6) * 20 + 100).clip(0, 255).astype(dtype)
+    X[:100] = 0
+    coder = LinearCoder(width=8).fit(X)
+    assert coder.decode(coder.encode(X)).dtype == np.float32
+    assert mse(X, coder.decode(coder.encode(X))) < X.astype(np.float64).var(axis=0).mean()
+
+
+def test_pieces_memory_maps_and_arrays_fit_the_same(tmp_path: Path) -> None:
+    X = curved(9000, 5)
+    np.save(tmp_path / "X.npy", X)
+    whole = LinearCoder(width=20).fit(X)
+    mapped = LinearCoder(width=20).fit(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    in_pieces = LinearCoder(width=20).fit(X[i : i + 1111] for i in range(0, len(X), 1111))
+    assert mapped.fingerprint == whole.fingerprint
+    assert np.mean(in_pieces.transform(X) == whole.transform(X)) > 0.999
+    assert in_pieces.expected_error(20) == pytest.approx(whole.expected_error(20), rel=1e-4)
+
+
+def test_the_sample_is_fair_and_does_not_depend_on_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_principal, "SAMPLE_ROWS", 500)
+    X = np.arange(5000, dtype=np.float32)[:, None]
+    samples = []
+    for size in (5000, 77, 4096):
+        parts = (X[i : i + size] for i in range(0, len(X), size))
+        samples.append(_principal.measure(parts, normalize=False, rng=np.random.default_rng(0)).sample)
+    assert np.array_equal(samples[0], samples[1])
+    assert np.array_equal(samples[0], samples[2])
+    assert len(samples[0]) == 500
+    assert abs(samples[0].mean() - 2500) < 200
+
+
+def test_the_same_seed_gives_the_same_coder(data: NDArray[np.float32]) -> None:
+    assert LinearCoder(width=16).fit(data).fingerprint == LinearCoder(width=16).fit(data).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("X", "useful"),
+    [
+        (np.ones((50, 4)), 0),  # nothing varies
+        (np.ones((1, 3)), 0),  # one item
+        (np.array([[0.0, 5.0], [1.0, 5.0]]), 1),  # two items that differ in one feature
+        (np.random.default_rng(0).standard_normal((3, 40)), 2),  # fewer items than features: two bits tell three
+    ],
+)
+def test_data_that_cannot_fill_the_code(X: Doubles, useful: int) -> None:
+    with pytest.warns(UserWarning, match="useful bits") as caught:
+        coder = LinearCoder(width=30).fit(X)
+    assert len(caught) == 1
+    assert (coder._fitted()[2].owners >= 0).sum() >= useful
+    np.testing.assert_allclose(coder.decode(coder.encode(X)), X, atol=1e-5)
+    assert coder.encode(X).width == 30
+    assert coder.asymmetric_distances(X, coder.encode(X)).shape == (len(X), len(X))
+
+
+def test_constant_features_are_kept_exactly() -> None:
+    X = curved(300, 6)
+    X[:, 2] = 7
+    coder = LinearCoder(width=20).fit(X)
+    np.testing.assert_allclose(coder.decode(coder.encode(X).prefix(9))[:, 2], 7, atol=1e-4)
+
+
+def test_cosine_ignores_lengths(data: NDArray[np.float32]) -> None:
+    coder = LinearCoder(width=24, metric="cosine").fit(data)
+    scaled = data * np.random.default_rng(0).uniform(0.1, 10, (len(data), 1))
+    assert np.mean(coder.transform(scaled) == coder.transform(data)) > 0.999
+    assert np.linalg.norm(coder.decode(coder.encode(data)), axis=1).mean() == pytest.approx(1, abs=0.05)
+    assert len(coder.encode(np.zeros((1, 12)))) == 1  # a zero has no direction, and no error
+
+
+def test_no_items_encode_to_no_codes(coder: LinearCoder) -> None:
+    codes = coder.encode(np.zeros((0, 12)))
+    assert (len(codes), codes.width) == (0, 40)
+    assert coder.decode(codes).shape == (0, 12)
+
+
+# Files
+
+
+def test_save_then_load_is_the_same_coder(coder: LinearCoder, data: NDArray[np.float32], tmp_path: Path) -> None:
+    coder.save(tmp_path / "it.coder")
+    loaded = nc.load_coder(tmp_path / "it.coder")
+    assert isinstance(loaded, LinearCoder)
+    assert loaded.get_params() == coder.get_params()
+    assert loaded.fingerprint == coder.fingerprint
+    assert loaded.encode(data) == coder.encode(data)
+    assert np.array_equal(loaded.decode(coder.encode(data)), coder.decode(coder.encode(data)))
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_no_damaged_file_gives_a_wrong_coder(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Cut it anywhere, or change any byte: an error that names the file, or the very same coder."""
+    folder = tmp_path_factory.getbasetemp()
+    good = folder / "good.coder"
+    if not good.exists():
+        LinearCoder(width=9).fit(curved(50, 3)).save(good)
+    blob = bytearray(good.read_bytes())
+    if data.draw(st.booleans()):
+        del blob[data.draw(st.integers(0, len(blob) - 1)) :]
+    else:
+        blob[data.draw(st.integers(0, len(blob) - 1))] ^= data.draw(st.integers(1, 255))
+    bad = folder / "bad.coder"
+    bad.write_bytes(blob)
+    with contextlib.suppress(DamagedFile):
+        assert nc.load_coder(bad).fingerprint == nc.load_coder(good).fingerprint
+
+
+def test_foreign_and_newer_files_are_named(coder: LinearCoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({"x": np.zeros(3)}, tmp_path / "foreign")
+    with pytest.raises(DamagedFile, match="was not written by Nestcode"):
+        nc.load_coder(tmp_path / "foreign")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(DamagedFile, match="damaged or not a Nestcode file"):
+        nc.load_coder(tmp_path / "text")
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        nc.load_coder(tmp_path / "nothing")
+    coder.save(tmp_path / "newer")
+    monkeypatch.setattr(LinearCoder, "VERSION", 0)
+    with pytest.raises(DamagedFile, match=r"version 1 .* reads up to 0: upgrade"):
+        nc.load_coder(tmp_path / "newer")
+
+
+# scikit-learn's protocol
+
+
+def test_scikit_learn_takes_it_for_one_of_its_own(data: NDArray[np.float32]) -> None:
+    from sklearn.base import clone
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    coder = LinearCoder(width=16)
+    copy = clone(coder)
+    assert copy is not coder
+    assert copy.get_params() == {"width": 16, "metric": "l2", "seed": 0}
+    labels = data[:, 0] > np.median(data[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's own
+        model = make_pipeline(coder, LogisticRegression()).fit(data, labels)
+    assert model.score(data, labels) > 0.75
+
+
+def test_transform_and_back(coder: LinearCoder, data: NDArray[np.float32]) -> None:
+    bits = coder.transform(data)
+    assert bits.dtype == np.uint8
+    assert bits.shape == (len(data), 40)
+    assert np.array_equal(coder.inverse_transform(bits[:, :13]), coder.decode(coder.encode(data).prefix(13)))
+    assert np.array_equal(LinearCoder(width=40).fit_transform(data), bits)
+    assert coder.n_features_in_ == 12
+    assert coder.set_params(seed=3).seed == 3
+    coder.set_params(seed=0)
+
+
+FITTED = LinearCoder(width=8).fit(curved(100, 4))
+X4 = curved(5, 4)
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "width 0": (lambda: LinearCoder(0), "width must be a whole number of at least 1, got 0"),
+    "width 1.5": (lambda: LinearCoder(1.5), "width must be a whole number of at least 1, got 1.5"),  # type: ignore[arg-type]
+    "metric": (lambda: LinearCoder(8, metric="l1"), 'metric must be "l2" or "cosine", got \'l1\''),  # type: ignore[arg-type]
+    "not fitted": (lambda: LinearCoder(8).encode(X4), "this LinearCoder is not fitted: call fit(X) first"),
+    "saved too soon": (lambda: LinearCoder(8).save("x"), "not fitted"),
+    "no items": (lambda: LinearCoder(8).fit(np.zeros((0, 3))), "fit needs at least 1 item, got none"),
+    "no pieces": (lambda: LinearCoder(8).fit(iter([])), "fit needs at least 1 item, got none"),
+    "images": (lambda: LinearCoder(8).fit(np.zeros((5, 4, 4))), "got shape (5, 4, 4): flatten images"),
+    "one item": (lambda: FITTED.encode(X4[0]), "put one item into x[None, :]"),
+    "words": (lambda: LinearCoder(8).fit(np.array([["a"]])), "data must be numbers, got <U1"),
+    "no features": (lambda: LinearCoder(8).fit(np.zeros((5, 0))), "at least 1 feature, got 0"),
+    "other features": (lambda: FITTED.encode(np.zeros((5, 3))), "the 4 features the coder was fitted on, got 3"),
+    "pieces that differ": (
+        lambda: LinearCoder(8).fit(iter([X4, X4[:, :2]])),
+        "the 4 features",
+    ),
+    "NaN": (lambda: FITTED.encode([[1, 2, float("nan"), 4]]), "finite and within float32, but some of it is nan"),
+    "infinite": (lambda: LinearCoder(8).fit([[1, float("inf")]]), "data must be finite and within float32"),
+    "beyond float32": (lambda: LinearCoder(8).fit([[1.0, 1e300]]), "data must be finite and within float32"),
+    "wide codes": (
+        lambda: FITTED.decode(Codes.from_bits(np.zeros((1, 9), bool))),
+        "coder's width 8, got 9",
+    ),
+    "bits for codes": (lambda: FITTED.decode(np.zeros((1, 8))), "expected Codes, got ndarray"),  # type: ignore[arg-type]
+    "long length": (lambda: FITTED.expected_error(9), "length must be between 0 and the coder's width 8, got 9"),
+    "setting": (lambda: FITTED.set_params(depth=3), "settings must be among width, metric, seed, got depth"),
+    "queries": (lambda: FITTED.asymmetric_distances(np.zeros((1, 3)), FITTED.encode(X4)), "the 4 features"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named(mistake: str) -> None:
+    call, message = MISTAKES[mistake]
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        call()
+
+
+def test_a_failed_fit_loses_nothing(data: NDArray[np.float32]) -> None:
+    coder = LinearCoder(width=16).fit(data)
+    before = coder.fingerprint
+    with pytest.raises(InvalidInput):
+        coder.fit(np.full((5, 12), np.nan))
+    assert coder.fingerprint == before
