@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from nestcode.coders._rows import Floats, as_floats
 from nestcode.errors import InvalidInput
+from nestcode.principal import Doubles, solve
 
-Doubles = NDArray[np.float64]
-
-DENSE = 1024  # up to this many features all directions are computed at once
+DENSE = 1024  # up to this many features it is quicker to compute all directions
 SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28
 
 
@@ -70,30 +69,9 @@ class _Reservoir:
 
 
 def principal_directions(covariance: Doubles, count: int, rng: np.random.Generator) -> tuple[Doubles, Floats]:
-    """The `count` largest eigenvalues, falling, and their directions as rows, (count, features)."""
-    features = len(covariance)
-    if features > DENSE and 3 * count < features:
-        try:
-            return _leading(covariance, count, rng)
-        except np.linalg.LinAlgError:
-            pass  # fewer directions than asked for have any variance
+    """The `count` largest variances, falling, and their directions as rows, (count, features)."""
+    if len(covariance) > DENSE and 2 * count < len(covariance):
+        solution = solve(covariance, count, rng, tolerance=1e-3)
+        return solution.variances, np.ascontiguousarray(solution.decoder.T, dtype=np.float32)
     values, vectors = np.linalg.eigh(covariance)
     return np.maximum(values[::-1][:count], 0), np.ascontiguousarray(vectors[:, ::-1][:, :count].T, dtype=np.float32)
-
-
-def _leading(covariance: Doubles, count: int, rng: np.random.Generator) -> tuple[Doubles, Floats]:
-    """Subspace iteration and one rotation at the end: for many features and few directions."""
-    basis = _orthonormal(rng.standard_normal((len(covariance), count + count // 8)))
-    for _ in range(8):
-        basis = _orthonormal(covariance @ basis)
-    values, rotation = np.linalg.eigh(basis.T @ (covariance @ basis))
-    directions = (basis @ rotation[:, ::-1][:, :count]).T
-    return np.maximum(values[::-1][:count], 0), np.ascontiguousarray(directions, dtype=np.float32)
-
-
-def _orthonormal(columns: Doubles) -> Doubles:
-    """An orthonormal basis by two Cholesky factorizations, all of it matrix products; many times faster than QR."""
-    for _ in range(2):
-        lower = np.linalg.cholesky(columns.T @ columns)
-        columns = columns @ np.linalg.inv(lower).T
-    return columns
