@@ -21,6 +21,7 @@ test: .venv/ready  ## Run the tests
 
 test-native: .venv/ready  ## Run the C++ tests under the address and undefined-behaviour sanitizers
 	@echo "== building and running the C++ tests"
+	@mkdir -p build
 	@.venv/bin/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/.venv/bin/ninja" -DNESTCODE_TESTS=ON > build/native.log \
 		&& .venv/bin/cmake --build build/native >> build/native.log || (cat build/native.log; exit 1)
 	@.venv/bin/ctest --test-dir build/native --output-on-failure

@@ -27,15 +27,10 @@ SHOWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 MATRYOSHKA = (4, 8, 16, 32, 64)
 
 
-def fixed(lengths: tuple[int, ...]) -> Empirical:
-    """Only these lengths, all equally likely."""
-    return Empirical([int(k in lengths) for k in range(1, WIDTH + 1)])
-
-
 METHODS: dict[str, tuple[Lengths, int | None]] = {  # the lengths, and how many draws of them a step takes
     "nested": (LogUniform(), 1),
-    "Matryoshka": (fixed(MATRYOSHKA), None),
-    "ordinary": (fixed((WIDTH,)), None),
+    "Matryoshka": (Empirical([1] * len(MATRYOSHKA), lengths=MATRYOSHKA), None),
+    "ordinary": (Empirical([1], lengths=[WIDTH]), None),
 }
 
 

@@ -33,6 +33,8 @@ def test_nothing_can_be_written() -> None:
     for array in (codes.packed, np.asarray(codes), codes[:1].packed, codes.prefix(3).packed):
         with pytest.raises(ValueError, match="read-only"):
             array[0, 0] = 1
+        with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
+            array.flags.writeable = True
 
 
 def test_a_read_only_view_of_writable_memory_is_copied() -> None:
@@ -41,6 +43,21 @@ def test_a_read_only_view_of_writable_memory_is_copied() -> None:
     view.flags.writeable = False
     codes = Codes(view, 16)
     source[:] = 255
+    assert not codes.bits().any()
+
+
+def test_an_array_whose_flag_can_be_switched_back_is_copied() -> None:
+    source = np.zeros((1, 1), dtype=np.uint8)
+    source.flags.writeable = False
+    codes = Codes(source, 4)
+    source.flags.writeable = True
+    source[:] = 255
+    assert not codes.bits().any()
+    buffer = bytearray(2)
+    view = np.frombuffer(buffer, dtype=np.uint8).reshape(1, 2)
+    view.flags.writeable = False
+    codes = Codes(view, 16)
+    buffer[0] = 255
     assert not codes.bits().any()
 
 
@@ -108,19 +125,31 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "must have 2 dimensions (items, bytes), got shape (2,)",
     ),
     "wrong width": (lambda: Codes(np.zeros((2, 2), np.uint8), 17), "codes of 17 bits take 3 bytes each, got 2"),
-    "negative width": (lambda: Codes(np.zeros((2, 0), np.uint8), -1), "width must be at least 0, got -1"),
-    "fractional width": (lambda: Codes(np.zeros((2, 2), np.uint8), 16.0), "width must be a whole number, got 16.0"),  # type: ignore[arg-type]
+    "negative width": (
+        lambda: Codes(np.zeros((2, 0), np.uint8), -1),
+        "width must be a whole number of at least 0, got -1",
+    ),
+    "fractional width": (
+        lambda: Codes(np.zeros((2, 2), np.uint8), 16.0),  # type: ignore[arg-type]
+        "width must be a whole number of at least 0, got 16.0",
+    ),
     "dirty padding": (lambda: Codes(np.full((2, 2), 255, np.uint8), 12), "bits past the width 12 must be 0"),
+    "too wide": (
+        lambda: Codes(np.zeros((0, 2**28), np.uint8), 2**31),
+        "width must be at most 2147483647, got 2147483648",
+    ),
+    "truth for width": (lambda: CODES.prefix(True), "length must be a whole number of at least 0, got True"),
+    "array for length": (lambda: CODES.prefix(np.array([3])), "length must be a whole number"),  # type: ignore[arg-type]
     "float bits": (lambda: Codes.from_bits(np.zeros((2, 2))), "bits must be booleans, got float64: threshold"),
     "integers beyond 1": (lambda: Codes.from_bits(np.array([[0, 2]])), "must be 0 or 1, got values from 0 to 2"),
     "flat bits": (lambda: Codes.from_bits(np.zeros(3, bool)), "must have 2 dimensions (items, width), got shape (3,)"),
     "long prefix": (lambda: CODES.prefix(13), "length must be between 0 and the code's width 12, got 13"),
-    "negative prefix": (lambda: CODES.prefix(-1), "length must be at least 0, got -1"),
-    "fractional prefix": (lambda: CODES.prefix(2.5), "length must be a whole number, got 2.5"),  # type: ignore[arg-type]
+    "negative prefix": (lambda: CODES.prefix(-1), "length must be a whole number of at least 0, got -1"),
+    "fractional prefix": (lambda: CODES.prefix(2.5), "length must be a whole number of at least 0, got 2.5"),  # type: ignore[arg-type]
     "other width": (lambda: CODES.hamming(CODES.prefix(5)), "must have the same width, got 12 and 5: compare prefixes"),
     "not codes": (lambda: CODES.hamming(CODES.packed), "expected Codes, got ndarray"),  # type: ignore[arg-type]
     "other width in concat": (lambda: CODES.concat(CODES.prefix(5)), "must have the same width, got 12 and 5"),
-    "no threads": (lambda: CODES.hamming(CODES, threads=0), "threads must be at least 1, got 0: None takes every core"),
+    "no threads": (lambda: CODES.hamming(CODES, threads=0), "threads must be a whole number of at least 1, got 0"),
     "bits by index": (lambda: CODES[0, 1], "codes are indexed by item only, got (0, 1)"),
     "index of two dimensions": (lambda: CODES[np.array([[0, 1]])], "an index of shape (1, 2)"),
 }

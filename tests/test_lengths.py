@@ -23,6 +23,7 @@ CHOICES: list[Lengths] = [
     Empirical([0, 0, 0, 0, 0, 0, 0, 1]),
     Mixture([Geometric(0.8), Uniform()], weights=[1, 2]),
     Mixture([Empirical([1]), LogUniform()]),
+    Empirical([2, 1, 1], lengths=[5, 1, 40]),
 ]
 WIDTHS = [1, 2, 7, 8, 100]
 
@@ -105,6 +106,21 @@ def test_covers(lengths: Lengths, width: int, covered: bool) -> None:
     assert lengths.covers(width) is covered
 
 
+def test_a_log_of_large_bandwidths_stays_small() -> None:
+    log = Empirical.from_samples([5_000_000_000, 3, 5_000_000_000])
+    assert repr(log) == "Empirical(weights=(1.0, 2.0), lengths=(3, 5000000000))"
+    np.testing.assert_allclose(log.pmf(4), [0, 0, 1 / 3, 2 / 3])
+
+
+def test_distributions_cannot_change() -> None:
+    class Annealed(Lengths):
+        def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
+            return np.ones(len(k))
+
+    with pytest.raises(AttributeError, match="Annealed cannot change"):
+        Annealed().length = 3  # type: ignore[attr-defined]
+
+
 def test_choices_are_values() -> None:
     assert Empirical(np.array([1, 2])) == Empirical([1.0, 2.0])  # type: ignore[arg-type]
     assert len({Geometric(0.9), Geometric(0.9), Uniform(), Uniform(), Mixture([Uniform()])}) == 3
@@ -117,19 +133,30 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "decay NaN": (lambda: Geometric(float("nan")), "decay must lie strictly between 0 and 1, got nan"),
     "width 0": (lambda: Uniform().pmf(0), "width must be a whole number of at least 1, got 0"),
     "width 2.5": (lambda: Uniform().pmf(2.5), "width must be a whole number of at least 1, got 2.5"),  # type: ignore[arg-type]
-    "NaN weight": (lambda: Empirical([1, float("nan")]), "must be finite, not negative and not all 0"),
-    "infinite weight": (lambda: Empirical([1, float("inf")]), "must be finite, not negative and not all 0"),
-    "negative weight": (lambda: Empirical([1, -1]), "must be finite, not negative and not all 0"),
-    "no weight": (lambda: Empirical([0, 0]), "must be finite, not negative and not all 0"),
+    "NaN weight": (lambda: Empirical([1, float("nan")]), "must be finite, also in sum, not negative and not all 0"),
+    "infinite weight": (
+        lambda: Empirical([1, float("inf")]),
+        "must be finite, also in sum, not negative and not all 0",
+    ),
+    "negative weight": (lambda: Empirical([1, -1]), "must be finite, also in sum, not negative and not all 0"),
+    "no weight": (lambda: Empirical([0, 0]), "must be finite, also in sum, not negative and not all 0"),
     "empty weights": (lambda: Empirical([]), "a list of at least one number, got an array of shape (0,)"),
     "nested weights": (lambda: Empirical([[1]]), "a list of at least one number, got an array of shape (1, 1)"),  # type: ignore[list-item]
+    "overflowing weights": (lambda: Empirical([1e308, 1e308]), "must be finite, also in sum"),
+    "words for weights": (lambda: Empirical(["a"]), "weights must be a list of numbers, got ['a']"),  # type: ignore[list-item]
+    "word for decay": (lambda: Geometric("x"), "strictly between 0 and 1, got 'x'"),  # type: ignore[arg-type]
+    "lengths twice": (lambda: Empirical([1, 1], lengths=[4, 4]), "lengths must be different"),
+    "lengths too few": (lambda: Empirical([1, 1], lengths=[4]), "one for each of the 2 weights"),
     "no samples": (lambda: Empirical.from_samples([]), "a list of at least one, got an array of shape (0,)"),
-    "sample 0": (lambda: Empirical.from_samples([4, 0]), "must be at least 1, got 0: leave out receivers"),
+    "sample 0": (lambda: Empirical.from_samples([4, 0]), "must be at least 1 and below 2^62, got 0"),
+    "sample 2^63": (lambda: Empirical.from_samples([2**63]), "below 2^62, got 9223372036854775808"),
     "fractional sample": (lambda: Empirical.from_samples([1.5]), "must be integers, got float64"),
     "no components": (lambda: Mixture([]), "one or more distributions of lengths, got []"),
+    "number for components": (lambda: Mixture(5), "one or more distributions of lengths, got 5"),  # type: ignore[arg-type]
+    "fractional draws": (lambda: Uniform().sample(2.5, RNG, 5), "n must be a whole number"),  # type: ignore[arg-type]
     "wrong component": (lambda: Mixture([0.9]), "one or more distributions of lengths, got [0.9]"),  # type: ignore[list-item]
     "odd weights": (lambda: Mixture([Uniform()], weights=[1, 2]), "one for each of the 1 components, got 2"),
-    "negative draws": (lambda: Uniform().sample(-1, RNG, 5), "n must be at least 0, got -1"),
+    "negative draws": (lambda: Uniform().sample(-1, RNG, 5), "n must be a whole number of at least 0, got -1"),
     "seed for rng": (lambda: Uniform().sample(1, 0, 5), "rng must be a numpy.random.Generator, got 0"),  # type: ignore[arg-type]
 }
 

@@ -37,6 +37,7 @@ _HOMES = {
     "nn": "nestcode.nn",
 }
 
+# `from nestcode import *` must work without PyTorch, so nn is not among them.
 __all__ = [
     "Codes",
     "LinearCoder",
@@ -46,18 +47,20 @@ __all__ = [
     "errors",
     "lengths",
     "load_coder",
-    "nn",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'nestcode' has no attribute {name!r}")
-    home = import_module(_HOMES[name])
+    try:
+        home = import_module(_HOMES[name])
+    except ImportError as error:  # hasattr() and inspect must be able to pass over what is not installed
+        raise AttributeError(f"nestcode.{name} cannot be loaded: {error}") from error
     value = home if home.__name__.endswith(f".{name}") else getattr(home, name)
     globals()[name] = value  # the next look-up does not come here
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*_HOMES, "__version__"})

@@ -1,7 +1,8 @@
 """Codes: immutable arrays of packed bits, and what can be asked of their prefixes."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import EllipsisType
 from typing import Any, Self, SupportsIndex
 
@@ -9,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.errors import InvalidInput
+from nestcode.errors import InvalidInput, whole_number
+
+MAX_WIDTH = 2**31 - 1
 
 
 class Codes:
@@ -38,7 +41,9 @@ class Codes:
 
     def __init__(self, packed: ArrayLike, width: int) -> None:
         array = np.asarray(packed)
-        width = _whole_number(width, "width")
+        width = whole_number(width, "width", least=0)
+        if width > MAX_WIDTH:
+            raise InvalidInput(f"width must be at most {MAX_WIDTH}, got {width}: distances are counted in 32 bits")
         if array.dtype != np.uint8:
             raise InvalidInput(f"packed codes must be uint8, got {array.dtype}: pack bits with Codes.from_bits(x > 0)")
         if array.ndim != 2:
@@ -63,8 +68,7 @@ class Codes:
     def _wrap(cls, packed: NDArray[np.uint8], width: int) -> Self:
         """Take packed rows that are known to be clean and nobody else's to write."""
         codes = object.__new__(cls)
-        packed.flags.writeable = False
-        codes._packed, codes._width = packed, width
+        codes._packed, codes._width = _read_only(packed) if packed.flags.writeable else packed, width
         return codes
 
     @classmethod
@@ -113,7 +117,7 @@ class Codes:
         >>> Codes.from_bits([[True, False, True]]).prefix(0)
         Codes(1 item of 0 bits)
         """
-        length = _whole_number(length, "length")
+        length = whole_number(length, "length", least=0)
         if length > self._width:
             raise InvalidInput(
                 f"length must be between 0 and the code's width {self._width}, got {length}: "
@@ -149,11 +153,7 @@ class Codes:
             threads: how many threads share the work; None takes every core.
 
         """
-        self._check_width(other)
-        queries, rows, flipped = (self, other, False) if len(self) <= len(other) else (other, self, True)
-        out = np.empty((len(queries), len(rows)), dtype=np.int32)
-        _core.hamming(queries._packed, rows._packed, out, threads=_thread_count(threads))
-        return out.T if flipped else out
+        return self._pairs(_core.hamming, other, threads)
 
     def common_prefix(self, other: "Codes", *, threads: int | None = 1) -> NDArray[np.int32]:
         """How many leading bits are shared, for every pair: (items, other's items).
@@ -168,10 +168,15 @@ class Codes:
             threads: how many threads share the work; None takes every core.
 
         """
+        return self._pairs(partial(_core.common_prefix, width=self._width), other, threads)
+
+    def _pairs(self, kernel: Callable[..., None], other: "Codes", threads: int | None) -> NDArray[np.int32]:
+        """A symmetric kernel on every pair; the longer side is what it runs over."""
         self._check_width(other)
-        out = np.empty((len(self), len(other)), dtype=np.int32)
-        _core.common_prefix(self._packed, other._packed, self._width, out, threads=_thread_count(threads))
-        return out
+        short, long = sorted((self, other), key=len)
+        out = np.empty((len(short), len(long)), dtype=np.int32)
+        kernel(short._packed, long._packed, out=out, threads=_thread_count(threads))
+        return out if short is self else out.T
 
     def sort_order(self) -> NDArray[np.int64]:
         """The item numbers in lexicographic order of their codes; equal codes keep their order.
@@ -255,33 +260,30 @@ def _dirty_padding(packed: NDArray[np.uint8], width: int) -> bool:
 
 
 def _frozen(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The array as nobody can change it: itself where that holds already, else a copy."""
+    """The array as nobody can change it: itself where its memory is read-only, else a copy."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
-        if owner.flags.writeable:
-            return _read_only(array.copy(order="C"))
-        owner = owner.base
-    return array if array.shape[1] < 2 or array.strides[1] == 1 else _read_only(array.copy(order="C"))
+        writable, owner = owner.flags.writeable, owner.base
+        if writable:
+            break
+    side_by_side = array.shape[1] < 2 or array.strides[1] == 1
+    return _read_only(array if side_by_side and _is_read_only(owner) else array.copy(order="C"))
+
+
+def _is_read_only(owner: object) -> bool:
+    """Whether memory is read-only for good; an array's own flag could be switched back."""
+    try:
+        return memoryview(owner).readonly and not isinstance(owner, np.ndarray)  # type: ignore[arg-type]
+    except TypeError:
+        return False
 
 
 def _read_only(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    array.flags.writeable = False
-    return array
-
-
-def _whole_number(value: int, name: str) -> int:
-    try:
-        number = value.__index__()
-    except AttributeError:
-        raise InvalidInput(f"{name} must be a whole number, got {value!r}") from None
-    if number < 0:
-        raise InvalidInput(f"{name} must be at least 0, got {number}")
-    return number
+    """The same memory behind a flag that cannot be switched back."""
+    return np.asarray(memoryview(array).toreadonly()) if array.size else array  # type: ignore[arg-type]
 
 
 def _thread_count(threads: int | None) -> int:
-    if threads is None:
-        return os.cpu_count() or 1
-    if _whole_number(threads, "threads") < 1:
-        raise InvalidInput(f"threads must be at least 1, got {threads}: None takes every core")
-    return threads
+    """How many threads to use; None takes every core."""
+    cores = os.cpu_count() or 1
+    return cores if threads is None else min(whole_number(threads, "threads", least=1), 8 * cores)

@@ -23,11 +23,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.errors import InvalidInput
+from nestcode.errors import InvalidInput, whole_number
 
 
 class Lengths(ABC):
-    """A distribution over lengths 1, …, width; subclasses give its survival function.
+    """A distribution over lengths 1, …, width; subclasses are frozen dataclasses that give its survival function.
 
     >>> class Always(Lengths):
     ...     '''Keep everything: the ordinary autoencoder.'''
@@ -36,6 +36,9 @@ class Lengths(ABC):
     >>> Always().pmf(4)
     array([0., 0., 0., 1.])
     """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} cannot change: make a new one (and subclasses frozen dataclasses)")
 
     @abstractmethod
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
@@ -47,7 +50,7 @@ class Lengths(ABC):
         >>> Uniform().survival(4)
         array([1.  , 0.75, 0.5 , 0.25])
         """
-        width = _check_width(width)
+        width = whole_number(width, "width", least=1)
         return self._survival(np.arange(1, width + 1), width)
 
     def pmf(self, width: int) -> NDArray[np.float64]:
@@ -74,7 +77,7 @@ class Lengths(ABC):
         >>> Uniform().covers(8), Empirical([0, 0, 1]).covers(3)
         (True, False)
         """
-        return bool(self._support(_check_width(width)).all())
+        return bool(self._support(whole_number(width, "width", least=1)).all())
 
     def _support(self, width: int) -> NDArray[np.bool_]:
         return self.pmf(width) > 0
@@ -85,8 +88,7 @@ class Lengths(ABC):
         >>> Geometric(0.5).sample(8, np.random.default_rng(0), width=4)
         array([2, 1, 1, 1, 3, 4, 2, 2])
         """
-        if n < 0:
-            raise InvalidInput(f"n must be at least 0, got {n}")
+        n = whole_number(n, "n", least=0)
         if not isinstance(rng, np.random.Generator):
             raise InvalidInput(
                 f"rng must be a numpy.random.Generator, got {rng!r}: np.random.default_rng(seed) makes one"
@@ -116,13 +118,18 @@ class Geometric(Lengths):
     decay: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.decay < 1:
+        try:
+            decay = float(self.decay)
+        except (TypeError, ValueError):
+            decay = float("nan")
+        if not 0 < decay < 1:
             raise InvalidInput(
-                f"decay must lie strictly between 0 and 1, got {self.decay}: 0.97 keeps 33 bits on average"
+                f"decay must lie strictly between 0 and 1, got {self.decay!r}: 0.97 keeps 33 bits on average"
             )
+        object.__setattr__(self, "decay", decay)
 
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
-        return np.power(float(self.decay), k - 1)
+        return np.power(self.decay, k - 1)
 
     def _support(self, width: int) -> NDArray[np.bool_]:
         return np.ones(width, dtype=np.bool_)  # also where the numbers round to 0
@@ -156,54 +163,46 @@ class LogUniform(Lengths):
 
 @dataclass(frozen=True)
 class Empirical(Lengths):
-    """Length k has probability proportional to `weights[k − 1]`.
+    """Each of `lengths` has probability proportional to its weight; they are 1, 2, … unless given.
 
     >>> Empirical([1, 0, 3]).pmf(3)
     array([0.25, 0.  , 0.75])
+    >>> Empirical([1, 3], lengths=[2, 4]).pmf(4)
+    array([0.  , 0.25, 0.  , 0.75])
 
-    `Empirical([0, …, 0, 1])` keeps everything and gives the ordinary autoencoder. Lengths beyond the
-    width count as the width; where the width lies beyond all weights, its last lengths have none.
+    `Empirical([1], lengths=[width])` keeps everything and gives the ordinary autoencoder. Lengths beyond the width
+    count as the width; a width beyond all lengths has no support there.
     """
 
     weights: Sequence[float]
+    lengths: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        weights = _check_weights(self.weights, "weights")
-        object.__setattr__(self, "weights", tuple(weights.tolist()))  # frozen, hashable, whatever came in
+        weights = _check_weights(self.weights)
+        lengths = _check_lengths(range(1, len(weights) + 1) if self.lengths is None else self.lengths)
+        if len(lengths) != len(weights) or len(np.unique(lengths)) != len(lengths):
+            raise InvalidInput(f"lengths must be different, one for each of the {len(weights)} weights, got {lengths}")
+        order = np.argsort(lengths)  # frozen, hashable and in order, whatever came in
+        object.__setattr__(self, "weights", tuple(weights[order].tolist()))
+        object.__setattr__(self, "lengths", tuple(lengths[order].tolist()))
 
     @classmethod
     def from_samples(cls, observed: ArrayLike) -> Self:
         """The distribution of observed lengths, such as a log of how many bits receivers could take.
 
-        >>> Empirical.from_samples([8, 8, 16, 32]).mean(width=16)
-        12.0
+        >>> Empirical.from_samples([8, 8, 16, 32])
+        Empirical(weights=(2.0, 1.0, 1.0), lengths=(8, 16, 32))
         """
-        lengths = np.asarray(observed)
-        if lengths.ndim != 1 or lengths.size == 0:
-            raise InvalidInput(
-                f"observed lengths must be a list of at least one, got an array of shape {lengths.shape}"
-            )
-        if not np.issubdtype(lengths.dtype, np.integer):
-            raise InvalidInput(
-                f"observed lengths must be integers, got {lengths.dtype}: round them, as in x.astype(int)"
-            )
-        if lengths.min() < 1:
-            raise InvalidInput(
-                f"observed lengths must be at least 1, got {lengths.min()}: leave out receivers that take no bits"
-            )
-        return cls(np.bincount(lengths)[1:].tolist())
+        lengths, counts = np.unique(_check_lengths(observed), return_counts=True)
+        return cls(counts.tolist(), lengths.tolist())
 
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
         tail = np.cumsum(self.weights[::-1])[::-1]  # summed from the far end: no cancellation, exact zeros
-        survival = np.zeros(width)
-        survival[: len(tail)] = tail[:width] / tail[0]
-        return survival
+        return np.append(tail / tail[0], 0.0)[np.searchsorted(np.array(self.lengths), k)]
 
     def _support(self, width: int) -> NDArray[np.bool_]:
-        support = np.zeros(width, dtype=np.bool_)
-        support[: len(self.weights)] = np.greater(self.weights[:width], 0)
-        support[-1] = np.greater(self.weights[width - 1 :], 0).any()  # beyond the width keeps everything
-        return support
+        kept = np.minimum(np.array(self.lengths)[np.array(self.weights) > 0], width)  # beyond it keeps everything
+        return np.isin(np.arange(1, width + 1), kept)
 
 
 @dataclass(frozen=True)
@@ -218,10 +217,10 @@ class Mixture(Lengths):
     weights: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        components = tuple(self.components)
+        components = tuple(self.components) if isinstance(self.components, Sequence) else ()
         if not components or not all(isinstance(component, Lengths) for component in components):
             raise InvalidInput(f"components must be one or more distributions of lengths, got {self.components!r}")
-        weights = _check_weights(np.ones(len(components)) if self.weights is None else self.weights, "weights")
+        weights = _check_weights(np.ones(len(components)) if self.weights is None else self.weights)
         if len(weights) != len(components):
             raise InvalidInput(f"weights must be one for each of the {len(components)} components, got {len(weights)}")
         object.__setattr__(self, "components", components)
@@ -229,7 +228,8 @@ class Mixture(Lengths):
 
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
         assert self.weights is not None
-        return np.array(self.weights) @ [component._survival(k, width) for component in self.components]
+        survival = np.array(self.weights) @ [component._survival(k, width) for component in self.components]
+        return np.where(k == 1, 1.0, survival)  # also where the weights add up to 1 but for rounding
 
     def _support(self, width: int) -> NDArray[np.bool_]:
         assert self.weights is not None
@@ -240,16 +240,27 @@ class Mixture(Lengths):
         return support
 
 
-def _check_width(width: int) -> int:
-    if isinstance(width, bool) or not hasattr(width, "__index__") or width.__index__() < 1:
-        raise InvalidInput(f"width must be a whole number of at least 1, got {width!r}")
-    return width.__index__()
-
-
-def _check_weights(weights: ArrayLike, name: str) -> NDArray[np.float64]:
-    array = np.asarray(weights, dtype=np.float64)
+def _check_weights(weights: ArrayLike) -> NDArray[np.float64]:
+    try:
+        array = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"weights must be a list of numbers, got {weights!r}") from None
     if array.ndim != 1 or array.size == 0:
-        raise InvalidInput(f"{name} must be a list of at least one number, got an array of shape {array.shape}")
-    if not np.isfinite(array).all() or (array < 0).any() or not array.sum() > 0:
-        raise InvalidInput(f"{name} must be finite, not negative and not all 0, got {array}")
+        raise InvalidInput(f"weights must be a list of at least one number, got an array of shape {array.shape}")
+    with np.errstate(over="ignore"):
+        total = array.sum()
+    if not np.isfinite(total) or (array < 0).any() or total <= 0:
+        raise InvalidInput(f"weights must be finite, also in sum, not negative and not all 0, got {array}")
     return array
+
+
+def _check_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
+    array = np.asarray(lengths)
+    if array.ndim != 1 or array.size == 0:
+        raise InvalidInput(f"lengths must be a list of at least one, got an array of shape {array.shape}")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise InvalidInput(f"lengths must be integers, got {array.dtype}: round them, as in x.astype(int)")
+    if array.min() < 1 or array.max() >= 2**62:
+        wrong = array.min() if array.min() < 1 else array.max()
+        raise InvalidInput(f"lengths must be at least 1 and below 2^62, got {wrong}: leave out receivers of no bits")
+    return array.astype(np.int64)

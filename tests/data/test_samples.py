@@ -39,6 +39,10 @@ def test_the_same_seed_cuts_the_same_patches() -> None:
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no images": (lambda: patches([], 8, 1, np.random.default_rng()), "one or more arrays (height, width, channels)"),
     "grey": (lambda: patches([np.zeros((9, 9), np.uint8)], 8, 1, np.random.default_rng()), "(height, width, channels)"),
+    "mixed types": (
+        lambda: patches([np.zeros((9, 9, 3), np.uint8), np.zeros((9, 9, 1), np.uint8)], 8, 1, np.random.default_rng()),
+        "images must agree in type and channels, got [('uint8', 1), ('uint8', 3)]",
+    ),
     "too large": (
         lambda: patches([np.zeros((9, 8, 3), np.uint8)], 9, 1, np.random.default_rng()),
         "size must be between 1 and the smallest side 8, got 9",

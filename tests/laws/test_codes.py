@@ -41,13 +41,12 @@ def test_hamming_is_a_metric(pair: tuple[Codes, Codes]) -> None:
 
 
 @pytest.mark.parametrize("simd", _core.simd_names())
-@pytest.mark.parametrize("threads", [1, 3])
-def test_hamming_equals_its_twin_at_every_width_on_every_path(simd: str, threads: int) -> None:
+def test_hamming_equals_its_twin_at_every_width_on_every_path(simd: str) -> None:
     rng = np.random.default_rng(0)
     for width in [*range(1, 301), 2048, 5003]:
         a, b = (rng.random((items, width)) < 0.5 for items in (3, 9))
         out = np.full((3, 9), -1, dtype=np.int32)
-        _core.hamming(Codes.from_bits(a).packed, Codes.from_bits(b).packed, out, threads=threads, simd=simd)
+        _core.hamming(Codes.from_bits(a).packed, Codes.from_bits(b).packed, out, simd=simd)
         assert np.array_equal(out, twins.hamming(a, b)), width
 
 
@@ -57,6 +56,7 @@ def test_threads_change_nothing(threads: int | None) -> None:
     assert np.array_equal(a.hamming(b, threads=threads), a.hamming(b))
     assert np.array_equal(b.hamming(a, threads=threads), a.hamming(b).T)
     assert np.array_equal(a.common_prefix(b, threads=threads), a.common_prefix(b))
+    assert np.array_equal(b.common_prefix(a, threads=threads), a.common_prefix(b).T)
 
 
 @given(twins.code_pairs())

@@ -42,6 +42,11 @@ def test_one_number_serves_all_and_beyond_the_width_keeps_all() -> None:
     assert torch.equal(keep_prefix(x, torch.tensor([5, 900])), x)
 
 
+@pytest.mark.parametrize("kept", [[1, 3], np.array([1, 3]), torch.tensor([1, 3], dtype=torch.uint8), (1, np.int64(3))])
+def test_lengths_may_be_lists_and_arrays(kept: Any) -> None:
+    assert keep_prefix(torch.ones(2, 5), kept).sum(dim=1).tolist() == [1, 3]
+
+
 def test_lengths_may_belong_to_more_than_one_dimension() -> None:
     kept = torch.tensor([[0, 1, 2], [3, 4, 4]])
     assert torch.equal(keep_prefix(torch.ones(2, 3, 4), kept).sum(dim=2).long(), kept)
@@ -149,13 +154,26 @@ def test_tables_made_under_inference_serve_training() -> None:
     assert x.grad is not None
 
 
+def test_fake_tensors_leave_no_trace() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    drop = NestedDropout(Geometric(0.777))
+    with FakeTensorMode():
+        drop(torch.ones(3, 4))
+    assert drop(torch.ones(3, 4)).shape == (3, 4)
+
+
 X = torch.ones(2, 5)
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "float kept": (lambda: keep_prefix(X, torch.ones(2)), "kept must hold integers, got torch.float32"),
     "mask as kept": (lambda: keep_prefix(X, torch.ones(2).bool()), "kept must hold integers, got torch.bool"),
     "kept for 3 of 2": (lambda: keep_prefix(X, torch.tensor([1, 2, 3])), "x has shape (2, 5), kept (3,)"),
     "kept for each unit": (lambda: keep_prefix(X, torch.ones(2, 5).long()), "x has shape (2, 5), kept (2, 5)"),
-    "negative kept": (lambda: keep_prefix(X, -1), "kept must be at least 0, got -1"),
+    "negative kept": (lambda: keep_prefix(X, -1), "kept must be integers of at least 0, got -1"),
+    "fraction kept": (lambda: keep_prefix(X, 2.0), "kept must be integers of at least 0, got 2.0"),  # type: ignore[arg-type]
+    "nothing kept": (lambda: keep_prefix(X, None), "kept must be integers of at least 0, got None"),  # type: ignore[arg-type]
+    "ragged kept": (lambda: keep_prefix(X, [[1], [2, 3]]), "kept must be integers of at least 0"),  # type: ignore[list-item]
+    "examples as units": (lambda: NestedDropout(Uniform(), dim=0)(X), "dimension 0 holds the examples"),
     "no such dim": (lambda: keep_prefix(X, 1, dim=2), "dim must be a dimension of x, which has 2, got 2"),
     "no such dim in a module": (lambda: NestedDropout(Uniform(), dim=3)(X), "dim must be a dimension of x"),
     "a number for lengths": (lambda: NestedDropout(0.9), "must be a distribution from nestcode.lengths, got 0.9"),  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from nestcode.coders._principal import measure, principal_directions
 from nestcode.coders._rows import Floats, as_floats, check_rows, pieces
 from nestcode.coders.base import Coder, warn_of_useless_bits
 from nestcode.codes import Codes
-from nestcode.errors import InvalidInput
+from nestcode.errors import InvalidInput, whole_number
 from nestcode.storage import Record
 
 THREADS = os.cpu_count() or 1
@@ -42,8 +42,7 @@ class LinearCoder(Coder):
     """
 
     def __init__(self, width: int, metric: Literal["l2", "cosine"] = "l2", seed: int = 0) -> None:
-        if isinstance(width, bool) or not hasattr(width, "__index__") or width < 1:
-            raise InvalidInput(f"width must be a whole number of at least 1, got {width!r}")
+        whole_number(width, "width", least=1)
         if metric not in ("l2", "cosine"):
             raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')
         self.width = width

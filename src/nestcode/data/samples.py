@@ -39,6 +39,9 @@ def patches(images: Sequence[NDArray[np.uint8]], size: int, n: int, rng: np.rand
     images = [np.asarray(image) for image in images]
     if not images or any(image.ndim != 3 for image in images):
         raise InvalidInput("images must be one or more arrays (height, width, channels)")
+    kinds = {(str(image.dtype), image.shape[2]) for image in images}
+    if len(kinds) > 1:
+        raise InvalidInput(f"images must agree in type and channels, got {sorted(kinds)}: convert them first")
     smallest = min(min(image.shape[:2]) for image in images)
     if not 1 <= size <= smallest:
         raise InvalidInput(f"size must be between 1 and the smallest side {smallest}, got {size}")

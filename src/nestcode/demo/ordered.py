@@ -23,7 +23,7 @@ def add_chapter(page: Page, *, steps: int, console: Console) -> None:
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
     learn = partial(train, X, width=WIDTH, steps=steps, console=console)
     nested = learn(lengths=Uniform(), name="nested dropout")
-    ordinary = learn(lengths=Empirical([0] * (WIDTH - 1) + [1]), name="ordinary autoencoder")
+    ordinary = learn(lengths=Empirical([1], lengths=[WIDTH]), name="ordinary autoencoder")
 
     errors = {
         "nested dropout": _error_by_length(nested, X),
