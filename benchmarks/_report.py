@@ -10,18 +10,34 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from nestcode import data
 from nestcode.storage import write_atomic
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    """Read `--quick` (a smoke test) and `--json FILE`."""
+    """Read `--quick` (a smoke test), `--data DIR` and `--json FILE`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10, where a benchmark takes images")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
     return parser.parse_args()
+
+
+def images(options: argparse.Namespace) -> tuple[str, NDArray[np.uint8], NDArray[np.uint8]]:
+    """A name, training rows and test rows: CIFAR-10 with --data, else patches of scikit-learn's photographs."""
+    if options.data is not None:
+        cifar = data.cifar10(options.data)
+        return "CIFAR-10", cifar.train, cifar.test
+    cut = data.patches(list(data.photographs().values()), size=16, n=12_000, rng=np.random.default_rng(0))
+    rows = cut.transpose(0, 3, 1, 2).reshape(len(cut), -1)  # planes of red, green and blue, as CIFAR-10 has them
+    if options.quick:
+        rows = rows[:1200, ::8]
+    return "photograph patches", rows[: -len(rows) // 6], rows[-len(rows) // 6 :]
 
 
 def seconds_each(jobs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:

@@ -118,7 +118,7 @@ def test_distributions_cannot_change() -> None:
             return np.ones(len(k))
 
     with pytest.raises(AttributeError, match="Annealed cannot change"):
-        Annealed().length = 3  # type: ignore[attr-defined]
+        Annealed().length = 3
 
 
 def test_choices_are_values() -> None:

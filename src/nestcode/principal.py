@@ -10,6 +10,7 @@ It serves `nestcode.nn.SemiLinearAutoencoder`, where it is the theory of section
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,42 @@ Doubles = NDArray[np.float64]
 GROWTH = 1e9  # of the largest unit over the smallest in one round: more would drown the small ones in rounding
 DEGREES = range(2, 21)
 TINY, NOISE = np.finfo(np.float64).tiny, 1e-14
+
+
+class Moments:
+    """The mean and covariance of rows that come in pieces.
+
+    >>> moments = Moments()
+    >>> for piece in ([[0, 2], [2, 2]], [[4, 5]]):
+    ...     moments.add(np.array(piece, dtype=np.float32))
+    >>> moments.mean().tolist(), moments.covariance().round(3).tolist()
+    ([2.0, 3.0], [[2.667, 2.0], [2.0, 2.0]])
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Take in (n, features); products are made in the rows' own precision and added up in double."""
+        if len(rows) == 0:
+            return
+        if self.count == 0:  # near the mean, so that squares do not drown differences
+            features = rows.shape[1]
+            self._shift = rows.mean(axis=0)
+            self._sum, self._products = np.zeros(features), np.zeros((features, features))
+        centered = rows - self._shift
+        self._sum += centered.sum(axis=0, dtype=np.float64)
+        self._products += centered.T @ centered
+        self.count += len(rows)
+
+    def mean(self) -> Doubles:
+        """(features,)."""
+        return np.asarray(self._shift + self._sum / self.count, dtype=np.float64)
+
+    def covariance(self) -> Doubles:
+        """(features, features)."""
+        offset = self._sum / self.count
+        return self._products / self.count - np.outer(offset, offset)
 
 
 @dataclass(frozen=True)
@@ -83,7 +120,7 @@ def _rotate(covariance: Doubles, span: Doubles) -> tuple[Doubles, Doubles]:
 
 def _degree(lower: float, upper: float) -> int:
     """The highest degree whose polynomial grows by no more than GROWTH between the two."""
-    base = 2 * (2 * upper / max(lower, TINY) - 1)  # a Chebyshev polynomial of degree n grows as base^n / 2
+    base = 2 * max(2 * upper / max(lower, TINY) - 1, 1)  # a Chebyshev polynomial of degree n grows as base^n / 2
     return next((n for n in reversed(DEGREES) if n * np.log(base) <= np.log(2 * GROWTH)), DEGREES[0])
 
 

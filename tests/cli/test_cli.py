@@ -29,7 +29,7 @@ def test_info_for_people_and_for_scripts() -> None:
     assert f"{_core.simd_names()[-1]} (of" in shown
 
 
-@pytest.mark.parametrize("command", [[], ["info"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["info"], ["demo"], ["data"]])
 def test_help_has_an_example(command: list[str]) -> None:
     run = nestcode_command(*command, "--help")
     assert run.returncode == 0

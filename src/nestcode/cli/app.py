@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import nestcode
-from nestcode.cli import demo, info
+from nestcode.cli import data, demo, info
 from nestcode.errors import NestcodeError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command(epilog="Example: nestcode info --json")(info.info)
 app.command(epilog="Example: nestcode demo --out report")(demo.demo)
+app.command(epilog="Example: nestcode data cifar10 --to data")(data.data)
 
 
 def _print_version(wanted: bool) -> None:

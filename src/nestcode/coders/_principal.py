@@ -1,7 +1,6 @@
 """Principal directions of data that may be larger than memory."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,43 +8,23 @@ from numpy.typing import NDArray
 
 from nestcode.coders._rows import Floats, as_floats
 from nestcode.errors import InvalidInput
-from nestcode.principal import Doubles, solve
+from nestcode.principal import Doubles, Moments, solve
 
-DENSE = 1024  # up to this many features it is quicker to compute all directions
+DENSE = 4096  # up to this many features it is quicker to compute all directions
 SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28
 
 
-@dataclass(frozen=True)
-class Moments:
-    """What one pass over the data leaves: its mean, its covariance and a fair sample of rows."""
-
-    count: int
-    mean: Doubles  # (features,)
-    covariance: Doubles  # (features, features)
-    sample: NDArray[Any]  # (rows, features), in the data's own type
-
-
-def measure(parts: Iterable[NDArray[Any]], *, normalize: bool, rng: np.random.Generator) -> Moments:
-    """Pass over the data once."""
-    count, shift, total, products = 0, None, None, None
-    reservoir = _Reservoir(rng)
+def measure(
+    parts: Iterable[NDArray[Any]], *, normalize: bool, rng: np.random.Generator
+) -> tuple[Moments, NDArray[Any]]:
+    """Pass over the data once: its moments, and a fair sample of rows in the data's own type."""
+    moments, reservoir = Moments(), _Reservoir(rng)
     for part in parts:
-        if len(part) == 0:
-            continue
-        rows = as_floats(part, normalize=normalize)
-        if shift is None:  # near the mean, so that squares do not drown differences
-            shift = rows.mean(axis=0)
-            total, products = np.zeros(len(shift)), np.zeros((len(shift), len(shift)))
-        centered = rows - shift
-        total += centered.sum(axis=0, dtype=np.float64)
-        products += centered.T @ centered
-        count += len(rows)
+        moments.add(as_floats(part, normalize=normalize))
         reservoir.add(part)
-    if shift is None or total is None or products is None:
+    if moments.count == 0:
         raise InvalidInput("fit needs at least 1 item, got none")
-    offset = total / count
-    covariance = products / count - np.outer(offset, offset)
-    return Moments(count, shift + offset, covariance, reservoir.rows())
+    return moments, reservoir.rows()
 
 
 class _Reservoir:

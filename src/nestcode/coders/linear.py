@@ -6,7 +6,7 @@ its units into bits in order of importance. It needs no training loop, and it is
 
 import os
 from collections.abc import Iterable
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from nestcode.coders._rows import Floats, as_floats, check_rows, pieces
 from nestcode.coders.base import Coder, warn_of_useless_bits
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, whole_number
+from nestcode.principal import Doubles
 from nestcode.storage import Record
 
 THREADS = os.cpu_count() or 1
@@ -53,22 +54,25 @@ class LinearCoder(Coder):
     def fit(self, X: ArrayLike | Iterable[ArrayLike], y: object = None) -> Self:  # noqa: ARG002
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
-        moments = measure(pieces(X), normalize=self._normalize, rng=rng)
-        features = len(moments.mean)
-        mean = moments.mean.astype(np.float32)
-        count = min(-(-self.width // 2), features)
-        while True:
-            variances, directions = principal_directions(moments.covariance, count, rng)
-            sample = np.concatenate([self._project(part, mean, directions) for part in pieces(moments.sample)])
-            planes = order_bits(sample, variances, float(np.trace(moments.covariance)), self.width)
-            if len(planes.thresholds) < count or count == min(self.width, features):
-                break
-            count = min(self.width, features)  # every direction got bits, so more of them may deserve some
+        moments, sample = measure(pieces(X), normalize=self._normalize, rng=rng)
+        mean, covariance = moments.mean().astype(np.float32), moments.covariance()
+        most = min(self.width, len(mean))
+        directions, planes = self._order(covariance, sample, mean, most // 2 + 1, rng)
+        if len(planes.thresholds) > most // 2:  # every direction got bits, so more of them may deserve some
+            directions, planes = self._order(covariance, sample, mean, most, rng)
         self._model = mean, np.ascontiguousarray(directions[: len(planes.thresholds)]), planes
         useful = int((planes.owners >= 0).sum())
         if useful < self.width:
             warn_of_useless_bits(useful, self.width)
         return self
+
+    def _order(
+        self, covariance: Doubles, sample: NDArray[Any], mean: Floats, count: int, rng: np.random.Generator
+    ) -> tuple[Floats, Planes]:
+        """The leading `count` directions, and the bits spent on them."""
+        variances, directions = principal_directions(covariance, count, rng)
+        coefficients = np.concatenate([self._project(part, mean, directions) for part in pieces(sample)])
+        return directions, order_bits(coefficients, variances, float(np.trace(covariance)), self.width)
 
     def encode(self, X: ArrayLike) -> Codes:
         """(n, features) -> codes of `width` bits."""

@@ -1,8 +1,9 @@
 """Real data to learn, show and test on.
 
-`samples.py` holds what comes with scikit-learn, so that it needs no download.
+`samples.py` holds what comes with scikit-learn, so that it needs no download; `cifar10.py` the paper's own data.
 """
 
+from nestcode.data.cifar10 import cifar10, fetch_cifar10
 from nestcode.data.samples import digits, patches, photographs
 
-__all__ = ["digits", "patches", "photographs"]
+__all__ = ["cifar10", "digits", "fetch_cifar10", "patches", "photographs"]

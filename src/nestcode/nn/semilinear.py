@@ -1,0 +1,202 @@
+"""The semi-linear autoencoder: an encoder of one layer and a linear decoder (section 3 and appendix A of the paper).
+
+With a linear encoder its nested optimum is PCA: theorem 1 (it is as good as an ordinary autoencoder), theorem 2 (the
+units are principal directions up to scale) and theorem 3 (with orthonormal columns, up to sign). Three ways lead there:
+
+    "solver"   the optimum itself, from the covariance alone (`nestcode.principal`)
+    "exact"    L-BFGS on the exact expected loss
+    "sampled"  Adam on sampled truncations, the paper's procedure
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from nestcode.errors import InvalidInput, whole_number
+from nestcode.lengths import Lengths, Uniform
+from nestcode.nn.dropout import check_lengths, keep_prefix, sample_lengths
+from nestcode.nn.losses import expected_loss
+from nestcode.principal import Moments, solve
+
+Encoder = Literal["linear", "sigmoid", "tanh"]
+Method = Literal["solver", "exact", "sampled"]
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda units: units,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+_STEPS = {"solver": 50, "exact": 1000, "sampled": 3000}
+
+
+class SemiLinearAutoencoder(nn.Module):
+    """An autoencoder with one layer each way, trained on the nested objective.
+
+    >>> from nestcode.data import digits
+    >>> X, _ = digits()
+    >>> pca = SemiLinearAutoencoder(width=8, orthonormal=True).fit(X)
+    >>> directions = np.linalg.eigh(np.cov(X.T))[1][:, ::-1][:, :8]
+    >>> cosines = np.abs((pca.decoder_weight.numpy() * directions).sum(axis=0))
+    >>> bool(cosines.min() > 0.99999)
+    True
+
+    Args:
+        width: units of the code.
+        encoder: "linear", "sigmoid" (the paper's other case; its units are never 0 on average, and truncation drops
+            that offset) or "tanh", a sigmoid without the offset.
+        orthonormal: keep the decoder's columns orthonormal (theorem 3).
+        lengths: the distribution of the kept length.
+
+    """
+
+    mean: Tensor
+    encoder_weight: Tensor  # (width, features)
+    encoder_bias: Tensor  # (width,)
+    decoder_weight: Tensor  # (features, width)
+    decoder_bias: Tensor  # (features,), on top of the mean
+
+    def __init__(
+        self, width: int, encoder: Encoder = "linear", orthonormal: bool = False, lengths: Lengths | None = None
+    ) -> None:
+        super().__init__()
+        if encoder not in _ACTIVATIONS:
+            raise InvalidInput(f"encoder must be one of {', '.join(_ACTIVATIONS)}, got {encoder!r}")
+        self.width = whole_number(width, "width", least=1)
+        self.encoder = encoder
+        self.orthonormal = orthonormal
+        self.lengths = Uniform() if lengths is None else lengths
+        check_lengths(self.lengths)
+
+    def fit(self, X: ArrayLike, *, by: Method | None = None, steps: int | None = None, seed: int = 0) -> Self:
+        """Train on data, (n, features).
+
+        Args:
+            X: the data; it is centered here.
+            by: "solver" (the default for a linear encoder), "exact" (the default for others) or "sampled".
+            steps: how many rounds or steps to take at most.
+            seed: of the start and of the lengths drawn.
+
+        """
+        by = by or ("solver" if self.encoder == "linear" else "exact")
+        array = _checked(X)
+        self._check(by, array.shape[1])
+        steps = whole_number(_STEPS[by] if steps is None else steps, "steps", least=1)
+        if by == "solver":
+            self._solve(array, steps, seed)
+        else:
+            data = torch.from_numpy(array.astype(np.float64))
+            self.mean = data.mean(dim=0)
+            (self._descend if by == "exact" else self._sample)(data - self.mean, steps, seed)
+        return self
+
+    def encode(self, X: ArrayLike) -> Tensor:
+        """(n, features) -> (n, width)."""
+        y = torch.as_tensor(np.asarray(X), dtype=self.mean.dtype) - self.mean
+        return _ACTIVATIONS[self.encoder](y @ self.encoder_weight.T + self.encoder_bias)
+
+    def decode(self, code: Tensor) -> Tensor:
+        """Any number of leading units, (n, length) -> (n, features)."""
+        return code @ self.decoder_weight[:, : code.shape[1]].T + self.decoder_bias + self.mean
+
+    def _solve(self, array: NDArray[Any], steps: int, seed: int) -> None:
+        moments = Moments()
+        for first in range(0, len(array), 4096):
+            piece = array[first : first + 4096]
+            moments.add(piece.astype(np.float64 if piece.dtype.itemsize > 4 else np.float32))
+        self.mean = torch.from_numpy(moments.mean())
+        solution = solve(moments.covariance(), self.width, np.random.default_rng(seed), rounds=steps)
+        decoder = torch.from_numpy(solution.decoder)
+        self._store(decoder.T.clone(), torch.zeros(self.width), decoder, torch.zeros(len(decoder)))
+
+    def _descend(self, data: Tensor, steps: int, seed: int) -> None:
+        if self.encoder == "linear":  # the loss depends on the covariance alone: a few rows stand for all
+            rows = torch.linalg.qr(data, mode="r")[1]
+            data = rows * (len(rows) / len(data)) ** 0.5
+        parameters = self._start(data.shape[1], seed)
+        optimizer = torch.optim.LBFGS(
+            parameters, max_iter=steps, history_size=30, tolerance_grad=1e-10, tolerance_change=0,
+            line_search_fn="strong_wolfe",
+        )  # fmt: skip
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            code, decoder, bias = self._forward(data, parameters)
+            loss = expected_loss(code, decoder, data, self.lengths, bias)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        self._finish(parameters)
+
+    def _sample(self, data: Tensor, steps: int, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        parameters = self._start(data.shape[1], seed)
+        optimizer = torch.optim.Adam(parameters, lr=1e-2)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        for _ in range(steps):
+            batch = data[torch.randint(len(data), (min(len(data), 256),), generator=generator)]
+            optimizer.zero_grad()
+            code, decoder, bias = self._forward(batch, parameters)
+            kept = sample_lengths(self.lengths, len(batch), self.width, generator=generator)
+            error = batch - keep_prefix(code, kept) @ decoder.T - bias
+            (error.square().sum() / len(batch)).backward()
+            optimizer.step()
+            schedule.step()
+        self._finish(parameters)
+
+    def _start(self, features: int, seed: int) -> list[Tensor]:
+        """Encoder weight and bias, decoder weight and bias."""
+        generator = torch.Generator().manual_seed(seed)
+        shapes = [(self.width, features), (self.width,), (features, self.width), (features,)]
+        scale = [0.1, 0.0, 0.1, 0.0]
+        return [
+            (torch.randn(shape, generator=generator, dtype=torch.float64) * size).requires_grad_()
+            for shape, size in zip(shapes, scale, strict=True)
+        ]
+
+    def _forward(self, data: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """The code of the data, and the decoder's weight and bias."""
+        weight, bias, decoder, decoder_bias = parameters
+        if self.orthonormal:
+            decoder = torch.linalg.qr(decoder)[0]
+        if self.encoder == "linear":  # data and code are centered: the paper's zero offsets
+            if self.orthonormal:  # whatever the length, the best code of such a decoder is its transpose
+                weight = decoder.T
+            return data @ weight.T, decoder, torch.zeros_like(decoder_bias)
+        return _ACTIVATIONS[self.encoder](data @ weight.T + bias), decoder, decoder_bias
+
+    def _finish(self, parameters: list[Tensor]) -> None:
+        weight, bias, decoder, decoder_bias = (parameter.detach() for parameter in parameters)
+        if self.orthonormal:
+            decoder = torch.linalg.qr(decoder)[0]
+            weight = decoder.T.clone() if self.encoder == "linear" else weight
+        self._store(weight, bias, decoder, decoder_bias)
+
+    def _store(self, weight: Tensor, bias: Tensor, decoder: Tensor, decoder_bias: Tensor) -> None:
+        self.encoder_weight, self.encoder_bias = weight, bias.to(weight)
+        self.decoder_weight, self.decoder_bias = decoder, decoder_bias.to(decoder)
+
+    def _check(self, by: str, features: int) -> None:
+        if by not in _STEPS:
+            raise InvalidInput(f"by must be one of {', '.join(_STEPS)}, got {by!r}")
+        if by == "solver" and self.encoder != "linear":
+            raise InvalidInput(f'the solver is for a linear encoder, got {self.encoder!r}: train it by="exact"')
+        if self.width > features:
+            raise InvalidInput(f"width must be at most the number of features {features}, got {self.width}")
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        return f"{self.width}, encoder={self.encoder!r}, orthonormal={self.orthonormal}, lengths={self.lengths}"
+
+
+def _checked(X: ArrayLike) -> NDArray[Any]:
+    array = np.asarray(X)
+    if array.ndim != 2 or len(array) == 0 or array.dtype.kind not in "fiub":
+        raise InvalidInput(f"data must be numbers (n, features), got {array.dtype} of shape {array.shape}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InvalidInput("data must be finite: drop or impute rows with NaN or infinities first")
+    return array

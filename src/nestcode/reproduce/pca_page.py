@@ -1,0 +1,108 @@
+"""The page of `pca.py`: its words and figures."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from nestcode.principal import Doubles
+from nestcode.report import Page
+
+Row = dict[str, object]
+Curves = dict[str, Doubles]
+
+
+def figure_t(rows: list[Row]) -> Figure:
+    """|T| of the nested and the ordinary optimum."""
+    shown = ["nested, exact loss", "nested, sampled", "ordinary", "nested, sigmoid encoder", "nested, tanh encoder"]
+    figure = Figure(figsize=(12, 2.8))
+    for axes, name in zip(figure.subplots(1, len(shown)), shown, strict=True):
+        row = next(row for row in rows if row["model"] == name)
+        axes.imshow(np.array(row["t"]), cmap="Blues", vmin=0, vmax=1)
+        axes.set_title(name, fontsize=10)
+        axes.set(xticks=[], yticks=[])
+    figure.tight_layout()
+    return figure
+
+
+def figure_reach(rows: list[Row]) -> Figure:
+    """1 − |cos| by component."""
+    figure = Figure(figsize=(7.5, 3.8))
+    axes = figure.subplots()
+    for row in rows:
+        error = np.maximum(1 - np.array(row["cosines"]), 1e-16)
+        axes.semilogy(np.arange(1, len(error) + 1), error, label=f"width {row['width']}", linewidth=1)
+    axes.axhline(1e-3, color="k", linestyle=":", linewidth=1, label="target")
+    axes.set(xlabel="component", ylabel="1 − |cos| with the eigenvector", ylim=(1e-16, 1))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, ncols=3, fontsize=9)
+    return figure
+
+
+def figure_sweeping(gradients: Curves, coupling: tuple[Doubles, Doubles]) -> Figure:
+    """Why sweeping is needed: the gradient fades with the unit, and so does what units know of each other."""
+    figure = Figure(figsize=(9, 3.5))
+    left, right = figure.subplots(1, 2)
+    for name, magnitude in gradients.items():
+        left.semilogy(np.arange(1, len(magnitude) + 1), magnitude, label=name)
+    left.set(xlabel="unit", ylabel="gradient magnitude")
+    left.legend(frameon=False, fontsize=9)
+    measured, theory = coupling
+    right.semilogy(measured, "o", label="measured", markersize=4)
+    right.semilogy(theory, "k:", label="ρ^|i−j|")
+    right.set(xlabel="distance |i − j| of two units", ylabel="P(both kept | first kept)")
+    right.legend(frameon=False, fontsize=9)
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    figure.tight_layout()
+    return figure
+
+
+def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headers and cells, without the columns that are lists."""
+    headers = [name for name, value in rows[0].items() if not isinstance(value, list)]
+    cells = [
+        [f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name]) for name in headers] for row in rows
+    ]
+    return headers, cells
+
+
+def add_theorems(page: Page, rows: list[Row], gradients: Curves, coupling: tuple[Doubles, Doubles]) -> None:
+    """The sections on digits."""
+    page.section(
+        "Theorems 1 to 3",
+        "Theorem 1: a nested optimum is an optimum of the ordinary autoencoder. Theorem 2: T commutes with truncation "
+        "and inversion; in fact it comes out diagonal, as projectors of every rank force it. Theorem 3: with "
+        "orthonormal columns, unit k is eigenvector k up to sign. An ordinary autoencoder finds the subspace only.",
+    )
+    page.table(*table(rows), caption="Linear autoencoders of 8 units on scikit-learn's digits.")
+    page.figure(
+        "t",
+        figure_t(rows),
+        "|T| with rows scaled alike. Nested dropout leaves only scales; the ordinary optimum is any mixture. A (0, 1) "
+        "sigmoid has units that are never 0 on average: truncation drops that offset, and its optimum is not PCA. A "
+        "tanh encoder has no offset and lands on PCA again.",
+    )
+    page.section(
+        "Why units need sweeping",
+        "The gradient of a unit is weighed by how often it is kept, so under a geometric distribution it fades "
+        "exponentially. Units far apart are rarely kept together: early ones do not wait for late ones and can be "
+        "fixed.",
+    )
+    page.figure(
+        "sweeping",
+        figure_sweeping(gradients, coupling),
+        "Left: at a random start on digits. Right: Geometric(0.8), from unit 5.",
+    )
+
+
+def add_reach(page: Page, rows: list[Row], ratio: float) -> None:
+    """The section on CIFAR-10."""
+    page.section(
+        "Reach",
+        "The solver multiplies by the covariance, rotates inside the span and fixes what has converged. It never "
+        f"decomposes the covariance. Fitting {rows[-1]['width']} units takes {ratio:.2f} times as long as "
+        "scikit-learn's exact PCA.",
+    )
+    page.table(
+        *table(rows), caption="Principal directions of CIFAR-10; gaps of at least 0.1 % to both sides are clear."
+    )
+    page.figure("reach", figure_reach(rows), "How far each unit is from its eigenvector.")
