@@ -1,5 +1,7 @@
 """The solver of the nested objective against a full decomposition, and the moments it starts from."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from nestcode.lengths import Geometric, Lengths, LogUniform, Uniform
 from nestcode.principal import Doubles, Moments, solve
 
 
-def covariance_of(spectrum: NDArray[np.float64], seed: int = 0) -> Doubles:
+def covariance_of(spectrum: NDArray[Any], seed: int = 0) -> Doubles:
     basis = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(spectrum),) * 2))[0]
     return np.asarray(basis * spectrum @ basis.T)
 

@@ -71,7 +71,7 @@ def test_wrong_archives_are_named_and_leave_nothing(tmp_path: Path) -> None:
     files = small_files()
     files["data_batch_1.bin"] = bytes(reversed(files["data_batch_1.bin"]))
     write_archive(tmp_path / "changed", files)
-    with pytest.raises(DamagedFile, match="data_batch_1.bin in .*changed is not CIFAR-10's"):
+    with pytest.raises(DamagedFile, match=r"data_batch_1.bin in .*changed is not CIFAR-10's"):
         fetch_cifar10(tmp_path / "data", tmp_path / "changed")
     write_archive(tmp_path / "short", dict(list(small_files().items())[:3]))
     with pytest.raises(DamagedFile, match="not a whole CIFAR-10 archive"):

@@ -102,7 +102,5 @@ def add_reach(page: Page, rows: list[Row], ratio: float) -> None:
         f"decomposes the covariance. Fitting {rows[-1]['width']} units takes {ratio:.2f} times as long as "
         "scikit-learn's exact PCA.",
     )
-    page.table(
-        *table(rows), caption="Principal directions of CIFAR-10; gaps of at least 0.1 % to both sides are clear."
-    )
+    page.table(*table(rows), caption="Principal directions of CIFAR-10; gaps of 0.1 % or more are clear.")
     page.figure("reach", figure_reach(rows), "How far each unit is from its eigenvector.")
