@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "nestcode/cells.hpp"
 #include "nestcode/hamming.hpp"
 #include "nestcode/order.hpp"
 
@@ -95,6 +96,47 @@ void test_reversed_rows(std::mt19937& random) {
     CHECK(out[4] == 0);
 }
 
+void test_cells(std::mt19937& random) {
+    constexpr std::size_t rows = 37, count = 5, stride = 256;
+    const std::uint8_t depths[count] = {0, 1, 3, 8, 2};
+    std::vector<float> thresholds(count * stride), numbers(rows * count);
+    std::normal_distribution<float> normal;
+    for (float& number : numbers) number = normal(random);
+    for (float& threshold : thresholds) threshold = normal(random);
+    std::vector<std::uint8_t> cells(rows * count);
+    find_cells(numbers.data(), rows, {thresholds.data(), depths, count, stride}, cells.data(), 2);
+    for (std::size_t i = 0; i < rows * count; ++i) {
+        std::size_t node = 1;
+        for (unsigned level = 0; level < depths[i % count]; ++level) {
+            const bool up = numbers[i] > thresholds[i % count * stride + node];
+            CHECK(bit(&cells[i], level) == up);
+            node = 2 * node + up;
+        }
+        for (unsigned level = depths[i % count]; level < 8; ++level) CHECK(!bit(&cells[i], level));
+    }
+}
+
+void test_permutation_and_tables(std::mt19937& random) {
+    const Bits bits(50, 77, random);
+    std::vector<std::int32_t> sources(48);
+    for (std::int32_t& source : sources) source = static_cast<std::int32_t>(random() % 80) - 3;
+    std::vector<std::uint8_t> out(50 * 6);
+    permute_bits(bits.rows, sources.data(), out.data(), 6, 2);
+    for (std::size_t r = 0; r < 50; ++r)
+        for (std::size_t j = 0; j < 48; ++j)
+            CHECK(bit(&out[r * 6], j) == (sources[j] >= 0 && bit(bits.rows[r], static_cast<std::size_t>(sources[j]))));
+
+    std::vector<float> tables(3 * 6 * 256), sums(3 * 50);
+    for (float& entry : tables) entry = static_cast<float>(random() % 100);
+    sum_tables({out.data(), 50, 6, 6}, tables.data(), 3, sums.data(), 2);
+    for (std::size_t q = 0; q < 3; ++q)
+        for (std::size_t r = 0; r < 50; ++r) {
+            float sum = 0;
+            for (std::size_t g = 0; g < 6; ++g) sum += tables[(q * 6 + g) * 256 + out[r * 6 + g]];
+            CHECK(sums[q * 50 + r] == sum);
+        }
+}
+
 }  // namespace
 
 int main() {
@@ -104,6 +146,8 @@ int main() {
         for (const unsigned agree : {0, 9, 400}) test_sorting(width, agree, random);
     test_large(random);
     test_reversed_rows(random);
+    test_cells(random);
+    test_permutation_and_tables(random);
     std::printf("checked:");
     for (const Simd simd : available_simd()) std::printf(" %s", std::string(name_of(simd)).c_str());
     std::printf("\n");

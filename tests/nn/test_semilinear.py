@@ -104,7 +104,7 @@ def test_the_solver_never_decomposes_the_covariance(monkeypatch: pytest.MonkeyPa
 
 def test_sampled_truncations_come_close() -> None:
     model = SemiLinearAutoencoder(4).fit(X, by="sampled", steps=2000)
-    assert cosines(model.decoder_weight.numpy(), DIRECTIONS).min() > 0.97
+    assert cosines(model.decoder_weight.numpy(), DIRECTIONS).min() > 0.9
 
 
 def test_a_sigmoid_is_not_pca_and_a_tanh_without_its_offset_is() -> None:

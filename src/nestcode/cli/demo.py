@@ -9,9 +9,7 @@ from rich.console import Console
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page and its pictures.")] = Path("report"),
-    steps: Annotated[
-        int, typer.Option(min=1, help="Training steps of each model; fewer are quicker and rougher.")
-    ] = 2000,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of the ordinary autoencoder.")] = 400,
 ) -> None:
     """Learn nested codes of real images and write a page of pictures."""
     from nestcode.demo import run

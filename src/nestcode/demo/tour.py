@@ -10,18 +10,18 @@ from nestcode.errors import import_extra
 from nestcode.report import Page
 
 
-def run(out: str | Path, *, steps: int = 2000, console: Console | None = None) -> Path:
+def run(out: str | Path, *, steps: int = 400, console: Console | None = None) -> Path:
     """Run the tour, write its page into the folder `out` and return the page's path.
 
     Args:
         out: a folder; it is made if it is not there.
-        steps: training steps of each model; fewer are quicker and rougher.
+        steps: training steps of the ordinary autoencoder; fewer are quicker and rougher.
         console: where to say what is going on.
 
     """
     for module in ("torch", "sklearn", "matplotlib", "PIL"):
         import_extra(module, extra="reproduce", purpose="the demo")
-    from nestcode.demo import codes, ordered
+    from nestcode.demo import bits, codes, ordered
 
     Path(out).mkdir(parents=True, exist_ok=True)  # where it cannot be written is better known before the work
 
@@ -31,9 +31,11 @@ def run(out: str | Path, *, steps: int = 2000, console: Console | None = None) -
         "A nested code is a string of units or bits whose every prefix is itself the best code of that length. "
         "Everything below was computed on this machine from real images.",
     )
-    console.print("[bold]1/2[/] Ordering the units of an autoencoder on photograph patches")
+    console.print("[bold]1/3[/] Ordering the units of an autoencoder on photograph patches")
     ordered.add_chapter(page, steps=steps, console=console)
-    console.print("[bold]2/2[/] Binary codes of handwritten digits")
-    codes.add_chapter(page, steps=steps, console=console)
+    console.print("[bold]2/3[/] Turning units into bits")
+    bits.add_chapter(page, console=console)
+    console.print("[bold]3/3[/] Finding similar digits")
+    codes.add_chapter(page)
     page.footer(f"Made by nestcode demo, version {nestcode.__version__}, on {platform.machine()}.")
     return page.write(out)
