@@ -182,8 +182,8 @@ def test_the_core_refuses_what_would_read_or_write_out_of_bounds() -> None:
         _core.sort_order(np.zeros((2, 4), np.uint8)[:, ::2], np.empty(2, np.int64))
     numbers, bits = np.zeros((2, 3), np.float32), np.zeros(16, np.int32)
     for depth, columns in ((9, 512), (3, 4)):
+        thresholds = np.zeros((3, columns), np.float32)
         with pytest.raises(ValueError, match="2\\^depth thresholds"):
-            thresholds = np.zeros((3, columns), np.float32)
             _core.find_cells(numbers, thresholds, np.full(3, depth, np.uint8), np.empty((2, 3), np.uint8))
     with pytest.raises(ValueError, match="same number of dimensions"):
         _core.find_cells(numbers, np.zeros((2, 8), np.float32), np.ones(2, np.uint8), np.empty((2, 2), np.uint8))

@@ -22,9 +22,9 @@ def add_chapter(page: Page) -> None:
 
     page.section(
         "Codes and their neighbours",
-        f"Each of {len(X):,} digits becomes {WIDTH} bits. Packed, all of them take {codes.packed.nbytes:,} bytes; "
-        f"their pixels take {X.nbytes:,}. A query keeps its pixels: its distance to a code is that to the decoded prefix, "
-        "summed up from tables without decoding anything.",
+        f"Each of {len(X):,} digits becomes {WIDTH} bits: {codes.packed.nbytes:,} bytes in all, where their pixels take "
+        f"{X.nbytes:,}. A query keeps its pixels: its distance to a code is that to the decoded prefix, summed up from "
+        "tables without decoding anything.",
     )
     shown = queries[np.unique(labels[queries], return_index=True)[1]]  # one of each digit
     nearest = coder.asymmetric_distances(X[shown], codes[rest]).argsort(axis=1, kind="stable")[:, :SHOWN]
