@@ -22,7 +22,7 @@ def add_chapter(page: Page) -> None:
 
     page.section(
         "Codes and their neighbours",
-        f"Each of {len(X):,} digits becomes {WIDTH} bits: {codes.packed.nbytes:,} bytes in all, where their pixels take "
+        f"Each of {len(X):,} digits becomes {WIDTH} bits: {codes.packed.nbytes:,} bytes in all; their pixels take "
         f"{X.nbytes:,}. A query keeps its pixels: its distance to a code is that to the decoded prefix, summed up from "
         "tables without decoding anything.",
     )

@@ -1,0 +1,31 @@
+"""How long `import nestcode` takes in a new process, beside `import numpy` and an empty process."""
+
+import subprocess
+import sys
+from functools import partial
+
+from _report import arguments, save, seconds_each, show
+
+
+def main() -> None:
+    """Measure, print and save."""
+    options = arguments(__doc__)
+    best = seconds_each(
+        {name: partial(run, source) for name, source in SOURCES.items()}, rounds=2 if options.quick else 15
+    )
+    rows = [{"process": name, "ms": 1e3 * seconds} for name, seconds in best.items()]
+    rows.append({"process": "import nestcode alone", "ms": 1e3 * (best["import nestcode"] - best["nothing"])})
+    show("A new process: milliseconds", rows, "Best of all rounds, taken in turns.")
+    save(options.json, rows, ["nestcode", "numpy"])
+
+
+SOURCES = {"nothing": "pass", "import nestcode": "import nestcode", "import numpy": "import numpy"}
+
+
+def run(source: str) -> None:
+    """One process from start to end."""
+    subprocess.run([sys.executable, "-c", source], check=True)
+
+
+if __name__ == "__main__":
+    main()
