@@ -42,20 +42,22 @@ class Moments:
         if self.count == 0:  # near the mean, so that squares do not drown differences
             features = rows.shape[1]
             self._shift = rows.mean(axis=0)
+            spread = float(np.abs(rows - self._shift).max())
+            self._scale = rows.dtype.type(spread if spread > 0 else 1)  # squares of any data stay in range
             self._sum, self._products = np.zeros(features), np.zeros((features, features))
-        centered = rows - self._shift
+        centered = (rows - self._shift) / self._scale
         self._sum += centered.sum(axis=0, dtype=np.float64)
         self._products += centered.T @ centered
         self.count += len(rows)
 
     def mean(self) -> Doubles:
         """(features,)."""
-        return np.asarray(self._shift + self._sum / self.count, dtype=np.float64)
+        return np.asarray(self._shift.astype(np.float64) + float(self._scale) * self._sum / self.count)
 
     def covariance(self) -> Doubles:
         """(features, features)."""
         offset = self._sum / self.count
-        return self._products / self.count - np.outer(offset, offset)
+        return float(self._scale) ** 2 * (self._products / self.count - np.outer(offset, offset))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import contextlib
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import nestcode as nc
 from nestcode import Codes, LinearCoder
 from nestcode.coders import _planes, _principal
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.storage import write_record
 
 Doubles = NDArray[np.float64]
 
@@ -287,6 +289,28 @@ def test_constant_features_are_kept_exactly() -> None:
     np.testing.assert_allclose(coder.decode(coder.encode(X).prefix(9))[:, 2], 7, atol=1e-4)
 
 
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12, 1e30])
+def test_the_scale_of_the_data_does_not_matter(metric: Any, scale: float) -> None:
+    X = curved(500, 6).astype(np.float64) - 3
+    plain = LinearCoder(width=20, metric=metric).fit(X)
+    scaled = LinearCoder(width=20, metric=metric).fit(X * scale)
+    assert np.mean(plain.transform(X) == scaled.transform(X * scale)) > 0.99
+    assert scaled.expected_error(20) / scaled.expected_error(0) == pytest.approx(
+        plain.expected_error(20) / plain.expected_error(0), rel=1e-2
+    )
+
+
+def test_a_setting_changed_after_the_fit_waits_for_the_next_one(data: NDArray[np.float32]) -> None:
+    coder = LinearCoder(width=np.int64(16)).fit(data)  # type: ignore[arg-type]
+    codes = coder.encode(data)
+    coder.set_params(width=8)
+    assert coder.encode(data) == codes
+    assert coder.decode(codes).shape == data.shape
+    assert coder._to_record().settings["width"] == 16
+    assert coder.fit(data).encode(data).width == 8
+
+
 def test_cosine_ignores_lengths(data: NDArray[np.float32]) -> None:
     coder = LinearCoder(width=24, metric="cosine").fit(data)
     scaled = data * np.random.default_rng(0).uniform(0.1, 10, (len(data), 1))
@@ -331,6 +355,28 @@ def test_no_damaged_file_gives_a_wrong_coder(tmp_path_factory: pytest.TempPathFa
     bad.write_bytes(blob)
     with contextlib.suppress(DamagedFile):
         assert nc.load_coder(bad).fingerprint == nc.load_coder(good).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("owners", lambda array: array + 100),  # directions that are not there
+        ("owners", lambda array: np.zeros_like(array)),  # more bits than a direction may have
+        ("owners", lambda array: array.astype(np.float64)),
+        ("thresholds", lambda array: array[:, :1]),
+        ("centers", lambda array: array[:, :3]),
+        ("directions", lambda array: array[:, :2]),
+        ("errors", lambda array: array[:4]),
+    ],
+)
+def test_a_record_that_does_not_fit_together_is_refused(
+    coder: LinearCoder, tmp_path: Path, name: str, change: Callable[[Any], Any]
+) -> None:
+    """Also where somebody made the checksum match."""
+    record = coder._to_record()
+    write_record(tmp_path / "crafted", replace(record, arrays={**record.arrays, name: change(record.arrays[name])}))
+    with pytest.raises(DamagedFile, match="crafted is not a LinearCoder as it should be"):
+        nc.load_coder(tmp_path / "crafted")
 
 
 def test_foreign_and_newer_files_are_named(coder: LinearCoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,6 +431,7 @@ X4 = curved(5, 4)
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "width 0": (lambda: LinearCoder(0), "width must be a whole number of at least 1, got 0"),
     "width 1.5": (lambda: LinearCoder(1.5), "width must be a whole number of at least 1, got 1.5"),  # type: ignore[arg-type]
+    "seed": (lambda: LinearCoder(8, seed=-1), "seed must be a whole number of at least 0, got -1"),
     "metric": (lambda: LinearCoder(8, metric="l1"), 'metric must be "l2" or "cosine", got \'l1\''),  # type: ignore[arg-type]
     "not fitted": (lambda: LinearCoder(8).encode(X4), "this LinearCoder is not fitted: call fit(X) first"),
     "saved too soon": (lambda: LinearCoder(8).save("x"), "not fitted"),
@@ -408,6 +455,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "bits for codes": (lambda: FITTED.decode(np.zeros((1, 8))), "expected Codes, got ndarray"),  # type: ignore[arg-type]
     "long length": (lambda: FITTED.expected_error(9), "length must be between 0 and the coder's width 8, got 9"),
+    "negative length": (lambda: FITTED.expected_error(-1), "length must be a whole number of at least 0, got -1"),
     "setting": (lambda: FITTED.set_params(depth=3), "settings must be among width, metric, seed, got depth"),
     "queries": (lambda: FITTED.asymmetric_distances(np.zeros((1, 3)), FITTED.encode(X4)), "the 4 features"),
 }

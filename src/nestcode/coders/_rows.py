@@ -54,6 +54,7 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> Floats:
         )
     if not normalize:
         return floats
-    norms = np.linalg.norm(floats, axis=1, keepdims=True)
-    unit: Floats = np.divide(floats, norms, out=np.zeros_like(floats), where=norms > 0)
-    return unit
+    for norm in (np.inf, 2):  # by the largest entry first, so that no square leaves float32
+        norms = np.linalg.norm(floats, ord=norm, axis=1, keepdims=True)
+        floats = np.divide(floats, norms, out=np.zeros_like(floats), where=norms > 0)
+    return floats

@@ -125,12 +125,12 @@ class Coder(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
 
-    def _check_length(self, codes: Codes) -> None:
+    def _check_length(self, codes: Codes, width: int) -> None:
         if not isinstance(codes, Codes):
             raise InvalidInput(f"expected Codes, got {type(codes).__name__}: encode(X) makes them")
-        if codes.width > self.width:
+        if codes.width > width:
             raise InvalidInput(
-                f"codes must have at most the coder's width {self.width}, got {codes.width}: "
+                f"codes must have at most the coder's width {width}, got {codes.width}: "
                 "decode with the coder that made them"
             )
 

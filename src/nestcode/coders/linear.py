@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
 from nestcode.coders import _tables
-from nestcode.coders._planes import Planes, order_bits
+from nestcode.coders._planes import DEPTH, Planes, order_bits
 from nestcode.coders._principal import measure, principal_directions
 from nestcode.coders._rows import Floats, as_floats, check_rows, pieces
 from nestcode.coders.base import Coder, warn_of_useless_bits
@@ -44,6 +44,7 @@ class LinearCoder(Coder):
 
     def __init__(self, width: int, metric: Literal["l2", "cosine"] = "l2", seed: int = 0) -> None:
         whole_number(width, "width", least=1)
+        whole_number(seed, "seed", least=0)
         if metric not in ("l2", "cosine"):
             raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')
         self.width = width
@@ -79,8 +80,9 @@ class LinearCoder(Coder):
         mean, directions, planes = self._fitted()
         rows = check_rows(X, features=len(mean))
         depths = np.bincount(planes.owners[planes.owners >= 0], minlength=len(directions)).astype(np.uint8)
-        sources = np.full(-(-self.width // 8) * 8, -1, dtype=np.int32)
-        sources[: self.width] = np.where(planes.owners >= 0, 8 * planes.owners + _levels(planes.owners), -1)
+        width = len(planes.owners)  # of the fit: a setting changed since waits for the next one
+        sources = np.full(-(-width // 8) * 8, -1, dtype=np.int32)
+        sources[:width] = np.where(planes.owners >= 0, 8 * planes.owners + _levels(planes.owners), -1)
         packed = np.empty((len(rows), len(sources) // 8), dtype=np.uint8)
         done = 0
         for part in pieces(rows):
@@ -89,12 +91,12 @@ class LinearCoder(Coder):
             _core.find_cells(coefficients, planes.thresholds, depths, cells, threads=THREADS)
             _core.permute_bits(cells, sources, packed[done : done + len(part)], threads=THREADS)
             done += len(part)
-        return Codes._wrap(packed, self.width)
+        return Codes._wrap(packed, width)
 
     def decode(self, codes: Codes) -> Floats:
         """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
         mean, directions, planes = self._fitted()
-        self._check_length(codes)
+        self._check_length(codes, len(planes.owners))
         depths = np.bincount(planes.owners[: codes.width][planes.owners[: codes.width] >= 0], minlength=len(directions))
         active = np.flatnonzero(depths)
         sources = np.full((len(active), 8), -1, dtype=np.int32)
@@ -114,8 +116,8 @@ class LinearCoder(Coder):
     def expected_error(self, length: int) -> float:
         """The mean squared error of a feature when `length` bits are kept, as measured on the training data."""
         mean, _, planes = self._fitted()
-        if not 0 <= length <= self.width:
-            raise InvalidInput(f"length must be between 0 and the coder's width {self.width}, got {length}")
+        if whole_number(length, "length", least=0) >= len(planes.errors):
+            raise InvalidInput(f"length must be between 0 and the coder's width {len(planes.owners)}, got {length}")
         return float(planes.errors[length] / len(mean))
 
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
@@ -159,7 +161,7 @@ class LinearCoder(Coder):
     def _prepare(self, queries: ArrayLike, codes: Codes) -> tuple[Floats, Floats, _tables.Layout]:
         """The queries' coefficients and squared lengths, and where the codes keep what is compared with them."""
         mean, directions, planes = self._fitted()
-        self._check_length(codes)
+        self._check_length(codes, len(planes.owners))
         centered = as_floats(check_rows(queries, features=len(mean)), normalize=self._normalize) - mean
         layout = _tables.plan(planes.owners[: codes.width], len(directions))
         coefficients: Floats = np.matmul(centered, directions.T)
@@ -191,15 +193,29 @@ class LinearCoder(Coder):
     def _to_record(self) -> Record:
         mean, directions, planes = self._fitted()
         arrays = {"mean": mean, "directions": directions, **vars(planes)}
-        return Record("LinearCoder", self.VERSION, self.get_params(), arrays)
+        settings = {"width": len(planes.owners), "metric": self.metric, "seed": int(self.seed)}
+        return Record("LinearCoder", self.VERSION, settings, arrays)
 
     @classmethod
     def _read(cls, record: Record) -> Self:
         coder = cls(**record.settings)
         planes = Planes(**{name: record.arrays[name] for name in ("owners", "errors", "thresholds", "centers")})
         mean, directions = record.arrays["mean"], record.arrays["directions"]
-        if planes.owners.shape != (coder.width,) or directions.shape != (len(planes.thresholds), len(mean)):
-            raise ValueError("its arrays do not fit together")
+        depths = np.bincount(planes.owners[planes.owners >= 0], minlength=len(directions))
+        deepest = int(depths.max(initial=0))
+        expected = {
+            "mean": (mean, np.float32, mean.shape[:1]),
+            "directions": (directions, np.float32, (len(depths), len(mean))),
+            "owners": (planes.owners, np.int32, (coder.width,)),
+            "errors": (planes.errors, np.float64, (coder.width + 1,)),
+            "thresholds": (planes.thresholds, np.float32, (len(depths), 1 << deepest)),
+            "centers": (planes.centers, np.float32, (len(depths), 2 << deepest)),
+        }
+        for name, (array, dtype, shape) in expected.items():
+            if array.dtype != dtype or array.shape != shape:
+                raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}, expected {dtype} of {shape}")
+        if deepest > DEPTH:
+            raise ValueError(f"a direction has {deepest} bits, at most {DEPTH} are possible")
         coder._model = mean, directions, planes
         return coder
 
