@@ -2,6 +2,7 @@
 
 NestcodeError
 ├── InvalidInput (ValueError)    a value breaks a rule; the message names the rule, the value, the remedy
+│   └── NotFitted (AttributeError)   a coder or model was used before fit
 ├── DamagedFile (ValueError)     a file is cut short, changed, foreign or newer than this version
 └── MissingExtra (ImportError)   an optional dependency is absent; the message holds the pip command
 
@@ -25,6 +26,10 @@ class NestcodeError(Exception):
 
 class InvalidInput(NestcodeError, ValueError):
     """A value breaks a rule."""
+
+
+class NotFitted(InvalidInput, AttributeError):
+    """A coder or model was used before `fit`."""
 
 
 class DamagedFile(NestcodeError, ValueError):

@@ -4,7 +4,8 @@ For a given span of the decoder the nested objective has a closed solution: rota
 their code is uncorrelated, largest variance first. What is left is to find the best span. So each round (1) multiplies
 the span by a Chebyshev polynomial of the covariance, which is many rounds of alternating encoder and decoder updates at
 once, (2) rotates inside the span, a problem of width x width, and (3) fixes the leading units that no longer change and
-works on the others only: the paper's unit sweeping. The full covariance is only ever multiplied by.
+works on the others only: the paper's unit sweeping. The full covariance is only ever multiplied by, unless the span
+is nearly all of space.
 
 It serves `nestcode.nn.SemiLinearAutoencoder`, where it is the theory of section 3, and `nestcode.LinearCoder`.
 """
@@ -36,28 +37,31 @@ class Moments:
         self.count = 0
 
     def add(self, rows: NDArray[Any]) -> None:
-        """Take in (n, features); products are made in the rows' own precision and added up in double."""
+        """Take in (n, features) floats; products are made in their own precision, around their own mean and scale."""
         if len(rows) == 0:
             return
-        if self.count == 0:  # near the mean, so that squares do not drown differences
-            features = rows.shape[1]
-            self._shift = rows.mean(axis=0)
-            spread = float(np.abs(rows - self._shift).max())
-            self._scale = rows.dtype.type(spread if spread > 0 else 1)  # squares of any data stay in range
-            self._sum, self._products = np.zeros(features), np.zeros((features, features))
-        centered = (rows - self._shift) / self._scale
-        self._sum += centered.sum(axis=0, dtype=np.float64)
-        self._products += centered.T @ centered
+        mean = rows.mean(axis=0, dtype=np.float64)
+        centered = rows - mean.astype(rows.dtype)
+        spread = float(np.abs(centered).max())
+        scale = spread if spread > 0 else 1.0  # so that squares of any data stay in range
+        centered /= rows.dtype.type(scale)
+        centered -= centered.mean(axis=0)
+        products = scale**2 * (centered.T @ centered).astype(np.float64)
+        if self.count == 0:
+            self._mean, self._products = mean, products
+        else:
+            step = mean - self._mean
+            self._mean += step * (len(rows) / (self.count + len(rows)))
+            self._products += products + np.outer(step, step) * (self.count * len(rows) / (self.count + len(rows)))
         self.count += len(rows)
 
     def mean(self) -> Doubles:
         """(features,)."""
-        return np.asarray(self._shift.astype(np.float64) + float(self._scale) * self._sum / self.count)
+        return np.asarray(self._mean, dtype=np.float64)
 
     def covariance(self) -> Doubles:
         """(features, features)."""
-        offset = self._sum / self.count
-        return float(self._scale) ** 2 * (self._products / self.count - np.outer(offset, offset))
+        return np.asarray(self._products / self.count, dtype=np.float64)
 
 
 @dataclass(frozen=True)

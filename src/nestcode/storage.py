@@ -76,7 +76,7 @@ def read_record(path: str | os.PathLike[str]) -> Record:
             raise DamagedFile(f"{path} was not written by Nestcode: give a file that a coder's save() wrote")
         record = Record(metadata["kind"], int(metadata["version"]), json.loads(metadata["settings"]), arrays)
         expected = metadata["sha256"]
-    except (SafetensorError, KeyError, ValueError, TypeError, OverflowError) as error:
+    except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
         if isinstance(error, DamagedFile):
             raise
         raise DamagedFile(

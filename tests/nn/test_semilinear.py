@@ -132,6 +132,21 @@ def test_integers_and_float32_give_the_same_solution() -> None:
         assert cosines(model.decoder_weight.numpy(), models[0].decoder_weight.numpy()).min() > 1 - 1e-6
 
 
+@pytest.mark.parametrize("scale", [1e-6, 255.0])
+@pytest.mark.parametrize("encoder", ["linear", "tanh"])
+def test_the_scale_of_the_data_does_not_matter(encoder: Any, scale: float) -> None:
+    model = SemiLinearAutoencoder(3, encoder=encoder).fit(X * scale, by="exact", steps=300)
+    assert cosines(model.decoder_weight.numpy(), DIRECTIONS).min() > 0.99
+
+
+def test_it_is_a_module_whose_state_can_be_saved() -> None:
+    model = SemiLinearAutoencoder(4).fit(X)
+    other = SemiLinearAutoencoder(4)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(X), model(X))
+    assert model.float()(X[:2]).dtype == torch.float32
+
+
 def small(**settings: Any) -> SemiLinearAutoencoder:
     return SemiLinearAutoencoder(**{"width": 4, **settings})
 
@@ -146,6 +161,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: small(encoder="sigmoid").fit(X, by="solver"),
         "the solver is for a linear encoder, got 'sigmoid': train it by=\"exact\"",
     ),
+    "not fitted": (lambda: small().encode(X), "not fitted: call fit(X) first"),
+    "other features": (lambda: small().fit(X).encode(X[:, :5]), "data must be (n, 64), as in fit, got shape"),
+    "long code": (lambda: small().fit(X).decode(torch.zeros(1, 5)), "a code has at most 4 units, got 5"),
     "NaN": (lambda: small(width=1).fit([[np.nan, 1.0]]), "data must be finite"),
     "flat": (lambda: small().fit(X[0]), "data must be numbers (n, features), got float64 of shape (64,)"),
 }

@@ -38,7 +38,7 @@ class Tree:
         self._steps = 1 + np.flatnonzero(np.diff(self._sorted) > 0)  # equal numbers are never cut apart
         self._edges = np.array([0, len(numbers)])  # where the parts begin and end in the sorted numbers
         self.thresholds: list[NDArray[np.float64]] = []  # one array for each level
-        self.centers = [self._means(np.array([0.0]))]
+        self.centers = [np.zeros(1)]  # no bits decode as 0, the mean of a principal direction
 
     def split(self) -> float:
         """Go one level deeper, and return by how much the mean squared error falls."""
@@ -81,19 +81,18 @@ class Tree:
         return float((np.diff(self._edges) * self.centers[-1] ** 2).sum() / len(self._sorted))
 
 
-def order_bits(coefficients: Floats, variances: NDArray[np.float64], total: float, width: int) -> Planes:
+def order_bits(coefficients: Floats, total: float, width: int) -> Planes:
     """Order `width` bits over the columns of a sample of coefficients, (rows, directions).
 
     Args:
         coefficients: the sample that the trees are grown on.
-        variances: the variance of each direction, falling; no split can gain more, so a tree whose turn does not
-            come is never grown.
-        total: the squared error of the empty code.
+        total: the mean squared error of the empty code on that sample.
         width: how many bits to order.
 
     """
+    squares = np.mean(coefficients.astype(np.float64) ** 2, axis=0)  # no splits of a direction can gain more
     trees: dict[int, Tree] = {}
-    queue = [(-float(variance), direction, False) for direction, variance in enumerate(variances) if variance > 0]
+    queue = [(-float(square), direction, False) for direction, square in enumerate(squares) if square > 0]
     heapq.heapify(queue)
     owners, gains = np.full(width, -1, dtype=np.int32), np.zeros(width)
     smallest = 1e-9 * total
@@ -110,7 +109,7 @@ def order_bits(coefficients: Floats, variances: NDArray[np.float64], total: floa
         tree = trees[direction]
         if len(tree.thresholds) < DEPTH:
             heapq.heappush(queue, (-tree.split(), direction, True))
-    thresholds, centers = _tables(trees, np.bincount(owners[owners >= 0], minlength=len(variances)))
+    thresholds, centers = _tables(trees, np.bincount(owners[owners >= 0], minlength=len(squares)))
     errors = np.maximum(total - np.concatenate([[0.0], np.cumsum(gains)]), 0)
     return Planes(owners, errors, thresholds, centers)
 

@@ -47,10 +47,10 @@ class _Reservoir:
         return self._rows
 
 
-def principal_directions(covariance: Doubles, count: int, rng: np.random.Generator) -> tuple[Doubles, Floats]:
-    """The `count` largest variances, falling, and their directions as rows, (count, features)."""
+def principal_directions(covariance: Doubles, count: int, rng: np.random.Generator) -> Floats:
+    """The `count` directions of largest variance, as rows, (count, features)."""
     if len(covariance) > DENSE and 2 * count < len(covariance):
-        solution = solve(covariance, count, rng, tolerance=1e-3)
-        return solution.variances, np.ascontiguousarray(solution.decoder.T, dtype=np.float32)
-    values, vectors = np.linalg.eigh(covariance)
-    return np.maximum(values[::-1][:count], 0), np.ascontiguousarray(vectors[:, ::-1][:, :count].T, dtype=np.float32)
+        decoder = solve(covariance, count, rng, tolerance=1e-3).decoder
+    else:
+        decoder = np.linalg.eigh(covariance)[1][:, ::-1][:, :count]
+    return np.ascontiguousarray(decoder.T, dtype=np.float32)

@@ -14,8 +14,9 @@ PIECE = 4096  # rows
 
 def pieces(X: ArrayLike | Iterable[ArrayLike], features: int | None = None) -> Iterator[NDArray[Any]]:
     """An array, a memory map or an iterable of arrays, in pieces of a few thousand checked rows."""
-    whole = X if isinstance(X, np.ndarray) or hasattr(X, "__array__") or isinstance(X, list | tuple) else None
-    for part in [whole] if whole is not None else X:  # type: ignore[union-attr]
+    chunks = isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
+    whole = not chunks and (hasattr(X, "__array__") or isinstance(X, list | tuple))
+    for part in [X] if whole else X:  # type: ignore[union-attr]
         rows = check_rows(part, features)  # type: ignore[arg-type]
         features = rows.shape[1]
         for first in range(0, len(rows), PIECE):
@@ -42,19 +43,21 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     return array
 
 
-def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> Floats:
-    """float32 rows without NaN and infinities, scaled to length 1 where asked (zeros stay zeros)."""
-    with np.errstate(over="ignore"):  # what becomes infinite here is reported below
-        floats = np.ascontiguousarray(rows, dtype=np.float32)
-    if rows.dtype.kind == "f" and not np.isfinite(floats).all():
-        first = rows[~np.isfinite(floats)][0]
+def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floating[Any]]:
+    """Floating point rows without NaN and infinities, scaled to length 1 where asked (zeros stay zeros).
+
+    They are float32, or float64 where the data is finer than that: it is rounded once it is centered.
+    """
+    fine = rows.dtype.itemsize > (4 if rows.dtype.kind == "f" else 2)
+    floats: NDArray[np.floating[Any]] = np.array(rows, dtype=np.float64 if fine else np.float32, order="C")
+    if rows.dtype.kind == "f" and not (np.abs(floats) <= np.finfo(np.float32).max).all():
+        first = rows[~(np.abs(floats) <= np.finfo(np.float32).max)][0]
         raise InvalidInput(
             f"data must be finite and within float32, but some of it is {first}: "
             "drop or impute such rows first, as in X[np.isfinite(X).all(axis=1)]"
         )
-    if not normalize:
-        return floats
-    for norm in (np.inf, 2):  # by the largest entry first, so that no square leaves float32
-        norms = np.linalg.norm(floats, ord=norm, axis=1, keepdims=True)
-        floats = np.divide(floats, norms, out=np.zeros_like(floats), where=norms > 0)
+    if normalize:
+        for norm in (np.inf, 2):  # by the largest entry first, so that no square leaves the range
+            norms = np.linalg.norm(floats, ord=norm, axis=1, keepdims=True)
+            np.divide(floats, norms, out=floats, where=norms > 0)
     return floats

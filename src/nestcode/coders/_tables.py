@@ -55,7 +55,8 @@ def combine(layout: Layout, terms: dict[int, Floats], queries: int) -> Floats:
     for place, group in enumerate(layout.groups):
         table = np.zeros((queries, 1), dtype=np.float32)
         for direction in group:
-            table = (table[:, :, None] + terms[direction][:, None, :]).reshape(queries, -1)
+            both = table[:, :, None] + terms[direction][:, None, :]
+            table = both.reshape(queries, both.shape[1] * both.shape[2])
         tables[:, place, : table.shape[1]] = table
     return tables
 

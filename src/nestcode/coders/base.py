@@ -7,6 +7,7 @@ A coder also follows scikit-learn's protocol without depending on it: `transform
 bits as columns of 0 and 1.
 """
 
+import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode.codes import Codes
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.storage import Record, write_record
 
 
@@ -52,7 +53,7 @@ class Coder(ABC):
 
     @abstractmethod
     def expected_error(self, length: int) -> float:
-        """The mean squared error of a feature when `length` bits are kept, as measured on the training data."""
+        """The mean squared error of a feature when `length` bits are kept, as measured in fitting."""
 
     @abstractmethod
     def _to_record(self) -> Record: ...
@@ -119,8 +120,20 @@ class Coder(ABC):
 
     @classmethod
     def _settings(cls) -> list[str]:
-        code = cls.__init__.__code__
-        return list(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+        return list(inspect.signature(cls).parameters)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_features_in_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags  # only scikit-learn asks
+
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(),
+            input_tags=InputTags(),
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
@@ -134,14 +147,14 @@ class Coder(ABC):
                 "decode with the coder that made them"
             )
 
-    def _not_fitted(self) -> InvalidInput:
-        return InvalidInput(f"this {type(self).__name__} is not fitted: call fit(X) first")
+    def _not_fitted(self) -> NotFitted:
+        return NotFitted(f"this {type(self).__name__} is not fitted: call fit(X) first")
 
 
 def warn_of_useless_bits(useful: int, width: int) -> None:
     """Say once that the data does not fill the code."""
     warnings.warn(
         f"the data carries {useful} useful bits, the other {width - useful} of {width} are always 0: "
-        f"a coder of width {useful} gives the same result",
+        f"a coder of width {max(useful, 1)} does as well",
         stacklevel=3,
     )

@@ -5,7 +5,7 @@ its units into bits in order of importance. It needs no training loop, and it is
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -50,43 +50,42 @@ class LinearCoder(Coder):
         self.width = width
         self.metric = metric
         self.seed = seed
-        self._model: tuple[Floats, Floats, Planes] | None = None  # mean, directions as rows, bit planes
+        self._model: tuple[Doubles, Floats, Planes] | None = None  # mean, directions as rows, bit planes
+        self._normalize = False  # of the fit: a setting changed since waits for the next one
 
     def fit(self, X: ArrayLike | Iterable[ArrayLike], y: object = None) -> Self:  # noqa: ARG002
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
-        moments, sample = measure(pieces(X), normalize=self._normalize, rng=rng)
-        mean, covariance = moments.mean().astype(np.float32), moments.covariance()
-        most = min(self.width, len(mean))
-        directions, planes = self._order(covariance, sample, mean, most // 2 + 1, rng)
-        if len(planes.thresholds) > most // 2:  # every direction got bits, so more of them may deserve some
-            directions, planes = self._order(covariance, sample, mean, most, rng)
+        normalize = self.metric == "cosine"
+        moments, rows = measure(pieces(X), normalize=normalize, rng=rng)
+        mean = moments.mean()
+        directions = principal_directions(moments.covariance(), min(self.width, len(mean)), rng)
+        sample = [_center(part, mean, normalize) for part in pieces(rows)]
+        total = float(sum(_squares(part).sum() for part in sample) / len(rows))
+        for count in (len(directions) // 2 + 1, len(directions)):  # half of them is mostly enough, and half the work
+            coefficients = np.concatenate([part @ directions[:count].T for part in sample])
+            planes = order_bits(coefficients, total, self.width)
+            if len(planes.thresholds) < count:
+                break
         self._model = mean, np.ascontiguousarray(directions[: len(planes.thresholds)]), planes
+        self._normalize = normalize
         useful = int((planes.owners >= 0).sum())
         if useful < self.width:
             warn_of_useless_bits(useful, self.width)
         return self
-
-    def _order(
-        self, covariance: Doubles, sample: NDArray[Any], mean: Floats, count: int, rng: np.random.Generator
-    ) -> tuple[Floats, Planes]:
-        """The leading `count` directions, and the bits spent on them."""
-        variances, directions = principal_directions(covariance, count, rng)
-        coefficients = np.concatenate([self._project(part, mean, directions) for part in pieces(sample)])
-        return directions, order_bits(coefficients, variances, float(np.trace(covariance)), self.width)
 
     def encode(self, X: ArrayLike) -> Codes:
         """(n, features) -> codes of `width` bits."""
         mean, directions, planes = self._fitted()
         rows = check_rows(X, features=len(mean))
         depths = np.bincount(planes.owners[planes.owners >= 0], minlength=len(directions)).astype(np.uint8)
-        width = len(planes.owners)  # of the fit: a setting changed since waits for the next one
+        width = len(planes.owners)
         sources = np.full(-(-width // 8) * 8, -1, dtype=np.int32)
         sources[:width] = np.where(planes.owners >= 0, 8 * planes.owners + _levels(planes.owners), -1)
         packed = np.empty((len(rows), len(sources) // 8), dtype=np.uint8)
         done = 0
         for part in pieces(rows):
-            coefficients = self._project(part, mean, directions)
+            coefficients = _center(part, mean, self._normalize) @ directions.T
             cells = np.empty(coefficients.shape, dtype=np.uint8)
             _core.find_cells(coefficients, planes.thresholds, depths, cells, threads=THREADS)
             _core.permute_bits(cells, sources, packed[done : done + len(part)], threads=THREADS)
@@ -110,11 +109,11 @@ class LinearCoder(Coder):
             nodes = cells.astype(np.intp) + (1 << depths[active])
             coefficients = planes.centers[active, nodes]
             np.matmul(coefficients, directions[active], out=out[first : first + 4096])
-        out += mean
+        out += mean.astype(np.float32)
         return out
 
     def expected_error(self, length: int) -> float:
-        """The mean squared error of a feature when `length` bits are kept, as measured on the training data."""
+        """The mean squared error of a feature at `length` bits, as measured on the sample the bits were grown on."""
         mean, _, planes = self._fitted()
         if whole_number(length, "length", least=0) >= len(planes.errors):
             raise InvalidInput(f"length must be between 0 and the coder's width {len(planes.owners)}, got {length}")
@@ -130,62 +129,64 @@ class LinearCoder(Coder):
         >>> np.allclose(coder.asymmetric_distances(X[:3], codes), slow, atol=1e-4)
         True
         """
-        coefficients, outside, layout = self._prepare(queries, codes)
         centers = self._fitted()[2].centers
-        terms = {}
-        for d in np.flatnonzero(layout.depths):
-            terms[int(d)] = (coefficients[:, d, None] - centers[d, 1 << layout.depths[d] : 2 << layout.depths[d]]) ** 2
-            outside -= coefficients[:, d] ** 2
-        return self._sum(codes, layout, terms, len(coefficients)) + np.maximum(outside, 0)[:, None]
+
+        def term(numbers: Floats, direction: int, depth: int) -> Floats:
+            square: Floats = (numbers[:, None] - centers[direction, 1 << depth : 2 << depth]) ** 2
+            return square
+
+        return self._by_tables(queries, codes, term, outside=True)
 
     def cell_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from queries to the cells of codes, (queries, items): how far it is at least to an item.
 
-        The cell of a code is all that shares it: a box in the principal directions. Its distance is 0 for the query's
-        own code, never falls as codes grow longer, and is at most the distance to any item with that code.
+        The cell of a code is all that shares it: a box in the principal directions. Up to rounding its distance is 0
+        for the query's own code, never falls as codes grow longer, and is at most that to any item with that code.
 
         >>> X = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32)
         >>> coder = LinearCoder(width=20).fit(X)
-        >>> float(coder.cell_distances(X, coder.encode(X)).diagonal().max())
-        0.0
+        >>> bool(coder.cell_distances(X, coder.encode(X)).diagonal().max() < 1e-9)
+        True
         """
-        coefficients, _, layout = self._prepare(queries, codes)
         thresholds = self._fitted()[2].thresholds
-        terms = {}
-        for d in np.flatnonzero(layout.depths):
-            edges = _edges(thresholds[d], int(layout.depths[d]))
-            numbers = coefficients[:, d, None]
-            terms[int(d)] = np.maximum(np.maximum(edges[:-1] - numbers, numbers - edges[1:]), 0) ** 2
-        return self._sum(codes, layout, terms, len(coefficients))
 
-    def _prepare(self, queries: ArrayLike, codes: Codes) -> tuple[Floats, Floats, _tables.Layout]:
-        """The queries' coefficients and squared lengths, and where the codes keep what is compared with them."""
+        def term(numbers: Floats, direction: int, depth: int) -> Floats:
+            edges = _edges(thresholds[direction], depth)
+            beyond: Floats = np.maximum(edges[:-1] - numbers[:, None], numbers[:, None] - edges[1:])
+            return np.maximum(beyond, 0) ** 2
+
+        return self._by_tables(queries, codes, term, outside=False)
+
+    def _by_tables(
+        self, queries: ArrayLike, codes: Codes, term: Callable[[Floats, int, int], Floats], *, outside: bool
+    ) -> Floats:
+        """Sum a direction's term over all directions in use; `outside` adds what lies beyond them."""
         mean, directions, planes = self._fitted()
         self._check_length(codes, len(planes.owners))
-        centered = as_floats(check_rows(queries, features=len(mean)), normalize=self._normalize) - mean
+        rows = check_rows(queries, features=len(mean))
         layout = _tables.plan(planes.owners[: codes.width], len(directions))
-        coefficients: Floats = np.matmul(centered, directions.T)
-        squares: Floats = np.einsum("ij,ij->i", centered, centered)
-        return coefficients, squares, layout
-
-    def _sum(self, codes: Codes, layout: _tables.Layout, terms: dict[int, Floats], queries: int) -> Floats:
         cells = _tables.regroup(codes.packed, layout, THREADS)
-        return _tables.sum_up(cells, _tables.combine(layout, terms, queries), THREADS)
+        used = np.flatnonzero(layout.depths)
+        distances = np.empty((len(rows), len(codes)), dtype=np.float32)
+        for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
+            centered = _center(rows[first : first + 256], mean, self._normalize)
+            coefficients: Floats = centered @ directions.T
+            terms = {int(d): term(coefficients[:, d], int(d), int(layout.depths[d])) for d in used}
+            sums = _tables.sum_up(cells, _tables.combine(layout, terms, len(centered)), THREADS)
+            if outside:
+                whole, inside = (
+                    np.sum(part.astype(np.float64) ** 2, axis=1) for part in (centered, coefficients[:, used])
+                )
+                sums += np.maximum(whole - inside, 0)[:, None].astype(np.float32)
+            distances[first : first + 256] = sums
+        return distances
 
     @property
     def n_features_in_(self) -> int:
         """How many features the coder was fitted on."""
         return len(self._fitted()[0])
 
-    @property
-    def _normalize(self) -> bool:
-        return self.metric == "cosine"
-
-    def _project(self, rows: NDArray[np.generic], mean: Floats, directions: Floats) -> Floats:
-        coefficients: Floats = np.matmul(as_floats(rows, normalize=self._normalize) - mean, directions.T)
-        return coefficients
-
-    def _fitted(self) -> tuple[Floats, Floats, Planes]:
+    def _fitted(self) -> tuple[Doubles, Floats, Planes]:
         if self._model is None:
             raise self._not_fitted()
         return self._model
@@ -193,7 +194,8 @@ class LinearCoder(Coder):
     def _to_record(self) -> Record:
         mean, directions, planes = self._fitted()
         arrays = {"mean": mean, "directions": directions, **vars(planes)}
-        settings = {"width": len(planes.owners), "metric": self.metric, "seed": int(self.seed)}
+        metric = "cosine" if self._normalize else "l2"
+        settings = {"width": len(planes.owners), "metric": metric, "seed": int(self.seed)}
         return Record("LinearCoder", self.VERSION, settings, arrays)
 
     @classmethod
@@ -204,7 +206,7 @@ class LinearCoder(Coder):
         depths = np.bincount(planes.owners[planes.owners >= 0], minlength=len(directions))
         deepest = int(depths.max(initial=0))
         expected = {
-            "mean": (mean, np.float32, mean.shape[:1]),
+            "mean": (mean, np.float64, mean.shape[:1]),
             "directions": (directions, np.float32, (len(depths), len(mean))),
             "owners": (planes.owners, np.int32, (coder.width,)),
             "errors": (planes.errors, np.float64, (coder.width + 1,)),
@@ -214,10 +216,24 @@ class LinearCoder(Coder):
         for name, (array, dtype, shape) in expected.items():
             if array.dtype != dtype or array.shape != shape:
                 raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}, expected {dtype} of {shape}")
-        if deepest > DEPTH:
-            raise ValueError(f"a direction has {deepest} bits, at most {DEPTH} are possible")
-        coder._model = mean, directions, planes
+            if not np.isfinite(array).all():
+                raise ValueError(f"its {name} are not finite")
+        if planes.owners.min(initial=0) < -1 or deepest > DEPTH:
+            raise ValueError(f"its owners give a direction {deepest} bits, or belong to none")
+        coder._model, coder._normalize = (mean, directions, planes), coder.metric == "cosine"
         return coder
+
+
+def _center(rows: NDArray[Any], mean: Doubles, normalize: bool) -> Floats:
+    """Rows around the mean, rounded to float32 only then."""
+    floats = as_floats(rows, normalize=normalize)
+    return (floats - mean.astype(floats.dtype)).astype(np.float32, copy=False)
+
+
+def _squares(rows: Floats) -> Doubles:
+    """The squared length of each row."""
+    squares: Doubles = np.sum(rows.astype(np.float64) ** 2, axis=1)
+    return squares
 
 
 def _levels(owners: NDArray[np.int32]) -> NDArray[np.int32]:

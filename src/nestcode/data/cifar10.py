@@ -67,8 +67,13 @@ def fetch_cifar10(folder: str | Path, source: str | Path | None = None) -> Path:
     if not missing:
         return place
     if source is None:
-        with urllib.request.urlopen(ADDRESS) as answer:
-            archive = answer.read()
+        try:
+            with urllib.request.urlopen(ADDRESS, timeout=60) as answer:
+                archive = answer.read()
+        except OSError as error:
+            raise OSError(
+                f"{ADDRESS} cannot be fetched ({error}): download it elsewhere and give its path as the source"
+            ) from error
     elif Path(source).is_file():
         archive = Path(source).read_bytes()
     else:

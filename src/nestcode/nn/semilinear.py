@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.errors import InvalidInput, NotFitted, whole_number
 from nestcode.lengths import Lengths, Uniform
 from nestcode.nn.dropout import check_lengths, keep_prefix, sample_lengths
 from nestcode.nn.losses import expected_loss
@@ -30,6 +30,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
 }
+_STATE = ("mean", "encoder_weight", "encoder_bias", "decoder_weight", "decoder_bias")
 _STEPS = {"solver": 50, "exact": 1000, "sampled": 3000}
 
 
@@ -70,6 +71,8 @@ class SemiLinearAutoencoder(nn.Module):
         self.orthonormal = orthonormal
         self.lengths = Uniform() if lengths is None else lengths
         check_lengths(self.lengths)
+        for name in _STATE:
+            self.register_buffer(name, None)
 
     def fit(self, X: ArrayLike, *, by: Method | None = None, steps: int | None = None, seed: int = 0) -> Self:
         """Train on data, (n, features).
@@ -90,17 +93,34 @@ class SemiLinearAutoencoder(nn.Module):
         else:
             data = torch.from_numpy(array.astype(np.float64))
             self.mean = data.mean(dim=0)
-            (self._descend if by == "exact" else self._sample)(data - self.mean, steps, seed)
+            data = data - self.mean
+            # The optimizers want numbers of a known size, small enough for units to start where tanh is straight. An
+            # orthonormal decoder of bounded units cannot be rescaled.
+            fixed = self.orthonormal and self.encoder != "linear"
+            scale = 1.0 if fixed else 4 * float(data.square().mean().sqrt()) or 1.0
+            parameters = (self._descend if by == "exact" else self._sample)(data / scale, steps, seed)
+            self._finish(parameters, scale)
         return self
 
-    def encode(self, X: ArrayLike) -> Tensor:
+    def forward(self, X: ArrayLike | Tensor) -> Tensor:
+        """The reconstruction, (n, features) -> (n, features)."""
+        return self.decode(self.encode(X))
+
+    def encode(self, X: ArrayLike | Tensor) -> Tensor:
         """(n, features) -> (n, width)."""
-        y = torch.as_tensor(np.asarray(X), dtype=self.mean.dtype) - self.mean
+        if self.get_buffer("mean") is None:
+            raise NotFitted("this SemiLinearAutoencoder is not fitted: call fit(X) first")
+        y = torch.as_tensor(X, dtype=self.mean.dtype, device=self.mean.device)
+        if y.ndim != 2 or y.shape[1] != len(self.mean):
+            raise InvalidInput(f"data must be (n, {len(self.mean)}), as in fit, got shape {tuple(y.shape)}")
+        y = y - self.mean
         return _ACTIVATIONS[self.encoder](y @ self.encoder_weight.T + self.encoder_bias)
 
     def decode(self, code: Tensor) -> Tensor:
         """Any number of leading units, (n, length) -> (n, features)."""
-        return code @ self.decoder_weight[:, : code.shape[1]].T + self.decoder_bias + self.mean
+        if code.shape[1] > self.width:
+            raise InvalidInput(f"a code has at most {self.width} units, got {code.shape[1]}")
+        return code.to(self.mean) @ self.decoder_weight[:, : code.shape[1]].T + self.decoder_bias + self.mean
 
     def _solve(self, array: NDArray[Any], steps: int, seed: int) -> None:
         moments = Moments()
@@ -112,7 +132,7 @@ class SemiLinearAutoencoder(nn.Module):
         decoder = torch.from_numpy(solution.decoder)
         self._store(decoder.T.clone(), torch.zeros(self.width), decoder, torch.zeros(len(decoder)))
 
-    def _descend(self, data: Tensor, steps: int, seed: int) -> None:
+    def _descend(self, data: Tensor, steps: int, seed: int) -> list[Tensor]:
         if self.encoder == "linear":  # the loss depends on the covariance alone: a few rows stand for all
             rows = torch.linalg.qr(data, mode="r")[1]
             data = rows * (len(rows) / len(data)) ** 0.5
@@ -130,9 +150,9 @@ class SemiLinearAutoencoder(nn.Module):
             return loss
 
         optimizer.step(closure)
-        self._finish(parameters)
+        return parameters
 
-    def _sample(self, data: Tensor, steps: int, seed: int) -> None:
+    def _sample(self, data: Tensor, steps: int, seed: int) -> list[Tensor]:
         generator = torch.Generator().manual_seed(seed)
         parameters = self._start(data.shape[1], seed)
         optimizer = torch.optim.Adam(parameters, lr=1e-2)
@@ -146,7 +166,7 @@ class SemiLinearAutoencoder(nn.Module):
             (error.square().sum() / len(batch)).backward()
             optimizer.step()
             schedule.step()
-        self._finish(parameters)
+        return parameters
 
     def _start(self, features: int, seed: int) -> list[Tensor]:
         """Encoder weight and bias, decoder weight and bias."""
@@ -169,12 +189,15 @@ class SemiLinearAutoencoder(nn.Module):
             return data @ weight.T, decoder, torch.zeros_like(decoder_bias)
         return _ACTIVATIONS[self.encoder](data @ weight.T + bias), decoder, decoder_bias
 
-    def _finish(self, parameters: list[Tensor]) -> None:
+    def _finish(self, parameters: list[Tensor], scale: float) -> None:
+        """Take over what was learnt on data divided by `scale`."""
         weight, bias, decoder, decoder_bias = (parameter.detach() for parameter in parameters)
         if self.orthonormal:
             decoder = torch.linalg.qr(decoder)[0]
             weight = decoder.T.clone() if self.encoder == "linear" else weight
-        self._store(weight, bias, decoder, decoder_bias)
+            self._store(weight, bias, decoder, decoder_bias)
+        else:
+            self._store(weight / scale, bias, decoder * scale, decoder_bias * scale)
 
     def _store(self, weight: Tensor, bias: Tensor, decoder: Tensor, decoder_bias: Tensor) -> None:
         self.encoder_weight, self.encoder_bias = weight, bias.to(weight)
@@ -187,6 +210,12 @@ class SemiLinearAutoencoder(nn.Module):
             raise InvalidInput(f'the solver is for a linear encoder, got {self.encoder!r}: train it by="exact"')
         if self.width > features:
             raise InvalidInput(f"width must be at most the number of features {features}, got {self.width}")
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in _STATE:  # a model that was not fitted has no room for them yet
+            if prefix + name in state:
+                setattr(self, name, torch.empty_like(state[prefix + name]))
+        super()._load_from_state_dict(state, prefix, *rest)
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""
