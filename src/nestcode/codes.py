@@ -13,6 +13,7 @@ from nestcode import _core
 from nestcode.errors import InvalidInput, whole_number
 
 MAX_WIDTH = 2**31 - 1
+CORES = os.cpu_count() or 1  # asked once: it takes as long as thousands of distances
 
 
 class Codes:
@@ -173,7 +174,7 @@ class Codes:
     def _pairs(self, kernel: Callable[..., None], other: "Codes", threads: int | None) -> NDArray[np.int32]:
         """A symmetric kernel on every pair; the longer side is what it runs over."""
         self._check_width(other)
-        short, long = sorted((self, other), key=len)
+        short, long = (self, other) if len(self) <= len(other) else (other, self)
         out = np.empty((len(short), len(long)), dtype=np.int32)
         kernel(short._packed, long._packed, out=out, threads=_thread_count(threads))
         return out if short is self else out.T
@@ -285,5 +286,4 @@ def _read_only(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _thread_count(threads: int | None) -> int:
     """How many threads to use; None takes every core."""
-    cores = os.cpu_count() or 1
-    return cores if threads is None else min(whole_number(threads, "threads", least=1), 8 * cores)
+    return CORES if threads is None else min(whole_number(threads, "threads", least=1), 8 * CORES)

@@ -120,8 +120,10 @@ def test_a_sigmoid_is_not_pca_and_a_tanh_without_its_offset_is() -> None:
 def test_gradients_fade_with_the_unit_and_so_does_what_units_share() -> None:
     geometric, _, uniform = gradients(X).values()
     assert geometric[-1] / geometric[0] < 0.05 * uniform[-1] / uniform[0]
-    measured, theory = coupling(draws=50_000)
+    measured, theory, covariance = coupling(X, repeats=20).values()
     np.testing.assert_allclose(measured, theory, atol=0.02)
+    assert covariance[0] == 1
+    assert covariance[12] < 0.2 * covariance[1]
 
 
 def test_integers_and_float32_give_the_same_solution() -> None:

@@ -19,7 +19,7 @@ from rich.table import Table
 import nestcode
 from nestcode.data import cifar10, digits
 from nestcode.lengths import Empirical, Geometric, Lengths, LogUniform, Uniform
-from nestcode.nn import SemiLinearAutoencoder, expected_loss, sample_lengths
+from nestcode.nn import SemiLinearAutoencoder, expected_loss, keep_prefix, sample_lengths
 from nestcode.principal import Doubles, solve
 from nestcode.report import Page
 from nestcode.reproduce.pca_page import Row, add_reach, add_theorems, table
@@ -159,12 +159,26 @@ def gradients(X: Doubles, width: int = 32) -> dict[str, Doubles]:
     return found
 
 
-def coupling(width: int = 32, decay: float = 0.8, draws: int = 200_000) -> tuple[Doubles, Doubles]:
-    """How often a unit is kept given that one `distance` before it is, measured; and the paper's ρ^distance."""
-    kept = sample_lengths(Geometric(decay), draws, width, generator=torch.Generator().manual_seed(0)).numpy()
-    survival = np.array([(kept >= k).mean() for k in range(1, width + 1)])
-    distance = np.arange(16)
-    return np.asarray(survival[4 + distance] / survival[4]), np.power(decay, distance.astype(np.float64))
+def coupling(X: Doubles, width: int = 32, decay: float = 0.8, repeats: int = 100) -> dict[str, Doubles]:
+    """What units share, by their distance: how often both are kept, and the covariance of truncated units."""
+    generator = torch.Generator().manual_seed(0)
+    kept = sample_lengths(Geometric(decay), repeats * len(X), width, generator=generator)
+    weight = torch.randn(X.shape[1], width, generator=generator, dtype=torch.float64)
+    code = torch.from_numpy(X - X.mean(axis=0)) @ weight
+    covariance = torch.zeros(width, width, dtype=torch.float64)
+    for part in kept.view(repeats, -1):
+        truncated = keep_prefix(code, part)
+        covariance += truncated.T @ truncated
+    survival = np.array([(kept >= k).double().mean().item() for k in range(1, width + 1)])
+    distance, units = np.arange(16), np.arange(16)
+    share = np.abs(covariance.numpy()) / np.diag(covariance)[:, None]
+    return {
+        "P(both kept | first kept), measured": np.array(
+            [np.mean(survival[units + d] / survival[units]) for d in distance]
+        ),
+        "ρ^|i−j|": np.power(decay, distance.astype(np.float64)),
+        "|covariance| / variance of the first": np.array([np.mean(share[units, units + d]) for d in distance]),
+    }
 
 
 def main() -> None:
@@ -181,7 +195,7 @@ def main() -> None:
     rows = theorems(X, console)
     numbers: dict[str, object] = {"version": nestcode.__version__, "theorems": rows}
     numbers["permutations that commute"] = permutations_that_commute(5)
-    add_theorems(page, rows, gradients(X), coupling())
+    add_theorems(page, rows, gradients(X), coupling(X))
     show("The theorems, digits, 8 units", rows)
     print(f"Permutations of 5 units, other than the identity, that commute: {numbers['permutations that commute']}\n")
     if options.data is None:

@@ -37,7 +37,7 @@ def figure_reach(rows: list[Row]) -> Figure:
     return figure
 
 
-def figure_sweeping(gradients: Curves, coupling: tuple[Doubles, Doubles]) -> Figure:
+def figure_sweeping(gradients: Curves, coupling: Curves) -> Figure:
     """Why sweeping is needed: the gradient fades with the unit, and so does what units know of each other."""
     figure = Figure(figsize=(9, 3.5))
     left, right = figure.subplots(1, 2)
@@ -45,10 +45,9 @@ def figure_sweeping(gradients: Curves, coupling: tuple[Doubles, Doubles]) -> Fig
         left.semilogy(np.arange(1, len(magnitude) + 1), magnitude, label=name)
     left.set(xlabel="unit", ylabel="gradient magnitude")
     left.legend(frameon=False, fontsize=9)
-    measured, theory = coupling
-    right.semilogy(measured, "o", label="measured", markersize=4)
-    right.semilogy(theory, "k:", label="ρ^|i−j|")
-    right.set(xlabel="distance |i − j| of two units", ylabel="P(both kept | first kept)")
+    for (name, share), style in zip(coupling.items(), ("o", "k:", "s-"), strict=True):
+        right.semilogy(share, style, label=name, markersize=4)
+    right.set(xlabel="distance |i − j| of two units")
     right.legend(frameon=False, fontsize=9)
     for axes in (left, right):
         axes.grid(alpha=0.3)
@@ -65,7 +64,7 @@ def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     return headers, cells
 
 
-def add_theorems(page: Page, rows: list[Row], gradients: Curves, coupling: tuple[Doubles, Doubles]) -> None:
+def add_theorems(page: Page, rows: list[Row], gradients: Curves, coupling: Curves) -> None:
     """The sections on digits."""
     page.section(
         "Theorems 1 to 3",
@@ -90,7 +89,7 @@ def add_theorems(page: Page, rows: list[Row], gradients: Curves, coupling: tuple
     page.figure(
         "sweeping",
         figure_sweeping(gradients, coupling),
-        "Left: at a random start on digits. Right: Geometric(0.8), from unit 5.",
+        "Left: at a random start on digits. Right: digits through 32 random units, truncated by Geometric(0.8).",
     )
 
 
