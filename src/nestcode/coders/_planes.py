@@ -29,6 +29,11 @@ class Planes:
     centers: Floats  # (directions, 2 * nodes): the mean of each node's part
 
 
+def depths_of(owners: NDArray[np.int32], directions: int) -> NDArray[np.int64]:
+    """How many of these bits each direction has, (directions,)."""
+    return np.bincount(owners[owners >= 0], minlength=directions)
+
+
 class Tree:
     """The intervals of one direction, split level by level from a sample of its numbers."""
 
@@ -56,7 +61,7 @@ class Tree:
     def _best_cuts(self) -> NDArray[np.int64]:
         """Where to cut each part so that the two means explain most."""
         cuts = self._edges[:-1].copy()
-        inner = self._steps[~np.isin(self._steps, self._edges, assume_unique=False)]
+        inner = self._steps[~np.isin(self._steps, self._edges)]
         if len(inner) == 0:
             return cuts
         part = np.searchsorted(self._edges, inner, side="right") - 1
@@ -109,7 +114,7 @@ def order_bits(coefficients: Floats, total: float, width: int) -> Planes:
         tree = trees[direction]
         if len(tree.thresholds) < DEPTH:
             heapq.heappush(queue, (-tree.split(), direction, True))
-    thresholds, centers = _tables(trees, np.bincount(owners[owners >= 0], minlength=len(squares)))
+    thresholds, centers = _tables(trees, depths_of(owners, len(squares)))
     errors = np.maximum(total - np.concatenate([[0.0], np.cumsum(gains)]), 0)
     return Planes(owners, errors, thresholds, centers)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
+from nestcode.coders._planes import depths_of
 from nestcode.coders._rows import Floats
 
 
@@ -25,7 +26,7 @@ class Layout:
 
 def plan(owners: NDArray[np.int32], directions: int) -> Layout:
     """Group directions by best fit, those with most bits first."""
-    depths = np.bincount(owners[owners >= 0], minlength=directions)
+    depths = depths_of(owners, directions)
     groups: list[list[int]] = []
     free: list[int] = []
     for direction in sorted(np.flatnonzero(depths).tolist(), key=lambda d: -int(depths[d])):

@@ -4,7 +4,6 @@ PCA is the exact solution of nested dropout for a linear autoencoder (section 3 
 its units into bits in order of importance. It needs no training loop, and it is the bar that learned coders must clear.
 """
 
-import os
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, Self
 
@@ -13,16 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
 from nestcode.coders import _tables
-from nestcode.coders._planes import DEPTH, Planes, order_bits
+from nestcode.coders._planes import DEPTH, Planes, depths_of, order_bits
 from nestcode.coders._principal import measure, principal_directions
-from nestcode.coders._rows import Floats, as_floats, check_rows, pieces
+from nestcode.coders._rows import PIECE, Floats, as_floats, check_rows, pieces
 from nestcode.coders.base import Coder, warn_of_useless_bits
-from nestcode.codes import Codes
+from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.principal import Doubles
 from nestcode.storage import Record
-
-THREADS = os.cpu_count() or 1
 
 
 class LinearCoder(Coder):
@@ -78,7 +75,7 @@ class LinearCoder(Coder):
         """(n, features) -> codes of `width` bits."""
         mean, directions, planes = self._fitted()
         rows = check_rows(X, features=len(mean))
-        depths = np.bincount(planes.owners[planes.owners >= 0], minlength=len(directions)).astype(np.uint8)
+        depths = depths_of(planes.owners, len(directions)).astype(np.uint8)
         width = len(planes.owners)
         sources = np.full(-(-width // 8) * 8, -1, dtype=np.int32)
         sources[:width] = np.where(planes.owners >= 0, 8 * planes.owners + _levels(planes.owners), -1)
@@ -87,8 +84,8 @@ class LinearCoder(Coder):
         for part in pieces(rows):
             coefficients = _center(part, mean, self._normalize) @ directions.T
             cells = np.empty(coefficients.shape, dtype=np.uint8)
-            _core.find_cells(coefficients, planes.thresholds, depths, cells, threads=THREADS)
-            _core.permute_bits(cells, sources, packed[done : done + len(part)], threads=THREADS)
+            _core.find_cells(coefficients, planes.thresholds, depths, cells, threads=CORES)
+            _core.permute_bits(cells, sources, packed[done : done + len(part)], threads=CORES)
             done += len(part)
         return Codes._wrap(packed, width)
 
@@ -96,19 +93,20 @@ class LinearCoder(Coder):
         """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
         mean, directions, planes = self._fitted()
         self._check_length(codes, len(planes.owners))
-        depths = np.bincount(planes.owners[: codes.width][planes.owners[: codes.width] >= 0], minlength=len(directions))
+        owners = planes.owners[: codes.width]
+        depths = depths_of(owners, len(directions))
         active = np.flatnonzero(depths)
         sources = np.full((len(active), 8), -1, dtype=np.int32)
         for row, direction in enumerate(active):  # a direction's bits, at the low end of a byte
-            sources[row, 8 - depths[direction] :] = np.flatnonzero(planes.owners[: codes.width] == direction)
+            sources[row, 8 - depths[direction] :] = np.flatnonzero(owners == direction)
         out = np.empty((len(codes), len(mean)), dtype=np.float32)
-        for first in range(0, len(codes), 4096):
-            part = codes.packed[first : first + 4096]
+        for first in range(0, len(codes), PIECE):
+            part = codes.packed[first : first + PIECE]
             cells = np.empty((len(part), len(active)), dtype=np.uint8)
-            _core.permute_bits(part, sources.reshape(-1), cells, threads=THREADS)
+            _core.permute_bits(part, sources.reshape(-1), cells, threads=CORES)
             nodes = cells.astype(np.intp) + (1 << depths[active])
             coefficients = planes.centers[active, nodes]
-            np.matmul(coefficients, directions[active], out=out[first : first + 4096])
+            np.matmul(coefficients, directions[active], out=out[first : first + PIECE])
         out += mean.astype(np.float32)
         return out
 
@@ -165,19 +163,17 @@ class LinearCoder(Coder):
         self._check_length(codes, len(planes.owners))
         rows = check_rows(queries, features=len(mean))
         layout = _tables.plan(planes.owners[: codes.width], len(directions))
-        cells = _tables.regroup(codes.packed, layout, THREADS)
+        cells = _tables.regroup(codes.packed, layout, CORES)
         used = np.flatnonzero(layout.depths)
         distances = np.empty((len(rows), len(codes)), dtype=np.float32)
         for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
             centered = _center(rows[first : first + 256], mean, self._normalize)
             coefficients: Floats = centered @ directions.T
             terms = {int(d): term(coefficients[:, d], int(d), int(layout.depths[d])) for d in used}
-            sums = _tables.sum_up(cells, _tables.combine(layout, terms, len(centered)), THREADS)
+            sums = _tables.sum_up(cells, _tables.combine(layout, terms, len(centered)), CORES)
             if outside:
-                whole, inside = (
-                    np.sum(part.astype(np.float64) ** 2, axis=1) for part in (centered, coefficients[:, used])
-                )
-                sums += np.maximum(whole - inside, 0)[:, None].astype(np.float32)
+                rest = _squares(centered) - _squares(coefficients[:, used])
+                sums += np.maximum(rest, 0)[:, None].astype(np.float32)
             distances[first : first + 256] = sums
         return distances
 
@@ -203,7 +199,7 @@ class LinearCoder(Coder):
         coder = cls(**record.settings)
         planes = Planes(**{name: record.arrays[name] for name in ("owners", "errors", "thresholds", "centers")})
         mean, directions = record.arrays["mean"], record.arrays["directions"]
-        depths = np.bincount(planes.owners[planes.owners >= 0], minlength=len(directions))
+        depths = depths_of(planes.owners, len(directions))
         deepest = int(depths.max(initial=0))
         expected = {
             "mean": (mean, np.float64, mean.shape[:1]),

@@ -92,14 +92,14 @@ class SemiLinearAutoencoder(nn.Module):
             self._solve(array, steps, seed)
         else:
             data = torch.from_numpy(array.astype(np.float64))
-            self.mean = data.mean(dim=0)
-            data = data - self.mean
+            mean = data.mean(dim=0)
+            data -= mean
             # The optimizers want numbers of a known size, small enough for units to start where tanh is straight. An
             # orthonormal decoder of bounded units cannot be rescaled.
             fixed = self.orthonormal and self.encoder != "linear"
             scale = 1.0 if fixed else 4 * float(data.square().mean().sqrt()) or 1.0
             parameters = (self._descend if by == "exact" else self._sample)(data / scale, steps, seed)
-            self._finish(parameters, scale)
+            self._finish(parameters, scale, mean)
         return self
 
     def forward(self, X: ArrayLike | Tensor) -> Tensor:
@@ -127,10 +127,10 @@ class SemiLinearAutoencoder(nn.Module):
         for first in range(0, len(array), 4096):
             piece = array[first : first + 4096]
             moments.add(piece.astype(np.float64 if piece.dtype.itemsize > 4 else np.float32))
-        self.mean = torch.from_numpy(moments.mean())
         solution = solve(moments.covariance(), self.width, np.random.default_rng(seed), rounds=steps)
         decoder = torch.from_numpy(solution.decoder)
-        self._store(decoder.T.clone(), torch.zeros(self.width), decoder, torch.zeros(len(decoder)))
+        mean = torch.from_numpy(moments.mean())
+        self._store(decoder.T.clone(), torch.zeros(self.width), decoder, torch.zeros(len(decoder)), mean)
 
     def _descend(self, data: Tensor, steps: int, seed: int) -> list[Tensor]:
         if self.encoder == "linear":  # the loss depends on the covariance alone: a few rows stand for all
@@ -189,17 +189,19 @@ class SemiLinearAutoencoder(nn.Module):
             return data @ weight.T, decoder, torch.zeros_like(decoder_bias)
         return _ACTIVATIONS[self.encoder](data @ weight.T + bias), decoder, decoder_bias
 
-    def _finish(self, parameters: list[Tensor], scale: float) -> None:
+    def _finish(self, parameters: list[Tensor], scale: float, mean: Tensor) -> None:
         """Take over what was learnt on data divided by `scale`."""
         weight, bias, decoder, decoder_bias = (parameter.detach() for parameter in parameters)
         if self.orthonormal:
             decoder = torch.linalg.qr(decoder)[0]
             weight = decoder.T.clone() if self.encoder == "linear" else weight
-            self._store(weight, bias, decoder, decoder_bias)
+            self._store(weight, bias, decoder, decoder_bias, mean)
         else:
-            self._store(weight / scale, bias, decoder * scale, decoder_bias * scale)
+            self._store(weight / scale, bias, decoder * scale, decoder_bias * scale, mean)
 
-    def _store(self, weight: Tensor, bias: Tensor, decoder: Tensor, decoder_bias: Tensor) -> None:
+    def _store(self, weight: Tensor, bias: Tensor, decoder: Tensor, decoder_bias: Tensor, mean: Tensor) -> None:
+        """Replace the whole state at once, so that an interrupted fit leaves the one before."""
+        self.mean = mean
         self.encoder_weight, self.encoder_bias = weight, bias.to(weight)
         self.decoder_weight, self.decoder_bias = decoder, decoder_bias.to(decoder)
 
