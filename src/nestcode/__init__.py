@@ -17,21 +17,27 @@ if TYPE_CHECKING:
     from nestcode import coders as coders
     from nestcode import data as data
     from nestcode import errors as errors
+    from nestcode import index as index
     from nestcode import lengths as lengths
     from nestcode import nn as nn
     from nestcode.coders import LinearCoder as LinearCoder
     from nestcode.coders import load_coder as load_coder
     from nestcode.codes import Codes as Codes
+    from nestcode.index import Index as Index
+    from nestcode.index import PrefixTree as PrefixTree
 
 __version__ = "0.1.0"
 
 # Where each public name lives; a module stands for itself.
 _HOMES = {
     "Codes": "nestcode.codes",
+    "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
+    "PrefixTree": "nestcode.index",
     "coders": "nestcode.coders",
     "data": "nestcode.data",
     "errors": "nestcode.errors",
+    "index": "nestcode.index",
     "lengths": "nestcode.lengths",
     "load_coder": "nestcode.coders",
     "nn": "nestcode.nn",
@@ -40,11 +46,14 @@ _HOMES = {
 # `from nestcode import *` must work without PyTorch, so nn is not among them.
 __all__ = [
     "Codes",
+    "Index",
     "LinearCoder",
+    "PrefixTree",
     "__version__",
     "coders",
     "data",
     "errors",
+    "index",
     "lengths",
     "load_coder",
 ]

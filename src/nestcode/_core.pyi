@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,3 +25,77 @@ def sum_tables(
     cells: NDArray[np.uint8], tables: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
 ) -> None: ...
 def simd_names() -> list[str]: ...
+
+class Guard:
+    def __init__(self, data: NDArray[np.uint8], sums: NDArray[np.uint64]) -> None: ...
+    def touch(self, begin: int, end: int) -> None: ...
+    @property
+    def damaged(self) -> int: ...
+
+class Tree:
+    def __init__(
+        self,
+        owner: object,
+        rows: NDArray[np.uint8],
+        heads: NDArray[np.uint64],
+        order: NDArray[np.uint32],
+        tables: NDArray[np.uint32],
+        dead: NDArray[np.uint32],
+        ids: NDArray[np.int64],
+        width: int,
+        rows_guard: Guard | None = None,
+        heads_guard: Guard | None = None,
+        tables_guard: Guard | None = None,
+        ids_guard: Guard | None = None,
+    ) -> None: ...
+
+class Forest:
+    def __init__(self, trees: Sequence[Tree], width: int) -> None: ...
+    def neighborhood(
+        self, query: Any, *, size: int | None = None, fraction: float | None = None, threads: int | None = 1
+    ) -> Any: ...
+    def find_neighborhoods(
+        self,
+        queries: NDArray[np.uint8],
+        size: int,
+        lengths: NDArray[np.int32],
+        counts: NDArray[np.int64],
+        ranges: NDArray[np.uint32],
+        threads: int = 1,
+    ) -> None: ...
+    def find_prefixes(
+        self, query: NDArray[np.uint8], counts: NDArray[np.int64], ranges: NDArray[np.uint32]
+    ) -> None: ...
+    def gather_ids(self, neighborhood: Neighborhood, ids: NDArray[np.int64]) -> None: ...
+    def merge(self, rows: NDArray[np.uint8], heads: NDArray[np.uint64], ids: NDArray[np.int64]) -> None: ...
+    @property
+    def damaged(self) -> bool: ...
+
+class Neighborhood:
+    def __init__(self, forest: Forest, length: int, count: int, ranges: NDArray[np.uint32]) -> None: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def ids(self) -> NDArray[np.int64]: ...
+
+def insert_rows(
+    packed: NDArray[np.uint8],
+    first: int,
+    heads: NDArray[np.uint64],
+    order: NDArray[np.uint32],
+    new_heads: NDArray[np.uint64],
+    new_order: NDArray[np.uint32],
+) -> None: ...
+def find_ids(
+    ids: NDArray[np.int64],
+    places: NDArray[np.uint32],
+    wanted: NDArray[np.int64],
+    found: NDArray[np.int64],
+    ids_guard: Guard | None = None,
+    places_guard: Guard | None = None,
+) -> None: ...
+def load_heads(packed: NDArray[np.uint8], heads: NDArray[np.uint64]) -> None: ...
+def build_tables(heads: NDArray[np.uint64], width: int) -> NDArray[np.uint32]: ...
+def block_sums(data: NDArray[np.uint8]) -> NDArray[np.uint64]: ...

@@ -176,7 +176,7 @@ class Codes:
         self._check_width(other)
         short, long = (self, other) if len(self) <= len(other) else (other, self)
         out = np.empty((len(short), len(long)), dtype=np.int32)
-        kernel(short._packed, long._packed, out=out, threads=_thread_count(threads))
+        kernel(short._packed, long._packed, out=out, threads=thread_count(threads))
         return out if short is self else out.T
 
     def sort_order(self) -> NDArray[np.int64]:
@@ -284,6 +284,6 @@ def _read_only(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(memoryview(array).toreadonly()) if array.size else array  # type: ignore[arg-type]
 
 
-def _thread_count(threads: int | None) -> int:
+def thread_count(threads: int | None) -> int:
     """How many threads to use; None takes every core."""
     return CORES if threads is None else min(whole_number(threads, "threads", least=1), 8 * CORES)

@@ -11,20 +11,25 @@ b'all of it'
 
 import hashlib
 import json
+import math
+import mmap
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nestcode import _core
 from nestcode.errors import DamagedFile
 
 FORMAT = "nestcode"
 Arrays = Mapping[str, NDArray[Any]]
+PIECE = 1 << 24  # bytes written at a time
 
 
 @dataclass(frozen=True)
@@ -96,21 +101,90 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with draft.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(draft, [data])
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` durable."""
+def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file that nobody reads yet, and make its contents durable."""
+    with path.open("wb", buffering=0) as file:
+        for piece in pieces:
+            left = memoryview(piece)
+            while left:
+                left = left[file.write(left) :]
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what was created, renamed and removed in `folder` durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_array(path: Path, array: NDArray[Any]) -> NDArray[np.uint64]:
+    """Write an array as a durable `.npy` file; the checksums of its blocks are what `Mapped` wants."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    pieces = (flat[start : start + PIECE].data for start in range(0, flat.size, PIECE))
+    write_new(path, chain([_npy_header(array.dtype, array.shape)], pieces))
+    return _core.block_sums(flat)
+
+
+class Mapped:
+    """An array in a `.npy` file, mapped into memory and checked as it is touched: opening it reads only its header.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "numbers.npy"
+    ...     sums = write_array(path, np.arange(5))
+    ...     mapped = Mapped(path, np.dtype(np.int64), (5,), sums)
+    ...     mapped.touch(0, 40)
+    ...     mapped.array.tolist(), np.load(path).tolist()
+    ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
+    """
+
+    def __init__(
+        self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], sums: NDArray[np.uint64] | None = None
+    ) -> None:
+        self.path = path
+        header = _npy_header(dtype, shape)
+        with path.open("rb") as file:
+            found, bytes_there = file.read(len(header)), os.fstat(file.fileno()).st_size
+            bytes_due = len(header) + dtype.itemsize * math.prod(shape)
+            if found != header or bytes_there != bytes_due:
+                raise DamagedFile(
+                    f"{path} is damaged: it should hold {dtype} of shape {shape} in {bytes_due} bytes and has "
+                    f"{bytes_there}: restore a copy"
+                )
+            if bytes_due == len(header):  # nothing cannot be mapped
+                self.array: NDArray[Any] = np.empty(shape, dtype=dtype)
+            else:
+                self.array = np.ndarray(shape, dtype, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), len(header))
+        # Without sums, whoever reads it proves it.
+        self.guard = None if sums is None else _core.Guard(self.array.reshape(-1).view(np.uint8), sums)
+
+    def touch(self, begin: int, end: int) -> None:
+        """Prove that these bytes of the array are what was written."""
+        if self.guard is not None:
+            self.guard.touch(begin, end)
+        self.check()
+
+    def check(self) -> None:
+        """Raise if what was touched so far is not what was written."""
+        if self.guard is not None and self.guard.damaged >= 0:
+            raise DamagedFile(
+                f"{self.path} is damaged: block {self.guard.damaged} of 65,536 bytes does not match its checksum: "
+                "restore a copy, or build it again"
+            )
+
+
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """The one header that NumPy's format 1.0 has for this array; readers compare it and need no parser."""
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.encode().ljust(117) + b"\n"

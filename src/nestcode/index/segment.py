@@ -1,0 +1,177 @@
+"""Segments: sorted codes with their ids that never change. An index is a few of them.
+
+A segment lies in memory or is mapped from files; mapped arrays are checked as they are touched (`storage.Mapped`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode import _core
+from nestcode.codes import Codes
+from nestcode.errors import InvalidInput
+from nestcode.storage import Mapped
+
+NONE = np.empty(0, dtype=np.uint32)
+MAX_ITEMS = 2**32 - 2
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Codes in lexicographic order, with what finds them by prefix and by id."""
+
+    codes: Codes
+    heads: NDArray[np.uint64]  # the first 64 bits of each code
+    tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/tables.hpp
+    ids: NDArray[np.int64]  # of the codes
+    places: NDArray[np.uint32]  # of the codes, by ascending id
+    mapped: dict[str, Mapped] = field(default_factory=dict)  # by name of the array, for segments in files
+
+    @classmethod
+    def build(cls, codes: Codes, ids: NDArray[np.int64]) -> Self:
+        """Sort codes into a segment."""
+        _check_count(len(codes))
+        order = codes.sort_order()
+        codes = codes[order]
+        heads = np.empty(len(codes), dtype=np.uint64)
+        _core.load_heads(codes.packed, heads)
+        return cls._of(codes, heads, ids[order])
+
+    @classmethod
+    def merge(cls, parts: Sequence["Part"], width: int) -> Self:
+        """One segment of all that the parts hold and was not removed."""
+        count = sum(len(part) for part in parts)
+        _check_count(count)
+        for part in parts:
+            part.segment.touch()
+        packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
+        heads, ids = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
+        _core.Forest([part.tree for part in parts], width).merge(packed, heads, ids)
+        return cls._of(Codes._wrap(packed, width), heads, ids)
+
+    @classmethod
+    def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: NDArray[np.int64]) -> Self:
+        places = np.argsort(ids, kind="stable").astype(np.uint32)
+        return cls(codes, heads, _core.build_tables(heads, codes.width), ids, places)
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, or of files where it is mapped."""
+        return sum(array.nbytes for array in self.arrays().values())
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """All of it by name."""
+        return {
+            "codes": self.codes.packed,
+            "ids": self.ids,
+            "heads": self.heads,
+            "tables": self.tables,
+            "places": self.places,
+        }
+
+    def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The place of each id, or -1."""
+        found = np.full(len(ids), -1, dtype=np.int64)
+        guards = (self.mapped[name].guard if self.mapped else None for name in ("ids", "places"))
+        _core.find_ids(self.ids, self.places, ids, found, *guards)
+        self.check()
+        return found
+
+    def touch(self) -> None:
+        """Prove that all of it is what was written, before all of it is read."""
+        for mapped in self.mapped.values():
+            mapped.touch(0, mapped.array.nbytes)
+
+    def check(self) -> None:
+        """Raise if what was read so far is not what was written."""
+        for mapped in self.mapped.values():
+            mapped.check()
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A segment and which of its items were removed."""
+
+    segment: Segment
+    dead: NDArray[np.uint32] = field(default_factory=lambda: NONE)  # their places, ascending
+    tree: _core.Tree = field(init=False)
+
+    def __post_init__(self) -> None:
+        segment, watched = self.segment, ("codes", "heads", "tables", "ids")
+        tree = _core.Tree(
+            (segment, self.dead),
+            segment.codes.packed,
+            segment.heads,
+            NONE,
+            segment.tables,
+            self.dead,
+            segment.ids,
+            segment.codes.width,
+            *(segment.mapped[name].guard if segment.mapped else None for name in watched),
+        )
+        object.__setattr__(self, "tree", tree)
+
+    def __len__(self) -> int:
+        return len(self.segment) - len(self.dead)
+
+    def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The place of each id, or -1 where it never was or is no more."""
+        found = self.segment.find(ids)
+        found[np.isin(found, self.dead)] = -1
+        return found
+
+    def without(self, places: NDArray[np.int64]) -> "Part":
+        """The same with some items removed."""
+        return Part(self.segment, np.union1d(self.dead, places.astype(np.uint32)))
+
+    def codes_at(self, places: NDArray[np.int64]) -> Codes:
+        """Some of the codes."""
+        segment = self.segment
+        if segment.mapped:
+            step = segment.codes.packed.shape[1]
+            for place in places.tolist():
+                segment.mapped["codes"].touch(place * step, (place + 1) * step)
+        return segment.codes[places]
+
+    def check(self) -> None:
+        """Raise if what was read so far is not what was written."""
+        self.segment.check()
+
+    def ids(self) -> NDArray[np.int64]:
+        """The ids of what was not removed."""
+        if self.segment.mapped:
+            self.segment.mapped["ids"].touch(0, self.segment.ids.nbytes)
+        return np.delete(self.segment.ids, self.dead)
+
+
+def check_ids(ids: ArrayLike, count: int | None = None) -> NDArray[np.int64]:
+    """Ids as an array: distinct whole numbers of at least 0, one for each of `count` items."""
+    array = np.atleast_1d(np.asarray(ids))
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"ids must be whole numbers in 1 dimension, got {array.dtype} of shape {array.shape}: "
+            "number your items, and keep names in a list beside the index"
+        )
+    if count is not None and len(array) != count:
+        raise InvalidInput(f"there must be one id for each item, got {len(array)} ids for {count} items")
+    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
+        raise InvalidInput(f"ids must be from 0 to 2^63 - 1, got {array.min()} to {array.max()}")
+    array = array.astype(np.int64)
+    ordered = np.sort(array)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if twice.size:
+        raise InvalidInput(f"ids must be distinct, got {twice[0]} more than once: give each item its own")
+    return array
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_ITEMS:
+        raise InvalidInput(f"a segment holds at most {MAX_ITEMS} items, got {count}: use several indexes")

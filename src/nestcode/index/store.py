@@ -1,0 +1,301 @@
+"""An index in a folder: `.npy` files that never change, and a manifest that says which of them count.
+
+Whatever happens, the folder holds the last commit. New files are written and made durable first; then the manifest is
+replaced in one step; then files that no longer count are removed. The layout is in docs/format.md.
+"""
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode.coders import Coder, load_coder
+from nestcode.codes import Codes
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.index.segment import Part, Segment
+from nestcode.storage import Mapped, sync_folder, write_array, write_atomic
+
+FORMAT, VERSION = "nestcode index", 1
+MANIFEST, LOCK = "manifest.json", "lock"
+NUMBER, CODER = re.compile(r"\d{6,}"), re.compile(r"coder-[0-9a-f]{16}")
+OURS = re.compile(
+    r"\d{6,}\.(codes|ids|heads|tables|places|sums|removed)\.npy|coder-[0-9a-f]{16}"
+    r"|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # drafts
+)
+BLOCK = 1 << 16  # bytes under one checksum
+DTYPES = {"codes": "<u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4"}
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a commit holds."""
+
+    width: int
+    coder: Coder | None
+    largest: int  # the largest id ever used, or -1
+    parts: tuple[Part, ...]
+
+
+class Store:
+    """A folder with an index, for one writer at a time or any number of readers."""
+
+    def __init__(self, path: str | os.PathLike[str], *, write: bool) -> None:
+        self.path = Path(path)
+        self.realpath = os.path.realpath(path)
+        self._lock: IO[bytes] | None = None
+        self._next = 1  # the number of the next file
+        self._segments: dict[Segment, dict[str, Any]] = {}  # what the manifest says of segments that are written
+        self._removed: dict[Part, dict[str, Any] | None] = {}
+        self._coder: tuple[Coder | None, dict[str, str] | None] = (None, None)
+        if write:
+            if self.path.exists() and not self.path.is_dir():
+                raise InvalidInput(f"{self.path} is a file, and an index is a folder: give another path")
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(self.path)
+
+    @classmethod
+    def existing(cls, path: str | os.PathLike[str]) -> Self:
+        """A store to write to that must be there."""
+        if not (Path(path) / MANIFEST).exists():
+            raise _no_index(path)
+        return cls(path, write=True)
+
+    @property
+    def writable(self) -> bool:
+        """Whether this is the one writer."""
+        return self._lock is not None
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a forked process may still hold the file open
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # reading
+
+    def exists(self) -> bool:
+        """Whether the folder holds an index; an error if it holds something else."""
+        if (self.path / MANIFEST).exists():
+            return True
+        others = [entry.name for entry in self.path.iterdir() if entry.name != LOCK and not OURS.fullmatch(entry.name)]
+        if others:
+            raise InvalidInput(
+                f"{self.path} is a folder that holds no index but other files, {others[0]!r} for one: "
+                "give a new or empty folder"
+            )
+        return False
+
+    def read(self) -> Contents:
+        """The last commit, mapped. A writer may replace it meanwhile: then the newer one is read."""
+        while True:
+            manifest = self._read_manifest()
+            try:
+                return self._map(manifest)
+            except FileNotFoundError as error:
+                if self._read_manifest() == manifest:
+                    raise DamagedFile(f"{error.filename} is missing: restore a copy of {self.path}") from error
+
+    def _read_manifest(self) -> dict[str, Any]:
+        path = self.path / MANIFEST
+        try:
+            data = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise _no_index(self.path) from None
+        try:
+            manifest = json.loads(data)
+            found = manifest.pop("sha256")
+            known, version = manifest["format"] == FORMAT, int(manifest["version"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DamagedFile(f"{path} is damaged or was not written by Nestcode: restore a copy") from error
+        if known and version > VERSION:
+            raise DamagedFile(f"{path} has version {version}, this nestcode reads up to {VERSION}: upgrade nestcode")
+        if not known or found != _checksum(_canonical(manifest)):
+            raise DamagedFile(f"{path} is damaged, its checksum does not match: restore a copy")
+        return dict(manifest)
+
+    def _map(self, manifest: dict[str, Any]) -> Contents:
+        try:
+            width = int(manifest["width"])
+            parts = [self._map_part(entry, width) for entry in manifest["segments"]]
+            self._next = int(manifest["next"])
+            self._segments = {part.segment: entry for part, entry in zip(parts, manifest["segments"], strict=True)}
+            self._removed = {part: entry["removed"] for part, entry in zip(parts, manifest["segments"], strict=True)}
+            coder = self._load_coder(manifest["coder"])
+            self._coder = (coder, manifest["coder"])
+            contents = Contents(width, coder, int(manifest["largest"]), tuple(parts))
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            if isinstance(error, DamagedFile):
+                raise
+            raise DamagedFile(f"{self.path / MANIFEST} does not describe an index: {error}") from error
+        return contents
+
+    def _map_part(self, entry: dict[str, Any], width: int) -> Part:
+        name, count = _checked(entry["name"], NUMBER), int(entry["count"])
+        shapes = {
+            "codes": (count, -(-width // 8)),
+            "ids": (count,),
+            "heads": (count,),
+            "tables": (int(entry["tables"]),),
+            "places": (count,),
+        }
+        blocks = {key: -(-math.prod(shape) * np.dtype(DTYPES[key]).itemsize // BLOCK) for key, shape in shapes.items()}
+        sums = self._read_small(f"{name}.sums.npy", "<u8", sum(blocks.values()), entry["sums"])
+        mapped, start = {}, 0
+        for key, shape in shapes.items():
+            own = sums[start : start + blocks[key]]
+            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", np.dtype(DTYPES[key]), shape, own)
+            start += blocks[key]
+        arrays = {key: one.array for key, one in mapped.items()}
+        segment = Segment(
+            Codes._wrap(arrays["codes"], width),
+            arrays["heads"],
+            arrays["tables"],
+            arrays["ids"],
+            arrays["places"],
+            mapped,
+        )
+        removed = entry["removed"]
+        if removed is None:
+            return Part(segment)
+        dead = self._read_small(
+            f"{_checked(removed['name'], NUMBER)}.removed.npy", "<u4", int(removed["count"]), removed["sha256"]
+        )
+        return Part(segment, dead.astype(np.uint32))
+
+    def _read_small(self, name: str, dtype: str, count: int, checksum: str) -> NDArray[Any]:
+        """An array that is read and checked as a whole."""
+        path = self.path / name
+        array = np.array(Mapped(path, np.dtype(dtype), (count,)).array)
+        if _checksum(array.tobytes()) != checksum:
+            raise DamagedFile(f"{path} is damaged, its checksum does not match: restore a copy")
+        return array
+
+    def _load_coder(self, entry: dict[str, str] | None) -> Coder | None:
+        if entry is None:
+            return None
+        coder = load_coder(self.path / _checked(entry["name"], CODER))
+        if coder.fingerprint != entry["fingerprint"]:
+            raise DamagedFile(f"{self.path / entry['name']} is not the coder of this index: restore a copy")
+        return coder
+
+    # writing
+
+    def commit(self, contents: Contents) -> None:
+        """Make this what the folder holds. After an error the folder holds what it held before."""
+        if self._lock is None:
+            raise InvalidInput(f"{self.path} was opened for reading only: open it with mode='a'")
+        first = self._next
+        try:
+            segments = {part.segment: self._write_segment(part.segment) for part in contents.parts}
+            removed = {part: self._write_removed(part) for part in contents.parts}
+            coder = self._write_coder(contents.coder)
+            sync_folder(self.path)
+        except BaseException:
+            for number in range(first, self._next):  # nothing counts on them
+                for path in self.path.glob(f"{number:06d}.*.npy"):
+                    path.unlink(missing_ok=True)
+            raise
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "width": contents.width,
+            "largest": contents.largest,
+            "next": self._next,
+            "coder": coder,
+            "segments": [{**segments[part.segment], "removed": removed[part]} for part in contents.parts],
+        }
+        data = json.dumps({**manifest, "sha256": _checksum(_canonical(manifest))}, indent=1)
+        write_atomic(self.path / MANIFEST, data.encode())
+        self._segments, self._removed, self._coder = segments, removed, (contents.coder, coder)
+        self.sweep(manifest)
+
+    def sweep(self, manifest: dict[str, Any] | None = None) -> None:
+        """Remove files of ours that do not count: an earlier commit's, or what a crash left."""
+        manifest = manifest or self._read_manifest()
+        names = [entry["name"] for entry in manifest["segments"]]
+        counted = {f"{name}.{key}.npy" for name in names for key in (*DTYPES, "sums")}
+        counted |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
+        counted |= {manifest["coder"]["name"]} if manifest["coder"] else set()
+        for entry in self.path.iterdir():
+            if OURS.fullmatch(entry.name) and entry.name not in counted:
+                entry.unlink(missing_ok=True)
+
+    def _number(self) -> str:
+        self._next += 1
+        return f"{self._next - 1:06d}"
+
+    def _write_segment(self, segment: Segment) -> dict[str, Any]:
+        if segment in self._segments:
+            return self._segments[segment]
+        segment.touch()  # damage must not be copied under new checksums
+        name = self._number()
+        sums = [
+            write_array(self.path / f"{name}.{key}.npy", array.astype(DTYPES[key], copy=False))
+            for key, array in segment.arrays().items()
+        ]
+        checks = np.concatenate(sums)
+        write_array(self.path / f"{name}.sums.npy", checks)
+        return {"name": name, "count": len(segment), "tables": len(segment.tables), "sums": _checksum(checks.tobytes())}
+
+    def _write_removed(self, part: Part) -> dict[str, Any] | None:
+        if part in self._removed or not len(part.dead):
+            return self._removed.get(part)
+        name = self._number()
+        write_array(self.path / f"{name}.removed.npy", part.dead)
+        return {"name": name, "count": len(part.dead), "sha256": _checksum(part.dead.tobytes())}
+
+    def _write_coder(self, coder: Coder | None) -> dict[str, str] | None:
+        if coder is self._coder[0]:
+            return self._coder[1]
+        assert coder is not None  # an index never loses its coder
+        fingerprint = coder.fingerprint
+        coder.save(self.path / f"coder-{fingerprint[:16]}")
+        return {"name": f"coder-{fingerprint[:16]}", "fingerprint": fingerprint}
+
+
+def _lock(folder: Path) -> IO[bytes]:
+    """Become the only writer. The system lets go when the process ends, however it ends."""
+    file = (folder / LOCK).open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise InvalidInput(
+            f"{folder} is being written by another Index, of this process or another: close that one first, "
+            "or open this one with mode='r'"
+        ) from error
+    return file
+
+
+def _no_index(path: str | os.PathLike[str]) -> FileNotFoundError:
+    return FileNotFoundError(f"there is no index in {os.fspath(path)}: save() one there, or give the right folder")
+
+
+def _checked(name: str, pattern: re.Pattern[str]) -> str:
+    """A name from a manifest, which must not lead out of the folder."""
+    if not pattern.fullmatch(name):
+        raise ValueError(f"{name!r} is no file of an index")
+    return name
+
+
+def _canonical(manifest: dict[str, Any]) -> bytes:
+    return json.dumps(manifest, sort_keys=True).encode()
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,195 @@
+"""The paper's binary tree over codes, and the nested neighborhoods it answers with (section 5.1).
+
+A sorted array of codes is the tree: all codes that share a prefix lie side by side. The C++ core descends it
+(`cpp/nestcode/tree.hpp`); here are the questions and the answers.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode import _core
+from nestcode.codes import Codes, thread_count
+from nestcode.errors import InvalidInput, whole_number
+from nestcode.index.segment import Part, Segment, check_ids
+
+Neighborhood = _core.Neighborhood
+
+
+class Holder(Protocol):
+    """What holds items: a part of an index, or its tail."""
+
+    @property
+    def tree(self) -> _core.Tree:
+        """It as the core searches it."""
+
+    def __len__(self) -> int: ...
+
+    def check(self) -> None:
+        """Raise if what was read so far is not what was written."""
+
+
+class Neighborhoods:
+    """The neighborhoods of several queries, or all the nested ones of one: arrays `length` and `count`.
+
+    `hoods[i]` is one of them; its ids are made when they are asked for.
+    """
+
+    def __init__(
+        self, forest: "Forest", length: NDArray[np.int32], count: NDArray[np.int64], ranges: NDArray[np.uint32]
+    ) -> None:
+        self.length, self.count = length, count
+        self._forest, self._ranges = forest, ranges
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+    def __getitem__(self, i: int) -> Neighborhood:
+        return Neighborhood(self._forest, int(self.length[i]), int(self.count[i]), self._ranges[i])
+
+    def __iter__(self) -> Iterator[Neighborhood]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"Neighborhoods({len(self)}: length={self.length}, count={self.count})"
+
+
+class Forest(_core.Forest):
+    """Trees that are asked as one: what an index knows at one moment."""
+
+    def __init__(self, parts: Sequence[Holder], width: int) -> None:
+        super().__init__([part.tree for part in parts], width)
+        self.parts = tuple(parts)
+        self.width = width
+        self._count = sum(len(part) for part in parts)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def neighborhoods(
+        self, queries: Codes, size: int | None = None, fraction: float | None = None, threads: int | None = 1
+    ) -> Neighborhoods:
+        """The neighborhood of each query; `neighborhood` says what that is."""
+        self._check_query(queries)
+        least = self._least(size, fraction)
+        n = len(queries)
+        length, count = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int64)
+        ranges = np.empty((n, len(self.parts), 2), dtype=np.uint32)
+        self.find_neighborhoods(queries.packed, least, length, count, ranges, thread_count(threads))
+        self.check()
+        return Neighborhoods(self, length, count, ranges)
+
+    def nested(self, query: Codes) -> Neighborhoods:
+        """Every neighborhood of one query, from the root (all items) to the longest prefix that any item shares.
+
+        >>> tree = PrefixTree(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
+        >>> family = tree.nested(Codes.from_bits([[0, 0, 1]]))
+        >>> list(zip(family.length.tolist(), family.count.tolist()))
+        [(0, 4), (1, 3), (2, 2), (3, 1)]
+        >>> family[2].ids
+        array([0, 1])
+        """
+        self._check_query(query)
+        if len(query) != 1:
+            raise InvalidInput(f"nested answers for one code, got {len(query)}: call it for each, as in codes[i]")
+        lengths = np.arange(self.neighborhood(query, size=1).length + 1, dtype=np.int32)
+        count = np.empty(len(lengths), dtype=np.int64)
+        ranges = np.empty((len(lengths), len(self.parts), 2), dtype=np.uint32)
+        self.find_prefixes(query.packed, count, ranges)
+        self.check()
+        return Neighborhoods(self, lengths, count, ranges)
+
+    def check(self) -> None:
+        """Raise if a search read from a damaged file."""
+        if self.damaged:
+            for part in self.parts:
+                part.check()
+
+    def _neighborhood(
+        self, query: Codes, size: int | None, fraction: float | None, threads: int | None
+    ) -> Neighborhood | Neighborhoods:
+        """What the core leaves to Python: batches, fractions and errors."""
+        hoods = self.neighborhoods(query, size, fraction, threads)
+        return hoods[0] if len(hoods) == 1 else hoods
+
+    def _ids_of(self, hood: Neighborhood) -> NDArray[np.int64]:
+        ids = np.empty(hood.count, dtype=np.int64)
+        self.gather_ids(hood, ids)
+        self.check()
+        ids.sort()
+        return ids
+
+    def _check_query(self, query: Codes) -> None:
+        if not isinstance(query, Codes):
+            raise InvalidInput(
+                f"queries must be Codes, got {type(query).__name__}: encode them with the coder that made the codes"
+            )
+        if query.width != self.width:
+            raise InvalidInput(
+                f"queries must have the width {self.width} of what is searched, got {query.width}: "
+                "encode them with the same coder, or take the prefix of that length"
+            )
+
+    def _least(self, size: int | None, fraction: float | None) -> int:
+        """How many members a neighborhood must have."""
+        if (size is None) == (fraction is None):
+            raise InvalidInput(
+                f"give either size, the fewest members accepted, or fraction, their share of all items, "
+                f"got size={size} and fraction={fraction}"
+            )
+        if fraction is None:
+            return min(whole_number(size, "size", least=1), 2**63)
+        if not isinstance(fraction, float | int | np.floating) or not 0 < fraction <= 1:
+            raise InvalidInput(
+                f"fraction must be above 0 and at most 1, got {fraction!r}: 0.01 asks for every 100th item"
+            )
+        return max(1, ceil(fraction * len(self)))
+
+
+class PrefixTree(Forest):
+    """Codes arranged for ordered retrieval: the items that share the longest prefix with a query.
+
+    >>> codes = Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]])
+    >>> tree = PrefixTree(codes)
+    >>> hood = tree.neighborhood(codes[0], size=2)  # go down while at least 2 items are left
+    >>> hood
+    Neighborhood(length=2, count=2)
+    >>> hood.ids
+    array([0, 1])
+    >>> tree.neighborhood(codes, size=2).length  # a batch answers with arrays
+    array([2, 2, 1, 0], dtype=int32)
+
+    `neighborhood(query, *, size=None, fraction=None, threads=1)` is the paper's retrieval: it follows the query's
+    bits from the root and stops before the first neighborhood with fewer than `size` members (R in the paper), or
+    fewer than `fraction` of all items. `length` says how many bits the members share with the query, `count` how many
+    they are, `ids` who they are, ascending. With fewer than `size` items in all, and where even the first bit leaves
+    too few, that is the root: length 0 and every item. Codes of one item are one query.
+
+    An `Index` can change and be saved; a `PrefixTree` is only this.
+
+    Args:
+        codes: the items.
+        ids: a distinct number of at least 0 for each; their positions if not given.
+
+    """
+
+    def __init__(self, codes: Codes, ids: ArrayLike | None = None) -> None:
+        if not isinstance(codes, Codes):
+            raise InvalidInput(f"expected Codes, got {type(codes).__name__}: encode(X) of a coder makes them")
+        ids = np.arange(len(codes)) if ids is None else check_ids(ids, len(codes))
+        self._segment = Segment.build(codes, ids)
+        super().__init__([Part(self._segment)], codes.width)
+
+    @property
+    def codes(self) -> Codes:
+        """The codes in the order of the tree."""
+        return self._segment.codes
+
+    def __repr__(self) -> str:
+        return f"PrefixTree({len(self)} items of {self.width} bits)"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Codes, NDArray[np.int64]]]:
+        return type(self), (self.codes, self._segment.ids)
