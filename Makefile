@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 RUN := .venv/bin/python
-CORE := CMakeLists.txt $(wildcard cpp/*.cpp cpp/nestcode/*.hpp)
+CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-native lint format bench coverage clean
@@ -28,12 +28,12 @@ test-native: .venv/ready  ## Run the C++ tests under the address and undefined-b
 
 lint: .venv/ready  ## Check style, types, formatting of the C++ code and the layers
 	@echo "== ruff" && $(RUN) -m ruff check && $(RUN) -m ruff format --check
-	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*.cpp cpp/nestcode/*.hpp cpp/tests/*.cpp
+	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*/*
 	@echo "== layers" && .venv/bin/lint-imports --no-logo
 	@echo "== mypy" && $(RUN) -m mypy
 
 format: .venv/ready  ## Format the code
-	@$(RUN) -m ruff check --fix && $(RUN) -m ruff format && .venv/bin/clang-format -i cpp/*.cpp cpp/nestcode/*.hpp cpp/tests/*.cpp
+	@$(RUN) -m ruff check --fix && $(RUN) -m ruff format && .venv/bin/clang-format -i cpp/*/*
 
 bench: .venv/ready  ## Run the benchmarks beside their peers
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done

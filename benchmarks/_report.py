@@ -59,7 +59,7 @@ def show(title: str, rows: Sequence[Mapping[str, Any]], note: str) -> None:
     for row in rows:
         table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row.values()))
     console = Console()
-    console.width = max(console.width, 100)
+    console.width = max(console.width, 140)
     console.print(table)
 
 

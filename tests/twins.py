@@ -40,3 +40,31 @@ def common_prefix(a: Bits, b: Bits) -> NDArray[np.int64]:
 
 def random_codes(items: int, width: int, seed: int = 0) -> Codes:
     return Codes.from_bits(np.random.default_rng(seed).random((items, width)) < 0.5)
+
+
+class BitTree:
+    """The paper's tree as it is written there: a node for every prefix, with the items below it."""
+
+    def __init__(self, bits: Bits, ids: NDArray[np.int64]) -> None:
+        self.ids = sorted(ids.tolist())
+        self.children: list[BitTree] = []
+        if bits.shape[1] and len(bits):
+            self.children = [BitTree(bits[bits[:, 0] == side, 1:], ids[bits[:, 0] == side]) for side in (False, True)]
+
+    def family(self, query: NDArray[np.bool_]) -> list[list[int]]:
+        """The members of N_0, N_1, ... as long as there are any, and of N_0 always."""
+        family, node = [self.ids], self
+        for bit in query.tolist():
+            if not node.children or not node.children[bit].ids:
+                break
+            node = node.children[bit]
+            family.append(node.ids)
+        return family
+
+    def neighborhood(self, query: NDArray[np.bool_], size: int) -> tuple[int, list[int]]:
+        """Go down until fewer than `size` are left, and answer with the neighborhood before that."""
+        length, members = 0, self.ids
+        for deeper, ids in enumerate(self.family(query)):
+            if deeper and len(ids) >= size:
+                length, members = deeper, ids
+        return length, members

@@ -32,8 +32,10 @@ inline Neighborhood settle(Forest forest, const Query& query, std::int32_t lengt
     while (true) {
         Members members;
         for (std::size_t t = 0; t < forest.size(); ++t) members.add(forest[t], query, length, ranges[t]);
-        if (members.here >= size && members.longer < size) return {length, static_cast<std::int64_t>(members.here)};
         const bool too_short = members.here >= size;
+        // Only numbers from a damaged file leave nothing between: then any answer will do, it is not given.
+        if ((too_short && members.longer < size) || high - low < 2)
+            return {length, static_cast<std::int64_t>(members.here)};
         (too_short ? was_short : was_long) = true;
         (too_short ? low : high) = too_short ? length + 1 : length;
         if (was_short && was_long)

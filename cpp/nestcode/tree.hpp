@@ -115,7 +115,7 @@ struct Tree {
         if (length < root.depth)
             return {within(root.find(query.head, length)), within(root.find(query.head, length + 1))};
         const Range left = within(root.find(query.head, root.depth));
-        if (left.size() > few || length >= std::min(width, 64))
+        if (count() == 0 || left.size() > few || length >= std::min(width, 64))
             return {find(query, length), length < width ? find(query, length + 1) : Range{0, 0}};
         if (heads.guard != nullptr && left.size() != 0) heads.at(left.begin, left.size());
         const std::uint64_t key = leading(query.head, length + 1);
@@ -248,8 +248,7 @@ struct Tree {
         std::int32_t length = common(first);
         if (first > begin) length = std::max(length, common(first - 1));
         length = std::min(length, width);
-        if (length <= node.length) return node;
-        node = {length, narrow(query, length, node.range)};
+        if (length > node.length) node = {length, narrow(query, length, node.range)};
         return length < 64 || width <= 64 ? node : bisect_rows(query, node, size);
     }
 

@@ -1,112 +1,14 @@
-// nestcode._core: the kernels of cpp/nestcode for Python.
-//
-// Nothing is decided here. Arrays come in checked (src/nestcode/codes.py is the public door) and
-// results are written into arrays that Python allocated, so that memory has one owner.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+// Trees, forests and mapped memory: nestcode/index and nestcode/storage.py.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#include <numpy/ndarraytypes.h>
 
-#include "nestcode/cells.hpp"
+#include "arrays.hpp"
 #include "nestcode/forest.hpp"
-#include "nestcode/hamming.hpp"
-#include "nestcode/order.hpp"
-
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "nestcode/hashing.hpp"
 
 namespace {
-
-using Packed = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::device::cpu>;
-using Matrix = nb::ndarray<std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Vector = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <class Scalar, std::size_t Dimensions>
-using Array = nb::ndarray<Scalar, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
-
-nestcode::Rows rows_of(const Packed& packed) {
-    if (packed.shape(0) > 0 && packed.shape(1) > 1 && packed.stride(1) != 1)
-        throw nb::value_error("the bytes of a row must lie side by side");
-    return {packed.data(), packed.shape(0), packed.shape(1), packed.stride(0)};
-}
-
-void check_pairs(const Packed& a, const Packed& b, const Matrix& out) {
-    if (a.shape(1) != b.shape(1)) throw nb::value_error("rows must have the same number of bytes");
-    if (out.shape(0) != a.shape(0) || out.shape(1) != b.shape(0))
-        throw nb::value_error("out must have a row for each of a and a column for each of b");
-}
-
-void hamming(const Packed& a, const Packed& b, const Matrix& out, std::size_t threads, const std::string& simd) {
-    check_pairs(a, b, out);
-    const nestcode::Simd chosen = nestcode::choose_simd(simd);
-    const nestcode::Rows left = rows_of(a), right = rows_of(b);
-    std::int32_t* distances = out.data();
-    nb::gil_scoped_release released;
-    nestcode::hamming(left, right, distances, chosen, threads);
-}
-
-void common_prefix(const Packed& a, const Packed& b, std::int32_t width, const Matrix& out, std::size_t threads) {
-    check_pairs(a, b, out);
-    const nestcode::Rows left = rows_of(a), right = rows_of(b);
-    std::int32_t* shared = out.data();
-    nb::gil_scoped_release released;
-    nestcode::common_prefix(left, right, width, shared, threads);
-}
-
-void sort_order(const Packed& packed, const Vector& order) {
-    if (order.shape(0) != packed.shape(0)) throw nb::value_error("order must have one entry for each row");
-    const nestcode::Rows rows = rows_of(packed);
-    std::int64_t* sorted = order.data();
-    nb::gil_scoped_release released;
-    nestcode::sort_order(rows, sorted);
-}
-
-void find_cells(const Array<const float, 2>& numbers, const Array<const float, 2>& thresholds,
-                const Array<const std::uint8_t, 1>& depths, const Array<std::uint8_t, 2>& cells, std::size_t threads) {
-    const std::size_t count = depths.shape(0);
-    if (numbers.shape(1) != count || thresholds.shape(0) != count)
-        throw nb::value_error("numbers, thresholds and depths must have the same number of dimensions");
-    if (cells.shape(0) != numbers.shape(0) || cells.shape(1) != count)
-        throw nb::value_error("cells must have the shape of numbers");
-    for (std::size_t d = 0; d < count; ++d)
-        if (depths(d) > 8 || thresholds.shape(1) < (std::size_t{1} << depths(d)))
-            throw nb::value_error("a tree of some depth needs 2^depth thresholds, and no tree is deeper than 8");
-    const nestcode::Trees trees{thresholds.data(), depths.data(), count, thresholds.shape(1)};
-    const float* data = numbers.data();
-    const std::size_t rows = numbers.shape(0);
-    std::uint8_t* found = cells.data();
-    nb::gil_scoped_release released;
-    nestcode::find_cells(data, rows, trees, found, threads);
-}
-
-void permute_bits(const Packed& packed, const Array<const std::int32_t, 1>& sources, const Array<std::uint8_t, 2>& out,
-                  std::size_t threads) {
-    if (out.shape(0) != packed.shape(0) || 8 * out.shape(1) != sources.shape(0))
-        throw nb::value_error("out must have a row for each row, and a byte for each 8 sources");
-    const auto bits = static_cast<std::int64_t>(8 * packed.shape(1));
-    for (std::size_t j = 0; j < sources.shape(0); ++j)
-        if (sources(j) >= bits) throw nb::value_error("a source lies beyond the row");
-    const nestcode::Rows rows = rows_of(packed);
-    const std::int32_t* from = sources.data();
-    std::uint8_t* to = out.data();
-    const std::size_t out_bytes = out.shape(1);
-    nb::gil_scoped_release released;
-    nestcode::permute_bits(rows, from, to, out_bytes, threads);
-}
-
-void sum_tables(const Packed& cells, const Array<const float, 3>& tables, const Array<float, 2>& out,
-                std::size_t threads) {
-    if (tables.shape(1) != cells.shape(1) || tables.shape(2) != 256)
-        throw nb::value_error("tables must have 256 entries for each byte of a row");
-    if (out.shape(0) != tables.shape(0) || out.shape(1) != cells.shape(0))
-        throw nb::value_error("out must have a row for each query and a column for each row of cells");
-    const nestcode::Rows rows = rows_of(cells);
-    const float* entries = tables.data();
-    const std::size_t queries = tables.shape(0);
-    float* sums = out.data();
-    nb::gil_scoped_release released;
-    nestcode::sum_tables(rows, entries, queries, sums, threads);
-}
 
 // Memory of a file with the checksums of its blocks.
 struct PyGuard {
@@ -119,9 +21,6 @@ struct PyGuard {
             throw nb::value_error("there must be a checksum for each block");
     }
 };
-
-template <class Scalar>
-using Vec = Array<const Scalar, 1>;
 
 template <class Scalar>
 nestcode::Column<Scalar> column_of(const Vec<Scalar>& array, PyGuard* guard = nullptr) {
@@ -213,36 +112,37 @@ struct PyNeighborhood {
     nestcode::Range* where() { return ranges.empty() ? &only : ranges.data(); }
 };
 
-// One code of a nestcode.Codes as the buffer it is, or nothing. An array object would take longer than the search.
+// The one code of a nestcode.Codes, or nothing. It is read from NumPy's array itself: a view of it, by the buffer
+// protocol or DLPack, takes longer than the search.
 class OneCode {
   public:
     OneCode(nb::handle codes, const PyForest& forest) {
         static PyObject* const packed_name = PyUnicode_InternFromString("_packed");
         static PyObject* const width_name = PyUnicode_InternFromString("_width");
-        const nb::object packed = nb::steal(PyObject_GetAttr(codes.ptr(), packed_name));
-        const nb::object width = nb::steal(packed.is_valid() ? PyObject_GetAttr(codes.ptr(), width_name) : nullptr);
-        if (!width.is_valid() || PyObject_GetBuffer(packed.ptr(), &buffer_, PyBUF_STRIDES) != 0) {
+        static PyObject* const array_type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
+        packed_ = nb::steal(PyObject_GetAttr(codes.ptr(), packed_name));
+        const nb::object width = nb::steal(packed_.is_valid() ? PyObject_GetAttr(codes.ptr(), width_name) : nullptr);
+        if (!width.is_valid()) {
             PyErr_Clear();
             return;
         }
-        held_ = true;
-        fits_ = buffer_.ndim == 2 && buffer_.itemsize == 1 && buffer_.shape[0] == 1 &&
-                static_cast<std::size_t>(buffer_.shape[1]) == forest.bytes &&
-                (forest.bytes < 2 || buffer_.strides[1] == 1) && PyLong_Check(width.ptr()) &&
-                PyLong_AsLong(width.ptr()) == forest.width;
+        if (reinterpret_cast<PyObject*>(Py_TYPE(packed_.ptr())) != array_type || !PyLong_CheckExact(width.ptr()))
+            return;
+        const auto* const array = reinterpret_cast<PyArrayObject*>(packed_.ptr());
+        fits_ = PyLong_AsLong(width.ptr()) == forest.width && PyArray_DESCR(array)->type_num == NPY_UINT8 &&
+                PyArray_NDIM(array) == 2 && PyArray_DIM(array, 0) == 1 &&
+                static_cast<std::size_t>(PyArray_DIM(array, 1)) == forest.bytes &&
+                (forest.bytes < 2 || PyArray_STRIDE(array, 1) == 1);
     }
-    ~OneCode() {
-        if (held_) PyBuffer_Release(&buffer_);
-    }
-    OneCode(const OneCode&) = delete;
-    OneCode& operator=(const OneCode&) = delete;
 
     bool fits() const { return fits_; }
-    nestcode::Query query(std::size_t bytes) const { return {static_cast<const std::uint8_t*>(buffer_.buf), bytes}; }
+    nestcode::Query query(std::size_t bytes) const {
+        return {static_cast<const std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(packed_.ptr()))), bytes};
+    }
 
   private:
-    Py_buffer buffer_;
-    bool held_ = false, fits_ = false;
+    nb::object packed_;
+    bool fits_ = false;
 };
 
 // The quick way for one code and a size; everything else, errors too, is Python's.
@@ -336,6 +236,30 @@ void find_ids(const Vec<std::int64_t>& ids, const Vec<std::uint32_t>& places, co
     nestcode::find_ids(known, by_id, wanted.data(), wanted.size(), found.data());
 }
 
+struct PyHashTable {
+    Packed packed;
+    nestcode::HashTable table;
+
+    explicit PyHashTable(Packed rows) : packed(std::move(rows)), table(rows_of(packed)) {}
+
+    std::uint64_t search(const Packed& queries, std::int32_t width, std::int32_t radius, std::uint64_t most_probes,
+                         const Vector& found) const {
+        if (queries.shape(1) != packed.shape(1) || found.shape(0) != queries.shape(0))
+            throw nb::value_error("queries must be as wide as the rows, with room for a number each");
+        if (width < 0 || static_cast<std::size_t>(width) > 8 * packed.shape(1))
+            throw nb::value_error("the width must be that of the rows");
+        const nestcode::Rows rows = rows_of(queries);
+        nb::gil_scoped_release released;
+        std::uint64_t probes = 0;
+        for (std::size_t i = 0; i < rows.count; ++i) {
+            const nestcode::HashTable::Found one = table.search(rows[i], width, radius, most_probes);
+            found.data()[i] = static_cast<std::int64_t>(one.items);
+            probes += one.probes;
+        }
+        return probes;
+    }
+};
+
 void load_heads(const Packed& packed, const Array<std::uint64_t, 1>& heads) {
     if (heads.size() != packed.shape(0)) throw nb::value_error("there must be a head for each row");
     const nestcode::Rows rows = rows_of(packed);
@@ -370,27 +294,9 @@ auto block_sums(const Vec<std::uint8_t>& data) {
     return array_of(std::move(sums));
 }
 
-std::vector<std::string> simd_names() {
-    std::vector<std::string> names;
-    for (nestcode::Simd simd : nestcode::available_simd()) names.emplace_back(nestcode::name_of(simd));
-    return names;
-}
-
 }  // namespace
 
-NB_MODULE(_core, m) {
-    m.doc() = "Kernels over packed bits. Use nestcode.Codes.";
-    m.def("hamming", hamming, "a"_a, "b"_a, "out"_a, "threads"_a = 1, "simd"_a = "",
-          "Write the Hamming distance of every pair of rows into out.");
-    m.def("common_prefix", common_prefix, "a"_a, "b"_a, "width"_a, "out"_a, "threads"_a = 1,
-          "Write the number of shared leading bits of every pair of rows into out.");
-    m.def("sort_order", sort_order, "packed"_a, "order"_a, "Write the lexicographic order of the rows into order.");
-    m.def("find_cells", find_cells, "numbers"_a, "thresholds"_a, "depths"_a, "cells"_a, "threads"_a = 1,
-          "Write which cell of its dimension's tree each number falls into.");
-    m.def("permute_bits", permute_bits, "packed"_a, "sources"_a, "out"_a, "threads"_a = 1,
-          "Write rows whose bit j is bit sources[j] of the given row, or 0 where that is negative.");
-    m.def("sum_tables", sum_tables, "cells"_a, "tables"_a, "out"_a, "threads"_a = 1,
-          "Write, for each query and row, the sum of one table entry for each byte of the row.");
+void add_index(nb::module_& m) {
     nb::class_<PyGuard>(m, "Guard", "Memory of a file, checked against its blocks' sums when it is first touched.")
         .def(nb::init<Vec<std::uint8_t>, const Vec<std::uint64_t>&>(), "data"_a, "sums"_a)
         .def(
@@ -436,6 +342,10 @@ NB_MODULE(_core, m) {
             return "Neighborhood(length=" + std::to_string(self.found.length) +
                    ", count=" + std::to_string(self.found.count) + ")";
         });
+    nb::class_<PyHashTable>(m, "HashTable", "Semantic hashing of sorted rows: what the paper compares with.")
+        .def(nb::init<Packed>(), "packed"_a)
+        .def("search", &PyHashTable::search, "queries"_a, "width"_a, "radius"_a, "most_probes"_a, "found"_a,
+             "Write how many items lie within a Hamming radius of each query; the number of probes that took.");
     m.def("insert_rows", insert_rows, "packed"_a, "first"_a, "heads"_a, "order"_a, "new_heads"_a, "new_order"_a,
           "Write the sorted order of the rows, given that of the rows before `first`.");
     m.def("find_ids", find_ids, "ids"_a, "places"_a, "wanted"_a, "found"_a, "ids_guard"_a.none() = nb::none(),
@@ -443,5 +353,4 @@ NB_MODULE(_core, m) {
     m.def("load_heads", load_heads, "packed"_a, "heads"_a, "Write the first 64 bits of each row as a number.");
     m.def("build_tables", build_tables, "heads"_a, "width"_a, "The tables of sorted heads.");
     m.def("block_sums", block_sums, "data"_a, "The checksum of each block of 65,536 bytes.");
-    m.def("simd_names", simd_names, "The instruction sets this processor runs, slowest first.");
 }

@@ -1,0 +1,118 @@
+"""The life of an index of binary codes beside usearch's HNSW graph: building, inserting, memory, opening, searching.
+
+Both hold the same random codes. usearch builds on every core, and its whole build is timed; items are then inserted on
+one thread, in batches and one at a time, into both at full size. Search is the paper's neighborhood of at least 32
+items: the graph answers another question (nearest by Hamming distance), so the two searches are not compared here.
+"""
+
+import gc
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from usearch.index import Index as Graph
+
+from _report import arguments, save, seconds_each, show
+from nestcode import Codes, Index
+
+BATCH = 1000
+
+
+def main() -> None:
+    """Measure, print and save."""
+    options = arguments(__doc__)
+    count, width = (5000, 256) if options.quick else (1_000_000, 2048)
+    extra, ones = (2000, 200) if options.quick else (100_000, 2000)
+    rng = np.random.default_rng(0)
+    packed = rng.integers(0, 256, (count + extra + 2 * ones, width // 8), dtype=np.uint8)
+    packed.flags.writeable = False
+    codes = Codes(packed, width)
+
+    graph = Graph(ndim=width, metric="hamming", dtype="b1")
+    index = Index(width=width)
+    rows: list[dict[str, Any]] = []
+
+    def row(what: str, ours: float, theirs: float | None, more_is_better: bool = True) -> None:
+        ratio = None if theirs is None else (ours / theirs if more_is_better else theirs / ours)
+        rows.append({"": what, "nestcode": ours, "usearch": "" if theirs is None else theirs, "x": ratio or ""})
+
+    ours = timed(lambda: index.add(codes[:count]))
+    theirs = timed(lambda: graph.add(np.arange(count), packed[:count], threads=0))
+    row(f"build {count:,} x {width} bits, s", ours, theirs, more_is_better=False)
+    per_item = index.nbytes / count
+    row("memory, bytes an item", per_item, graph.memory_usage / count, more_is_better=False)
+    row("memory beside the code's own, bytes an item", per_item - width / 8, None)
+    compact = search_times(index, codes[:BATCH])
+
+    added = codes[count : count + extra]
+    ours = timed(lambda: add_in_batches(index, added))
+    few = min(extra, 2 * BATCH)  # the graph takes a millisecond for each
+    theirs = timed(lambda: graph.add(np.arange(count, count + few), added.packed[:few], threads=1))
+    row(f"inserts a second, batches of {BATCH}", extra / ours, few / theirs)
+    live = search_times(index, codes[:BATCH])
+    parts = len(index._live.state.holders)
+    single = codes[count + extra : count + extra + ones]
+    ours = timed(lambda: add_in_batches(index, single, batch=1))
+    few = min(ones, 500)
+    theirs = timed(lambda: [graph.add(2 * count + i, single[i].packed[0], threads=1) for i in range(few)])
+    row("inserts a second, one at a time", ones / ours, few / theirs)
+
+    for name in compact:
+        row(f"neighborhood after inserting / compacted, {name}, {parts} parts", live[name] / compact[name], None)
+    index._live.wait()
+    live = search_times(index, codes[:BATCH])
+    parts = len(index._live.state.holders)
+    for name in compact:
+        row(f"the same when the background is done, {name}, {parts} parts", live[name] / compact[name], None)
+
+    folder = Path(tempfile.mkdtemp())
+    try:
+        ours = timed(lambda: index.save(folder / "ours"))
+        theirs = timed(lambda: graph.save(str(folder / "theirs")))
+        row("save (ours makes it durable), s", ours, theirs, more_is_better=False)
+        mapped = {
+            "ours": lambda: Index.open(folder / "ours"),
+            "theirs": lambda: Graph.restore(str(folder / "theirs"), view=True),
+        }
+        opened = seconds_each(mapped, rounds=5)
+        row("open memory-mapped, ms", 1e3 * opened["ours"], 1e3 * opened["theirs"], more_is_better=False)
+        ours = timed(lambda: Index.open(folder / "ours").verify())
+        row("verify every byte, s", ours, None)
+    finally:
+        shutil.rmtree(folder)
+    show("The life of an index", rows, "x: how many times better than usearch.")
+    save(options.json, rows, ["nestcode", "numpy", "usearch"])
+
+
+def timed(job: Callable[[], object]) -> float:
+    """Seconds, once."""
+    gc.collect()
+    start = time.perf_counter()
+    job()
+    return time.perf_counter() - start
+
+
+def add_in_batches(index: Index, codes: Codes, batch: int = BATCH) -> None:
+    """Insert as a stream arrives."""
+    for start in range(0, len(codes), batch):
+        index.add(codes[start : start + batch])
+
+
+def search_times(index: Index, queries: Codes) -> dict[str, float]:
+    """Seconds a query, one at a time and in batches."""
+    single = list(queries)
+
+    def each() -> None:
+        for query in single:
+            index.neighborhood(query, size=32)
+
+    best = seconds_each({"one at a time": each, "batches": lambda: index.neighborhood(queries, size=32)}, rounds=5)
+    return {name: seconds / len(queries) for name, seconds in best.items()}
+
+
+if __name__ == "__main__":
+    main()

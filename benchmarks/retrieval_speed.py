@@ -1,0 +1,224 @@
+"""The paper's timing figure (section 5.2): linear scan, semantic hashing and ordered retrieval, on one thread.
+
+Random codes whose bits are 1 with probability beta, queries drawn alike. The scan computes every Hamming distance with
+our fastest kernel. Semantic hashing probes a hash table with every code within a radius; where that takes more than
+two million probes the time is extrapolated from as many, and marked "~". Ordered retrieval goes down the prefix tree
+until fewer than R items are left. "found" is the share of a query's 10 nearest items by Hamming distance that are in
+its neighborhood: what speed is worth. Random codes have no near neighbours, so the last table does the same with real
+images and their true neighbours: CIFAR-10 with --data DIR, else patches of photographs.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from _report import arguments, images, save, seconds_each, show
+from nestcode import Codes, Index, LinearCoder, PrefixTree, _core
+
+SIZES, BETAS = (2, 32, 512), (0.5, 0.2)
+PROBES = 2_000_000
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Measure, print and save."""
+    options = arguments(__doc__)
+    count = 2000 if options.quick else 1_000_000
+    widths = (16, 128) if options.quick else (16, 32, 64, 128, 256, 512, 1024, 2048)
+    counts = (1000, 2000) if options.quick else (10_000, 100_000, 1_000_000, 10_000_000)
+    tables: dict[str, list[Row]] = {"figure": [], "headline": [], "growth": [], "images": []}
+    for beta in BETAS:
+        codes, queries = draw(count, widths[-1], beta, seed=0), draw(min(count, 100_000), widths[-1], beta, seed=1)
+        tables["figure"] += [figure(shortened(codes, width), shortened(queries, width), beta) for width in widths]
+        tables["headline"].append(headline(codes, queries, beta))
+    for beta in BETAS:
+        codes, queries = draw(counts[-1], 128, beta, seed=0), draw(10_000, 128, beta, seed=1)
+        tables["growth"] += [growth(codes[:n], queries, beta) for n in counts]
+    tables["images"] = on_images(options)
+    show(
+        f"Microseconds of one query, {count:,} codes, one thread",
+        tables["figure"],
+        "SH r: semantic hashing of that radius (~ extrapolated); empty: share of queries it finds nothing for at "
+        "radius 0/1/2/3.\nOR R: ordered retrieval, in batches; x scan and found: at R = 32.",
+    )
+    show(
+        f"One query against {count:,} codes of {widths[-1]} bits, R = 32",
+        tables["headline"],
+        "x scan: how many times faster than the scan, in batches.\nfound: share of the 10 nearest by Hamming distance.",
+    )
+    show(
+        "How far down, against log2(N / R) / H(beta), at 128 bits and R = 32",
+        tables["growth"],
+        "fraction ns: with a hundredth of all items asked for.",
+    )
+    show(
+        "Real images: what one neighborhood holds",
+        tables["images"],
+        "found: share of the 10 nearest by pixels (L2) and by Hamming distance of the codes; kept: members / items.",
+    )
+    for beta in BETAS:
+        slope, intercept = fit([row for row in tables["growth"] if row["beta"] == beta])
+        print(f"beta = {beta}: depth = {slope:.2f} * log2(N / R) / H(beta) {intercept:+.2f}")
+    save(options.json, [{"table": name, **row} for name, rows in tables.items() for row in rows], ["nestcode", "numpy"])
+
+
+def draw(count: int, width: int, beta: float, seed: int) -> Codes:
+    """Codes whose bits are 1 with probability beta, to within 1/512."""
+    rng, below = np.random.default_rng(seed), round(256 * beta)
+    packed = np.empty((count, width // 8), dtype=np.uint8)
+    for start in range(0, count, 1 << 16):
+        part = packed[start : start + (1 << 16)]
+        part[:] = np.packbits(rng.integers(0, 256, (len(part), width), dtype=np.uint8) < below, axis=1)
+    return Codes._wrap(packed, width)
+
+
+def shortened(codes: Codes, width: int) -> Codes:
+    """A prefix as codes of that width would lie in memory."""
+    return Codes._wrap(codes.prefix(width).packed.copy(), width)
+
+
+def figure(codes: Codes, queries: Codes, beta: float) -> Row:
+    """One code length of the paper's figure: microseconds a query."""
+    tree = PrefixTree(codes)
+    hashing = _core.HashTable(tree.codes.packed)
+    scan = seconds_each({"scan": lambda: queries[0].hamming(codes)}, rounds=5)["scan"]
+    row: Row = {"beta": beta, "bits": codes.width, "scan": 1e6 * scan}
+    balls = [semantic_hashing(hashing, queries, radius) for radius in range(4)]
+    row |= {f"SH {radius}": time for radius, (time, _) in enumerate(balls)}
+    row["empty"] = "/".join(empty for _, empty in balls)
+    batches = {f"OR {size}": batch_of(tree, queries, size) for size in SIZES}
+    best = seconds_each(batches, rounds=5)
+    row |= {name: 1e6 * seconds / len(queries) for name, seconds in best.items()}
+    row["x scan"] = round(scan / (best["OR 32"] / len(queries)))
+    row["found"] = found_by_hamming(tree, codes, queries[:10])
+    return row
+
+
+def batch_of(tree: PrefixTree, queries: Codes, size: int) -> Callable[[], object]:
+    """A batch to be timed."""
+    return lambda: tree.neighborhood(queries, size=size)
+
+
+def semantic_hashing(table: _core.HashTable, queries: Codes, radius: int) -> tuple[str, str]:
+    """Microseconds, and the share of queries that find nothing; an extrapolation is marked and has no share."""
+    needed = sum(math.comb(queries.width, flips) for flips in range(radius + 1))
+    asked = queries[: max(3, min(2000, PROBES // needed))]
+    found = np.empty(len(asked), dtype=np.int64)
+    start = time.perf_counter()
+    probes = table.search(asked.packed, queries.width, radius, PROBES, found)
+    microseconds = 1e6 * (time.perf_counter() - start) / probes * needed
+    if needed > PROBES:
+        return f"~{microseconds:.3g}", "-"
+    return f"{microseconds:.3g}", f"{(found == 0).mean():.2g}"
+
+
+def found_by_hamming(tree: PrefixTree, codes: Codes, queries: Codes, size: int = 32, nearest: int = 10) -> float:
+    """The share of the nearest items by Hamming distance that are in the neighborhoods."""
+    distances = queries.hamming(codes, threads=None)
+    true = np.argpartition(distances, nearest, axis=1)[:, :nearest]
+    hoods = tree.neighborhoods(queries, size=size)
+    return recall(true, [hood.ids for hood in hoods])
+
+
+def recall(true: NDArray[np.int64], found: list[NDArray[np.int64]]) -> float:
+    """The mean share of true neighbours that were found."""
+    return float(np.mean([np.isin(near, ids).mean() for near, ids in zip(true, found, strict=True)]))
+
+
+def headline(codes: Codes, queries: Codes, beta: float) -> Row:
+    """The paper's headline: 1M codes of 2048 bits, one query at a time and in batches."""
+    tree, index = PrefixTree(codes), Index(width=codes.width)
+    index.add(codes)
+    ones = [queries[i] for i in range(1000)]
+
+    def each(search: Callable[..., object]) -> Callable[[], None]:
+        def run() -> None:
+            for query in ones:
+                search(query, size=32)
+
+        return run
+
+    best = seconds_each(
+        {
+            "scan": lambda: queries[0].hamming(codes),
+            "batch": lambda: tree.neighborhood(queries, size=32),
+            "tree": each(tree.neighborhood),
+            "index": each(index.neighborhood),
+        },
+        rounds=7,
+    )
+    return {
+        "beta": beta,
+        "scan ms": 1e3 * best["scan"],
+        "batch ns": 1e9 * best["batch"] / len(queries),
+        "PrefixTree us": 1e6 * best["tree"] / len(ones),
+        "Index us": 1e6 * best["index"] / len(ones),
+        "x scan": round(best["scan"] / (best["batch"] / len(queries))),
+        "found": found_by_hamming(tree, codes, queries[:20]),
+    }
+
+
+def growth(codes: Codes, queries: Codes, beta: float) -> Row:
+    """How deep and how long, for one number of items."""
+    tree = PrefixTree(codes)
+    hoods = tree.neighborhood(queries, size=32)
+    entropy = -beta * math.log2(beta) - (1 - beta) * math.log2(1 - beta)
+    jobs = {
+        "size": lambda: tree.neighborhood(queries, size=32),
+        "fraction": lambda: tree.neighborhood(queries, fraction=0.01),
+    }
+    best = seconds_each(jobs, rounds=5)
+    return {
+        "beta": beta,
+        "items": len(codes),
+        "log2(N/R)/H": math.log2(len(codes) / 32) / entropy,
+        "mean depth": float(hoods.length.mean()),
+        "median": int(np.median(hoods.length)),
+        "largest": int(hoods.length.max()),
+        "batch ns": 1e9 * best["size"] / len(queries),
+        "fraction ns": 1e9 * best["fraction"] / len(queries),
+    }
+
+
+def fit(rows: list[Row]) -> tuple[float, float]:
+    """Depth as a line over log2(N / R) / H(beta)."""
+    slope, intercept = np.polyfit([row["log2(N/R)/H"] for row in rows], [row["mean depth"] for row in rows], 1)
+    return float(slope), float(intercept)
+
+
+def on_images(options: argparse.Namespace) -> list[Row]:
+    """Neighborhoods of real images by the codes of a linear coder."""
+    name, train, test = images(options)
+    test = test[:200]
+    coder = LinearCoder(width=64 if options.quick else 256).fit(train)
+    codes, queries = coder.encode(train), coder.encode(test)
+    tree = PrefixTree(codes)
+    pixels, asked = train.astype(np.float32), test.astype(np.float32)
+    true = np.argpartition((pixels**2).sum(axis=1) - 2 * asked @ pixels.T, 10, axis=1)[:, :10]
+    near = np.argpartition(queries.hamming(codes, threads=None), 10, axis=1)[:, :10]
+    rows = []
+    for size in SIZES:
+        hoods = tree.neighborhoods(queries, size=size)
+        ids = [hood.ids for hood in hoods]
+        rows.append(
+            {
+                "images": name,
+                "items": len(codes),
+                "bits": codes.width,
+                "R": size,
+                "mean length": float(hoods.length.mean()),
+                "kept": float(hoods.count.mean() / len(codes)),
+                "found, L2": recall(true, ids),
+                "found, Hamming": recall(near, ids),
+            }
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+// Kernels over packed bits: nestcode/codes.py and the coders.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "arrays.hpp"
+#include "nestcode/cells.hpp"
+#include "nestcode/hamming.hpp"
+#include "nestcode/order.hpp"
+
+namespace {
+
+void check_pairs(const Packed& a, const Packed& b, const Matrix& out) {
+    if (a.shape(1) != b.shape(1)) throw nb::value_error("rows must have the same number of bytes");
+    if (out.shape(0) != a.shape(0) || out.shape(1) != b.shape(0))
+        throw nb::value_error("out must have a row for each of a and a column for each of b");
+}
+
+void hamming(const Packed& a, const Packed& b, const Matrix& out, std::size_t threads, const std::string& simd) {
+    check_pairs(a, b, out);
+    const nestcode::Simd chosen = nestcode::choose_simd(simd);
+    const nestcode::Rows left = rows_of(a), right = rows_of(b);
+    std::int32_t* distances = out.data();
+    nb::gil_scoped_release released;
+    nestcode::hamming(left, right, distances, chosen, threads);
+}
+
+void common_prefix(const Packed& a, const Packed& b, std::int32_t width, const Matrix& out, std::size_t threads) {
+    check_pairs(a, b, out);
+    const nestcode::Rows left = rows_of(a), right = rows_of(b);
+    std::int32_t* shared = out.data();
+    nb::gil_scoped_release released;
+    nestcode::common_prefix(left, right, width, shared, threads);
+}
+
+void sort_order(const Packed& packed, const Vector& order) {
+    if (order.shape(0) != packed.shape(0)) throw nb::value_error("order must have one entry for each row");
+    const nestcode::Rows rows = rows_of(packed);
+    std::int64_t* sorted = order.data();
+    nb::gil_scoped_release released;
+    nestcode::sort_order(rows, sorted);
+}
+
+void find_cells(const Array<const float, 2>& numbers, const Array<const float, 2>& thresholds,
+                const Array<const std::uint8_t, 1>& depths, const Array<std::uint8_t, 2>& cells, std::size_t threads) {
+    const std::size_t count = depths.shape(0);
+    if (numbers.shape(1) != count || thresholds.shape(0) != count)
+        throw nb::value_error("numbers, thresholds and depths must have the same number of dimensions");
+    if (cells.shape(0) != numbers.shape(0) || cells.shape(1) != count)
+        throw nb::value_error("cells must have the shape of numbers");
+    for (std::size_t d = 0; d < count; ++d)
+        if (depths(d) > 8 || thresholds.shape(1) < (std::size_t{1} << depths(d)))
+            throw nb::value_error("a tree of some depth needs 2^depth thresholds, and no tree is deeper than 8");
+    const nestcode::Trees trees{thresholds.data(), depths.data(), count, thresholds.shape(1)};
+    const float* data = numbers.data();
+    const std::size_t rows = numbers.shape(0);
+    std::uint8_t* found = cells.data();
+    nb::gil_scoped_release released;
+    nestcode::find_cells(data, rows, trees, found, threads);
+}
+
+void permute_bits(const Packed& packed, const Array<const std::int32_t, 1>& sources, const Array<std::uint8_t, 2>& out,
+                  std::size_t threads) {
+    if (out.shape(0) != packed.shape(0) || 8 * out.shape(1) != sources.shape(0))
+        throw nb::value_error("out must have a row for each row, and a byte for each 8 sources");
+    const auto bits = static_cast<std::int64_t>(8 * packed.shape(1));
+    for (std::size_t j = 0; j < sources.shape(0); ++j)
+        if (sources(j) >= bits) throw nb::value_error("a source lies beyond the row");
+    const nestcode::Rows rows = rows_of(packed);
+    const std::int32_t* from = sources.data();
+    std::uint8_t* to = out.data();
+    const std::size_t out_bytes = out.shape(1);
+    nb::gil_scoped_release released;
+    nestcode::permute_bits(rows, from, to, out_bytes, threads);
+}
+
+void sum_tables(const Packed& cells, const Array<const float, 3>& tables, const Array<float, 2>& out,
+                std::size_t threads) {
+    if (tables.shape(1) != cells.shape(1) || tables.shape(2) != 256)
+        throw nb::value_error("tables must have 256 entries for each byte of a row");
+    if (out.shape(0) != tables.shape(0) || out.shape(1) != cells.shape(0))
+        throw nb::value_error("out must have a row for each query and a column for each row of cells");
+    const nestcode::Rows rows = rows_of(cells);
+    const float* entries = tables.data();
+    const std::size_t queries = tables.shape(0);
+    float* sums = out.data();
+    nb::gil_scoped_release released;
+    nestcode::sum_tables(rows, entries, queries, sums, threads);
+}
+
+std::vector<std::string> simd_names() {
+    std::vector<std::string> names;
+    for (nestcode::Simd simd : nestcode::available_simd()) names.emplace_back(nestcode::name_of(simd));
+    return names;
+}
+
+}  // namespace
+
+void add_codes(nb::module_& m) {
+    m.def("hamming", hamming, "a"_a, "b"_a, "out"_a, "threads"_a = 1, "simd"_a = "",
+          "Write the Hamming distance of every pair of rows into out.");
+    m.def("common_prefix", common_prefix, "a"_a, "b"_a, "width"_a, "out"_a, "threads"_a = 1,
+          "Write the number of shared leading bits of every pair of rows into out.");
+    m.def("sort_order", sort_order, "packed"_a, "order"_a, "Write the lexicographic order of the rows into order.");
+    m.def("find_cells", find_cells, "numbers"_a, "thresholds"_a, "depths"_a, "cells"_a, "threads"_a = 1,
+          "Write which cell of its dimension's tree each number falls into.");
+    m.def("permute_bits", permute_bits, "packed"_a, "sources"_a, "out"_a, "threads"_a = 1,
+          "Write rows whose bit j is bit sources[j] of the given row, or 0 where that is negative.");
+    m.def("sum_tables", sum_tables, "cells"_a, "tables"_a, "out"_a, "threads"_a = 1,
+          "Write, for each query and row, the sum of one table entry for each byte of the row.");
+    m.def("simd_names", simd_names, "The instruction sets this processor runs, slowest first.");
+}

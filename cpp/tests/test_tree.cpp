@@ -1,0 +1,171 @@
+// The tree, forests and checked memory against plain loops over single bits.
+#include "nestcode/forest.hpp"
+#include "nestcode/hashing.hpp"
+#include "support.hpp"
+
+namespace {
+
+// A tree with the arrays it looks at, each allocated to the byte.
+struct Planted {
+    std::vector<std::uint8_t> rows;
+    std::vector<std::uint64_t> heads;
+    std::vector<std::uint32_t> tables, dead;
+    std::vector<std::int64_t> ids;
+    Tree tree;
+
+    Planted(Rows unsorted, std::int32_t width, std::int64_t first_id, std::mt19937& random)
+        : rows(unsorted.count * unsorted.bytes), heads(unsorted.count), ids(unsorted.count) {
+        std::vector<std::int64_t> order(unsorted.count);
+        sort_order(unsorted, order.data());
+        for (std::size_t i = 0; i < unsorted.count; ++i) {
+            const std::uint8_t* row = unsorted[static_cast<std::size_t>(order[i])];
+            std::copy_n(row, unsorted.bytes, rows.data() + i * unsorted.bytes);
+            heads[i] = load_ordered(row, unsorted.bytes);
+            ids[i] = first_id + order[i];
+            if (random() % 5 == 0) dead.push_back(static_cast<std::uint32_t>(i));
+        }
+        append_tables(heads.data(), {0, static_cast<std::uint32_t>(heads.size())}, 0, width, tables);
+        tables.shrink_to_fit();
+        tree.rows = {rows.data(), unsorted.count, unsorted.bytes, static_cast<std::ptrdiff_t>(unsorted.bytes)};
+        tree.heads = {heads.data(), heads.size()};
+        tree.tables = {tables.data(), tables.size()};
+        tree.ids = {ids.data(), ids.size()};
+        tree.width = width;
+    }
+    Planted(const Planted&) = delete;
+
+    void remove() { tree.dead = {dead.data(), dead.size()}; }
+};
+
+std::int32_t shared_bits(const std::uint8_t* a, const std::uint8_t* b, std::int32_t width) {
+    std::int32_t i = 0;
+    while (i < width && bit(a, static_cast<std::size_t>(i)) == bit(b, static_cast<std::size_t>(i))) ++i;
+    return i;
+}
+
+// The paper's procedure: lengthen the prefix while enough items share it.
+Neighborhood plain(Forest forest, const std::uint8_t* query, std::uint64_t size) {
+    std::vector<std::int64_t> members;
+    const std::int32_t width = forest.front().width;
+    std::vector<std::int64_t> sharing(static_cast<std::size_t>(width) + 2);
+    for (const Tree& tree : forest)
+        visit_alive(tree, {0, tree.count()}, [&](std::uint32_t place) {
+            ++sharing[static_cast<std::size_t>(shared_bits(tree.row(place), query, width))];
+        });
+    for (std::size_t length = sharing.size() - 1; length-- > 0;) sharing[length] += sharing[length + 1];
+    std::int32_t length = 0;
+    while (length < width && sharing[static_cast<std::size_t>(length) + 1] >= static_cast<std::int64_t>(size)) ++length;
+    return {length, sharing[static_cast<std::size_t>(length)]};
+}
+
+void test_neighborhoods(std::int32_t width, std::size_t count, unsigned agree, std::mt19937& random) {
+    std::vector<std::unique_ptr<Planted>> planted;
+    for (const std::size_t items : {count, count / 7, std::size_t{1}, std::size_t{0}}) {
+        const Bits bits(items, static_cast<std::size_t>(width), random, agree);
+        planted.push_back(std::make_unique<Planted>(bits.rows, width, 10'000 * std::ssize(planted), random));
+    }
+    const Bits queries(11, static_cast<std::size_t>(width), random, agree);
+    for (const bool removing : {false, true})
+        for (const std::size_t trees : {1, 2, 4}) {
+            std::vector<Tree> forest;
+            for (std::size_t t = 0; t < trees; ++t) {
+                if (removing) planted[t]->remove();
+                forest.push_back(planted[t]->tree);
+            }
+            for (const std::uint64_t size : {1u, 2u, 3u, 17u, 300u}) {
+                std::vector<std::int32_t> lengths(11);
+                std::vector<std::int64_t> counts(11);
+                std::vector<Range> ranges(11 * trees);
+                find_neighborhoods(forest, queries.rows, size, lengths.data(), counts.data(), ranges.data(), 2);
+                for (std::size_t i = 0; i < 11; ++i) {
+                    const Neighborhood expected = plain(forest, queries.rows[i], size);
+                    CHECK(lengths[i] == expected.length && counts[i] == expected.count);
+                    std::vector<std::int64_t> ids(static_cast<std::size_t>(counts[i]));
+                    gather_ids(forest, ranges.data() + i * trees, ids.data());
+                    std::sort(ids.begin(), ids.end());
+                    CHECK(std::adjacent_find(ids.begin(), ids.end()) == ids.end());
+                }
+            }
+            std::size_t alive = 0;
+            for (const Tree& tree : forest) alive += tree.alive();
+            std::vector<std::uint8_t> rows(alive * forest[0].rows.bytes);
+            std::vector<std::uint64_t> heads(alive);
+            std::vector<std::int64_t> ids(alive);
+            merge(forest, rows.data(), heads.data(), ids.data());
+            const std::size_t bytes = forest[0].rows.bytes;
+            for (std::size_t i = 1; i < alive; ++i)
+                CHECK(std::memcmp(rows.data() + (i - 1) * bytes, rows.data() + i * bytes, bytes) <= 0);
+        }
+}
+
+// Tables from a file may hold anything: searches end, and stay within the tree.
+void test_wild_tables(std::mt19937& random) {
+    const Bits bits(500, 100, random, 0), queries(8, 100, random, 0);
+    Planted planted(bits.rows, 100, 0, random);
+    for (int round = 0; round < 300; ++round) {
+        std::vector<std::uint32_t> wild(planted.tables);
+        for (int change = 0; change < 40; ++change) wild[random() % wild.size()] = random() >> random() % 32;
+        if (round % 3 == 0) wild[0] = random() % 40;
+        planted.tree.tables = {wild.data(), wild.size()};
+        const std::vector<Tree> forest(1 + round % 2, planted.tree);
+        for (const std::uint64_t size : {1u, 5u, 100u}) {
+            std::vector<std::int32_t> lengths(8);
+            std::vector<std::int64_t> counts(8);
+            std::vector<Range> ranges(8 * forest.size());
+            find_neighborhoods(forest, queries.rows, size, lengths.data(), counts.data(), ranges.data(), 1);
+            for (const Range range : ranges) CHECK(range.begin <= range.end && range.end <= 500);
+        }
+    }
+}
+
+void test_guard(std::mt19937& random) {
+    std::vector<std::uint8_t> data(3 * block_bytes + 17);
+    for (std::uint8_t& byte : data) byte = static_cast<std::uint8_t>(random());
+    std::vector<std::uint64_t> sums;
+    for (std::size_t block = 0; block < block_count(data.size()); ++block)
+        sums.push_back(block_sum(data.data(), data.size(), block));
+    Guard whole(data.data(), data.size(), sums.data());
+    whole.touch_all();
+    CHECK(whole.damaged() == -1);
+    for (const std::size_t place : {std::size_t{0}, block_bytes - 1, block_bytes, data.size() - 1}) {
+        data[place] ^= 4;
+        Guard guard(data.data(), data.size(), sums.data());
+        const std::size_t other = place / block_bytes == 0 ? 2 * block_bytes : 0;
+        guard.touch(data.data() + other, 100);
+        CHECK(guard.damaged() == -1);
+        guard.touch(data.data() + place, 1);
+        CHECK(guard.damaged() == static_cast<std::int64_t>(place / block_bytes));
+        data[place] ^= 4;
+    }
+}
+
+void test_hashing(std::int32_t width, std::mt19937& random) {
+    const Bits bits(300, static_cast<std::size_t>(width), random, 0),
+        queries(5, static_cast<std::size_t>(width), random, 0);
+    Planted planted(bits.rows, width, 0, random);
+    const HashTable table(planted.tree.rows);
+    for (std::size_t q = 0; q < 5; ++q)
+        for (std::int32_t radius = 0; radius < 4; ++radius) {
+            std::uint64_t expected = 0;
+            for (std::size_t i = 0; i < 300; ++i) {
+                std::int32_t distance = 0;
+                for (std::size_t b = 0; b < static_cast<std::size_t>(width); ++b)
+                    distance += bit(bits.rows[i], b) != bit(queries.rows[q], b);
+                expected += distance <= radius;
+            }
+            CHECK(table.search(queries.rows[q], width, radius, UINT64_MAX).items == expected);
+        }
+}
+
+}  // namespace
+
+int main() {
+    std::mt19937 random(7);
+    for (const std::int32_t width : {1, 3, 8, 63, 64, 65, 70, 200})
+        for (const unsigned agree : {0u, 1u, 7u, 9u}) test_neighborhoods(width, 300, agree, random);
+    test_neighborhoods(130, 3000, 0, random);
+    test_wild_tables(random);
+    test_guard(random);
+    for (const std::int32_t width : {4, 9, 16}) test_hashing(width, random);
+    std::puts("ok");
+}
