@@ -201,7 +201,12 @@ def test_the_core_refuses_what_would_read_or_write_out_of_bounds() -> None:
         _core.hamming(packed, packed, np.empty((3, 3), np.int32), simd="mmx")
 
 
+def test_bits_of_a_transposed_array_are_packed_as_rows() -> None:
+    bits = np.random.default_rng(0).random((40, 30)) < 0.5
+    assert np.array_equal(Codes.from_bits(bits.T).hamming(Codes.from_bits(bits.T.copy())).diagonal(), np.zeros(30))
+
+
 def test_the_stub_names_what_the_core_has() -> None:
     stub = Path(__file__).parents[1] / "src/nestcode/_core.pyi"
-    named = set(re.findall(r"^def (\w+)", stub.read_text(), flags=re.MULTILINE))
+    named = set(re.findall(r"^(?:def|class) (\w+)", stub.read_text(), flags=re.MULTILINE))
     assert named == {name for name in vars(_core) if not name.startswith("_")}

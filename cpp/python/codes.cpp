@@ -6,6 +6,7 @@
 #include "nestcode/cells.hpp"
 #include "nestcode/hamming.hpp"
 #include "nestcode/order.hpp"
+#include "nestcode/residual.hpp"
 
 namespace {
 
@@ -87,6 +88,35 @@ void sum_tables(const Packed& cells, const Array<const float, 3>& tables, const 
     nestcode::sum_tables(rows, entries, queries, sums, threads);
 }
 
+void extend_beams(const Array<const float, 2>& errors, const Array<const float, 3>& products,
+                  const Array<const float, 1>& norms, const Array<std::uint16_t, 2>& from,
+                  const Array<std::uint16_t, 2>& entry, const Array<float, 2>& new_errors, std::size_t threads) {
+    const nestcode::BeamStep step{errors.shape(0), errors.shape(1), norms.shape(0), from.shape(1), errors.data(),
+                                  products.data(), norms.data(),    from.data(),    entry.data(),  new_errors.data()};
+    if (products.shape(0) != step.items || products.shape(1) != step.beams || products.shape(2) != step.entries)
+        throw nb::value_error("there must be a product for each item, beam and entry");
+    for (const auto* out : {&from, &entry})
+        if (out->shape(0) != step.items || out->shape(1) != step.kept)
+            throw nb::value_error("there must be room for each beam that is kept");
+    if (new_errors.shape(0) != step.items || new_errors.shape(1) != step.kept)
+        throw nb::value_error("there must be room for each beam that is kept");
+    if (step.kept < 1 || step.kept > step.beams * step.entries || step.beams * step.entries > 1 << 24)
+        throw nb::value_error("at least one beam, and no more than there are choices, can be kept");
+    nb::gil_scoped_release released;
+    nestcode::extend_beams(step, threads);
+}
+
+void sum_entries(const Packed& cells, const Array<const float, 3>& codebooks, const Array<float, 2>& out,
+                 std::size_t threads) {
+    if (codebooks.shape(0) != cells.shape(1) || codebooks.shape(1) != 256)
+        throw nb::value_error("there must be a codebook of 256 entries for each byte of a row");
+    if (out.shape(0) != cells.shape(0) || out.shape(1) != codebooks.shape(2))
+        throw nb::value_error("out must have a row of features for each row of cells");
+    const nestcode::Rows rows = rows_of(cells);
+    nb::gil_scoped_release released;
+    nestcode::sum_entries(rows, codebooks.data(), codebooks.shape(2), out.data(), threads);
+}
+
 std::vector<std::string> simd_names() {
     std::vector<std::string> names;
     for (nestcode::Simd simd : nestcode::available_simd()) names.emplace_back(nestcode::name_of(simd));
@@ -107,5 +137,9 @@ void add_codes(nb::module_& m) {
           "Write rows whose bit j is bit sources[j] of the given row, or 0 where that is negative.");
     m.def("sum_tables", sum_tables, "cells"_a, "tables"_a, "out"_a, "threads"_a = 1,
           "Write, for each query and row, the sum of one table entry for each byte of the row.");
+    m.def("extend_beams", extend_beams, "errors"_a, "products"_a, "norms"_a, "from_beam"_a, "entry"_a, "new_errors"_a,
+          "threads"_a = 1, "Write the best continuations of each item's partial sums by one more entry.");
+    m.def("sum_entries", sum_entries, "cells"_a, "codebooks"_a, "out"_a, "threads"_a = 1,
+          "Add, to each row, the entries that its cells name in the codebooks.");
     m.def("simd_names", simd_names, "The instruction sets this processor runs, slowest first.");
 }

@@ -317,7 +317,7 @@ void add_index(nb::module_& m) {
     nb::class_<PyForest>(m, "Forest", "Trees that are asked as one.")
         .def(nb::init<const std::vector<nb::object>&, std::int32_t>(), "trees"_a, "width"_a)
         .def("neighborhood", neighborhood, "query"_a, nb::kw_only(), "size"_a = nb::none(), "fraction"_a = nb::none(),
-             "threads"_a = 1, "The deepest neighborhood of a query with enough members.")
+             "threads"_a.none() = 1, "The deepest neighborhood of a query with enough members.")
         .def("find_neighborhoods", find_neighborhoods, "queries"_a, "size"_a, "lengths"_a, "counts"_a, "ranges"_a,
              "threads"_a = 1, "Write the length, the count and the ranges of each query's neighborhood.")
         .def("find_prefixes", find_prefixes, "query"_a, "counts"_a, "ranges"_a,

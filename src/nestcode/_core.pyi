@@ -24,6 +24,18 @@ def permute_bits(
 def sum_tables(
     cells: NDArray[np.uint8], tables: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
 ) -> None: ...
+def extend_beams(
+    errors: NDArray[np.float32],
+    products: NDArray[np.float32],
+    norms: NDArray[np.float32],
+    from_beam: NDArray[np.uint16],
+    entry: NDArray[np.uint16],
+    new_errors: NDArray[np.float32],
+    threads: int = 1,
+) -> None: ...
+def sum_entries(
+    cells: NDArray[np.uint8], codebooks: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
+) -> None: ...
 def simd_names() -> list[str]: ...
 
 class Guard:

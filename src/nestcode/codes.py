@@ -92,7 +92,8 @@ class Codes:
                     f"integer bits must be 0 or 1, got values from {array.min()} to {array.max()}: "
                     "threshold them first, as in x > 0, or give packed bytes to Codes(packed, width)"
                 )
-        return cls._wrap(np.packbits(array.astype(np.bool_, copy=False), axis=1), array.shape[1])
+        rows = np.ascontiguousarray(array, dtype=np.bool_)  # packing keeps the order of a transposed array
+        return cls._wrap(np.packbits(rows, axis=1), array.shape[1])
 
     @property
     def width(self) -> int:

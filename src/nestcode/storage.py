@@ -98,7 +98,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     The folder is made if it is not there.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         write_new(draft, [data])
@@ -117,6 +117,14 @@ def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
             while left:
                 left = left[file.write(left) :]
         os.fsync(file.fileno())
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, durably, where they are not there."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -112,7 +112,8 @@ def test_large_trees_agree_with_shared_prefixes(width: int, chance: float) -> No
 def test_a_fraction_is_a_share_of_the_items(crowd: tuple[twins.Bits, twins.Bits], fraction: float) -> None:
     items, queries = crowd
     tree, codes = PrefixTree(Codes.from_bits(items)), Codes.from_bits(queries)
-    by_size = tree.neighborhoods(codes, size=max(1, int(np.ceil(fraction * len(items)))))
+    fewest = next(count for count in range(1, len(items) + 2) if not len(items) or count / len(items) >= fraction)
+    by_size = tree.neighborhoods(codes, size=fewest)
     by_fraction = tree.neighborhoods(codes, fraction=fraction)
     assert np.array_equal(by_size.length, by_fraction.length)
     assert np.array_equal(by_size.count, by_fraction.count)

@@ -5,7 +5,7 @@ its units into bits in order of importance. It needs no training loop, and it is
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from nestcode import _core
 from nestcode.coders import _tables
 from nestcode.coders._planes import DEPTH, Planes, depths_of, order_bits
 from nestcode.coders._principal import measure, principal_directions
-from nestcode.coders._rows import PIECE, Floats, as_floats, check_rows, pieces
+from nestcode.coders._rows import PIECE, Floats, center, check_rows, pieces, squares
 from nestcode.coders.base import Coder, warn_of_useless_bits
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
@@ -57,8 +57,8 @@ class LinearCoder(Coder):
         moments, rows = measure(pieces(X), normalize=normalize, rng=rng)
         mean = moments.mean()
         directions = principal_directions(moments.covariance(), min(self.width, len(mean)), rng)
-        sample = [_center(part, mean, normalize) for part in pieces(rows)]
-        total = float(sum(_squares(part).sum() for part in sample) / len(rows))
+        sample = [center(part, mean, normalize=normalize) for part in pieces(rows)]
+        total = float(sum(squares(part).sum() for part in sample) / len(rows))
         for count in (len(directions) // 2 + 1, len(directions)):  # half of them is mostly enough, and half the work
             coefficients = np.concatenate([part @ directions[:count].T for part in sample])
             planes = order_bits(coefficients, total, self.width)
@@ -82,7 +82,7 @@ class LinearCoder(Coder):
         packed = np.empty((len(rows), len(sources) // 8), dtype=np.uint8)
         done = 0
         for part in pieces(rows):
-            coefficients = _center(part, mean, self._normalize) @ directions.T
+            coefficients = center(part, mean, normalize=self._normalize) @ directions.T
             cells = np.empty(coefficients.shape, dtype=np.uint8)
             _core.find_cells(coefficients, planes.thresholds, depths, cells, threads=CORES)
             _core.permute_bits(cells, sources, packed[done : done + len(part)], threads=CORES)
@@ -167,12 +167,12 @@ class LinearCoder(Coder):
         used = np.flatnonzero(layout.depths)
         distances = np.empty((len(rows), len(codes)), dtype=np.float32)
         for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
-            centered = _center(rows[first : first + 256], mean, self._normalize)
+            centered = center(rows[first : first + 256], mean, normalize=self._normalize)
             coefficients: Floats = centered @ directions.T
             terms = {int(d): term(coefficients[:, d], int(d), int(layout.depths[d])) for d in used}
             sums = _tables.sum_up(cells, _tables.combine(layout, terms, len(centered)), CORES)
             if outside:
-                rest = _squares(centered) - _squares(coefficients[:, used])
+                rest = squares(centered) - squares(coefficients[:, used])
                 sums += np.maximum(rest, 0)[:, None].astype(np.float32)
             distances[first : first + 256] = sums
         return distances
@@ -218,18 +218,6 @@ class LinearCoder(Coder):
             raise ValueError(f"its owners give a direction {deepest} bits, or belong to none")
         coder._model, coder._normalize = (mean, directions, planes), coder.metric == "cosine"
         return coder
-
-
-def _center(rows: NDArray[Any], mean: Doubles, normalize: bool) -> Floats:
-    """Rows around the mean, rounded to float32 only then."""
-    floats = as_floats(rows, normalize=normalize)
-    return (floats - mean.astype(floats.dtype)).astype(np.float32, copy=False)
-
-
-def _squares(rows: Floats) -> Doubles:
-    """The squared length of each row."""
-    squares: Doubles = np.sum(rows.astype(np.float64) ** 2, axis=1)
-    return squares
 
 
 def _levels(owners: NDArray[np.int32]) -> NDArray[np.int32]:

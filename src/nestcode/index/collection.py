@@ -1,6 +1,7 @@
 """Items by id, found by prefix: what can be asked of an index and how it changes. Files are index.py's."""
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ class Collection:
             raise InvalidInput("give a coder or a width: Index(coder) takes vectors, Index(width=...) takes codes")
         if coder is not None:
             _ = coder.n_features_in_  # says so if it is not fitted
+            coder = copy(coder)  # as it is now: a coder may be fitted again
         width = coder.width if width is None and coder is not None else whole_number(width, "width", least=1)
         most = MAX_WIDTH if coder is None else coder.width
         if width > most:
@@ -61,7 +63,7 @@ class Collection:
         Codes(2 items of 2 bits: 11, 01)
         """
         state = self._live.state
-        return state.codes(*state.find_all(check_ids(ids)))
+        return state.codes(*state.find_all(check_ids(ids, distinct=False)))
 
     def reconstruct(self, ids: ArrayLike) -> NDArray[np.float32]:
         """What the kept bits say items were: one vector for one id, (n, features) for n.
@@ -86,7 +88,8 @@ class Collection:
         return self._live.state.nbytes
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} items of {self.width} bits{'' if self.coder is None else f', {self.coder!r}'})"
+        coder = "" if self.coder is None else f", {self.coder!r}"
+        return f"{type(self).__name__}({len(self)} items of {self.width} bits{coder})"
 
     # retrieval
 
@@ -229,7 +232,7 @@ class Collection:
         def edit(state: State) -> State:
             state = state.freed(ids, on_duplicate)
             self._largest = max(self._largest, largest)
-            return State(self.width, (*state.parts, *theirs.parts), state.tail)
+            return state.with_parts(theirs.parts)
 
         self._change(edit)
 
@@ -250,7 +253,7 @@ class Collection:
     def _next_ids(self, count: int) -> NDArray[np.int64]:
         if self._largest + count >= 2**63:
             raise InvalidInput(f"ids cannot go on from {self._largest}: give ids of your own")
-        return np.arange(self._largest + 1, self._largest + 1 + count)
+        return np.arange(count) + (self._largest + 1)  # and not up to 2^63, which is no int64
 
     def _encode(self, items: Codes | ArrayLike) -> Codes:
         """Vectors or codes as codes of the index's width."""

@@ -98,8 +98,9 @@ class Index(Collection):
         """Make all changes so far durable: whatever happens from now on, they will be there."""
         if self._store is None:
             raise InvalidInput("this index is in memory: save(path) it, then Index.open(path, mode='a')")
-        self._check_writable()
-        self._store.commit(self._contents())
+        with self._store.writing:
+            self._check_writable()
+            self._store.commit(self._contents())
 
     def verify(self) -> None:
         """Read everything, and raise DamagedFile if it is not what was written."""

@@ -1,5 +1,6 @@
 """A state that changes while others read it, and is kept tidy in the background."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -21,18 +22,14 @@ class Live:
 
     def change(self, edit: Callable[[State], State]) -> None:
         """Replace the state by what `edit` makes of it; if that raises, nothing has changed."""
-        with self._changing:
-            self._raise_failure()
-            before, self.state = self.state, edit(self.state)
-            if self.state.parts is not before.parts:
-                self._tidy()
+        self._replace(edit)
         if len(self.state.parts) > BACKLOG:
             self.wait()
 
     def compact(self) -> None:
         """Merge all parts into one, without what was removed."""
         with self._merging:
-            self.change(State.sealed)
+            self._replace(State.sealed)  # and no waiting: the background may be waiting for this to end
             parts = self.state.parts
             if len(parts) > 1 or any(len(part.dead) for part in parts):
                 self._merge(parts)
@@ -43,12 +40,21 @@ class Live:
         if merger is not None and merger is not threading.current_thread():
             merger.join()
 
+    def _replace(self, edit: Callable[[State], State]) -> None:
+        with self._changing:
+            self._raise_failure()
+            before, self.state = self.state, edit(self.state)
+            if self.state.parts is not before.parts:
+                self._tidy()
+
     def _tidy(self) -> None:
         """Have the background merge what is crowded."""
         if (self._merger is None or not self._merger.is_alive()) and crowded(self.state.parts):
             # Not a daemon: one that is stopped in the middle of the core would take the interpreter down with it.
-            self._merger = threading.Thread(target=self._merge_crowded, name="nestcode-merge")
-            self._merger.start()
+            merger = threading.Thread(target=self._merge_crowded, name="nestcode-merge")
+            with contextlib.suppress(RuntimeError):  # no thread to be had: a later change or compact() will merge
+                merger.start()
+                self._merger = merger  # once it runs, as others may wait for it at any moment
 
     def _merge_crowded(self) -> None:
         try:
@@ -62,7 +68,8 @@ class Live:
                         self._merger = None  # said under the lock, so that a change that comes now starts another
                         return
         except BaseException as error:  # a full memory, a damaged file: whoever changes the index next is told
-            self._failure, self._merger = error, None
+            with self._changing:
+                self._failure, self._merger = error, None
 
     def _merge(self, parts: tuple[Part, ...] | list[Part]) -> None:
         merged = Segment.merge(parts, self.state.width)

@@ -150,8 +150,8 @@ class Part:
         return np.delete(self.segment.ids, self.dead)
 
 
-def check_ids(ids: ArrayLike, count: int | None = None) -> NDArray[np.int64]:
-    """Ids as an array: distinct whole numbers of at least 0, one for each of `count` items."""
+def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True) -> NDArray[np.int64]:
+    """Ids as an array: whole numbers of at least 0, one for each of `count` items."""
     array = np.atleast_1d(np.asarray(ids))
     if array.size == 0:
         array = array.astype(np.int64)
@@ -167,7 +167,7 @@ def check_ids(ids: ArrayLike, count: int | None = None) -> NDArray[np.int64]:
     array = array.astype(np.int64)
     ordered = np.sort(array)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    if twice.size:
+    if distinct and twice.size:
         raise InvalidInput(f"ids must be distinct, got {twice[0]} more than once: give each item its own")
     return array
 

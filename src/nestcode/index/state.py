@@ -165,6 +165,12 @@ class State:
         segment = Segment.build(self.tail.codes().concat(codes), np.concatenate([self.tail.ids(), ids]))
         return State(self.width, (*self.parts, Part(segment)), Tail.empty(self.width))
 
+    def with_parts(self, parts: Sequence[Part]) -> "State":
+        """The same with parts of another state, whose ids must be new."""
+        # Parts are told apart by their segments, and the same one may come again: each is given an object of its own.
+        own = (Part(replace(part.segment), part.dead) for part in parts)
+        return replace(self, parts=(*self.parts, *own))
+
     def sealed(self) -> "State":
         """The same with the tail made a segment."""
         if not len(self.tail):

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
@@ -18,18 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.coders import Coder, load_coder
-from nestcode.codes import Codes
+from nestcode.codes import MAX_WIDTH, Codes
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.index.segment import Part, Segment
-from nestcode.storage import Mapped, sync_folder, write_array, write_atomic
+from nestcode.index.segment import MAX_ITEMS, Part, Segment
+from nestcode.storage import Mapped, make_folder, sync_folder, write_array, write_atomic
 
 FORMAT, VERSION = "nestcode index", 1
 MANIFEST, LOCK = "manifest.json", "lock"
-NUMBER, CODER = re.compile(r"\d{6,}"), re.compile(r"coder-[0-9a-f]{16}")
+NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
 OURS = re.compile(
-    r"\d{6,}\.(codes|ids|heads|tables|places|sums|removed)\.npy|coder-[0-9a-f]{16}"
+    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|sums|removed)\.npy|coder-[0-9a-f]{16}"
     r"|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # drafts
 )
+NONSENSE = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # from a strange manifest
 BLOCK = 1 << 16  # bytes under one checksum
 DTYPES = {"codes": "<u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4"}
 
@@ -50,6 +52,7 @@ class Store:
     def __init__(self, path: str | os.PathLike[str], *, write: bool) -> None:
         self.path = Path(path)
         self.realpath = os.path.realpath(path)
+        self.writing = threading.RLock()  # held by the thread that commits or closes
         self._lock: IO[bytes] | None = None
         self._next = 1  # the number of the next file
         self._segments: dict[Segment, dict[str, Any]] = {}  # what the manifest says of segments that are written
@@ -58,7 +61,7 @@ class Store:
         if write:
             if self.path.exists() and not self.path.is_dir():
                 raise InvalidInput(f"{self.path} is a file, and an index is a folder: give another path")
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             self._lock = _lock(self.path)
 
     @classmethod
@@ -75,10 +78,11 @@ class Store:
 
     def close(self) -> None:
         """Let others write."""
-        if self._lock is not None:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a forked process may still hold the file open
-            self._lock.close()
-            self._lock = None
+        with self.writing:
+            if self._lock is not None:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)  # a forked process may still hold the file open
+                self._lock.close()
+                self._lock = None
 
     def __enter__(self) -> Self:
         return self
@@ -108,49 +112,51 @@ class Store:
                 return self._map(manifest)
             except FileNotFoundError as error:
                 if self._read_manifest() == manifest:
-                    raise DamagedFile(f"{error.filename} is missing: restore a copy of {self.path}") from error
+                    missing = error.filename or self.path / manifest["coder"]["name"]
+                    raise DamagedFile(f"{missing} is missing: restore a copy of {self.path}") from error
 
     def _read_manifest(self) -> dict[str, Any]:
         path = self.path / MANIFEST
         try:
-            data = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            raise _no_index(self.path) from None
-        try:
-            manifest = json.loads(data)
+            manifest = json.loads(path.read_bytes())
             found = manifest.pop("sha256")
             known, version = manifest["format"] == FORMAT, int(manifest["version"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            whole = found == _checksum(_canonical(manifest))
+        except (FileNotFoundError, NotADirectoryError):
+            raise _no_index(self.path) from None
+        except (IsADirectoryError, *NONSENSE) as error:
             raise DamagedFile(f"{path} is damaged or was not written by Nestcode: restore a copy") from error
         if known and version > VERSION:
             raise DamagedFile(f"{path} has version {version}, this nestcode reads up to {VERSION}: upgrade nestcode")
-        if not known or found != _checksum(_canonical(manifest)):
+        if not known or not whole:
             raise DamagedFile(f"{path} is damaged, its checksum does not match: restore a copy")
         return dict(manifest)
 
     def _map(self, manifest: dict[str, Any]) -> Contents:
         try:
-            width = int(manifest["width"])
+            width = _whole(manifest["width"], 1, MAX_WIDTH)
             parts = [self._map_part(entry, width) for entry in manifest["segments"]]
-            self._next = int(manifest["next"])
+            self._next = _whole(manifest["next"], 1 + max(map(int, _numbers(manifest)), default=0), 10**17)
             self._segments = {part.segment: entry for part, entry in zip(parts, manifest["segments"], strict=True)}
             self._removed = {part: entry["removed"] for part, entry in zip(parts, manifest["segments"], strict=True)}
             coder = self._load_coder(manifest["coder"])
             self._coder = (coder, manifest["coder"])
-            contents = Contents(width, coder, int(manifest["largest"]), tuple(parts))
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            contents = Contents(width, coder, _whole(manifest["largest"], -1, 2**63 - 1), tuple(parts))
+        except (IsADirectoryError, *NONSENSE) as error:
             if isinstance(error, DamagedFile):
                 raise
-            raise DamagedFile(f"{self.path / MANIFEST} does not describe an index: {error}") from error
+            raise DamagedFile(
+                f"{self.path / MANIFEST} does not describe an index ({error}): restore a copy of {self.path}"
+            ) from error
         return contents
 
     def _map_part(self, entry: dict[str, Any], width: int) -> Part:
-        name, count = _checked(entry["name"], NUMBER), int(entry["count"])
+        name, count = _checked(entry["name"], NUMBER), _whole(entry["count"], 1, MAX_ITEMS)
         shapes = {
             "codes": (count, -(-width // 8)),
             "ids": (count,),
             "heads": (count,),
-            "tables": (int(entry["tables"]),),
+            "tables": (_whole(entry["tables"], 1, 2**32),),
             "places": (count,),
         }
         blocks = {key: -(-math.prod(shape) * np.dtype(DTYPES[key]).itemsize // BLOCK) for key, shape in shapes.items()}
@@ -172,9 +178,8 @@ class Store:
         removed = entry["removed"]
         if removed is None:
             return Part(segment)
-        dead = self._read_small(
-            f"{_checked(removed['name'], NUMBER)}.removed.npy", "<u4", int(removed["count"]), removed["sha256"]
-        )
+        gone = _whole(removed["count"], 1, count)
+        dead = self._read_small(f"{_checked(removed['name'], NUMBER)}.removed.npy", "<u4", gone, removed["sha256"])
         return Part(segment, dead.astype(np.uint32))
 
     def _read_small(self, name: str, dtype: str, count: int, checksum: str) -> NDArray[Any]:
@@ -196,7 +201,7 @@ class Store:
     # writing
 
     def commit(self, contents: Contents) -> None:
-        """Make this what the folder holds. After an error the folder holds what it held before."""
+        """Make this what the folder holds. After an error it holds this or what it held before; try again."""
         if self._lock is None:
             raise InvalidInput(f"{self.path} was opened for reading only: open it with mode='a'")
         first = self._next
@@ -260,9 +265,10 @@ class Store:
         return {"name": name, "count": len(part.dead), "sha256": _checksum(part.dead.tobytes())}
 
     def _write_coder(self, coder: Coder | None) -> dict[str, str] | None:
+        if coder is None:
+            return None
         if coder is self._coder[0]:
             return self._coder[1]
-        assert coder is not None  # an index never loses its coder
         fingerprint = coder.fingerprint
         coder.save(self.path / f"coder-{fingerprint[:16]}")
         return {"name": f"coder-{fingerprint[:16]}", "fingerprint": fingerprint}
@@ -291,6 +297,19 @@ def _checked(name: str, pattern: re.Pattern[str]) -> str:
     if not pattern.fullmatch(name):
         raise ValueError(f"{name!r} is no file of an index")
     return name
+
+
+def _numbers(manifest: dict[str, Any]) -> list[str]:
+    """The names of all that a manifest counts on, but for its coder."""
+    entries = manifest["segments"]
+    return [entry["name"] for entry in (*entries, *(entry["removed"] for entry in entries if entry["removed"]))]
+
+
+def _whole(value: Any, least: int, most: int) -> int:
+    """A number from a manifest, which must not ask for more memory than there are bytes in files."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{value!r} should be a whole number from {least} to {most}")
+    return value
 
 
 def _canonical(manifest: dict[str, Any]) -> bytes:

@@ -1,0 +1,72 @@
+"""Every version of the layout that was ever written can be read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nestcode import Codes, Index
+from nestcode.index.store import VERSION
+from tests.golden.make_index import HERE, REMOVED, ids, vectors
+
+VERSIONS = range(1, VERSION + 1)
+every_version = pytest.mark.parametrize("version", VERSIONS)
+
+
+def test_each_version_has_a_golden_index() -> None:
+    assert sorted(path.name for path in HERE.glob("index-v*/")) == sorted(f"index-v{version}" for version in VERSIONS)
+
+
+@every_version
+def test_a_golden_index_holds_what_it_held(version: int) -> None:
+    held = json.loads((HERE / f"index-v{version}.json").read_text())
+    left = sorted(set(ids().tolist()) - set(REMOVED))
+    with Index.open(HERE / f"index-v{version}") as index:
+        index.verify()
+        assert index.ids.tolist() == [int(item) for item in held["codes"]] == left
+        codes = [row.tobytes().hex() for row in index.codes(left).packed]
+        assert codes == list(held["codes"].values())
+        np.testing.assert_allclose(index.reconstruct(left), held["reconstructions"], atol=1e-3)
+        assert not any(item in index for item in REMOVED)
+
+
+@every_version
+def test_a_golden_index_answers(version: int) -> None:
+    """As scanning its codes does."""
+    with Index.open(HERE / f"index-v{version}") as index:
+        codes = index.codes(index.ids)
+        shared = codes.common_prefix(codes)
+        for row, item in enumerate(codes):
+            for size in (1, 2, 10):
+                hood = index.neighborhood(item, size=size)
+                assert hood.length == np.sort(shared[row])[-size]
+                assert hood.ids.tolist() == index.ids[shared[row] >= hood.length].tolist()
+
+
+@every_version
+def test_a_golden_coder_codes_as_it_did(version: int) -> None:
+    X = dict(zip(ids().tolist(), vectors(), strict=True))
+    with Index.open(HERE / f"index-v{version}") as index:
+        assert index.coder is not None
+        left = np.stack([X[item] for item in index.ids.tolist()])
+        agree = index.coder.encode(left).prefix(index.width).hamming(index.codes(index.ids)).diagonal() == 0
+        assert agree.mean() > 0.9  # a number on a threshold may fall to either side elsewhere
+        error = np.mean((index.reconstruct(index.ids) - left) ** 2)
+        assert error < 2 * index.coder.expected_error(index.width)
+
+
+@every_version
+def test_a_golden_index_can_be_changed(version: int, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    shutil.copytree(HERE / f"index-v{version}", folder)
+    with Index.open(folder, mode="a") as index:
+        before = index.ids
+        index.add(vectors()[:1])
+        index.compact()
+        index.commit()
+    with Index.open(folder) as index:
+        assert index.ids.tolist() == [*before.tolist(), 197]  # ids go on from the largest ever used
+        assert isinstance(index.codes([197]), Codes)
+        index.verify()
