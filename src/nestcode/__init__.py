@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from nestcode import lengths as lengths
     from nestcode import nn as nn
     from nestcode.coders import LinearCoder as LinearCoder
+    from nestcode.coders import ResidualCoder as ResidualCoder
+    from nestcode.coders import fit as fit
     from nestcode.coders import load_coder as load_coder
     from nestcode.codes import Codes as Codes
     from nestcode.index import Index as Index
@@ -34,9 +36,11 @@ _HOMES = {
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
     "PrefixTree": "nestcode.index",
+    "ResidualCoder": "nestcode.coders",
     "coders": "nestcode.coders",
     "data": "nestcode.data",
     "errors": "nestcode.errors",
+    "fit": "nestcode.coders",
     "index": "nestcode.index",
     "lengths": "nestcode.lengths",
     "load_coder": "nestcode.coders",
@@ -49,10 +53,12 @@ __all__ = [
     "Index",
     "LinearCoder",
     "PrefixTree",
+    "ResidualCoder",
     "__version__",
     "coders",
     "data",
     "errors",
+    "fit",
     "index",
     "lengths",
     "load_coder",

@@ -1,18 +1,21 @@
 """Coders: they fit data, encode items to codes and decode any prefix back.
 
-`base.py` says what every coder does; each coder is one file. `linear.py` needs NumPy only.
+`base.py` says what every coder does; each coder is one file. `linear.py` and `residual.py` need NumPy only, and
+`choose.py` picks the better of the two.
 """
 
 import os
 
 from nestcode.coders.base import Coder
+from nestcode.coders.choose import fit
 from nestcode.coders.linear import LinearCoder
+from nestcode.coders.residual import ResidualCoder
 from nestcode.errors import DamagedFile
 from nestcode.storage import read_record
 
-__all__ = ["Coder", "LinearCoder", "load_coder"]
+__all__ = ["Coder", "LinearCoder", "ResidualCoder", "fit", "load_coder"]
 
-_KINDS: dict[str, type[Coder]] = {"LinearCoder": LinearCoder}
+_KINDS: dict[str, type[Coder]] = {"LinearCoder": LinearCoder, "ResidualCoder": ResidualCoder}
 
 
 def load_coder(path: str | os.PathLike[str]) -> Coder:

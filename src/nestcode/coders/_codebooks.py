@@ -5,6 +5,7 @@ say in which part of the tree the entry lies. Until the byte is complete it stan
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,10 +58,10 @@ def _split(rows: Floats, bits: int, rng: np.random.Generator) -> list[Floats]:
     if bits == 0:
         return [mean]
     centered = rows - mean
-    direction: Floats = rng.standard_normal((rows.shape[1],), dtype=np.float32)
+    direction: NDArray[Any] = rng.standard_normal((rows.shape[1],), dtype=np.float32)
     for _ in range(4):  # towards the direction in which the rows vary most
         direction = centered.T @ (centered @ direction)
-        direction = direction / max(float(np.linalg.norm(direction)), 1e-30)
+        direction /= np.float32(max(float(np.linalg.norm(direction)), 1e-30))
     right = centered @ direction > 0
     for _ in range(3):  # two-means from there
         if right.all() or not right.any():

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode import _core
 from nestcode.coders import _tables
 from nestcode.coders._codebooks import ENTRIES, Beams, encode, grow_book, shorten
+from nestcode.coders._principal import principal_directions
 from nestcode.coders._rows import PIECE, Floats, Sample, center, check_rows, pieces, squares
 from nestcode.coders.base import Coder
 from nestcode.codes import CORES, Codes
@@ -20,7 +21,7 @@ from nestcode.errors import InvalidInput, whole_number
 from nestcode.principal import Doubles, Moments
 from nestcode.storage import Record
 
-_ARRAYS = ("mean", "books", "counts", "errors")
+_ARRAYS = ("mean", "directions", "books", "counts", "errors")
 SAMPLE_ROWS, SAMPLE_BYTES = 1 << 19, 1 << 30  # of what is trained on, all beams counted
 
 
@@ -66,13 +67,20 @@ class ResidualCoder(Coder):
         if moments.count == 0:
             raise InvalidInput("fit needs at least 1 item, got none")
         mean = moments.mean()
-        rows = center(sample.rows(), mean, normalize=normalize)
-        held_out = np.zeros(len(rows), dtype=bool)  # where errors are measured
-        if len(rows) >= 2 * ENTRIES:
-            held_out[rng.choice(len(rows), min(len(rows) // 20, 10_000), replace=False)] = True
-        model = _Model(mean, *_train(rows[~held_out], self.width, self.beams, rng), np.zeros(0), normalize)
-        tested = rows[held_out] if held_out.any() else rows
-        self._model = model.with_errors(tested, self.width, self.beams)
+        directions = worthwhile_directions(moments.covariance(), self.width, rng)
+        rows, outside = [], 0.0
+        for part in pieces(sample.rows()):
+            centered = center(part, mean, normalize=normalize)
+            rows.append(centered @ directions.T)
+            outside += float((squares(centered) - squares(rows[-1])).sum())
+        every = np.concatenate(rows)
+        held_out = np.zeros(len(every), dtype=bool)  # where errors are measured
+        if len(every) >= 2 * ENTRIES:
+            held_out[rng.choice(len(every), min(len(every) // 20, 10_000), replace=False)] = True
+        books, counts = _train(every[~held_out], self.width, self.beams, rng)
+        model = _Model(mean, directions, books, counts, np.zeros(self.width + 1), normalize)
+        model.errors = model.measure(every[held_out] if held_out.any() else every, self.beams) + outside / len(every)
+        self._model = model
         return self
 
     def encode(self, X: ArrayLike) -> Codes:
@@ -82,9 +90,8 @@ class ResidualCoder(Coder):
         packed = np.empty((len(rows), len(model.books)), dtype=np.uint8)
         done = 0
         for part in pieces(rows):
-            packed[done : done + len(part)] = model.encode(
-                center(part, model.mean, normalize=model.normalize), self.beams
-            )
+            coefficients = center(part, model.mean, normalize=model.normalize) @ model.directions.T
+            packed[done : done + len(part)] = model.encode(coefficients, self.beams)
             done += len(part)
         return Codes._wrap(packed, model.width)
 
@@ -92,9 +99,7 @@ class ResidualCoder(Coder):
         """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
         model = self._fitted()
         self._check_length(codes, model.width)
-        out = np.tile(model.mean.astype(np.float32), (len(codes), 1))
-        _core.sum_entries(codes.packed, model.at_length(codes.width), out, threads=CORES)
-        return out
+        return model.sums(codes) @ model.directions + model.mean.astype(np.float32)
 
     def expected_error(self, length: int) -> float:
         """The mean squared error of a feature at `length` bits, as measured on rows that were not trained on."""
@@ -119,16 +124,24 @@ class ResidualCoder(Coder):
         self._check_length(codes, model.width)
         rows = check_rows(queries, features=len(model.mean))
         books = model.at_length(codes.width)
-        decoded = (self.decode(codes[i : i + PIECE]) for i in range(0, len(codes), PIECE))
-        offset = model.mean.astype(np.float32) * (0 if model.normalize else 1)
-        norms = np.concatenate([np.zeros(0), *(squares(part - offset) for part in decoded)])
+        mean = model.mean.astype(np.float32)
+        inner = model.directions @ mean  # the mean in principal directions
+        norms = np.zeros(len(codes))
+        for first in range(0, len(codes), PIECE):
+            sums = model.sums(codes[first : first + PIECE])
+            if model.normalize:  # of the whole item, which is scaled to length 1
+                norms[first : first + PIECE] = squares(sums + inner) + (squares(mean[None]) - squares(inner[None]))
+            else:
+                norms[first : first + PIECE] = squares(sums)
         distances = np.empty((len(rows), len(codes)), dtype=np.float32)
         for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
-            q = center(rows[first : first + 256], model.mean * (not model.normalize), normalize=model.normalize)
-            tables = (q @ books.reshape(-1, books.shape[2]).T).reshape(len(q), len(books), ENTRIES)
+            q = center(
+                rows[first : first + 256], 0 * model.mean if model.normalize else model.mean, normalize=model.normalize
+            )
+            tables = (q @ model.directions.T @ books.reshape(-1, books.shape[2]).T).reshape(len(q), len(books), ENTRIES)
             products = _tables.sum_up(codes.packed, tables, CORES)
             if model.normalize:
-                products += (q @ model.mean.astype(np.float32))[:, None]
+                products += (q @ mean)[:, None]
                 inverse = np.divide(1, np.sqrt(norms), out=np.zeros(len(norms)), where=norms > 0)
                 distances[first : first + 256] = 2 - 2 * products * inverse
             else:
@@ -156,10 +169,11 @@ class ResidualCoder(Coder):
     def _read(cls, record: Record) -> Self:
         coder = cls(**record.settings)
         arrays = {name: record.arrays[name] for name in _ARRAYS}
-        stages, features = -(-coder.width // 8), len(arrays["mean"])
+        stages, count = -(-coder.width // 8), len(arrays["directions"])
         expected = {
-            "mean": (np.float64, (features,)),
-            "books": (np.float32, (stages, ENTRIES, features)),
+            "mean": (np.float64, arrays["mean"].shape[:1]),
+            "directions": (np.float32, (count, len(arrays["mean"]))),
+            "books": (np.float32, (stages, ENTRIES, count)),
             "counts": (np.int64, (stages, ENTRIES)),
             "errors": (np.float64, (coder.width + 1,)),
         }
@@ -179,10 +193,17 @@ class _Model:
     """What a fit found."""
 
     def __init__(
-        self, mean: Doubles, books: Floats, counts: NDArray[np.int64], errors: Doubles, normalize: bool
+        self,
+        mean: Doubles,
+        directions: Floats,
+        books: Floats,
+        counts: NDArray[np.int64],
+        errors: Doubles,
+        normalize: bool,
     ) -> None:
         self.mean = mean
-        self.books = books  # (stages, 256, features)
+        self.directions = directions  # (directions, features)
+        self.books = books  # (stages, 256, directions)
         self.counts = counts  # (stages, 256): how many rows chose each entry
         self.errors = errors  # (width + 1,): the mean squared error of a row by length
         self.normalize = normalize
@@ -205,18 +226,24 @@ class _Model:
             return self.books[:whole]
         return np.concatenate([self.books[:whole], shorten(self.books[whole], self.counts[whole], bits)[None]])
 
-    def with_errors(self, rows: Floats, width: int, beams: int) -> "_Model":
-        """The same, with the errors by length as these rows have them."""
-        self.errors = np.zeros(width + 1)
+    def sums(self, codes: Codes) -> Floats:
+        """What codes say, in principal directions around the mean."""
+        out = np.zeros((len(codes), len(self.directions)), dtype=np.float32)
+        _core.sum_entries(codes.packed, self.at_length(codes.width), out, threads=CORES)
+        return out
+
+    def measure(self, rows: Floats, beams: int) -> Doubles:
+        """The mean squared error of these rows by length."""
+        errors = np.zeros(self.width + 1)
         cells = np.concatenate([self.encode(rows[i : i + PIECE], beams) for i in range(0, len(rows), PIECE)])
         left = rows
-        self.errors[0] = squares(left).mean()
+        errors[0] = squares(left).mean()
         for stage, (book, counts) in enumerate(zip(self.books, self.counts, strict=True)):
-            for bits in range(1, min(8, width - 8 * stage) + 1):
+            for bits in range(1, min(8, self.width - 8 * stage) + 1):
                 shortened = book if bits == 8 else shorten(book, counts, bits)
-                self.errors[8 * stage + bits] = squares(left - shortened[cells[:, stage]]).mean()
+                errors[8 * stage + bits] = squares(left - shortened[cells[:, stage]]).mean()
             left = left - book[cells[:, stage]]
-        return self
+        return errors
 
     def _shifts(self) -> NDArray[np.uint8]:
         """How far the entries of each stage stand to the left in their byte."""
@@ -238,3 +265,22 @@ def _train(rows: Floats, width: int, beams: int, rng: np.random.Generator) -> tu
         books.append(np.repeat(book, ENTRIES >> bits, axis=0))
         counts.append(np.repeat(np.bincount(chosen, minlength=len(book)), ENTRIES >> bits))
     return np.array(books), np.array(counts, dtype=np.int64)
+
+
+def worthwhile_directions(covariance: Doubles, width: int, rng: np.random.Generator) -> Floats:
+    """The principal directions that `width` bits could say anything about, as rows; noise in the others is not learnt.
+
+    For Gaussian data the best code spends bits on directions whose variance is above a water level, half of log2 of
+    the ratio on each. Those down to half the level are kept, as data is not Gaussian.
+    """
+    directions = principal_directions(covariance, min(2 * width, len(covariance)), rng)
+    variances = np.maximum(np.einsum("df,fg,dg->d", directions, covariance, directions, optimize=True), 0)
+    if variances[0] == 0:
+        return directions[:1]
+    bits = 0.5 * np.log2(np.maximum(variances / variances[0], 1e-12))
+    low, high = -20.0, 0.0  # the water level lies between, in the same units
+    for _ in range(50):
+        level = (low + high) / 2
+        low, high = (level, high) if np.maximum(bits - level, 0).sum() > width else (low, level)
+    kept: Floats = directions[bits >= high - 0.5]
+    return kept

@@ -5,8 +5,6 @@ replaced in one step; then files that no longer count are removed. The layout is
 """
 
 import fcntl
-import hashlib
-import json
 import math
 import os
 import re
@@ -21,17 +19,26 @@ from numpy.typing import NDArray
 from nestcode.coders import Coder, load_coder
 from nestcode.codes import MAX_WIDTH, Codes
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.index.manifest import (
+    MANIFEST,
+    NONSENSE,
+    checked,
+    no_index,
+    numbers,
+    read_manifest,
+    sha256,
+    whole,
+    write_manifest,
+)
 from nestcode.index.segment import MAX_ITEMS, Part, Segment
-from nestcode.storage import Mapped, make_folder, sync_folder, write_array, write_atomic
+from nestcode.storage import Mapped, make_folder, sync_folder, write_array
 
-FORMAT, VERSION = "nestcode index", 1
-MANIFEST, LOCK = "manifest.json", "lock"
+LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
 OURS = re.compile(
     r"[0-9]{6,18}\.(codes|ids|heads|tables|places|sums|removed)\.npy|coder-[0-9a-f]{16}"
     r"|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # drafts
 )
-NONSENSE = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # from a strange manifest
 BLOCK = 1 << 16  # bytes under one checksum
 DTYPES = {"codes": "<u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4"}
 
@@ -68,7 +75,7 @@ class Store:
     def existing(cls, path: str | os.PathLike[str]) -> Self:
         """A store to write to that must be there."""
         if not (Path(path) / MANIFEST).exists():
-            raise _no_index(path)
+            raise no_index(path)
         return cls(path, write=True)
 
     @property
@@ -107,41 +114,24 @@ class Store:
     def read(self) -> Contents:
         """The last commit, mapped. A writer may replace it meanwhile: then the newer one is read."""
         while True:
-            manifest = self._read_manifest()
+            manifest = read_manifest(self.path)
             try:
                 return self._map(manifest)
             except FileNotFoundError as error:
-                if self._read_manifest() == manifest:
+                if read_manifest(self.path) == manifest:
                     missing = error.filename or self.path / manifest["coder"]["name"]
                     raise DamagedFile(f"{missing} is missing: restore a copy of {self.path}") from error
 
-    def _read_manifest(self) -> dict[str, Any]:
-        path = self.path / MANIFEST
-        try:
-            manifest = json.loads(path.read_bytes())
-            found = manifest.pop("sha256")
-            known, version = manifest["format"] == FORMAT, int(manifest["version"])
-            whole = found == _checksum(_canonical(manifest))
-        except (FileNotFoundError, NotADirectoryError):
-            raise _no_index(self.path) from None
-        except (IsADirectoryError, *NONSENSE) as error:
-            raise DamagedFile(f"{path} is damaged or was not written by Nestcode: restore a copy") from error
-        if known and version > VERSION:
-            raise DamagedFile(f"{path} has version {version}, this nestcode reads up to {VERSION}: upgrade nestcode")
-        if not known or not whole:
-            raise DamagedFile(f"{path} is damaged, its checksum does not match: restore a copy")
-        return dict(manifest)
-
     def _map(self, manifest: dict[str, Any]) -> Contents:
         try:
-            width = _whole(manifest["width"], 1, MAX_WIDTH)
+            width = whole(manifest["width"], 1, MAX_WIDTH)
             parts = [self._map_part(entry, width) for entry in manifest["segments"]]
-            self._next = _whole(manifest["next"], 1 + max(map(int, _numbers(manifest)), default=0), 10**17)
+            self._next = whole(manifest["next"], 1 + max(map(int, numbers(manifest)), default=0), 10**17)
             self._segments = {part.segment: entry for part, entry in zip(parts, manifest["segments"], strict=True)}
             self._removed = {part: entry["removed"] for part, entry in zip(parts, manifest["segments"], strict=True)}
             coder = self._load_coder(manifest["coder"])
             self._coder = (coder, manifest["coder"])
-            contents = Contents(width, coder, _whole(manifest["largest"], -1, 2**63 - 1), tuple(parts))
+            contents = Contents(width, coder, whole(manifest["largest"], -1, 2**63 - 1), tuple(parts))
         except (IsADirectoryError, *NONSENSE) as error:
             if isinstance(error, DamagedFile):
                 raise
@@ -151,12 +141,12 @@ class Store:
         return contents
 
     def _map_part(self, entry: dict[str, Any], width: int) -> Part:
-        name, count = _checked(entry["name"], NUMBER), _whole(entry["count"], 1, MAX_ITEMS)
+        name, count = checked(entry["name"], NUMBER), whole(entry["count"], 1, MAX_ITEMS)
         shapes = {
             "codes": (count, -(-width // 8)),
             "ids": (count,),
             "heads": (count,),
-            "tables": (_whole(entry["tables"], 1, 2**32),),
+            "tables": (whole(entry["tables"], 1, 2**32),),
             "places": (count,),
         }
         blocks = {key: -(-math.prod(shape) * np.dtype(DTYPES[key]).itemsize // BLOCK) for key, shape in shapes.items()}
@@ -178,22 +168,22 @@ class Store:
         removed = entry["removed"]
         if removed is None:
             return Part(segment)
-        gone = _whole(removed["count"], 1, count)
-        dead = self._read_small(f"{_checked(removed['name'], NUMBER)}.removed.npy", "<u4", gone, removed["sha256"])
+        gone = whole(removed["count"], 1, count)
+        dead = self._read_small(f"{checked(removed['name'], NUMBER)}.removed.npy", "<u4", gone, removed["sha256"])
         return Part(segment, dead.astype(np.uint32))
 
     def _read_small(self, name: str, dtype: str, count: int, checksum: str) -> NDArray[Any]:
         """An array that is read and checked as a whole."""
         path = self.path / name
         array = np.array(Mapped(path, np.dtype(dtype), (count,)).array)
-        if _checksum(array.tobytes()) != checksum:
+        if sha256(array.tobytes()) != checksum:
             raise DamagedFile(f"{path} is damaged, its checksum does not match: restore a copy")
         return array
 
     def _load_coder(self, entry: dict[str, str] | None) -> Coder | None:
         if entry is None:
             return None
-        coder = load_coder(self.path / _checked(entry["name"], CODER))
+        coder = load_coder(self.path / checked(entry["name"], CODER))
         if coder.fingerprint != entry["fingerprint"]:
             raise DamagedFile(f"{self.path / entry['name']} is not the coder of this index: restore a copy")
         return coder
@@ -216,22 +206,19 @@ class Store:
                     path.unlink(missing_ok=True)
             raise
         manifest = {
-            "format": FORMAT,
-            "version": VERSION,
             "width": contents.width,
             "largest": contents.largest,
             "next": self._next,
             "coder": coder,
             "segments": [{**segments[part.segment], "removed": removed[part]} for part in contents.parts],
         }
-        data = json.dumps({**manifest, "sha256": _checksum(_canonical(manifest))}, indent=1)
-        write_atomic(self.path / MANIFEST, data.encode())
+        write_manifest(self.path, manifest)
         self._segments, self._removed, self._coder = segments, removed, (contents.coder, coder)
         self.sweep(manifest)
 
     def sweep(self, manifest: dict[str, Any] | None = None) -> None:
         """Remove files of ours that do not count: an earlier commit's, or what a crash left."""
-        manifest = manifest or self._read_manifest()
+        manifest = manifest or read_manifest(self.path)
         names = [entry["name"] for entry in manifest["segments"]]
         counted = {f"{name}.{key}.npy" for name in names for key in (*DTYPES, "sums")}
         counted |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
@@ -255,14 +242,14 @@ class Store:
         ]
         checks = np.concatenate(sums)
         write_array(self.path / f"{name}.sums.npy", checks)
-        return {"name": name, "count": len(segment), "tables": len(segment.tables), "sums": _checksum(checks.tobytes())}
+        return {"name": name, "count": len(segment), "tables": len(segment.tables), "sums": sha256(checks.tobytes())}
 
     def _write_removed(self, part: Part) -> dict[str, Any] | None:
         if part in self._removed or not len(part.dead):
             return self._removed.get(part)
         name = self._number()
         write_array(self.path / f"{name}.removed.npy", part.dead)
-        return {"name": name, "count": len(part.dead), "sha256": _checksum(part.dead.tobytes())}
+        return {"name": name, "count": len(part.dead), "sha256": sha256(part.dead.tobytes())}
 
     def _write_coder(self, coder: Coder | None) -> dict[str, str] | None:
         if coder is None:
@@ -286,35 +273,3 @@ def _lock(folder: Path) -> IO[bytes]:
             "or open this one with mode='r'"
         ) from error
     return file
-
-
-def _no_index(path: str | os.PathLike[str]) -> FileNotFoundError:
-    return FileNotFoundError(f"there is no index in {os.fspath(path)}: save() one there, or give the right folder")
-
-
-def _checked(name: str, pattern: re.Pattern[str]) -> str:
-    """A name from a manifest, which must not lead out of the folder."""
-    if not pattern.fullmatch(name):
-        raise ValueError(f"{name!r} is no file of an index")
-    return name
-
-
-def _numbers(manifest: dict[str, Any]) -> list[str]:
-    """The names of all that a manifest counts on, but for its coder."""
-    entries = manifest["segments"]
-    return [entry["name"] for entry in (*entries, *(entry["removed"] for entry in entries if entry["removed"]))]
-
-
-def _whole(value: Any, least: int, most: int) -> int:
-    """A number from a manifest, which must not ask for more memory than there are bytes in files."""
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{value!r} should be a whole number from {least} to {most}")
-    return value
-
-
-def _canonical(manifest: dict[str, Any]) -> bytes:
-    return json.dumps(manifest, sort_keys=True).encode()
-
-
-def _checksum(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,75 @@
+"""The manifest of an index: which files count, under a checksum. It is believed in nothing that it need not be."""
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from nestcode.errors import DamagedFile
+from nestcode.storage import write_atomic
+
+FORMAT, VERSION = "nestcode index", 1
+MANIFEST = "manifest.json"
+NONSENSE = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # what a strange one causes
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Replace the manifest of a folder, in one step."""
+    manifest = {"format": FORMAT, "version": VERSION, **manifest}
+    data = json.dumps({**manifest, "sha256": sha256(_canonical(manifest))}, indent=1)
+    write_atomic(folder / MANIFEST, data.encode())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a folder, proved to be what was written."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+        found = manifest.pop("sha256")
+        known, version = manifest["format"] == FORMAT, int(manifest["version"])
+        intact = found == sha256(_canonical(manifest))
+    except (FileNotFoundError, NotADirectoryError):
+        raise no_index(folder) from None
+    except (IsADirectoryError, *NONSENSE) as error:
+        raise DamagedFile(f"{path} is damaged or was not written by Nestcode: restore a copy") from error
+    if known and version > VERSION:
+        raise DamagedFile(f"{path} has version {version}, this nestcode reads up to {VERSION}: upgrade nestcode")
+    if not known or not intact:
+        raise DamagedFile(f"{path} is damaged, its checksum does not match: restore a copy")
+    return dict(manifest)
+
+
+def numbers(manifest: dict[str, Any]) -> list[str]:
+    """The names of all that a manifest counts on, but for its coder."""
+    entries = manifest["segments"]
+    return [entry["name"] for entry in (*entries, *(entry["removed"] for entry in entries if entry["removed"]))]
+
+
+def checked(name: str, pattern: re.Pattern[str]) -> str:
+    """A name from a manifest, which must not lead out of the folder."""
+    if not pattern.fullmatch(name):
+        raise ValueError(f"{name!r} is no file of an index")
+    return name
+
+
+def whole(value: Any, least: int, most: int) -> int:
+    """A number from a manifest, which must not ask for what cannot be."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{value!r} should be a whole number from {least} to {most}")
+    return value
+
+
+def sha256(data: bytes) -> str:
+    """A checksum of bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def no_index(path: str | os.PathLike[str]) -> FileNotFoundError:
+    """The error for a folder without a manifest."""
+    return FileNotFoundError(f"there is no index in {os.fspath(path)}: save() one there, or give the right folder")
+
+
+def _canonical(manifest: dict[str, Any]) -> bytes:
+    return json.dumps(manifest, sort_keys=True).encode()
