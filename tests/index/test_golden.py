@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nestcode import Codes, Index
-from nestcode.index.store import VERSION
+from nestcode.index.manifest import VERSION
 from tests.golden.make_index import HERE, REMOVED, ids, vectors
 
 VERSIONS = range(1, VERSION + 1)

@@ -135,11 +135,9 @@ class ResidualCoder(Coder):
                 norms[first : first + PIECE] = squares(sums)
         distances = np.empty((len(rows), len(codes)), dtype=np.float32)
         for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
-            q = center(
-                rows[first : first + 256], 0 * model.mean if model.normalize else model.mean, normalize=model.normalize
-            )
-            tables = (q @ model.directions.T @ books.reshape(-1, books.shape[2]).T).reshape(len(q), len(books), ENTRIES)
-            products = _tables.sum_up(codes.packed, tables, CORES)
+            q = center(rows[first : first + 256], (not model.normalize) * model.mean, normalize=model.normalize)
+            tables: Floats = q @ model.directions.T @ books.reshape(-1, books.shape[2]).T
+            products = _tables.sum_up(codes.packed, tables.reshape(len(q), len(books), ENTRIES), CORES)
             if model.normalize:
                 products += (q @ mean)[:, None]
                 inverse = np.divide(1, np.sqrt(norms), out=np.zeros(len(norms)), where=norms > 0)
