@@ -136,7 +136,8 @@ class ResidualCoder(Coder):
         distances = np.empty((len(rows), len(codes)), dtype=np.float32)
         for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
             q = center(rows[first : first + 256], (not model.normalize) * model.mean, normalize=model.normalize)
-            tables: Floats = q @ model.directions.T @ books.reshape(-1, books.shape[2]).T
+            projected: Floats = q @ model.directions.T
+            tables: Floats = projected @ books.reshape(-1, books.shape[2]).T
             products = _tables.sum_up(codes.packed, tables.reshape(len(q), len(books), ENTRIES), CORES)
             if model.normalize:
                 products += (q @ mean)[:, None]
