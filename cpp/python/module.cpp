@@ -2,6 +2,7 @@
 #include "arrays.hpp"
 
 NB_MODULE(_core, m) {
+    nb::set_leak_warnings(false);  // what a program still holds when it ends is not ours to complain about
     m.doc() = "Kernels over packed bits. Use nestcode.Codes.";
     add_codes(m);
     add_index(m);

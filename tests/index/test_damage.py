@@ -1,0 +1,421 @@
+"""Damaged, foreign and crafted files: an error that names the file and the remedy, or the right answer."""
+
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import re
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nestcode import Index, LinearCoder, _core
+from nestcode.errors import DamagedFile, NestcodeError
+
+WIDTH, FEATURES = 512, 70
+REMEDY = re.compile(
+    r": (restore a copy|save it again|build it again|upgrade nestcode|save\(\) one there|give a file that)"
+)
+
+
+def vectors(n: int, seed: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).standard_normal((n, FEATURES)) * np.geomspace(4, 1, FEATURES)
+
+
+class Original:
+    """An index of three segments with removed items and more than one block of codes, and what it answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        items = vectors(1500, 0)
+        self.queries = np.concatenate([items[:3], vectors(5, 1)])
+        built = Index(LinearCoder(width=WIDTH).fit(items))
+        built.add(items)
+        built.save(folder)
+        with Index.open(folder, mode="a") as index:
+            for seed, count in ((2, 40), (3, 1)):
+                index.add(vectors(count, seed))
+                index.remove([seed, 1500 + seed])
+                index.commit()
+            self.answers = {name: ask(index, self) for name, ask in QUESTIONS.items()}
+        self.files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+        codes = [data for name, data in self.files.items() if name.endswith("codes.npy")]
+        assert len(codes) == 3
+        assert max(map(len, codes)) > 1 << 16
+        assert sum(name.endswith("removed.npy") for name in self.files) == 2
+
+    def copy(self, folder: Path) -> Path:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for name, data in self.files.items():
+            (folder / name).write_bytes(data)
+        return folder
+
+
+def _hood(index: Index, original: Original) -> Any:
+    hood = index.neighborhood(original.queries[0], size=12)
+    return hood.length, hood.count, hood.ids.tolist()
+
+
+def _hoods(index: Index, original: Original) -> Any:
+    hoods = index.neighborhood(original.queries, size=3)
+    return hoods.length.tolist(), [hood.ids.tolist() for hood in hoods]
+
+
+def _nested(index: Index, original: Original) -> Any:
+    family = index.nested(original.queries[1])
+    return family.count.tolist(), family[-1].ids.tolist(), family[len(family) // 2].ids.tolist()
+
+
+def _some_codes(index: Index, _: Original) -> Any:
+    return index.codes([7, 1501, 1299, 1540]).packed.tolist()
+
+
+def _reconstruct(index: Index, _: Original) -> Any:
+    return index.reconstruct([4, 1499, 1530]).tolist()
+
+
+def _contains(index: Index, _: Original) -> Any:
+    return [item in index for item in (0, 2, 700, 1502, 1540, 1541, 9999)]
+
+
+def _all(index: Index, _: Original) -> Any:
+    return len(index), index.ids.tolist(), index.codes(index.ids).packed.tolist()
+
+
+QUESTIONS: dict[str, Callable[[Index, Original], Any]] = {
+    "neighborhood": _hood,
+    "neighborhoods": _hoods,
+    "nested": _nested,
+    "codes": _some_codes,
+    "reconstruct": _reconstruct,
+    "contains": _contains,
+    "all": _all,
+}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
+    return Original(tmp_path_factory.mktemp("original"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("damaged") / "index"
+
+
+def check_message(error: Exception, folder: Path) -> None:
+    """It names a file of the folder, or the folder if that is no index, and what to do."""
+    message = str(error)
+    assert REMEDY.search(message), message
+    if isinstance(error, FileNotFoundError):
+        assert not (folder / "manifest.json").exists()
+        assert str(folder) in message
+    else:
+        assert re.search(re.escape(str(folder)) + r"/(\d{6}\.\w+\.npy|manifest\.json|coder-\w{16})", message), message
+
+
+def check_answers(folder: Path, original: Original, order: list[str]) -> bool:
+    """Ask in this order; True if the damage was noticed."""
+    try:
+        with Index.open(folder) as index:
+            for name in order:
+                assert QUESTIONS[name](index, original) == original.answers[name], name
+    except (DamagedFile, FileNotFoundError) as error:
+        check_message(error, folder)
+        return True
+    return False
+
+
+def check_changes(folder: Path, original: Original) -> None:
+    """Change and commit; what is there then is what should be, or an error said so."""
+    try:
+        with Index.open(folder, mode="a") as index:
+            index.remove([11, 1535])
+            index.add(vectors(4, 4), ids=[5000, 5001, 5002, 5003])
+            index.commit()
+            index.compact()
+            index.commit()
+        with Index.open(folder) as index:
+            ids = set(original.answers["all"][1]) - {11, 1535} | {5000, 5001, 5002, 5003}
+            assert index.ids.tolist() == sorted(ids)
+            for name in ("reconstruct", "codes"):
+                assert QUESTIONS[name](index, original) == original.answers[name]
+            index.verify()
+    except (DamagedFile, FileNotFoundError) as error:
+        check_message(error, folder)
+
+
+# Damage
+
+Files = dict[str, bytes]
+
+
+def flipped(files: Files, random: Random) -> Files:
+    """A few bytes changed."""
+    name = random.choice([name for name in files if files[name]])
+    data = bytearray(files[name])
+    for _ in range(random.randint(1, 3)):
+        data[random.randrange(len(data))] ^= random.randint(1, 255)
+    return {name: bytes(data)}
+
+
+def resized(files: Files, random: Random) -> Files:
+    """Cut short, emptied or made longer."""
+    name = random.choice(sorted(files))
+    data = files[name]
+    cut, more = random.randrange(len(data) + 1), random.randint(1, 100)
+    choices = [b"", data[:cut], data[:-more], data + random.randbytes(more), data + bytes(1 << 16), data * 2]
+    return {name: random.choice(choices)}
+
+
+def overwritten(files: Files, random: Random) -> Files:
+    """A range of zeros, or of what another place of the file holds."""
+    name = random.choice([name for name in files if files[name]])
+    data = files[name]
+    start, source, length = random.randrange(len(data)), random.randrange(len(data)), random.randint(1, 1 << 17)
+    piece = random.choice([bytes(length), data[source : source + length]])[: len(data) - start]
+    return {name: data[:start] + piece + data[start + len(piece) :]}
+
+
+def swapped(files: Files, random: Random) -> Files:
+    """Files in each other's place, or one in two places."""
+    a, b = random.sample(sorted(files), 2)
+    return random.choice([{a: files[b]}, {a: files[b], b: files[a]}])
+
+
+def foreign(files: Files, random: Random) -> Files:
+    """Something else under the name of a file of ours."""
+    strange = [b"{}", b"[]", b"null", b"1e999", b"[" * 100_000, b"\x89PNG\r\n\x1a\n" + bytes(200)]
+    header = next(data for name, data in files.items() if name.endswith(".codes.npy"))[:128]
+    strange += [header, header + random.randbytes(200), random.randbytes(300), (8).to_bytes(8, "little") + b"{}      "]
+    for version in ("1", "2", "1e999", "null", '"1"', "[]", "9" * 5000):
+        strange.append(b'{"format": "nestcode index", "sha256": "", "version": %s}' % version.encode())
+    return {random.choice(sorted(files)): random.choice(strange)}
+
+
+DAMAGE = [flipped, resized, overwritten, swapped, foreign]
+Damage = Callable[[Files, Random], Files]
+seeds = st.integers(0, 2**63).map(Random)  # places are drawn evenly
+by_kind = pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+
+
+@by_kind
+@settings(max_examples=600, deadline=None)
+@given(random=seeds, order=st.permutations(list(QUESTIONS)))
+def test_damage_is_noticed_or_does_not_matter(
+    damage: Damage, random: Random, order: list[str], original: Original, folder: Path
+) -> None:
+    original.copy(folder)
+    for name, content in damage(original.files, random).items():
+        (folder / name).write_bytes(content)
+    check_answers(folder, original, order)
+
+
+@by_kind
+@settings(max_examples=100, deadline=None)
+@given(random=seeds)
+def test_changes_do_not_hide_damage(damage: Damage, random: Random, original: Original, folder: Path) -> None:
+    original.copy(folder)
+    for name, content in damage(original.files, random).items():
+        (folder / name).write_bytes(content)
+    check_changes(folder, original)
+
+
+def test_every_file_is_needed_but_the_lock(original: Original, folder: Path) -> None:
+    for name in original.files:
+        (original.copy(folder) / name).unlink()
+        assert check_answers(folder, original, list(QUESTIONS)) == (name != "lock"), name
+        (folder / name).mkdir()
+        assert check_answers(folder, original, list(QUESTIONS)) == (name != "lock"), name
+
+
+def test_damage_to_any_block_is_found_when_all_is_asked(original: Original, folder: Path) -> None:
+    for name, data in original.files.items():
+        for place in range(0, len(data), 5000):
+            damaged = bytearray(data)
+            damaged[place] ^= 0x10
+            (original.copy(folder) / name).write_bytes(damaged)
+            with pytest.raises(DamagedFile, match=re.escape(name)), Index.open(folder) as index:
+                index.verify()
+
+
+# Crafted manifests, whose checksums are right
+
+
+def craft(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a manifest and sign it again."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"]
+    change(manifest)
+    path.write_text(json.dumps({**manifest, "sha256": sha256(json.dumps(manifest, sort_keys=True).encode())}))
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def put(place: tuple[str | int, ...], value: Any) -> Callable[[dict[str, Any]], None]:
+    """Put a value into a manifest."""
+
+    def change(manifest: Any) -> None:
+        for key in place[:-1]:
+            manifest = manifest[key]
+        manifest[place[-1]] = value
+
+    return change
+
+
+SEGMENT = ("segments", 0)
+MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "newer": (put(("version",), 2), "has version 2, this nestcode reads up to 1: upgrade nestcode"),
+    "another format": (put(("format",), "nestbox"), "is damaged"),
+    "no version": (lambda manifest: manifest.pop("version"), "not written by Nestcode"),
+    "no width": (lambda manifest: manifest.pop("width"), "'width'"),
+    "no segments": (lambda manifest: manifest.pop("segments"), "'segments'"),
+    "no coder": (lambda manifest: manifest.pop("coder"), "'coder'"),
+    "width 0": (put(("width",), 0), "0 should be a whole number"),
+    "negative width": (put(("width",), -8), "-8 should be a whole number"),
+    "another width": (put(("width",), WIDTH + 8), r"codes\.npy is damaged|sums\.npy is damaged"),
+    "huge width": (put(("width",), 10**12), "should be a whole number"),
+    "width that is true": (put(("width",), True), "True should be a whole number"),
+    "fractional width": (put(("width",), 512.0), "512.0 should be a whole number"),
+    "negative count": (put((*SEGMENT, "count"), -1), "-1 should be a whole number"),
+    "no items": (put((*SEGMENT, "count"), 0), "0 should be a whole number"),
+    "huge count": (put((*SEGMENT, "count"), 2**32 - 2), r"000001\.sums\.npy is damaged"),
+    "count beyond all": (put((*SEGMENT, "count"), 10**30), "should be a whole number"),
+    "one item more": (put((*SEGMENT, "count"), 1501), r"000001\.\w+\.npy is damaged"),
+    "no tables": (put((*SEGMENT, "tables"), 0), "0 should be a whole number"),
+    "huge tables": (put((*SEGMENT, "tables"), 2**32), r"000001\.sums\.npy is damaged"),
+    "a name that leads out": (put((*SEGMENT, "name"), "../../etc/passwd"), "is no file of an index"),
+    "a name that leads in": (put((*SEGMENT, "name"), "000001/000001"), "is no file of an index"),
+    "a long name": (put((*SEGMENT, "name"), "1" * 5000), "is no file of an index"),
+    "a name that is missing": (put((*SEGMENT, "name"), "123456"), r"123456\.sums\.npy is missing"),
+    "a number for a name": (put((*SEGMENT, "name"), 1), "does not describe"),
+    "another segment": (put((*SEGMENT, "name"), "000003"), r"000003\.\w+\.npy"),
+    "other sums": (put((*SEGMENT, "sums"), "0" * 64), r"000001\.sums\.npy is damaged"),
+    "a list for a segment": (put(SEGMENT, []), "does not describe"),
+    "text for segments": (put(("segments",), "segments"), "does not describe"),
+    "removed that is true": (put((*SEGMENT, "removed"), True), "does not describe"),
+    "none removed": (put((*SEGMENT, "removed", "count"), 0), "0 should be a whole number"),
+    "all and more removed": (put((*SEGMENT, "removed", "count"), 1501), "1501 should be a whole number"),
+    "removed that leads out": (put((*SEGMENT, "removed", "name"), "../000001"), "is no file of an index"),
+    "a coder that leads out": (put(("coder", "name"), "../coder-0123456789abcdef"), "is no file of an index"),
+    "a coder that is missing": (put(("coder", "name"), "coder-0123456789abcdef"), "coder-0123456789abcdef is missing"),
+    "another fingerprint": (put(("coder", "fingerprint"), "0" * 64), "is not the coder of this index"),
+    "files to come that are there": (put(("next",), 1), "1 should be a whole number"),
+    "a largest id beyond all": (put(("largest",), 2**63), "should be a whole number"),
+    "a largest id below all": (put(("largest",), -2), "-2 should be a whole number"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_crafted_manifest_is_refused(mistake: str, original: Original, folder: Path) -> None:
+    change, message = MISTAKES[mistake]
+    craft(original.copy(folder), change)
+    for mode in ("r", "a"):
+        with pytest.raises(DamagedFile, match=message) as caught:
+            Index.open(folder, mode=mode)
+        check_message(caught.value, folder)
+
+
+def test_a_crafted_manifest_may_change_nothing(original: Original, folder: Path) -> None:
+    craft(original.copy(folder), dict)
+    assert not check_answers(folder, original, list(QUESTIONS))
+
+
+PLACES: list[tuple[str | int, ...]] = [
+    *((key,) for key in ("format", "version", "width", "largest", "next", "coder", "segments")),
+    *((*SEGMENT, key) for key in ("name", "count", "tables", "sums", "removed")),
+    *((*SEGMENT, "removed", key) for key in ("name", "count", "sha256")),
+    *(("coder", key) for key in ("name", "fingerprint")),
+]
+NUMBERS = st.integers(-10, 2000) | st.integers() | st.floats()
+WORDS = st.text(max_size=20) | st.sampled_from(["000001", "000002", "000003", "coder-0123456789abcdef"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(place=st.sampled_from(PLACES), value=VALUES)
+def test_whatever_a_manifest_says_it_is_refused_or_read(
+    place: tuple[str | int, ...], value: Any, original: Original, folder: Path
+) -> None:
+    craft(original.copy(folder), put(place, value))
+    try:
+        with Index.open(folder) as index:
+            for ask in QUESTIONS.values():
+                ask(index, original)
+    except NestcodeError as error:
+        if isinstance(error, DamagedFile):
+            check_message(error, folder)
+        else:
+            assert place in [("segments",), (*SEGMENT, "removed"), ("coder",)]  # fewer items, or no coder: as it says
+
+
+# Crafted arrays, whose checksums are right: nothing outside of an array may be read, and every search ends
+
+
+def craft_array(folder: Path, segment: int, key: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    """Change an array of a segment, and sign its blocks, the sums and the manifest again."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    name = manifest["segments"][segment]["name"]
+    path = folder / f"{name}.{key}.npy"
+    np.save(path, change(np.load(path)))
+    names = ("codes", "ids", "heads", "tables", "places")
+    arrays = [np.load(folder / f"{name}.{one}.npy") for one in names]
+    sums = np.concatenate([_core.block_sums(array.reshape(-1).view(np.uint8)) for array in arrays])
+    np.save(folder / f"{name}.sums.npy", sums)
+    craft(folder, put(("segments", segment, "sums"), sha256(sums.tobytes())))
+
+
+def noise(array: NDArray[Any], random: Random) -> NDArray[Any]:
+    """Numbers that could be places, or could not, in some or all of an array."""
+    rng = np.random.default_rng(random.randrange(2**32))
+    top = min(random.choice([3, 40, 2000, 2**63]), np.iinfo(array.dtype).max)
+    numbers = rng.integers(0, top, array.shape, dtype=array.dtype, endpoint=True)
+    changed = np.where(rng.random(array.shape) < random.choice([0.01, 0.5, 1]), numbers, array)
+    if array.dtype == np.uint32 and random.random() < 0.5:
+        changed[0] = array[0]  # a table's depth
+    return changed
+
+
+def ask_crafted(source: Path, folder: Path, count: int) -> None:
+    """Ask everything of an index with crafted arrays, again and again."""
+    original = Original(source)
+    for seed in range(count):
+        random = Random(seed)
+        original.copy(folder)
+        key = random.choice(["codes", "ids", "heads", "tables", "tables", "places"])
+        craft_array(folder, random.choice([0, 0, 1, 2]), key, partial(noise, random=random))
+        with Index.open(folder, mode="a") as index:
+            acts: list[Callable[[], Any]] = [partial(ask, index, original) for ask in QUESTIONS.values()]
+            acts += [partial(index.remove, [11, 1535]), index.compact]
+            for act in acts:
+                with contextlib.suppress(NestcodeError, ValueError):
+                    act()
+
+
+def test_crafted_arrays_crash_nothing(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(
+        target=ask_crafted, args=(tmp_path / "source", tmp_path / "crafted", 300)
+    )
+    process.start()
+    process.join(timeout=120)
+    if process.is_alive():
+        process.kill()
+        raise AssertionError("a search did not end")
+    assert process.exitcode == 0

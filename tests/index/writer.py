@@ -1,0 +1,130 @@
+"""A process that writes an index until it is killed. What a commit holds follows from its number.
+
+python -m tests.index.writer FOLDER          commit and say so, for ever
+python -m tests.index.writer FOLDER KILLS    kill such a process again and again, and look at what it left
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode import Codes, Index
+
+WIDTH = 96
+EACH = 8  # items of one commit
+KEPT = 20  # commits whose items are kept
+Held = dict[int, bytes]  # codes by id
+
+
+def codes_of(seeds: ArrayLike) -> Codes:
+    """A code for each number, no two alike."""
+    numbers = np.add.outer(np.asarray(seeds, dtype=np.uint64) * 12, np.arange(1, 13, dtype=np.uint64))
+    for _ in range(2):  # as splitmix64 does
+        numbers *= np.uint64(0x9E3779B97F4A7C15)
+        numbers ^= numbers >> np.uint64(31)
+    return Codes(numbers.astype(np.uint8), WIDTH)
+
+
+def ids_of(commit: int) -> NDArray[np.int64]:
+    return np.arange(commit * EACH, (commit + 1) * EACH)
+
+
+def held(index: Index) -> Held:
+    """All that an index holds."""
+    ids = index.ids
+    return dict(zip(ids.tolist(), (row.tobytes() for row in index.codes(ids).packed), strict=True))
+
+
+def held_after(commit: int) -> Held:
+    """What commit number `commit` holds: the items of the latest ones, and its own number as item 0."""
+    ids = np.concatenate([ids_of(one) for one in range(max(1, commit - KEPT + 1), commit + 1)])
+    codes = codes_of([2**40 + commit]).concat(codes_of(ids))
+    return dict(zip([0, *ids.tolist()], (row.tobytes() for row in codes.packed), strict=True))
+
+
+def last_commit(index: Index) -> int:
+    return int(index.ids[-1]) // EACH
+
+
+def make_commit(index: Index, commit: int) -> None:
+    index.add(codes_of(ids_of(commit)), ids=ids_of(commit))
+    index.add(codes_of([2**40 + commit]), ids=[0], on_duplicate="replace")
+    if commit > KEPT:
+        index.remove(ids_of(commit - KEPT))
+    if commit % 7 == 0:
+        index.compact()
+    index.commit()
+
+
+def begin(folder: Path) -> None:
+    """Save commit number 1."""
+    index = Index(width=WIDTH)
+    index.add(codes_of([2**40 + 1]).concat(codes_of(ids_of(1))), ids=[0, *ids_of(1)])
+    index.save(folder)
+
+
+def write_for_ever(folder: Path, report: int) -> None:
+    """Commit after commit, each reported when it is complete."""
+    with Index.open(folder, mode="a") as index:
+        commit = last_commit(index)
+        while True:
+            commit += 1
+            make_commit(index, commit)
+            os.write(report, commit.to_bytes(8, "little"))
+
+
+def kill_once(folder: Path, random: Random, pace: float) -> tuple[int, float]:
+    """Start a writer, let it commit up to twice and kill it; its last commit reported, or 0, and how long one takes."""
+    listen, report = os.pipe()
+    child = os.fork()  # no threads are running: nothing that starts one was called
+    if child == 0:
+        try:
+            write_for_ever(folder, report)
+        finally:
+            os._exit(1)
+    os.close(report)
+    reported = b""
+    for _ in range(random.randrange(3)):
+        start = time.monotonic()
+        reported = os.read(listen, 8)
+        pace = time.monotonic() - start
+    time.sleep(random.uniform(0, pace))
+    os.kill(child, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, "the writer failed"
+    reported += os.read(listen, 1 << 16)
+    os.close(listen)
+    return int.from_bytes(reported[-8:], "little"), pace
+
+
+def kill_often(folder: Path, kills: int) -> dict[str, int]:
+    """Kill writers at random moments; after each the index holds the last commit reported, or the one after it."""
+    random = Random(0)
+    last, unreported, midway, pace = 1, 0, 0, 0.03
+    for _ in range(kills):
+        reported, pace = kill_once(folder, random, pace)
+        reported = reported or last
+        with Index.open(folder) as index:
+            found = last_commit(index)
+            assert reported <= found <= reported + 1, (reported, found)
+            assert held(index) == held_after(found), found
+            index.verify()
+        before = set(folder.iterdir())
+        Index.open(folder, mode="a").close()
+        midway += before != set(folder.iterdir())  # something was swept
+        unreported += found > reported
+        last = found
+    return {"kills": kills, "commits": last, "unreported": unreported, "midway": midway}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        print(json.dumps(kill_often(Path(sys.argv[1]), int(sys.argv[2]))))
+    else:
+        write_for_ever(Path(sys.argv[1]), sys.stdout.fileno())
