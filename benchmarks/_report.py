@@ -20,11 +20,12 @@ from nestcode.storage import write_atomic
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    """Read `--quick` (a smoke test), `--data DIR` and `--json FILE`."""
+    """Read `--quick` (a smoke test), `--data DIR`, `--json FILE` and `--figure FILE`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10, where a benchmark takes images")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="also draw the figure, where a benchmark has one")
     return parser.parse_args()
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from _report import arguments, images, save, seconds_each, show
@@ -64,6 +65,10 @@ def main() -> None:
     for beta in BETAS:
         slope, intercept = fit([row for row in tables["growth"] if row["beta"] == beta])
         print(f"beta = {beta}: depth = {slope:.2f} * log2(N / R) / H(beta) {intercept:+.2f}")
+    if options.figure is not None:
+        draw_figure([row for row in tables["figure"] if row["beta"] == BETAS[0]], count).savefig(
+            options.figure, dpi=150
+        )
     save(options.json, [{"table": name, **row} for name, rows in tables.items() for row in rows], ["nestcode", "numpy"])
 
 
@@ -97,6 +102,31 @@ def figure(codes: Codes, queries: Codes, beta: float) -> Row:
     row["x scan"] = round(scan / (best["OR 32"] / len(queries)))
     row["found"] = found_by_hamming(tree, codes, queries[:10])
     return row
+
+
+def draw_figure(rows: list[Row], count: int) -> Figure:
+    """The paper's figure 3: time against code length, on logarithmic scales."""
+    figure = Figure(figsize=(8, 4.8))
+    axes = figure.subplots()
+    bits = [row["bits"] for row in rows]
+    axes.plot(bits, [row["scan"] for row in rows], "k-", linewidth=2, label="linear scan")
+    for radius, shade in zip(range(4), ("#f2b880", "#e8873a", "#c75b12", "#7f3300"), strict=True):
+        times = [str(row[f"SH {radius}"]) for row in rows]
+        label = f"semantic hashing, radius {radius}"
+        axes.plot(bits, [float(time.lstrip("~")) for time in times], "--", color=shade, label=label)
+        measured = [(b, float(time)) for b, time in zip(bits, times, strict=True) if not time.startswith("~")]
+        axes.plot(*zip(*measured, strict=True), "o", color=shade, markersize=4)
+    for size, shade in zip(SIZES, ("#1b4f9c", "#4f83cc", "#9dbfe8"), strict=True):
+        label = f"ordered retrieval, R = {size}"
+        axes.plot(bits, [row[f"OR {size}"] for row in rows], "-", color=shade, linewidth=2, label=label)
+    axes.set(xlabel="bits of a code", ylabel="microseconds a query", xscale="log", yscale="log", xticks=bits)
+    axes.set_xticklabels(bits)
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.set_title(f"{count:,} random codes, one thread; dashed lines without dots are extrapolated", fontsize=10)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.tight_layout()
+    return figure
 
 
 def batch_of(tree: PrefixTree, queries: Codes, size: int) -> Callable[[], object]:
