@@ -16,10 +16,13 @@ namespace nestcode {
 constexpr std::size_t block_bytes = 1 << 16;
 
 // Four lanes take every fourth word. Each step is a bijection of the lane and of the word, so a change of one word
-// always changes the sum, and other changes go unseen with a chance of 2^-64. Against accidents, not against malice.
+// always changes the sum; words are multiplied before they are mixed in, so that no few flipped bits of one cancel
+// those of another. Against accidents, not against malice.
 inline std::uint64_t checksum(const std::uint8_t* data, std::size_t bytes) {
-    constexpr std::uint64_t prime = 0x9e3779b97f4a7c15;
-    const auto mix = [](std::uint64_t lane, std::uint64_t word) { return std::rotl((lane ^ word) * prime, 29); };
+    constexpr std::uint64_t for_words = 0x9e3779b97f4a7c15, for_lanes = 0xd1b54a32d192ed03;
+    const auto mix = [](std::uint64_t lane, std::uint64_t word) {
+        return std::rotl(lane + word * for_words, 31) * for_lanes;
+    };
     std::uint64_t lanes[4] = {1, 2, 3, 4};
     const auto take = [&](const std::uint8_t* stripe) {
         for (std::size_t lane = 0; lane < 4; ++lane) {
@@ -64,8 +67,9 @@ class Guard {
             if (!seen_[block].load(std::memory_order_relaxed)) check(block);
     }
 
-    void touch_all() {
-        if (bytes_ != 0) touch(data_, bytes_);
+    // Check every block, also those that were touched before.
+    void verify() {
+        for (std::size_t block = 0; block < seen_.size(); ++block) check(block);
     }
 
     // The first block found damaged, or -1.

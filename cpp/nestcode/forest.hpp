@@ -65,7 +65,7 @@ inline void find_neighborhoods(Forest forest, std::span<const Query> queries, st
     }
     Node nodes[Tree::lanes];
     largest->descend(queries, static_cast<std::uint32_t>(size), nodes);
-    if (forest.size() == 1 && largest->dead.count == 0) {
+    if (forest.size() == 1 && largest->removed == nullptr) {
         for (std::size_t i = 0; i < queries.size(); ++i) {
             ranges[i] = nodes[i].range;
             found[i] = {nodes[i].length, nodes[i].range.size()};
@@ -110,13 +110,8 @@ inline void find_neighborhoods(Forest forest, Rows rows, std::uint64_t size, std
 // Calls visit(place) for every item of the range that has not been removed.
 template <class Visit>
 void visit_alive(const Tree& tree, Range range, const Visit& visit) {
-    const std::uint32_t* last = tree.dead.data + tree.dead.count;
-    const std::uint32_t* dead = std::lower_bound(tree.dead.data, last, range.begin);
     for (std::uint32_t place = range.begin; place < range.end; ++place)
-        if (dead != last && *dead == place)
-            ++dead;
-        else
-            visit(place);
+        if (tree.removed == nullptr || !tree.removed->contains(place)) visit(place);
 }
 
 // Write the ids of what lies in the ranges and has not been removed.

@@ -72,13 +72,16 @@ struct Table {
     }
 };
 
-// Append the table of the items in `range`, whose first `shared` bits agree, and those of the subtrees below it.
+// Append the table of the items in `range`, whose first `shared` bits agree, and those of the subtrees below it, as
+// long as there are no more than `most` numbers.
 inline void append_tables(const std::uint64_t* heads, Range range, std::int32_t shared, std::int32_t width,
-                          std::vector<std::uint32_t>& numbers) {
+                          std::size_t most, std::vector<std::uint32_t>& numbers) {
     constexpr std::uint32_t crowded = 32;  // fewer items are as quickly bisected
     const std::int32_t bits = std::min(width, 64);
-    const std::int32_t balanced = static_cast<std::int32_t>(std::bit_width(range.size())) - 2;
-    const std::int32_t depth = std::clamp(balanced, 0, bits - shared);
+    const auto depth_of = [bits](Range items, std::int32_t above) {
+        return std::clamp(static_cast<std::int32_t>(std::bit_width(items.size())) - 2, 0, bits - above);
+    };
+    const std::int32_t depth = depth_of(range, shared);
     const std::size_t start = numbers.size(), prefixes = std::size_t{1} << depth;
     numbers.resize(start + table_size(depth));
     numbers[start] = static_cast<std::uint32_t>(depth);
@@ -93,10 +96,22 @@ inline void append_tables(const std::uint64_t* heads, Range range, std::int32_t 
     if (depth == 0 || shared + depth == bits) return;
     for (std::size_t p = 0; p < prefixes; ++p) {
         const Range below{level(depth)[p], level(depth)[p + 1]};
-        if (below.size() < crowded || heads[below.begin] == heads[below.end - 1]) continue;
+        if (below.size() < crowded) continue;
+        const std::int32_t next = depth_of(below, shared + depth);
+        const std::int32_t agreed = std::countl_zero(heads[below.begin] ^ heads[below.end - 1]);
+        // A table in which nothing branches off would tell nothing.
+        if (agreed >= shared + depth + next || numbers.size() + table_size(next) > most) continue;
         numbers[start + level_offset(depth + 1) + p] = static_cast<std::uint32_t>(numbers.size());
-        append_tables(heads, below, shared + depth, width, numbers);
+        append_tables(heads, below, shared + depth, width, most, numbers);
     }
+}
+
+// The tables of sorted heads: at most 3 numbers an item, and the root's.
+inline std::vector<std::uint32_t> build_tables(const std::uint64_t* heads, std::uint32_t count, std::int32_t width) {
+    std::vector<std::uint32_t> numbers;
+    append_tables(heads, {0, count}, 0, width, std::size_t{3} * count, numbers);
+    numbers.shrink_to_fit();
+    return numbers;
 }
 
 }  // namespace nestcode

@@ -39,18 +39,41 @@ struct Node {
     Range range;
 };
 
+// Places of removed items: a bit for each place, and how many bits are set before each word.
+struct Removed {
+    std::vector<std::uint64_t> bits;
+    std::vector<std::uint32_t> before;
+    std::uint32_t count = 0;
+
+    // `places` must be ascending and below `size`.
+    Removed(std::span<const std::uint32_t> places, std::size_t size) : bits(size / 64 + 1), before(size / 64 + 1) {
+        for (const std::uint32_t place : places) bits[place / 64] |= std::uint64_t{1} << place % 64;
+        for (std::size_t word = 0; word < bits.size(); ++word) {
+            before[word] = count;
+            count += static_cast<std::uint32_t>(std::popcount(bits[word]));
+        }
+    }
+
+    bool contains(std::uint32_t place) const { return bits[place / 64] >> place % 64 & 1; }
+
+    std::uint32_t below(std::uint32_t place) const {
+        const std::uint64_t lower = bits[place / 64] & ((std::uint64_t{1} << place % 64) - 1);
+        return before[place / 64] + static_cast<std::uint32_t>(std::popcount(lower));
+    }
+};
+
 struct Tree {
     Rows rows;
     Guard* rows_guard = nullptr;
     Column<std::uint64_t> heads;   // of the sorted codes
     Column<std::uint32_t> order;   // the row of each; none where the rows are sorted themselves
     Column<std::uint32_t> tables;  // tables.hpp
-    Column<std::uint32_t> dead;    // places of removed items, ascending
-    Column<std::int64_t> ids;      // of the rows
+    const Removed* removed = nullptr;
+    Column<std::int64_t> ids;  // of the rows
     std::int32_t width = 0;
 
     std::uint32_t count() const { return static_cast<std::uint32_t>(heads.count); }
-    std::uint32_t alive() const { return count() - static_cast<std::uint32_t>(dead.count); }
+    std::uint32_t alive() const { return count() - (removed != nullptr ? removed->count : 0); }
 
     std::size_t row_of(std::uint32_t place) const { return order.count != 0 ? order[place] : place; }
 
@@ -62,10 +85,8 @@ struct Tree {
 
     // How many items of the range have not been removed.
     std::uint32_t alive(Range range) const {
-        if (dead.count == 0) return range.size();
-        const std::uint32_t *first = dead.data, *last = dead.data + dead.count;
-        const auto removed = std::lower_bound(first, last, range.end) - std::lower_bound(first, last, range.begin);
-        return range.size() - static_cast<std::uint32_t>(removed);
+        if (removed == nullptr) return range.size();
+        return range.size() - (removed->below(range.end) - removed->below(range.begin));
     }
 
     // The items of `within` that share the query's first `length` bits, given that all share `length` or their heads'.

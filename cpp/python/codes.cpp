@@ -126,20 +126,22 @@ std::vector<std::string> simd_names() {
 }  // namespace
 
 void add_codes(nb::module_& m) {
-    m.def("hamming", hamming, "a"_a, "b"_a, "out"_a, "threads"_a = 1, "simd"_a = "",
+    m.def("hamming", hamming, "a"_a.noconvert(), "b"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
           "Write the Hamming distance of every pair of rows into out.");
-    m.def("common_prefix", common_prefix, "a"_a, "b"_a, "width"_a, "out"_a, "threads"_a = 1,
-          "Write the number of shared leading bits of every pair of rows into out.");
-    m.def("sort_order", sort_order, "packed"_a, "order"_a, "Write the lexicographic order of the rows into order.");
-    m.def("find_cells", find_cells, "numbers"_a, "thresholds"_a, "depths"_a, "cells"_a, "threads"_a = 1,
-          "Write which cell of its dimension's tree each number falls into.");
-    m.def("permute_bits", permute_bits, "packed"_a, "sources"_a, "out"_a, "threads"_a = 1,
-          "Write rows whose bit j is bit sources[j] of the given row, or 0 where that is negative.");
-    m.def("sum_tables", sum_tables, "cells"_a, "tables"_a, "out"_a, "threads"_a = 1,
+    m.def("common_prefix", common_prefix, "a"_a.noconvert(), "b"_a.noconvert(), "width"_a, "out"_a.noconvert(),
+          "threads"_a = 1, "Write the number of shared leading bits of every pair of rows into out.");
+    m.def("sort_order", sort_order, "packed"_a.noconvert(), "order"_a.noconvert(),
+          "Write the lexicographic order of the rows into order.");
+    m.def("find_cells", find_cells, "numbers"_a.noconvert(), "thresholds"_a.noconvert(), "depths"_a.noconvert(),
+          "cells"_a.noconvert(), "threads"_a = 1, "Write which cell of its dimension's tree each number falls into.");
+    m.def("permute_bits", permute_bits, "packed"_a.noconvert(), "sources"_a.noconvert(), "out"_a.noconvert(),
+          "threads"_a = 1, "Write rows whose bit j is bit sources[j] of the given row, or 0 where that is negative.");
+    m.def("sum_tables", sum_tables, "cells"_a.noconvert(), "tables"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
           "Write, for each query and row, the sum of one table entry for each byte of the row.");
-    m.def("extend_beams", extend_beams, "errors"_a, "products"_a, "norms"_a, "from_beam"_a, "entry"_a, "new_errors"_a,
-          "threads"_a = 1, "Write the best continuations of each item's partial sums by one more entry.");
-    m.def("sum_entries", sum_entries, "cells"_a, "codebooks"_a, "out"_a, "threads"_a = 1,
-          "Add, to each row, the entries that its cells name in the codebooks.");
+    m.def("extend_beams", extend_beams, "errors"_a.noconvert(), "products"_a.noconvert(), "norms"_a.noconvert(),
+          "from_beam"_a.noconvert(), "entry"_a.noconvert(), "new_errors"_a.noconvert(), "threads"_a = 1,
+          "Write the best continuations of each item's partial sums by one more entry.");
+    m.def("sum_entries", sum_entries, "cells"_a.noconvert(), "codebooks"_a.noconvert(), "out"_a.noconvert(),
+          "threads"_a = 1, "Add, to each row, the entries that its cells name in the codebooks.");
     m.def("simd_names", simd_names, "The instruction sets this processor runs, slowest first.");
 }

@@ -12,26 +12,37 @@ namespace {
 
 // Memory of a file with the checksums of its blocks.
 struct PyGuard {
-    Array<const std::uint8_t, 1> data;
+    Vec<std::uint8_t> data;
     nestcode::Guard guard;
 
-    PyGuard(Array<const std::uint8_t, 1> memory, const Array<const std::uint64_t, 1>& sums)
-        : data(std::move(memory)), guard(data.data(), data.size(), sums.data()) {
+    PyGuard(Vec<std::uint8_t> memory, const Vec<std::uint64_t>& sums)
+        : data(std::move(memory)), guard(data.data(), data.size(), checked(data, sums)) {}
+
+  private:
+    static const std::uint64_t* checked(const Vec<std::uint8_t>& data, const Vec<std::uint64_t>& sums) {
         if (sums.size() != nestcode::block_count(data.size()))
             throw nb::value_error("there must be a checksum for each block");
+        return sums.data();
     }
 };
 
+// The guard of an array, which must watch that array and no other.
+nestcode::Guard* guard_of(PyGuard* guard, const void* data, std::size_t bytes) {
+    if (guard == nullptr) return nullptr;
+    if (guard->data.size() != bytes || (bytes != 0 && static_cast<const void*>(guard->data.data()) != data))
+        throw nb::value_error("a guard must watch the array it comes with");
+    return &guard->guard;
+}
+
 template <class Scalar>
 nestcode::Column<Scalar> column_of(const Vec<Scalar>& array, PyGuard* guard = nullptr) {
-    if (guard != nullptr && static_cast<const void*>(guard->data.data()) != array.data() && array.size() != 0)
-        throw nb::value_error("a guard must watch the array it comes with");
-    return {array.data(), array.size(), guard != nullptr ? &guard->guard : nullptr};
+    return {array.data(), array.size(), guard_of(guard, array.data(), array.nbytes())};
 }
 
 // A tree with the arrays it looks at.
 struct PyTree {
     nb::object owner;
+    std::unique_ptr<nestcode::Removed> removed;
     nestcode::Tree tree;
 
     PyTree(nb::object owner, const Packed& rows, const Vec<std::uint64_t>& heads, const Vec<std::uint32_t>& order,
@@ -39,11 +50,10 @@ struct PyTree {
            std::int32_t width, PyGuard* rows_guard, PyGuard* heads_guard, PyGuard* tables_guard, PyGuard* ids_guard)
         : owner(std::move(owner)) {
         tree.rows = rows_of(rows);
-        tree.rows_guard = rows_guard != nullptr ? &rows_guard->guard : nullptr;
+        tree.rows_guard = guard_of(rows_guard, rows.data(), rows.shape(0) * rows.shape(1));
         tree.heads = column_of(heads, heads_guard);
         tree.order = column_of(order);
         tree.tables = column_of(tables, tables_guard);
-        tree.dead = column_of(dead);
         tree.ids = column_of(ids, ids_guard);
         tree.width = width;
         if (heads.size() >= UINT32_MAX) throw nb::value_error("a tree holds less than 2^32 items");
@@ -57,6 +67,10 @@ struct PyTree {
                 throw nb::value_error("removed places must be ascending, and within the tree");
         for (std::size_t i = 0; i < order.size(); ++i)
             if (order(i) >= rows.shape(0)) throw nb::value_error("an order's rows must be there");
+        if (dead.size() != 0) {
+            removed = std::make_unique<nestcode::Removed>(std::span(dead.data(), dead.size()), heads.size());
+            tree.removed = removed.get();
+        }
     }
 };
 
@@ -148,6 +162,7 @@ class OneCode {
 // The quick way for one code and a size; everything else, errors too, is Python's.
 nb::object neighborhood(nb::handle_t<PyForest> self, nb::handle query, nb::handle size, nb::handle fraction,
                         nb::handle threads) {
+    if (!nb::inst_ready(self)) throw nb::value_error("this forest was not made");
     const PyForest& forest = *nb::inst_ptr<PyForest>(self);
     if (fraction.is_none() && PyLong_CheckExact(size.ptr())) {
         const Py_ssize_t least = PyLong_AsSsize_t(size.ptr());
@@ -169,6 +184,7 @@ void find_neighborhoods(const PyForest& forest, const Packed& queries, std::uint
                         const Array<std::uint32_t, 3>& ranges, std::size_t threads) {
     const std::size_t count = queries.shape(0);
     if (queries.shape(1) != forest.bytes) throw nb::value_error("queries must be as wide as the trees");
+    if (size == 0) throw nb::value_error("a neighborhood has at least 1 member");
     if (lengths.shape(0) != count || counts.shape(0) != count || ranges.shape(0) != count ||
         ranges.shape(1) != forest.trees.size() || ranges.shape(2) != 2)
         throw nb::value_error("there must be a length, a count and ranges for each query");
@@ -278,8 +294,7 @@ auto build_tables(const Vec<std::uint64_t>& heads, std::int32_t width) {
     std::vector<std::uint32_t> numbers;
     {
         nb::gil_scoped_release released;
-        nestcode::append_tables(heads.data(), {0, static_cast<std::uint32_t>(heads.size())}, 0, width, numbers);
-        numbers.shrink_to_fit();
+        numbers = nestcode::build_tables(heads.data(), static_cast<std::uint32_t>(heads.size()), width);
     }
     return array_of(std::move(numbers));
 }
@@ -298,7 +313,7 @@ auto block_sums(const Vec<std::uint8_t>& data) {
 
 void add_index(nb::module_& m) {
     nb::class_<PyGuard>(m, "Guard", "Memory of a file, checked against its blocks' sums when it is first touched.")
-        .def(nb::init<Vec<std::uint8_t>, const Vec<std::uint64_t>&>(), "data"_a, "sums"_a)
+        .def(nb::init<Vec<std::uint8_t>, const Vec<std::uint64_t>&>(), "data"_a.noconvert(), "sums"_a.noconvert())
         .def(
             "touch",
             [](PyGuard& self, std::size_t begin, std::size_t end) {
@@ -306,51 +321,58 @@ void add_index(nb::module_& m) {
                 if (begin < end) self.guard.touch(self.data.data() + begin, end - begin);
             },
             "begin"_a, "end"_a, nb::call_guard<nb::gil_scoped_release>(), "Check the blocks of these bytes.")
+        .def(
+            "verify", [](PyGuard& self) { self.guard.verify(); }, nb::call_guard<nb::gil_scoped_release>(),
+            "Check every block, also those that were touched before.")
         .def_prop_ro("damaged", [](const PyGuard& self) { return self.guard.damaged(); }, "A damaged block, or -1.");
     nb::class_<PyTree>(m, "Tree", "Sorted codes with their tables, and what was removed.")
         .def(nb::init<nb::object, const Packed&, const Vec<std::uint64_t>&, const Vec<std::uint32_t>&,
                       const Vec<std::uint32_t>&, const Vec<std::uint32_t>&, const Vec<std::int64_t>&, std::int32_t,
                       PyGuard*, PyGuard*, PyGuard*, PyGuard*>(),
-             "owner"_a, "rows"_a, "heads"_a, "order"_a, "tables"_a, "dead"_a, "ids"_a, "width"_a,
-             "rows_guard"_a.none() = nb::none(), "heads_guard"_a.none() = nb::none(),
-             "tables_guard"_a.none() = nb::none(), "ids_guard"_a.none() = nb::none());
+             "owner"_a, "rows"_a.noconvert(), "heads"_a.noconvert(), "order"_a.noconvert(), "tables"_a.noconvert(),
+             "dead"_a.noconvert(), "ids"_a.noconvert(), "width"_a, "rows_guard"_a.none() = nb::none(),
+             "heads_guard"_a.none() = nb::none(), "tables_guard"_a.none() = nb::none(),
+             "ids_guard"_a.none() = nb::none());
     nb::class_<PyForest>(m, "Forest", "Trees that are asked as one.")
         .def(nb::init<const std::vector<nb::object>&, std::int32_t>(), "trees"_a, "width"_a)
         .def("neighborhood", neighborhood, "query"_a, nb::kw_only(), "size"_a = nb::none(), "fraction"_a = nb::none(),
              "threads"_a.none() = 1, "The deepest neighborhood of a query with enough members.")
-        .def("find_neighborhoods", find_neighborhoods, "queries"_a, "size"_a, "lengths"_a, "counts"_a, "ranges"_a,
-             "threads"_a = 1, "Write the length, the count and the ranges of each query's neighborhood.")
-        .def("find_prefixes", find_prefixes, "query"_a, "counts"_a, "ranges"_a,
+        .def("_find_neighborhoods", find_neighborhoods, "queries"_a.noconvert(), "size"_a, "lengths"_a.noconvert(),
+             "counts"_a.noconvert(), "ranges"_a.noconvert(), "threads"_a = 1,
+             "Write the length, the count and the ranges of each query's neighborhood.")
+        .def("_find_prefixes", find_prefixes, "query"_a.noconvert(), "counts"_a.noconvert(), "ranges"_a.noconvert(),
              "Write the count and the ranges of each of a query's prefixes, shortest first.")
-        .def("gather_ids", gather_ids, "neighborhood"_a, "ids"_a, "Write the ids of a neighborhood.")
-        .def("merge", merge, "rows"_a, "heads"_a, "ids"_a, "Write all that was not removed, in order.")
-        .def_prop_ro("damaged", &PyForest::damaged, "Whether a damaged block was touched.");
+        .def("_gather_ids", gather_ids, "neighborhood"_a, "ids"_a.noconvert(), "Write the ids of a neighborhood.")
+        .def("_merge", merge, "rows"_a.noconvert(), "heads"_a.noconvert(), "ids"_a.noconvert(),
+             "Write all that was not removed, in order.")
+        .def_prop_ro("_damaged", &PyForest::damaged, "Whether a damaged block was touched.");
     nb::class_<PyNeighborhood>(m, "Neighborhood", "All items that share their first bits with a query.")
         .def(nb::init<nb::object, std::int32_t, std::int64_t, const Array<const std::uint32_t, 2>&>(), "forest"_a,
-             "length"_a, "count"_a, "ranges"_a)
+             "length"_a, "count"_a, "ranges"_a.noconvert())
         .def_prop_ro(
             "length", [](const PyNeighborhood& self) { return self.found.length; }, "How many bits they share.")
         .def_prop_ro(
             "count", [](const PyNeighborhood& self) { return self.found.count; }, "How many they are.")
         .def_prop_ro(
-            "ids",
-            [](nb::handle_t<PyNeighborhood> self) {
-                return nb::inst_ptr<PyNeighborhood>(self)->forest.attr("_ids_of")(self);
-            },
+            "ids", [](const PyNeighborhood& self) { return self.forest.attr("_ids_of")(nb::find(self)); },
             "Their ids, ascending.")
         .def("__repr__", [](const PyNeighborhood& self) {
             return "Neighborhood(length=" + std::to_string(self.found.length) +
                    ", count=" + std::to_string(self.found.count) + ")";
         });
     nb::class_<PyHashTable>(m, "HashTable", "Semantic hashing of sorted rows: what the paper compares with.")
-        .def(nb::init<Packed>(), "packed"_a)
-        .def("search", &PyHashTable::search, "queries"_a, "width"_a, "radius"_a, "most_probes"_a, "found"_a,
+        .def(nb::init<Packed>(), "packed"_a.noconvert())
+        .def("search", &PyHashTable::search, "queries"_a.noconvert(), "width"_a, "radius"_a, "most_probes"_a,
+             "found"_a.noconvert(),
              "Write how many items lie within a Hamming radius of each query; the number of probes that took.");
-    m.def("insert_rows", insert_rows, "packed"_a, "first"_a, "heads"_a, "order"_a, "new_heads"_a, "new_order"_a,
+    m.def("insert_rows", insert_rows, "packed"_a.noconvert(), "first"_a, "heads"_a.noconvert(), "order"_a.noconvert(),
+          "new_heads"_a.noconvert(), "new_order"_a.noconvert(),
           "Write the sorted order of the rows, given that of the rows before `first`.");
-    m.def("find_ids", find_ids, "ids"_a, "places"_a, "wanted"_a, "found"_a, "ids_guard"_a.none() = nb::none(),
-          "places_guard"_a.none() = nb::none(), "Write the place of each wanted id, or -1.");
-    m.def("load_heads", load_heads, "packed"_a, "heads"_a, "Write the first 64 bits of each row as a number.");
-    m.def("build_tables", build_tables, "heads"_a, "width"_a, "The tables of sorted heads.");
-    m.def("block_sums", block_sums, "data"_a, "The checksum of each block of 65,536 bytes.");
+    m.def("find_ids", find_ids, "ids"_a.noconvert(), "places"_a.noconvert(), "wanted"_a.noconvert(),
+          "found"_a.noconvert(), "ids_guard"_a.none() = nb::none(), "places_guard"_a.none() = nb::none(),
+          "Write the place of each wanted id, or -1.");
+    m.def("load_heads", load_heads, "packed"_a.noconvert(), "heads"_a.noconvert(),
+          "Write the first 64 bits of each row as a number.");
+    m.def("build_tables", build_tables, "heads"_a.noconvert(), "width"_a, "The tables of sorted heads.");
+    m.def("block_sums", block_sums, "data"_a.noconvert(), "The checksum of each block of 65,536 bytes.");
 }

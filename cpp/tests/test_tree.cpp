@@ -10,6 +10,7 @@ struct Planted {
     std::vector<std::uint8_t> rows;
     std::vector<std::uint64_t> heads;
     std::vector<std::uint32_t> tables, dead;
+    std::unique_ptr<Removed> removed;
     std::vector<std::int64_t> ids;
     Tree tree;
 
@@ -24,8 +25,7 @@ struct Planted {
             ids[i] = first_id + order[i];
             if (random() % 5 == 0) dead.push_back(static_cast<std::uint32_t>(i));
         }
-        append_tables(heads.data(), {0, static_cast<std::uint32_t>(heads.size())}, 0, width, tables);
-        tables.shrink_to_fit();
+        tables = build_tables(heads.data(), static_cast<std::uint32_t>(heads.size()), width);
         tree.rows = {rows.data(), unsorted.count, unsorted.bytes, static_cast<std::ptrdiff_t>(unsorted.bytes)};
         tree.heads = {heads.data(), heads.size()};
         tree.tables = {tables.data(), tables.size()};
@@ -34,7 +34,10 @@ struct Planted {
     }
     Planted(const Planted&) = delete;
 
-    void remove() { tree.dead = {dead.data(), dead.size()}; }
+    void remove() {
+        removed = std::make_unique<Removed>(dead, heads.size());
+        tree.removed = removed.get();
+    }
 };
 
 std::int32_t shared_bits(const std::uint8_t* a, const std::uint8_t* b, std::int32_t width) {
@@ -125,7 +128,7 @@ void test_guard(std::mt19937& random) {
     for (std::size_t block = 0; block < block_count(data.size()); ++block)
         sums.push_back(block_sum(data.data(), data.size(), block));
     Guard whole(data.data(), data.size(), sums.data());
-    whole.touch_all();
+    whole.verify();
     CHECK(whole.damaged() == -1);
     for (const std::size_t place : {std::size_t{0}, block_bytes - 1, block_bytes, data.size() - 1}) {
         data[place] ^= 4;
@@ -135,6 +138,11 @@ void test_guard(std::mt19937& random) {
         CHECK(guard.damaged() == -1);
         guard.touch(data.data() + place, 1);
         CHECK(guard.damaged() == static_cast<std::int64_t>(place / block_bytes));
+        whole.touch(data.data() + place, 1);  // it was seen before
+        CHECK(whole.damaged() == -1);
+        Guard later(data.data(), data.size(), sums.data());
+        later.verify();
+        CHECK(later.damaged() == static_cast<std::int64_t>(place / block_bytes));
         data[place] ^= 4;
     }
 }

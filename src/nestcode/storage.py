@@ -110,8 +110,9 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    """Write a file that nobody reads yet, and make its contents durable."""
-    with path.open("wb", buffering=0) as file:
+    """Write a file that nobody reads yet, and make its contents durable. What a crash left there gives way."""
+    path.unlink(missing_ok=True)  # and is not written through: it may be a link, or mapped after all
+    with path.open("xb", buffering=0) as file:
         for piece in pieces:
             left = memoryview(piece)
             while left:
@@ -181,6 +182,12 @@ class Mapped:
         """Prove that these bytes of the array are what was written."""
         if self.guard is not None:
             self.guard.touch(begin, end)
+        self.check()
+
+    def verify(self) -> None:
+        """Prove that all of it is what was written, as it is now."""
+        if self.guard is not None:
+            self.guard.verify()
         self.check()
 
     def check(self) -> None:

@@ -61,8 +61,10 @@ class Recorder:
         def call(path: Any, *args: Any, **options: Any) -> None:
             if kind == "make folder" and (Path(path).exists() or not Path(path).parent.exists()):
                 real(path, *args, **options)  # raises, and is no step
+            if kind == "unlink" and not Path(path).exists():
+                return real(path, *args, **options)
             self.note(kind, path, to=args[0] if kind == "rename" else None)
-            real(path, *args, **options)
+            return real(path, *args, **options)
 
         return call
 
@@ -74,8 +76,8 @@ class Recorder:
     def _open(self, path: Path, mode: str = "r", *args: Any, **options: Any) -> Any:
         if mode == "rb":
             return self._real_open(path, mode, *args, **options)
-        assert mode in ("wb", "ab"), mode
-        if mode == "wb" or not path.exists():
+        assert mode in ("wb", "xb", "ab"), mode
+        if mode != "ab" or not path.exists():
             self.note("create", path)
         return Written(self, path, self._real_open(path, mode, *args, **options))
 

@@ -359,7 +359,7 @@ MADE: dict[str, tuple[Callable[[], Any], str]] = {
     "not fitted": (lambda: Index(LinearCoder(8)), "this LinearCoder is not fitted: call fit(X) first"),
     "not fitted, with a width": (lambda: Index(LinearCoder(8), width=4), "not fitted: call fit(X) first"),
     "too wide": (lambda: Index(CODER, width=31), "width must be at most 30, got 31: fit a wider coder"),
-    "too wide for codes": (lambda: Index(width=2**31), "width must be at most 2147483647, got 2147483648"),
+    "too wide for codes": (lambda: Index(width=2**31), "width must be at most 16777216, got 2147483648"),
     "width 0": (lambda: Index(width=0), "width must be a whole number of at least 1, got 0"),
     "width True": (lambda: Index(width=True), "width must be a whole number of at least 1, got True"),
     "width 1.5": (lambda: Index(CODER, width=1.5), "width must be a whole number of at least 1, got 1.5"),  # type: ignore[arg-type]

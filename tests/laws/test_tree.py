@@ -200,13 +200,24 @@ def test_every_block_has_its_sum() -> None:
         assert np.flatnonzero(_core.block_sums(changed) != np.array(expected)).tolist() == [place // 65536]
 
 
+def test_no_two_flipped_bits_cancel() -> None:
+    data = np.random.default_rng(0).integers(0, 256, 72, dtype=np.uint8)
+    flips = np.zeros((8 * len(data), len(data)), dtype=np.uint8)
+    for bit in range(8 * len(data)):
+        flips[bit, bit // 8] = 1 << bit % 8
+    expected = _core.block_sums(data)[0]
+    for one in range(len(flips)):
+        for other in range(one, len(flips)):
+            assert _core.block_sums(data ^ flips[one] ^ (flips[other] if other > one else 0))[0] != expected
+
+
 def checksum(data: bytes) -> int:
     """docs/format.md, word for word."""
     lanes = [1, 2, 3, 4]
 
     def mix(lane: int, word: int) -> int:
-        product = (lane ^ word) * 0x9E3779B97F4A7C15 % 2**64
-        return (product << 29 | product >> 35) % 2**64
+        mixed = (lane + word * 0x9E3779B97F4A7C15) % 2**64
+        return (mixed << 31 | mixed >> 33) * 0xD1B54A32D192ED03 % 2**64
 
     padded = data + bytes(-len(data) % 32)
     for at in range(0, len(padded), 8):

@@ -15,7 +15,7 @@ from nestcode.coders._rows import Floats, squares
 from nestcode.codes import CORES
 
 ENTRIES = 256
-SEEDS = 128 * ENTRIES  # rows that a codebook is grown on
+SEEDS = 64 * ENTRIES  # rows that a codebook is grown on
 EARLY = 256 * ENTRIES  # rows of the first rounds; the last ones see all
 
 
@@ -36,10 +36,13 @@ class Beams:
         errors = np.empty((n, kept), dtype=np.float32)
         norms = squares(book).astype(np.float32)
         _core.extend_beams(self.errors, products, norms, source, entry, errors, threads=CORES)
-        rows = np.arange(n)[:, None]
-        self.residuals = self.residuals[rows, source] - book[entry]
+        kept_from = (np.arange(0, n * width, width)[:, None] + source).reshape(-1)
+        left = self.residuals.reshape(-1, features).take(kept_from, axis=0)
+        left -= book.take(entry.reshape(-1), axis=0)
+        self.residuals = left.reshape(n, kept, features)
         self.errors = errors
-        self.cells = np.concatenate([self.cells[rows, source], entry[:, :, None].astype(np.uint8)], axis=2)
+        cells = self.cells.reshape(n * width, self.cells.shape[2]).take(kept_from, axis=0)
+        self.cells = np.concatenate([cells.reshape(n, kept, -1), entry[:, :, None].astype(np.uint8)], axis=2)
 
 
 def grow_book(rows: Floats, bits: int, rng: np.random.Generator) -> Floats:
@@ -60,14 +63,16 @@ def _split(rows: Floats, bits: int, rng: np.random.Generator) -> list[Floats]:
     centered = rows - mean
     direction: NDArray[Any] = rng.standard_normal((rows.shape[1],), dtype=np.float32)
     for _ in range(4):  # towards the direction in which the rows vary most
-        direction = centered.T @ (centered @ direction)
+        direction = (centered @ direction) @ centered
         direction /= np.float32(max(float(np.linalg.norm(direction)), 1e-30))
     right = centered @ direction > 0
     for _ in range(3):  # two-means from there
-        if right.all() or not right.any():
+        count = int(right.sum())
+        if count in (0, len(rows)):
             break
-        a, b = rows[~right].mean(axis=0), rows[right].mean(axis=0)
-        right = (rows - (a + b) / 2) @ (b - a) > 0
+        total: Floats = right.astype(np.float32) @ centered  # that of the others is the opposite
+        a, b = -total / np.float32(len(rows) - count), total / np.float32(count)
+        right = centered @ (b - a) > (a + b) @ (b - a) / 2
     if right.all() or not right.any():  # they are all alike
         return [mean] * (1 << bits)
     return _split(rows[~right], bits - 1, rng) + _split(rows[right], bits - 1, rng)
@@ -75,9 +80,13 @@ def _split(rows: Floats, bits: int, rng: np.random.Generator) -> list[Floats]:
 
 def nearest(rows: Floats, book: Floats) -> NDArray[np.intp]:
     """The nearest entry of each row."""
-    norms = squares(book).astype(np.float32)
-    parts = [np.argmin(norms - 2 * (rows[i : i + 8192] @ book.T), axis=1) for i in range(0, len(rows), 8192)]
-    return np.concatenate(parts)
+    halves = (squares(book) / 2).astype(np.float32)
+    found = np.empty(len(rows), dtype=np.intp)
+    for i in range(0, len(rows), 8192):
+        products = rows[i : i + 8192] @ book.T
+        products -= halves
+        np.argmax(products, axis=1, out=found[i : i + 8192])
+    return found
 
 
 def _refine(rows: Floats, book: Floats) -> Floats:
@@ -89,7 +98,7 @@ def _refine(rows: Floats, book: Floats) -> Floats:
 def gather(rows: Floats, owners: NDArray[np.intp], count: int) -> tuple[Floats, NDArray[np.int64]]:
     """The sum of the rows of each owner, and how many there are."""
     counts = np.bincount(owners, minlength=count)
-    order = np.argsort(owners, kind="stable")
+    order = np.argsort(owners.astype(np.uint16), kind="stable")  # by counting, as they are short
     sums = np.zeros((count, rows.shape[1]), dtype=np.float32)
     owned = np.flatnonzero(counts)
     if len(owned):

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode.coders import Coder
-from nestcode.codes import MAX_WIDTH, Codes
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.index.live import Live
-from nestcode.index.segment import check_ids
+from nestcode.index.segment import WIDEST, check_ids
 from nestcode.index.state import State
 from nestcode.index.tree import Neighborhoods
 
@@ -28,7 +28,7 @@ class Collection:
             _ = coder.n_features_in_  # says so if it is not fitted
             coder = copy(coder)  # as it is now: a coder may be fitted again
         width = coder.width if width is None and coder is not None else whole_number(width, "width", least=1)
-        most = MAX_WIDTH if coder is None else coder.width
+        most = WIDEST if coder is None else min(coder.width, WIDEST)
         if width > most:
             raise InvalidInput(f"width must be at most {most}, got {width}: fit a wider coder, or keep fewer bits")
         self._begin(State.empty(width), coder, -1)

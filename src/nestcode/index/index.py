@@ -1,7 +1,7 @@
 """An index: items by id, found by prefix, that can be changed, saved and trusted."""
 
 import os
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from nestcode.errors import InvalidInput
 from nestcode.index.collection import Collection
@@ -48,6 +48,8 @@ class Index(Collection):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, in place of an index that is there; `Index.open` reads it.
 
+        An index that is damaged is not replaced: delete its folder first.
+
         A crash at any moment leaves the index that was there before, or this one.
         """
         if self._store is not None and self._store.writable and os.path.realpath(path) == self._store.realpath:
@@ -60,7 +62,7 @@ class Index(Collection):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r") -> Self:
-        """Open a saved index, memory-mapped: that takes no time, and what a search touches is checked then.
+        """Open a saved index, memory-mapped: that takes no time, and what a search touches first is checked then.
 
         >>> import tempfile
         >>> from nestcode import Codes
@@ -105,7 +107,7 @@ class Index(Collection):
     def verify(self) -> None:
         """Read everything, and raise DamagedFile if it is not what was written."""
         for part in self._live.state.parts:
-            part.segment.touch()
+            part.segment.verify()
 
     def close(self) -> None:
         """Let another process write. Changes since the last `commit()` are not saved."""
@@ -118,6 +120,9 @@ class Index(Collection):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> Any:
+        raise InvalidInput("an index is not copied or pickled: save(path) it, and Index.open(path) where it is wanted")
 
     def _check_writable(self) -> None:
         if self._store is not None and not self._store.writable:

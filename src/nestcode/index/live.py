@@ -19,6 +19,7 @@ class Live:
         self._merging = threading.Lock()  # while segments are merged, which takes longer
         self._merger: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._resting = False  # after a failure the background waits for compact(): it would fail again
 
     def change(self, edit: Callable[[State], State]) -> None:
         """Replace the state by what `edit` makes of it; if that raises, nothing has changed."""
@@ -29,6 +30,7 @@ class Live:
     def compact(self) -> None:
         """Merge all parts into one, without what was removed."""
         with self._merging:
+            self._resting = False
             self._replace(State.sealed)  # and no waiting: the background may be waiting for this to end
             parts = self.state.parts
             if len(parts) > 1 or any(len(part.dead) for part in parts):
@@ -49,7 +51,7 @@ class Live:
 
     def _tidy(self) -> None:
         """Have the background merge what is crowded."""
-        if (self._merger is None or not self._merger.is_alive()) and crowded(self.state.parts):
+        if not self._resting and (self._merger is None or not self._merger.is_alive()) and crowded(self.state.parts):
             # Not a daemon: one that is stopped in the middle of the core would take the interpreter down with it.
             merger = threading.Thread(target=self._merge_crowded, name="nestcode-merge")
             with contextlib.suppress(RuntimeError):  # no thread to be had: a later change or compact() will merge
@@ -69,7 +71,7 @@ class Live:
                         return
         except BaseException as error:  # a full memory, a damaged file: whoever changes the index next is told
             with self._changing:
-                self._failure, self._merger = error, None
+                self._failure, self._merger, self._resting = error, None, True
 
     def _merge(self, parts: tuple[Part, ...] | list[Part]) -> None:
         merged = Segment.merge(parts, self.state.width)

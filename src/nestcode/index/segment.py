@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
 from nestcode.codes import Codes
-from nestcode.errors import InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import Mapped
 
 NONE = np.empty(0, dtype=np.uint32)
-MAX_ITEMS = 2**32 - 2
+WIDEST = 2**24  # bits of a code in a tree
+MAX_ITEMS = 2**30  # and three times as many numbers in tables, counted in 32 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,7 @@ class Segment:
     @classmethod
     def build(cls, codes: Codes, ids: NDArray[np.int64]) -> Self:
         """Sort codes into a segment."""
+        check_width(codes.width)
         _check_count(len(codes))
         order = codes.sort_order()
         codes = codes[order]
@@ -49,7 +51,7 @@ class Segment:
             part.segment.touch()
         packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
         heads, ids = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
-        _core.Forest([part.tree for part in parts], width).merge(packed, heads, ids)
+        _core.Forest([part.tree for part in parts], width)._merge(packed, heads, ids)
         return cls._of(Codes._wrap(packed, width), heads, ids)
 
     @classmethod
@@ -81,12 +83,19 @@ class Segment:
         guards = (self.mapped[name].guard if self.mapped else None for name in ("ids", "places"))
         _core.find_ids(self.ids, self.places, ids, found, *guards)
         self.check()
+        if found.max(initial=-1) >= len(self):
+            raise DamagedFile(f"{self.mapped['places'].path} does not fit the other files: restore a copy")
         return found
 
     def touch(self) -> None:
         """Prove that all of it is what was written, before all of it is read."""
         for mapped in self.mapped.values():
             mapped.touch(0, mapped.array.nbytes)
+
+    def verify(self) -> None:
+        """Prove that all of it is what was written, also what was read before."""
+        for mapped in self.mapped.values():
+            mapped.verify()
 
     def check(self) -> None:
         """Raise if what was read so far is not what was written."""
@@ -123,12 +132,15 @@ class Part:
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The place of each id, or -1 where it never was or is no more."""
         found = self.segment.find(ids)
-        found[np.isin(found, self.dead)] = -1
+        if len(self.dead):
+            nearest = self.dead[np.searchsorted(self.dead, found).clip(max=len(self.dead) - 1)]
+            found[nearest == found] = -1
         return found
 
     def without(self, places: NDArray[np.int64]) -> "Part":
         """The same with some items removed."""
-        return Part(self.segment, np.union1d(self.dead, places.astype(np.uint32)))
+        gone = np.sort(places).astype(np.uint32)
+        return Part(self.segment, np.insert(self.dead, np.searchsorted(self.dead, gone), gone))
 
     def codes_at(self, places: NDArray[np.int64]) -> Codes:
         """Some of the codes."""
@@ -170,6 +182,12 @@ def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True
     if distinct and twice.size:
         raise InvalidInput(f"ids must be distinct, got {twice[0]} more than once: give each item its own")
     return array
+
+
+def check_width(width: int) -> None:
+    """Raise if codes are too wide to be searched."""
+    if width > WIDEST:
+        raise InvalidInput(f"codes in an index have at most {WIDEST} bits, got {width}: take a prefix of that length")
 
 
 def _check_count(count: int) -> None:

@@ -21,7 +21,7 @@ from nestcode.errors import InvalidInput
 from nestcode.index.segment import NONE, Part, Segment
 from nestcode.index.tree import Forest
 
-TAIL = 1024  # items that wait in order of arrival; more make a segment
+TAIL, TAIL_BYTES = 1024, 1 << 24  # items that wait in order of arrival, and their most; more make a segment
 RATIO = 32  # a segment is at least this many times as large as all smaller ones together, or they are merged
 
 
@@ -38,9 +38,17 @@ class Tail:
 
     @classmethod
     def empty(cls, width: int) -> Self:
-        """A tail with room for TAIL items."""
-        rows = np.empty((TAIL, -(-width // 8)), dtype=np.uint8)
-        return cls(rows, np.empty(TAIL, dtype=np.int64), 0, np.empty(0, dtype=np.uint64), NONE, width)
+        """A tail with room for TAIL items, or fewer if they are wide."""
+        row = -(-width // 8)
+        room = max(1, min(TAIL, TAIL_BYTES // max(row, 1)))
+        return cls(
+            np.empty((room, row), dtype=np.uint8),
+            np.empty(room, dtype=np.int64),
+            0,
+            np.empty(0, dtype=np.uint64),
+            NONE,
+            width,
+        )
 
     def __len__(self) -> int:
         return len(self.order)
@@ -160,7 +168,7 @@ class State:
 
     def with_items(self, codes: Codes, ids: NDArray[np.int64]) -> "State":
         """The same with new items, whose ids must be new."""
-        if self.tail.used + len(codes) <= TAIL:
+        if self.tail.used + len(codes) <= len(self.tail.rows):
             return State(self.width, self.parts, self.tail.add(codes, ids))
         segment = Segment.build(self.tail.codes().concat(codes), np.concatenate([self.tail.ids(), ids]))
         return State(self.width, (*self.parts, Part(segment)), Tail.empty(self.width))

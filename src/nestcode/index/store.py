@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.coders import Coder, load_coder
-from nestcode.codes import MAX_WIDTH, Codes
+from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.manifest import (
     MANIFEST,
@@ -30,7 +30,7 @@ from nestcode.index.manifest import (
     whole,
     write_manifest,
 )
-from nestcode.index.segment import MAX_ITEMS, Part, Segment
+from nestcode.index.segment import MAX_ITEMS, WIDEST, Part, Segment
 from nestcode.storage import Mapped, make_folder, sync_folder, write_array
 
 LOCK = "lock"
@@ -57,10 +57,11 @@ class Store:
     """A folder with an index, for one writer at a time or any number of readers."""
 
     def __init__(self, path: str | os.PathLike[str], *, write: bool) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # wherever the process may go
         self.realpath = os.path.realpath(path)
         self.writing = threading.RLock()  # held by the thread that commits or closes
         self._lock: IO[bytes] | None = None
+        self._owner = os.getpid()  # a forked process inherits the lock, and may not write
         self._next = 1  # the number of the next file
         self._segments: dict[Segment, dict[str, Any]] = {}  # what the manifest says of segments that are written
         self._removed: dict[Part, dict[str, Any] | None] = {}
@@ -69,6 +70,7 @@ class Store:
             if self.path.exists() and not self.path.is_dir():
                 raise InvalidInput(f"{self.path} is a file, and an index is a folder: give another path")
             make_folder(self.path)
+            self.exists()  # before anything is written to somebody else's folder
             self._lock = _lock(self.path)
 
     @classmethod
@@ -81,13 +83,14 @@ class Store:
     @property
     def writable(self) -> bool:
         """Whether this is the one writer."""
-        return self._lock is not None
+        return self._lock is not None and self._owner == os.getpid()
 
     def close(self) -> None:
         """Let others write."""
         with self.writing:
             if self._lock is not None:
-                fcntl.flock(self._lock, fcntl.LOCK_UN)  # a forked process may still hold the file open
+                if self.writable:  # and not a forked process, whose lock is its parent's too
+                    fcntl.flock(self._lock, fcntl.LOCK_UN)
                 self._lock.close()
                 self._lock = None
 
@@ -124,7 +127,7 @@ class Store:
 
     def _map(self, manifest: dict[str, Any]) -> Contents:
         try:
-            width = whole(manifest["width"], 1, MAX_WIDTH)
+            width = whole(manifest["width"], 1, WIDEST)
             parts = [self._map_part(entry, width) for entry in manifest["segments"]]
             self._next = whole(manifest["next"], 1 + max(map(int, numbers(manifest)), default=0), 10**17)
             self._segments = {part.segment: entry for part, entry in zip(parts, manifest["segments"], strict=True)}
@@ -192,8 +195,7 @@ class Store:
 
     def commit(self, contents: Contents) -> None:
         """Make this what the folder holds. After an error it holds this or what it held before; try again."""
-        if self._lock is None:
-            raise InvalidInput(f"{self.path} was opened for reading only: open it with mode='a'")
+        self._check_lock()
         first = self._next
         try:
             segments = {part.segment: self._write_segment(part.segment) for part in contents.parts}
@@ -216,6 +218,20 @@ class Store:
         self._segments, self._removed, self._coder = segments, removed, (contents.coder, coder)
         self.sweep(manifest)
 
+    def _check_lock(self) -> None:
+        """Raise unless this is the one writer of the folder that is there now."""
+        if not self.writable or self._lock is None:
+            raise InvalidInput(f"{self.path} was opened to read, or by another process: open it with mode='a'")
+        held = os.fstat(self._lock.fileno())
+        try:
+            found = (self.path / LOCK).stat()
+        except FileNotFoundError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino):
+            raise InvalidInput(
+                f"{self.path} was moved, removed or replaced since it was opened: save() the index to another folder"
+            )
+
     def sweep(self, manifest: dict[str, Any] | None = None) -> None:
         """Remove files of ours that do not count: an earlier commit's, or what a crash left."""
         manifest = manifest or read_manifest(self.path)
@@ -224,7 +240,7 @@ class Store:
         counted |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
         counted |= {manifest["coder"]["name"]} if manifest["coder"] else set()
         for entry in self.path.iterdir():
-            if OURS.fullmatch(entry.name) and entry.name not in counted:
+            if OURS.fullmatch(entry.name) and entry.name not in counted and not entry.is_dir():
                 entry.unlink(missing_ok=True)
 
     def _number(self) -> str:

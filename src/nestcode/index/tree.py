@@ -6,7 +6,7 @@ A sorted array of codes is the tree: all codes that share a prefix lie side by s
 
 from collections.abc import Iterator, Sequence
 from math import ceil
-from typing import Protocol, Self
+from typing import Protocol, Self, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,7 +47,13 @@ class Neighborhoods:
     def __len__(self) -> int:
         return len(self.length)
 
-    def __getitem__(self, i: int) -> Neighborhood:
+    @overload
+    def __getitem__(self, i: SupportsIndex) -> Neighborhood: ...
+    @overload
+    def __getitem__(self, i: slice) -> "Neighborhoods": ...
+    def __getitem__(self, i: SupportsIndex | slice) -> "Neighborhood | Neighborhoods":
+        if isinstance(i, slice):
+            return Neighborhoods(self._forest, self.length[i], self.count[i], self._ranges[i])
         return Neighborhood(self._forest, int(self.length[i]), int(self.count[i]), self._ranges[i])
 
     def __iter__(self) -> Iterator[Neighborhood]:
@@ -78,7 +84,7 @@ class Forest(_core.Forest):
         n = len(queries)
         length, count = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int64)
         ranges = np.empty((n, len(self.parts), 2), dtype=np.uint32)
-        self.find_neighborhoods(queries.packed, least, length, count, ranges, thread_count(threads))
+        self._find_neighborhoods(queries.packed, least, length, count, ranges, thread_count(threads))
         self.check()
         return Neighborhoods(self, length, count, ranges)
 
@@ -98,13 +104,13 @@ class Forest(_core.Forest):
         lengths = np.arange(self.neighborhood(query, size=1).length + 1, dtype=np.int32)
         count = np.empty(len(lengths), dtype=np.int64)
         ranges = np.empty((len(lengths), len(self.parts), 2), dtype=np.uint32)
-        self.find_prefixes(query.packed, count, ranges)
+        self._find_prefixes(query.packed, count, ranges)
         self.check()
         return Neighborhoods(self, lengths, count, ranges)
 
     def check(self) -> None:
         """Raise if a search read from a damaged file."""
-        if self.damaged:
+        if self._damaged:
             for part in self.parts:
                 part.check()
 
@@ -117,7 +123,7 @@ class Forest(_core.Forest):
 
     def _ids_of(self, hood: Neighborhood) -> NDArray[np.int64]:
         ids = np.empty(hood.count, dtype=np.int64)
-        self.gather_ids(hood, ids)
+        self._gather_ids(hood, ids)
         self.check()
         ids.sort()
         return ids
