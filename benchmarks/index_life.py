@@ -54,20 +54,24 @@ def main() -> None:
     theirs = timed(lambda: graph.add(np.arange(count, count + few), added.packed[:few], threads=1))
     row(f"inserts a second, batches of {BATCH}", extra / ours, few / theirs)
     live = search_times(index, codes[:BATCH])
-    parts = len(index._live.state.holders)
     single = codes[count + extra : count + extra + ones]
     ours = timed(lambda: add_in_batches(index, single, batch=1))
     few = min(ones, 500)
     theirs = timed(lambda: [graph.add(2 * count + i, single[i].packed[0], threads=1) for i in range(few)])
     row("inserts a second, one at a time", ones / ours, few / theirs)
 
-    for name in compact:
-        row(f"neighborhood after inserting / compacted, {name}, {parts} parts", live[name] / compact[name], None)
     index._live.wait()
-    live = search_times(index, codes[:BATCH])
-    parts = len(index._live.state.holders)
+    for state, times in {
+        "after inserting": live,
+        "when the background is done": search_times(index, codes[:BATCH]),
+    }.items():
+        for name in compact:
+            row(f"neighborhood {state} / compacted, {name}", times[name] / compact[name], None)
+    index.compact()
+    index.remove(np.arange(0, count, 10))
+    removed = search_times(index, codes[:BATCH])
     for name in compact:
-        row(f"the same when the background is done, {name}, {parts} parts", live[name] / compact[name], None)
+        row(f"neighborhood with a tenth removed / compacted, {name}", removed[name] / compact[name], None)
 
     folder = Path(tempfile.mkdtemp())
     try:

@@ -15,8 +15,22 @@ namespace nestcode {
 
 using HammingKernel = void (*)(const std::uint8_t* query, Rows rows, std::int32_t* out);
 
-// Forced into its callers so that it is compiled with their instructions.
+// Rows of exactly one small word. Forced into its callers so that it is compiled with their instructions.
+template <class Word>
+[[gnu::always_inline]] inline void hamming_word(const std::uint8_t* query, Rows rows, std::int32_t* out) {
+    Word own;
+    std::memcpy(&own, query, sizeof own);
+    for (std::size_t r = 0; r < rows.count; ++r) {
+        Word word;
+        std::memcpy(&word, rows[r], sizeof word);
+        out[r] = std::popcount(static_cast<Word>(own ^ word));
+    }
+}
+
 [[gnu::always_inline]] inline void hamming_words(const std::uint8_t* query, Rows rows, std::int32_t* out) {
+    if (rows.bytes == 1) return hamming_word<std::uint8_t>(query, rows, out);
+    if (rows.bytes == 2) return hamming_word<std::uint16_t>(query, rows, out);
+    if (rows.bytes == 4) return hamming_word<std::uint32_t>(query, rows, out);
     for (std::size_t r = 0; r < rows.count; ++r) {
         const std::uint8_t* row = rows[r];
         int sum = 0;

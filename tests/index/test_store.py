@@ -1,0 +1,132 @@
+"""The folder of an index: what a writer keeps to, and what it leaves alone."""
+
+import copy
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nestcode import Codes, Index
+from nestcode.errors import DamagedFile, InvalidInput
+
+
+def codes(count: int, seed: int = 0) -> Codes:
+    return Codes(np.random.default_rng(seed).integers(0, 256, (count, 8), dtype=np.uint8), 64)
+
+
+def saved(path: Path, count: int = 100) -> Path:
+    index = Index(width=64)
+    index.add(codes(count))
+    index.save(path)
+    return path
+
+
+def test_a_writer_keeps_to_its_folder_wherever_the_process_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    saved(tmp_path / "one" / "x")
+    saved(tmp_path / "two" / "x", count=50)
+    monkeypatch.chdir(tmp_path / "one")
+    index = Index.open("x", mode="a")
+    index.add(codes(3, seed=1))
+    monkeypatch.chdir(tmp_path / "two")
+    index.commit()
+    index.close()
+    assert len(Index.open(tmp_path / "one" / "x")) == 103
+    assert len(Index.open(tmp_path / "two" / "x")) == 50
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_writer_whose_folder_is_gone_writes_nothing(replaced: bool, tmp_path: Path) -> None:
+    index = Index.open(saved(tmp_path / "x"), mode="a")
+    index.add(codes(3, seed=1))
+    shutil.rmtree(tmp_path / "x")
+    if replaced:
+        saved(tmp_path / "x", count=7)
+    with pytest.raises(InvalidInput, match="moved, removed or replaced"):
+        index.commit()
+    if replaced:
+        assert len(Index.open(tmp_path / "x")) == 7
+    index.save(tmp_path / "y")  # nothing is lost
+    index.close()
+    assert len(Index.open(tmp_path / "y")) == 103
+
+
+def test_a_forked_process_does_not_write_and_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:
+    index = Index.open(saved(tmp_path / "x"), mode="a")
+    child = os.fork()
+    if child == 0:
+        try:
+            index.commit()
+        except InvalidInput:
+            index.close()
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with pytest.raises(InvalidInput, match="is being written"):
+        Index.open(tmp_path / "x", mode="a")
+    index.add(codes(3, seed=1))
+    index.commit()
+    index.close()
+    assert len(Index.open(tmp_path / "x")) == 103
+
+
+def test_verify_reads_again_what_was_read_before(tmp_path: Path) -> None:
+    index = Index.open(saved(tmp_path / "x"))
+    index.verify()
+    assert index.neighborhood(codes(100)[5], size=1).ids.tolist() == [5]
+    with (tmp_path / "x" / "000001.ids.npy").open("r+b") as file:
+        file.seek(200)
+        file.write(b"damage")
+    with pytest.raises(DamagedFile, match=r"000001\.ids\.npy is damaged.*restore a copy"):
+        index.verify()
+
+
+def test_what_lies_in_the_way_of_a_new_file_is_not_written_through(tmp_path: Path) -> None:
+    saved(tmp_path / "x")
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "x" / "000002.codes.npy").symlink_to(tmp_path / "precious")
+    index = Index(width=64)
+    index.add(codes(9))
+    index.save(tmp_path / "x")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert len(Index.open(tmp_path / "x")) == 9
+
+
+def test_somebody_elses_folder_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InvalidInput, match=r"other files, 'notes\.txt'"):
+        saved(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_an_index_says_how_it_is_copied() -> None:
+    index = Index(width=64)
+    for way in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(InvalidInput, match="not copied or pickled: save"):
+            way(index)
+
+
+@pytest.mark.parametrize("shared", [3, 7, 8])
+def test_codes_in_clusters_take_no_more_memory(shared: int) -> None:
+    """Rows that agree in most of their first 64 bits, where tables would tell little."""
+    rng = np.random.default_rng(0)
+    packed = rng.integers(0, 256, (500, 64), dtype=np.uint8).repeat(40, axis=0)
+    packed[:, shared:] = rng.integers(0, 256, (20_000, 64 - shared), dtype=np.uint8)
+    index = Index(width=512)
+    index.add(Codes(packed, 512))
+    assert index.nbytes <= 20_000 * (1.15 * 64 + 32) + 1024 * (64 + 20)
+    hoods = index.neighborhood(Codes(packed[:50], 512), size=2)
+    assert (hoods.length >= 8 * shared).all()
+
+
+def test_neighborhoods_can_be_sliced() -> None:
+    index = Index(width=64)
+    index.add(codes(100))
+    hoods = index.neighborhood(codes(100), size=1)
+    assert [hood.ids.tolist() for hood in hoods[10:13]] == [[10], [11], [12]]
