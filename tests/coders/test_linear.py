@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import nestcode as nc
-from nestcode import Codes, LinearCoder
+from nestcode import Codes, LinearCoder, ResidualCoder
 from nestcode.coders import _planes, _principal
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import write_record
@@ -186,8 +186,11 @@ def test_asymmetric_distances_are_those_to_the_decoded_codes(
 ) -> None:
     coder = LinearCoder(width=40, metric=metric).fit(data)
     codes, queries = coder.encode(data[:80]).prefix(length), data[100:107]
-    scaled = queries / np.linalg.norm(queries, axis=1, keepdims=True) if metric == "cosine" else queries
-    expected = ((scaled[:, None].astype(np.float64) - coder.decode(codes)) ** 2).sum(axis=2)
+    decoded = coder.decode(codes)
+    scaled = queries
+    if metric == "cosine":  # by angle
+        scaled, decoded = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, decoded))
+    expected = ((scaled[:, None].astype(np.float64) - decoded) ** 2).sum(axis=2)
     np.testing.assert_allclose(coder.asymmetric_distances(queries, codes), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -327,6 +330,14 @@ def test_a_setting_changed_after_the_fit_waits_for_the_next_one(data: NDArray[np
     assert coder.decode(codes).shape == data.shape
     assert coder._to_record().settings == {"width": 16, "metric": "l2", "seed": 0}
     assert coder.fit(data).encode(data).width == 8
+
+
+@pytest.mark.parametrize("kind", [LinearCoder, ResidualCoder])
+def test_what_has_no_direction_is_as_far_from_all_that_has(kind: type[LinearCoder | ResidualCoder]) -> None:
+    rows = np.concatenate([np.eye(3), -np.eye(3), np.zeros((1, 3))])
+    coder = kind(width=6, metric="cosine").fit(rows)
+    distances = coder.asymmetric_distances(rows[-1:], coder.encode(rows[:6]))
+    assert np.allclose(distances, 1, atol=1e-5)
 
 
 def test_cosine_ignores_lengths(data: NDArray[np.float32]) -> None:

@@ -118,7 +118,9 @@ class LinearCoder(Coder):
         return float(planes.errors[length] / len(mean))
 
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items), without decoding any.
+        """Squared distances from raw queries to decoded codes, (queries, items), by table look-ups.
+
+        With metric "cosine" decoded items are scaled to length 1, as the queries are: what counts is the angle.
 
         >>> X = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32)
         >>> coder = LinearCoder(width=20).fit(X)
@@ -133,7 +135,18 @@ class LinearCoder(Coder):
             square: Floats = (numbers[:, None] - centers[direction, 1 << depth : 2 << depth]) ** 2
             return square
 
-        return self._by_tables(queries, codes, term, outside=True)
+        distances = self._by_tables(queries, codes, term, outside=True)
+        return self._by_angle(queries, codes, distances) if self._normalize else distances
+
+    def _by_angle(self, queries: ArrayLike, codes: Codes, distances: Floats) -> Floats:
+        """What squared distances become when the decoded items are scaled to length 1."""
+        parts = (squares(self.decode(codes[first : first + PIECE])) for first in range(0, len(codes), PIECE))
+        norms = np.concatenate([np.zeros(0), *parts])
+        rows = check_rows(queries)
+        own = squares(center(rows, np.zeros(rows.shape[1]), normalize=True))[:, None]  # 1, or 0 for no direction at all
+        products = (own + norms - distances) / 2
+        cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=norms > 0)
+        return np.asarray(own + (norms > 0) - 2 * cosines, dtype=np.float32)
 
     def cell_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from queries to the cells of codes, (queries, items): how far it is at least to an item.

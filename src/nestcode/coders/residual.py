@@ -142,7 +142,7 @@ class ResidualCoder(Coder):
             if model.normalize:
                 products += (q @ mean)[:, None]
                 inverse = np.divide(1, np.sqrt(norms), out=np.zeros(len(norms)), where=norms > 0)
-                distances[first : first + 256] = 2 - 2 * products * inverse
+                distances[first : first + 256] = squares(q)[:, None] + (norms > 0) - 2 * products * inverse
             else:
                 distances[first : first + 256] = np.maximum(squares(q)[:, None] - 2 * products + norms, 0)
         return distances
