@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import nestcode as nc
 from nestcode import Codes, LinearCoder, ResidualCoder
 from nestcode.coders import _planes, _principal
+from nestcode.coders._rows import Sample
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import write_record
 
@@ -248,13 +249,13 @@ def test_pieces_memory_maps_and_arrays_fit_the_same(tmp_path: Path) -> None:
     assert in_pieces.expected_error(20) == pytest.approx(whole.expected_error(20), rel=1e-4)
 
 
-def test_the_sample_is_fair_and_does_not_depend_on_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_principal, "SAMPLE_ROWS", 500)
+def test_the_sample_is_fair_and_does_not_depend_on_the_pieces() -> None:
     X = np.arange(5000, dtype=np.float32)[:, None]
     samples = []
     for size in (5000, 77, 4096):
         parts = (X[i : i + size] for i in range(0, len(X), size))
-        samples.append(_principal.measure(parts, normalize=False, rng=np.random.default_rng(0))[1])
+        sample = Sample(np.random.default_rng(0), 500, 1 << 28)
+        samples.append(_principal.measure(parts, normalize=False, sample=sample)[1])
     assert np.array_equal(samples[0], samples[1])
     assert np.array_equal(samples[0], samples[2])
     assert len(samples[0]) == 500

@@ -11,14 +11,12 @@ from nestcode.errors import InvalidInput
 from nestcode.principal import Doubles, Moments, solve
 
 DENSE = 4096  # up to this many features it is quicker to compute all directions
-SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28
+SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are grown on
 
 
-def measure(
-    parts: Iterable[NDArray[Any]], *, normalize: bool, rng: np.random.Generator
-) -> tuple[Moments, NDArray[Any]]:
+def measure(parts: Iterable[NDArray[Any]], *, normalize: bool, sample: Sample) -> tuple[Moments, NDArray[Any]]:
     """Pass over the data once: its moments, and a fair sample of rows in the data's own type."""
-    moments, sample = Moments(), Sample(rng, SAMPLE_ROWS, SAMPLE_BYTES)
+    moments = Moments()
     for part in parts:
         moments.add(as_floats(part, normalize=normalize))
         sample.add(part)

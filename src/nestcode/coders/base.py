@@ -17,9 +17,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode.coders._rows import PIECE, Floats, center, check_rows, squares
 from nestcode.codes import Codes
-from nestcode.errors import DamagedFile, InvalidInput, NotFitted
-from nestcode.storage import Record, write_record
+from nestcode.errors import DamagedFile, InvalidInput, NotFitted, whole_number
+from nestcode.storage import Arrays, Record, write_record
 
 
 class Coder(ABC):
@@ -147,8 +148,35 @@ class Coder(ABC):
                 "decode with the coder that made them"
             )
 
+    def _by_angle(self, queries: ArrayLike, codes: Codes, distances: Floats) -> Floats:
+        """What squared distances become when the decoded items are scaled to length 1."""
+        parts = (squares(self.decode(codes[first : first + PIECE])) for first in range(0, len(codes), PIECE))
+        norms = np.concatenate([np.zeros(0), *parts])
+        rows = check_rows(queries)
+        own = squares(center(rows, np.zeros(rows.shape[1]), normalize=True))[:, None]  # 1, or 0 for no direction at all
+        products = (own + norms - distances) / 2
+        cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=norms > 0)
+        return np.asarray(own + (norms > 0) - 2 * cosines, dtype=np.float32)
+
     def _not_fitted(self) -> NotFitted:
         return NotFitted(f"this {type(self).__name__} is not fitted: call fit(X) first")
+
+
+def error_at(length: int, errors: NDArray[np.float64], features: int) -> float:
+    """The error of a feature at a length, given those of rows by length."""
+    if whole_number(length, "length", least=0) >= len(errors):
+        raise InvalidInput(f"length must be between 0 and the coder's width {len(errors) - 1}, got {length}")
+    return float(errors[length] / features)
+
+
+def check_arrays(arrays: Arrays, expected: dict[str, tuple[type[Any], tuple[int, ...]]]) -> None:
+    """Raise unless arrays from a file have these types and shapes, and finite numbers."""
+    for name, (dtype, shape) in expected.items():
+        array = arrays[name]
+        if array.dtype != dtype or array.shape != shape:
+            raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}, expected {dtype} of {shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"its {name} are not finite")
 
 
 def warn_of_useless_bits(useful: int, width: int) -> None:

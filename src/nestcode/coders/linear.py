@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.coders import _tables
+from nestcode.coders import _principal, _tables
 from nestcode.coders._planes import DEPTH, Planes, depths_of, order_bits
 from nestcode.coders._principal import measure, principal_directions
-from nestcode.coders._rows import PIECE, Floats, center, check_rows, pieces, squares
-from nestcode.coders.base import Coder, warn_of_useless_bits
+from nestcode.coders._rows import PIECE, Floats, Sample, center, check_rows, pieces, squares
+from nestcode.coders.base import Coder, check_arrays, error_at, warn_of_useless_bits
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.principal import Doubles
@@ -54,7 +54,8 @@ class LinearCoder(Coder):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        moments, rows = measure(pieces(X), normalize=normalize, rng=rng)
+        sample_of = Sample(rng, _principal.SAMPLE_ROWS, _principal.SAMPLE_BYTES)
+        moments, rows = measure(pieces(X), normalize=normalize, sample=sample_of)
         mean = moments.mean()
         directions = principal_directions(moments.covariance(), min(self.width, len(mean)), rng)
         sample = [center(part, mean, normalize=normalize) for part in pieces(rows)]
@@ -113,9 +114,7 @@ class LinearCoder(Coder):
     def expected_error(self, length: int) -> float:
         """The mean squared error of a feature at `length` bits, as measured on the sample the bits were grown on."""
         mean, _, planes = self._fitted()
-        if whole_number(length, "length", least=0) >= len(planes.errors):
-            raise InvalidInput(f"length must be between 0 and the coder's width {len(planes.owners)}, got {length}")
-        return float(planes.errors[length] / len(mean))
+        return error_at(length, planes.errors, len(mean))
 
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from raw queries to decoded codes, (queries, items), by table look-ups.
@@ -137,16 +136,6 @@ class LinearCoder(Coder):
 
         distances = self._by_tables(queries, codes, term, outside=True)
         return self._by_angle(queries, codes, distances) if self._normalize else distances
-
-    def _by_angle(self, queries: ArrayLike, codes: Codes, distances: Floats) -> Floats:
-        """What squared distances become when the decoded items are scaled to length 1."""
-        parts = (squares(self.decode(codes[first : first + PIECE])) for first in range(0, len(codes), PIECE))
-        norms = np.concatenate([np.zeros(0), *parts])
-        rows = check_rows(queries)
-        own = squares(center(rows, np.zeros(rows.shape[1]), normalize=True))[:, None]  # 1, or 0 for no direction at all
-        products = (own + norms - distances) / 2
-        cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=norms > 0)
-        return np.asarray(own + (norms > 0) - 2 * cosines, dtype=np.float32)
 
     def cell_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from queries to the cells of codes, (queries, items): how far it is at least to an item.
@@ -214,19 +203,17 @@ class LinearCoder(Coder):
         mean, directions = record.arrays["mean"], record.arrays["directions"]
         depths = depths_of(planes.owners, len(directions))
         deepest = int(depths.max(initial=0))
-        expected = {
-            "mean": (mean, np.float64, mean.shape[:1]),
-            "directions": (directions, np.float32, (len(depths), len(mean))),
-            "owners": (planes.owners, np.int32, (coder.width,)),
-            "errors": (planes.errors, np.float64, (coder.width + 1,)),
-            "thresholds": (planes.thresholds, np.float32, (len(depths), 1 << deepest)),
-            "centers": (planes.centers, np.float32, (len(depths), 2 << deepest)),
-        }
-        for name, (array, dtype, shape) in expected.items():
-            if array.dtype != dtype or array.shape != shape:
-                raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}, expected {dtype} of {shape}")
-            if not np.isfinite(array).all():
-                raise ValueError(f"its {name} are not finite")
+        check_arrays(
+            record.arrays,
+            {
+                "mean": (np.float64, mean.shape[:1]),
+                "directions": (np.float32, (len(depths), len(mean))),
+                "owners": (np.int32, (coder.width,)),
+                "errors": (np.float64, (coder.width + 1,)),
+                "thresholds": (np.float32, (len(depths), 1 << deepest)),
+                "centers": (np.float32, (len(depths), 2 << deepest)),
+            },
+        )
         if planes.owners.min(initial=0) < -1 or deepest > DEPTH:
             raise ValueError(f"its owners give a direction {deepest} bits, or belong to none")
         coder._model, coder._normalize = (mean, directions, planes), coder.metric == "cosine"

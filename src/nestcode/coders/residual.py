@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode import _core
 from nestcode.coders import _tables
 from nestcode.coders._codebooks import ENTRIES, Beams, encode, grow_book, shorten
-from nestcode.coders._principal import principal_directions
+from nestcode.coders._principal import measure, principal_directions
 from nestcode.coders._rows import PIECE, Floats, Sample, center, check_rows, pieces, squares
-from nestcode.coders.base import Coder
+from nestcode.coders.base import Coder, check_arrays, error_at
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
-from nestcode.principal import Doubles, Moments
+from nestcode.principal import Doubles
 from nestcode.storage import Record
 
 _ARRAYS = ("mean", "directions", "books", "counts", "errors")
@@ -60,16 +60,12 @@ class ResidualCoder(Coder):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        moments, sample = Moments(), Sample(rng, SAMPLE_ROWS, SAMPLE_BYTES // self.beams)
-        for part in pieces(X):
-            moments.add(center(part, np.zeros(part.shape[1]), normalize=normalize))
-            sample.add(part)
-        if moments.count == 0:
-            raise InvalidInput("fit needs at least 1 item, got none")
+        sample_of = Sample(rng, SAMPLE_ROWS, SAMPLE_BYTES // self.beams)
+        moments, sample = measure(pieces(X), normalize=normalize, sample=sample_of)
         mean = moments.mean()
         directions = worthwhile_directions(moments.covariance(), self.width, rng)
         rows, outside = [], 0.0
-        for part in pieces(sample.rows()):
+        for part in pieces(sample):
             centered = center(part, mean, normalize=normalize)
             rows.append(centered @ directions.T)
             outside += float((squares(centered) - squares(rows[-1])).sum())
@@ -104,9 +100,7 @@ class ResidualCoder(Coder):
     def expected_error(self, length: int) -> float:
         """The mean squared error of a feature at `length` bits, as measured on rows that were not trained on."""
         model = self._fitted()
-        if whole_number(length, "length", least=0) > model.width:
-            raise InvalidInput(f"length must be between 0 and the coder's width {model.width}, got {length}")
-        return float(model.errors[length] / len(model.mean))
+        return error_at(length, model.errors, len(model.mean))
 
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from raw queries to decoded codes, (queries, items), by one table look-up a byte.
@@ -124,28 +118,16 @@ class ResidualCoder(Coder):
         self._check_length(codes, model.width)
         rows = check_rows(queries, features=len(model.mean))
         books = model.at_length(codes.width)
-        mean = model.mean.astype(np.float32)
-        inner = model.directions @ mean  # the mean in principal directions
-        norms = np.zeros(len(codes))
-        for first in range(0, len(codes), PIECE):
-            sums = model.sums(codes[first : first + PIECE])
-            if model.normalize:  # of the whole item, which is scaled to length 1
-                norms[first : first + PIECE] = squares(sums + inner) + (squares(mean[None]) - squares(inner[None]))
-            else:
-                norms[first : first + PIECE] = squares(sums)
+        pieces_of = (codes[first : first + PIECE] for first in range(0, len(codes), PIECE))
+        norms = np.concatenate([np.zeros(0), *(squares(model.sums(part)) for part in pieces_of)])
         distances = np.empty((len(rows), len(codes)), dtype=np.float32)
         for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
-            q = center(rows[first : first + 256], (not model.normalize) * model.mean, normalize=model.normalize)
-            projected: Floats = q @ model.directions.T
+            centered = center(rows[first : first + 256], model.mean, normalize=model.normalize)
+            projected: Floats = centered @ model.directions.T
             tables: Floats = projected @ books.reshape(-1, books.shape[2]).T
-            products = _tables.sum_up(codes.packed, tables.reshape(len(q), len(books), ENTRIES), CORES)
-            if model.normalize:
-                products += (q @ mean)[:, None]
-                inverse = np.divide(1, np.sqrt(norms), out=np.zeros(len(norms)), where=norms > 0)
-                distances[first : first + 256] = squares(q)[:, None] + (norms > 0) - 2 * products * inverse
-            else:
-                distances[first : first + 256] = np.maximum(squares(q)[:, None] - 2 * products + norms, 0)
-        return distances
+            products = _tables.sum_up(codes.packed, tables.reshape(len(centered), len(books), ENTRIES), CORES)
+            distances[first : first + 256] = np.maximum(squares(centered)[:, None] - 2 * products + norms, 0)
+        return self._by_angle(rows, codes, distances) if model.normalize else distances
 
     @property
     def n_features_in_(self) -> int:
@@ -169,19 +151,14 @@ class ResidualCoder(Coder):
         coder = cls(**record.settings)
         arrays = {name: record.arrays[name] for name in _ARRAYS}
         stages, count = -(-coder.width // 8), len(arrays["directions"])
-        expected = {
+        expected: dict[str, tuple[type[Any], tuple[int, ...]]] = {
             "mean": (np.float64, arrays["mean"].shape[:1]),
             "directions": (np.float32, (count, len(arrays["mean"]))),
             "books": (np.float32, (stages, ENTRIES, count)),
             "counts": (np.int64, (stages, ENTRIES)),
             "errors": (np.float64, (coder.width + 1,)),
         }
-        for name, (dtype, shape) in expected.items():
-            array = arrays[name]
-            if array.dtype != dtype or array.shape != shape:
-                raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}, expected {dtype} of {shape}")
-            if not np.isfinite(array).all():
-                raise ValueError(f"its {name} are not finite")
+        check_arrays(arrays, expected)
         if arrays["counts"].min(initial=0) < 0:
             raise ValueError("its counts are below 0")
         coder._model = _Model(**arrays, normalize=coder.metric == "cosine")

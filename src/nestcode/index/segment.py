@@ -177,10 +177,11 @@ def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
         raise InvalidInput(f"ids must be from 0 to 2^63 - 1, got {array.min()} to {array.max()}")
     array = array.astype(np.int64)
-    ordered = np.sort(array)
-    twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    if distinct and twice.size:
-        raise InvalidInput(f"ids must be distinct, got {twice[0]} more than once: give each item its own")
+    if distinct:
+        ordered = np.sort(array)
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if twice.size:
+            raise InvalidInput(f"ids must be distinct, got {twice[0]} more than once: give each item its own")
     return array
 
 
