@@ -55,8 +55,8 @@ def seconds_each(jobs: Mapping[str, Callable[[], object]], rounds: int) -> dict[
 def show(title: str, rows: Sequence[Mapping[str, Any]], note: str) -> None:
     """Print the rows as one table."""
     table = Table(title=title, title_justify="left", caption=note, caption_justify="left")
-    for name in rows[0]:
-        table.add_column(name, justify="right")
+    for i, name in enumerate(rows[0]):
+        table.add_column(name, justify="right", no_wrap=i == 0)
     for row in rows:
         table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row.values()))
     console = Console()

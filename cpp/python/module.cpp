@@ -6,4 +6,5 @@ NB_MODULE(_core, m) {
     m.doc() = "Kernels over packed bits. Use nestcode.Codes.";
     add_codes(m);
     add_index(m);
+    add_search(m);
 }

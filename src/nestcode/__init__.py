@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nestcode import index as index
     from nestcode import lengths as lengths
     from nestcode import nn as nn
+    from nestcode.coders import CellCoder as CellCoder
     from nestcode.coders import LinearCoder as LinearCoder
     from nestcode.coders import ResidualCoder as ResidualCoder
     from nestcode.coders import fit as fit
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives; a module stands for itself.
 _HOMES = {
+    "CellCoder": "nestcode.coders",
     "Codes": "nestcode.codes",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
@@ -49,6 +51,7 @@ _HOMES = {
 
 # `from nestcode import *` must work without PyTorch, so nn is not among them.
 __all__ = [
+    "CellCoder",
     "Codes",
     "Index",
     "LinearCoder",

@@ -1,21 +1,22 @@
 """Coders: they fit data, encode items to codes and decode any prefix back.
 
-`base.py` says what every coder does; each coder is one file. `linear.py` and `residual.py` need NumPy only, and
-`choose.py` picks the better of the two.
+`base.py` says what every coder does; each coder is one file. `linear.py`, `residual.py` and `cells.py` need
+NumPy only; `choose.py` picks the better of the first two, and `cells.py` is made for search.
 """
 
 import os
 
 from nestcode.coders.base import Coder
+from nestcode.coders.cells import CellCoder
 from nestcode.coders.choose import fit
 from nestcode.coders.linear import LinearCoder
 from nestcode.coders.residual import ResidualCoder
 from nestcode.errors import DamagedFile
 from nestcode.storage import read_record
 
-__all__ = ["Coder", "LinearCoder", "ResidualCoder", "fit", "load_coder"]
+__all__ = ["CellCoder", "Coder", "LinearCoder", "ResidualCoder", "fit", "load_coder"]
 
-_KINDS: dict[str, type[Coder]] = {"LinearCoder": LinearCoder, "ResidualCoder": ResidualCoder}
+_KINDS: dict[str, type[Coder]] = {"CellCoder": CellCoder, "LinearCoder": LinearCoder, "ResidualCoder": ResidualCoder}
 
 
 def load_coder(path: str | os.PathLike[str]) -> Coder:

@@ -16,7 +16,7 @@ from nestcode.codes import CORES
 
 ENTRIES = 256
 SEEDS = 64 * ENTRIES  # rows that a codebook is grown on
-EARLY = 256 * ENTRIES  # rows of the first rounds; the last ones see all
+EARLY = 4  # times as many in the first rounds; the last ones see all
 
 
 class Beams:
@@ -45,11 +45,11 @@ class Beams:
         self.cells = np.concatenate([cells.reshape(n, kept, -1), entry[:, :, None].astype(np.uint8)], axis=2)
 
 
-def grow_book(rows: Floats, bits: int, rng: np.random.Generator) -> Floats:
-    """A codebook of 2^bits entries for rows, in the order of a binary tree."""
-    few = rows[rng.choice(len(rows), min(SEEDS, len(rows)), replace=False)]
+def grow_book(rows: Floats, bits: int, rng: np.random.Generator, seeds: int = SEEDS) -> Floats:
+    """A codebook of 2^bits entries for rows, in the order of a binary tree that is grown on `seeds` of them."""
+    few = rows[rng.choice(len(rows), min(seeds, len(rows)), replace=False)]
     book = np.array(_split(few, bits, rng), dtype=np.float32)
-    early = rows[rng.choice(len(rows), min(EARLY, len(rows)), replace=False)]
+    early = rows[rng.choice(len(rows), min(EARLY * seeds, len(rows)), replace=False)]
     for part in (early, early, early, rows, rows):
         book = _refine(part, book)
     return book
@@ -82,10 +82,11 @@ def nearest(rows: Floats, book: Floats) -> NDArray[np.intp]:
     """The nearest entry of each row."""
     halves = (squares(book) / 2).astype(np.float32)
     found = np.empty(len(rows), dtype=np.intp)
-    for i in range(0, len(rows), 8192):
-        products = rows[i : i + 8192] @ book.T
+    some = max(8192 * ENTRIES // max(len(book), ENTRIES), 64)
+    for i in range(0, len(rows), some):
+        products = rows[i : i + some] @ book.T
         products -= halves
-        np.argmax(products, axis=1, out=found[i : i + 8192])
+        np.argmax(products, axis=1, out=found[i : i + some])
     return found
 
 
@@ -108,10 +109,10 @@ def gather(rows: Floats, owners: NDArray[np.intp], count: int) -> tuple[Floats, 
 
 
 def shorten(book: Floats, counts: NDArray[np.int64], bits: int) -> Floats:
-    """The book when only the first `bits` of a byte are known, again (256, features): means of the tree's parts."""
+    """The book when only the first `bits` of an entry are known, as long as before: means of the tree's parts."""
     weights = (counts + 1e-6).reshape(1 << bits, -1, 1)
     means = (book.reshape(1 << bits, -1, book.shape[1]) * weights).sum(axis=1) / weights.sum(axis=1)
-    return np.repeat(means.astype(np.float32), ENTRIES >> bits, axis=0)
+    return np.repeat(means.astype(np.float32), len(book) >> bits, axis=0)
 
 
 def encode(rows: Floats, books: Sequence[Floats], beams: int) -> NDArray[np.uint8]:

@@ -7,11 +7,15 @@ goes to the one whose split gains most, which is the paper's Δ_b made greedy: b
 
 import heapq
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.coders._rows import Floats
+from nestcode import _core
+from nestcode.coders._rows import PIECE, Floats
+from nestcode.coders.base import check_arrays
+from nestcode.codes import CORES
 
 DEPTH = 8  # bits a direction may take: its cell is one byte
 
@@ -86,21 +90,22 @@ class Tree:
         return float((np.diff(self._edges) * self.centers[-1] ** 2).sum() / len(self._sorted))
 
 
-def order_bits(coefficients: Floats, total: float, width: int) -> Planes:
+def order_bits(coefficients: Floats, total: float, width: int, smallest: float | None = None) -> Planes:
     """Order `width` bits over the columns of a sample of coefficients, (rows, directions).
 
     Args:
         coefficients: the sample that the trees are grown on.
         total: the mean squared error of the empty code on that sample.
         width: how many bits to order.
+        smallest: the gain that is mere rounding; a billionth of `total` if not given.
 
     """
+    smallest = 1e-9 * total if smallest is None else smallest
     squares = np.mean(coefficients.astype(np.float64) ** 2, axis=0)  # no splits of a direction can gain more
     trees: dict[int, Tree] = {}
     queue = [(-float(square), direction, False) for direction, square in enumerate(squares) if square > 0]
     heapq.heapify(queue)
     owners, gains = np.full(width, -1, dtype=np.int32), np.zeros(width)
-    smallest = 1e-9 * total
     place = 0
     while place < width and queue:
         negative, direction, known = heapq.heappop(queue)
@@ -117,6 +122,71 @@ def order_bits(coefficients: Floats, total: float, width: int) -> Planes:
     thresholds, centers = _tables(trees, depths_of(owners, len(squares)))
     errors = np.maximum(total - np.concatenate([[0.0], np.cumsum(gains)]), 0)
     return Planes(owners, errors, thresholds, centers)
+
+
+def pack_bits(
+    coefficients: Floats,
+    planes: Planes,
+    packed: NDArray[np.uint8],
+    heads: NDArray[np.uint8] | None = None,
+    first: int = 0,
+) -> None:
+    """Write the codes of coefficients, (rows, directions), into packed rows: `first` bits of `heads`, then planes."""
+    cells = np.empty(coefficients.shape, dtype=np.uint8)
+    depths = depths_of(planes.owners, coefficients.shape[1]).astype(np.uint8)
+    _core.find_cells(coefficients, planes.thresholds, depths, cells, threads=CORES)
+    sources = np.full(8 * packed.shape[1], -1, dtype=np.int32)
+    known = np.where(planes.owners >= 0, 8 * planes.owners + levels_of(planes.owners), -1)
+    sources[first : first + len(known)] = known
+    if heads is not None:
+        sources[:first] = 8 * coefficients.shape[1] + np.arange(first)
+        cells = np.concatenate([cells, heads], axis=1)
+    _core.permute_bits(cells, sources, packed, threads=CORES)
+
+
+def read_bits(packed: NDArray[np.uint8], planes: Planes, length: int, first: int = 0) -> Floats:
+    """What the first `length` bits of the planes say, (rows, directions); they begin at bit `first` of a row."""
+    owners = planes.owners[:length]
+    depths = depths_of(owners, len(planes.centers))
+    used = int(owners.max(initial=-1)) + 1
+    sources = np.full((used, 8), -1, dtype=np.int32)  # a direction's bits, at the low end of a byte
+    places = np.flatnonzero(owners >= 0)
+    owned = owners[places]
+    sources[owned, 8 - depths[owned] + levels_of(owners)[places]] = first + places
+    offsets = np.arange(used) * planes.centers.shape[1] + (1 << depths[:used])
+    numbers = planes.centers.reshape(-1)
+    out = np.zeros((len(packed), len(depths)), dtype=np.float32)
+    for start in range(0, len(packed), PIECE):
+        part = packed[start : start + PIECE]
+        cells = np.empty((len(part), used), dtype=np.uint8)
+        _core.permute_bits(part, sources.reshape(-1), cells, threads=CORES)
+        out[start : start + PIECE, :used] = numbers.take(cells + offsets)
+    return out
+
+
+def levels_of(owners: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Which bit of its direction each bit is, from 0."""
+    order = np.argsort(owners, kind="stable")
+    ordered = owners[order]
+    levels = np.empty(len(owners), dtype=np.int64)
+    levels[order] = np.arange(len(owners)) - np.searchsorted(ordered, ordered)
+    return levels
+
+
+def check_planes(planes: Planes, width: int, directions: int) -> None:
+    """Raise unless planes from a file order `width` bits over so many directions."""
+    check_arrays(vars(planes), {"owners": (np.int32, (width,)), "errors": (np.float64, (width + 1,))})
+    lowest, highest = planes.owners.min(initial=0), planes.owners.max(initial=0)
+    if lowest < -1 or highest >= max(directions, 1):
+        raise ValueError(f"its owners are {lowest} to {highest}, and there are {directions} directions")
+    deepest = int(depths_of(planes.owners, directions).max(initial=0))
+    if deepest > DEPTH:
+        raise ValueError(f"its owners give a direction {deepest} bits, more than {DEPTH}")
+    shapes: dict[str, tuple[type[Any], tuple[int, ...]]] = {
+        "thresholds": (np.float32, (directions, 1 << deepest)),
+        "centers": (np.float32, (directions, 2 << deepest)),
+    }
+    check_arrays(vars(planes), shapes)
 
 
 def _tables(trees: dict[int, Tree], depths: NDArray[np.int64]) -> tuple[Floats, Floats]:

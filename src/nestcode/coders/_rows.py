@@ -99,6 +99,12 @@ def center(rows: NDArray[Any], mean: NDArray[np.float64], *, normalize: bool) ->
     return (floats - mean.astype(floats.dtype)).astype(np.float32, copy=False)
 
 
+def project(X: ArrayLike, mean: NDArray[np.float64], directions: Floats, *, normalize: bool) -> Floats:
+    """Checked rows around the mean, in directions: (n, directions)."""
+    projected: Floats = center(check_rows(X, features=len(mean)), mean, normalize=normalize) @ directions.T
+    return projected
+
+
 def squares(rows: Floats) -> NDArray[np.float64]:
     """The squared length of each row."""
     lengths: NDArray[np.float64] = np.sum(rows.astype(np.float64) ** 2, axis=1)

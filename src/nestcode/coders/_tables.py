@@ -21,32 +21,40 @@ class Layout:
 
     groups: tuple[tuple[int, ...], ...]  # the directions in each byte, first ones highest
     depths: NDArray[np.int64]  # (directions,): how many bits each has
-    sources: NDArray[np.int32]  # (8 * groups,): where the regrouped bits come from
+    sources: NDArray[np.int32]  # (room * groups,): where the regrouped bits come from
 
 
-def plan(owners: NDArray[np.int32], directions: int) -> Layout:
-    """Group directions by best fit, those with most bits first."""
-    depths = depths_of(owners, directions)
+def plan(owners: NDArray[np.int32], directions: int, first: int = 0, room: int = 8) -> Layout:
+    """Group directions by best fit, those with most bits first; their bits begin at bit `first` of a code.
+
+    A group has `room` bits; of directions with more the first ones are taken.
+    """
+    depths = np.minimum(depths_of(owners, directions), room)
     groups: list[list[int]] = []
     free: list[int] = []
     for direction in sorted(np.flatnonzero(depths).tolist(), key=lambda d: -int(depths[d])):
-        fitting = [g for g, room in enumerate(free) if room >= depths[direction]]
+        fitting = [g for g, left in enumerate(free) if left >= depths[direction]]
         if fitting:
             group = min(fitting, key=free.__getitem__)
             groups[group].append(direction)
             free[group] -= int(depths[direction])
         else:
             groups.append([direction])
-            free.append(8 - int(depths[direction]))
-    return Layout(tuple(map(tuple, groups)), depths, _sources(groups, free, owners))
+            free.append(room - int(depths[direction]))
+    return Layout(tuple(map(tuple, groups)), depths, _sources(groups, free, owners, depths, first))
 
 
-def _sources(groups: list[list[int]], free: list[int], owners: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Each byte's directions, one after the other, at its low end."""
+def _sources(
+    groups: list[list[int]], free: list[int], owners: NDArray[np.int32], depths: NDArray[np.int64], first: int
+) -> NDArray[np.int32]:
+    """Each group's directions, one after the other, at its low end."""
     places: dict[int, list[int]] = {}
-    for place, owner in enumerate(owners.tolist()):
+    for place, owner in enumerate(owners.tolist(), start=first):
         places.setdefault(owner, []).append(place)
-    sources = [[-1] * room + [p for d in group for p in places[d]] for group, room in zip(groups, free, strict=True)]
+    sources = [
+        [-1] * left + [p for d in group for p in places[d][: depths[d]]]
+        for group, left in zip(groups, free, strict=True)
+    ]
     return np.array(sources, dtype=np.int32).reshape(-1)
 
 

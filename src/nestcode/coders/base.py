@@ -12,7 +12,7 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,9 @@ from nestcode.coders._rows import PIECE, Floats, center, check_rows, squares
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted, whole_number
 from nestcode.storage import Arrays, Record, write_record
+
+if TYPE_CHECKING:
+    from nestcode.coders._ranking import SumRanking
 
 
 class Coder(ABC):
@@ -67,6 +70,10 @@ class Coder(ABC):
     @abstractmethod
     def n_features_in_(self) -> int:
         """How many features the coder was fitted on."""
+
+    @abstractmethod
+    def _ranking(self, width: int) -> "SumRanking":
+        """How an index that keeps `width` bits ranks items."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted coder to one file; `nestcode.load_coder` reads it."""

@@ -5,16 +5,16 @@ its units into bits in order of importance. It needs no training loop, and it is
 """
 
 from collections.abc import Callable, Iterable
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from nestcode import _core
 from nestcode.coders import _principal, _tables
-from nestcode.coders._planes import DEPTH, Planes, depths_of, order_bits
+from nestcode.coders._planes import Planes, check_planes, order_bits, pack_bits, read_bits
 from nestcode.coders._principal import measure, principal_directions
-from nestcode.coders._rows import PIECE, Floats, Sample, center, check_rows, pieces, squares
+from nestcode.coders._ranking import PlaneRanking, SumRanking
+from nestcode.coders._rows import Floats, Sample, center, check_rows, pieces, project, squares
 from nestcode.coders.base import Coder, check_arrays, error_at, warn_of_useless_bits
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
@@ -74,40 +74,21 @@ class LinearCoder(Coder):
 
     def encode(self, X: ArrayLike) -> Codes:
         """(n, features) -> codes of `width` bits."""
-        mean, directions, planes = self._fitted()
+        mean, _, planes = self._fitted()
         rows = check_rows(X, features=len(mean))
-        depths = depths_of(planes.owners, len(directions)).astype(np.uint8)
-        width = len(planes.owners)
-        sources = np.full(-(-width // 8) * 8, -1, dtype=np.int32)
-        sources[:width] = np.where(planes.owners >= 0, 8 * planes.owners + _levels(planes.owners), -1)
-        packed = np.empty((len(rows), len(sources) // 8), dtype=np.uint8)
+        packed = np.empty((len(rows), -(-len(planes.owners) // 8)), dtype=np.uint8)
         done = 0
         for part in pieces(rows):
-            coefficients = center(part, mean, normalize=self._normalize) @ directions.T
-            cells = np.empty(coefficients.shape, dtype=np.uint8)
-            _core.find_cells(coefficients, planes.thresholds, depths, cells, threads=CORES)
-            _core.permute_bits(cells, sources, packed[done : done + len(part)], threads=CORES)
+            pack_bits(self._project(part), planes, packed[done : done + len(part)])
             done += len(part)
-        return Codes._wrap(packed, width)
+        return Codes._wrap(packed, len(planes.owners))
 
     def decode(self, codes: Codes) -> Floats:
         """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
         mean, directions, planes = self._fitted()
-        self._check_length(codes, len(planes.owners))
-        owners = planes.owners[: codes.width]
-        depths = depths_of(owners, len(directions))
-        active = np.flatnonzero(depths)
-        sources = np.full((len(active), 8), -1, dtype=np.int32)
-        for row, direction in enumerate(active):  # a direction's bits, at the low end of a byte
-            sources[row, 8 - depths[direction] :] = np.flatnonzero(owners == direction)
-        out = np.empty((len(codes), len(mean)), dtype=np.float32)
-        for first in range(0, len(codes), PIECE):
-            part = codes.packed[first : first + PIECE]
-            cells = np.empty((len(part), len(active)), dtype=np.uint8)
-            _core.permute_bits(part, sources.reshape(-1), cells, threads=CORES)
-            nodes = cells.astype(np.intp) + (1 << depths[active])
-            coefficients = planes.centers[active, nodes]
-            np.matmul(coefficients, directions[active], out=out[first : first + PIECE])
+        coefficients = self._coefficients(codes)
+        used = int(planes.owners[: codes.width].max(initial=-1)) + 1
+        out: Floats = coefficients[:, :used] @ directions[:used]
         out += mean.astype(np.float32)
         return out
 
@@ -189,6 +170,21 @@ class LinearCoder(Coder):
             raise self._not_fitted()
         return self._model
 
+    def _project(self, queries: ArrayLike) -> Floats:
+        """Rows in principal directions around the mean, (n, directions)."""
+        mean, directions, _ = self._fitted()
+        return project(queries, mean, directions, normalize=self._normalize)
+
+    def _coefficients(self, codes: Codes) -> Floats:
+        """What codes decode to in principal directions around the mean, (n, directions)."""
+        planes = self._fitted()[2]
+        self._check_length(codes, len(planes.owners))
+        return read_bits(codes.packed, planes, codes.width)
+
+    def _ranking(self, width: int) -> SumRanking:
+        mean, directions, planes = self._fitted()
+        return PlaneRanking(self, mean, directions, planes, width)
+
     def _to_record(self) -> Record:
         mean, directions, planes = self._fitted()
         arrays = {"mean": mean, "directions": directions, **vars(planes)}
@@ -201,33 +197,14 @@ class LinearCoder(Coder):
         coder = cls(**record.settings)
         planes = Planes(**{name: record.arrays[name] for name in ("owners", "errors", "thresholds", "centers")})
         mean, directions = record.arrays["mean"], record.arrays["directions"]
-        depths = depths_of(planes.owners, len(directions))
-        deepest = int(depths.max(initial=0))
-        check_arrays(
-            record.arrays,
-            {
-                "mean": (np.float64, mean.shape[:1]),
-                "directions": (np.float32, (len(depths), len(mean))),
-                "owners": (np.int32, (coder.width,)),
-                "errors": (np.float64, (coder.width + 1,)),
-                "thresholds": (np.float32, (len(depths), 1 << deepest)),
-                "centers": (np.float32, (len(depths), 2 << deepest)),
-            },
-        )
-        if planes.owners.min(initial=0) < -1 or deepest > DEPTH:
-            raise ValueError(f"its owners give a direction {deepest} bits, or belong to none")
+        shapes: dict[str, tuple[type[Any], tuple[int, ...]]] = {
+            "mean": (np.float64, mean.shape[:1]),
+            "directions": (np.float32, (len(directions), len(mean))),
+        }
+        check_arrays(record.arrays, shapes)
+        check_planes(planes, coder.width, len(directions))
         coder._model, coder._normalize = (mean, directions, planes), coder.metric == "cosine"
         return coder
-
-
-def _levels(owners: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Which bit of its direction each bit is, from 0."""
-    levels = np.zeros(len(owners), dtype=np.int32)
-    seen = np.zeros(owners.max(initial=-1) + 2, dtype=np.int32)
-    for place, owner in enumerate(owners):
-        levels[place] = seen[owner]
-        seen[owner] += 1
-    return levels
 
 
 def _edges(tree: Floats, depth: int) -> Floats:

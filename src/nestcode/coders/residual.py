@@ -14,7 +14,8 @@ from nestcode import _core
 from nestcode.coders import _tables
 from nestcode.coders._codebooks import ENTRIES, Beams, encode, grow_book, shorten
 from nestcode.coders._principal import measure, principal_directions
-from nestcode.coders._rows import PIECE, Floats, Sample, center, check_rows, pieces, squares
+from nestcode.coders._ranking import BookRanking, SumRanking
+from nestcode.coders._rows import PIECE, Floats, Sample, center, check_rows, pieces, project, squares
 from nestcode.coders.base import Coder, check_arrays, error_at
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
@@ -86,16 +87,14 @@ class ResidualCoder(Coder):
         packed = np.empty((len(rows), len(model.books)), dtype=np.uint8)
         done = 0
         for part in pieces(rows):
-            coefficients = center(part, model.mean, normalize=model.normalize) @ model.directions.T
-            packed[done : done + len(part)] = model.encode(coefficients, self.beams)
+            packed[done : done + len(part)] = model.encode(self._project(part), self.beams)
             done += len(part)
         return Codes._wrap(packed, model.width)
 
     def decode(self, codes: Codes) -> Floats:
         """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
         model = self._fitted()
-        self._check_length(codes, model.width)
-        return model.sums(codes) @ model.directions + model.mean.astype(np.float32)
+        return self._coefficients(codes) @ model.directions + model.mean.astype(np.float32)
 
     def expected_error(self, length: int) -> float:
         """The mean squared error of a feature at `length` bits, as measured on rows that were not trained on."""
@@ -138,6 +137,22 @@ class ResidualCoder(Coder):
         if self._model is None:
             raise self._not_fitted()
         return self._model
+
+    def _project(self, queries: ArrayLike) -> Floats:
+        """Rows in principal directions around the mean, (n, directions)."""
+        model = self._fitted()
+        return project(queries, model.mean, model.directions, normalize=model.normalize)
+
+    def _coefficients(self, codes: Codes) -> Floats:
+        """What codes decode to in principal directions around the mean, (n, directions)."""
+        model = self._fitted()
+        self._check_length(codes, model.width)
+        return model.sums(codes)
+
+    def _ranking(self, width: int) -> SumRanking:
+        model = self._fitted()
+        books = model.at_length(min(width, 8 * BookRanking.BYTES))
+        return BookRanking(self, model.mean, model.directions, books, width)
 
     def _to_record(self) -> Record:
         model = self._fitted()

@@ -11,12 +11,13 @@ from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.index.live import Live
+from nestcode.index.search import Searchable
 from nestcode.index.segment import WIDEST, check_ids
 from nestcode.index.state import State
 from nestcode.index.tree import Neighborhoods
 
 
-class Collection:
+class Collection(Searchable):
     """What an `Index` is without its files."""
 
     def __init__(self, coder: Coder | None = None, *, width: int | None = None) -> None:
@@ -37,6 +38,7 @@ class Collection:
         self.width, self.coder = state.width, coder
         self._largest = largest  # id used so far
         self._live = Live(state)
+        self._views = {}
 
     # what it holds
 

@@ -1,0 +1,187 @@
+// Rough distances from a query to many codes at once: tables of 16 numbers, looked up 16 or more at a time.
+//
+// The bits of a code are regrouped into half bytes, each standing for a few directions in which the query and the
+// decoded code are compared. Items lie in blocks of 32: first the two half bytes that come first of all of them, then
+// the next two, so that one instruction looks up a half byte of many items.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "rows.hpp"
+#include "simd.hpp"
+
+namespace nestcode {
+
+constexpr std::size_t block_items = 32;
+constexpr int largest_entry = 63;  // of a table: four of them fit a byte
+
+struct Blocks {
+    const std::uint8_t* cells = nullptr;  // (blocks, planes, 32): half bytes 2p (low) and 2p + 1 (high) of each item
+    const std::int16_t* biases = nullptr;  // (blocks * 32): what is added to each item's distance
+    std::size_t planes = 0;                // even
+    float unit = 1;                        // of the biases
+
+    const std::uint8_t* block(std::size_t i) const { return cells + i * planes * block_items; }
+};
+
+// A query's tables in whole numbers: distance * scale, less what is the same for all items.
+struct ScanTables {
+    std::vector<std::uint8_t> entries;  // (planes, 2, 16)
+    float scale = 1;
+    std::int16_t factor = 0;  // biases * factor / 2^15 are in the same scale
+};
+
+// What one half byte of a code says, for each of its 16 values: the numbers of up to four directions.
+struct ScanGroup {
+    std::int32_t directions[4];  // -1 for none
+    float numbers[4][16];
+};
+
+// Tables of r^2 - 2 q r summed over a group's directions: |q - r|^2 less |q|^2; without r^2 for inner products, which
+// need no biases either.
+inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query, float unit, bool inner,
+                        ScanTables& out) {
+    const std::size_t padded = (groups.size() + 3) / 4 * 4;
+    out.entries.assign(padded * 16, 0);
+    thread_local std::vector<float> sums;
+    sums.resize(groups.size() * 16);
+    float widest = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+        float* sum = sums.data() + 16 * g;
+        std::fill_n(sum, 16, 0.0f);
+        for (int j = 0; j < 4 && groups[g].directions[j] >= 0; ++j) {
+            const float twice = 2 * query[groups[g].directions[j]];
+            const float* number = groups[g].numbers[j];
+            for (int c = 0; c < 16; ++c) sum[c] += number[c] * ((inner ? 0 : number[c]) - twice);
+        }
+        float low[16], high[16];  // halved until one is left: no number waits for the one before it
+        std::copy_n(sum, 16, low);
+        std::copy_n(sum, 16, high);
+        for (int half = 8; half > 0; half /= 2)
+            for (int c = 0; c < half; ++c) {
+                low[c] = low[c + half] < low[c] ? low[c + half] : low[c];
+                high[c] = high[c] < high[c + half] ? high[c + half] : high[c];
+            }
+        for (int c = 0; c < 16; ++c) sum[c] -= low[0];
+        widest = std::max(widest, high[0] - low[0]);
+    }
+    out.scale = widest > 0 ? largest_entry / widest : 1;
+    if (out.scale * unit > 0.999f) out.scale = 0.999f / unit;  // so that the factor fits
+    for (std::size_t i = 0; i < sums.size(); ++i)
+        out.entries[i] = static_cast<std::uint8_t>(sums[i] * out.scale + 0.5f);
+    out.factor = inner ? 0 : static_cast<std::int16_t>(std::lround(out.scale * unit * 32768));
+}
+
+// Writes the distances of a block's 32 items; whether any is below the limit.
+using ScanKernel = bool (*)(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                            const ScanTables& tables, std::int16_t limit, std::int16_t* out);
+
+inline std::int16_t saturate(std::int32_t number) {
+    return static_cast<std::int16_t>(std::clamp<std::int32_t>(number, INT16_MIN, INT16_MAX));
+}
+
+inline bool scan_portable(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                          const ScanTables& tables, std::int16_t limit, std::int16_t* out) {
+    bool any = false;
+    for (std::size_t i = 0; i < block_items; ++i) {
+        std::int32_t sum = (biases[i] * tables.factor + (1 << 14)) >> 15;
+        const std::uint8_t* table = tables.entries.data();
+        for (std::size_t p = 0; p < planes; ++p, table += 32) {
+            const std::uint8_t both = block[p * block_items + i];
+            sum += table[both & 15] + table[16 + (both >> 4)];
+        }
+        out[i] = saturate(sum);
+        any |= out[i] < limit;
+    }
+    return any;
+}
+
+#if NESTCODE_NEON
+inline bool scan_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                      const ScanTables& tables, std::int16_t limit, std::int16_t* out) {
+    const uint8x16_t low = vdupq_n_u8(15);
+    const std::uint8_t* table = tables.entries.data();
+    uint16x8_t sums[4] = {};
+    for (std::size_t p = 0; p < planes; p += 2, block += 64, table += 64) {
+        uint8x16_t part[2];
+        for (int half = 0; half < 2; ++half) {
+            const uint8x16_t first = vld1q_u8(block + 16 * half), second = vld1q_u8(block + 32 + 16 * half);
+            const uint8x16_t a = vaddq_u8(vqtbl1q_u8(vld1q_u8(table), vandq_u8(first, low)),
+                                          vqtbl1q_u8(vld1q_u8(table + 16), vshrq_n_u8(first, 4)));
+            const uint8x16_t b = vaddq_u8(vqtbl1q_u8(vld1q_u8(table + 32), vandq_u8(second, low)),
+                                          vqtbl1q_u8(vld1q_u8(table + 48), vshrq_n_u8(second, 4)));
+            part[half] = vaddq_u8(a, b);
+        }
+        for (int half = 0; half < 2; ++half) {
+            sums[2 * half] = vaddw_u8(sums[2 * half], vget_low_u8(part[half]));
+            sums[2 * half + 1] = vaddw_high_u8(sums[2 * half + 1], part[half]);
+        }
+    }
+    int16x8_t least = vdupq_n_s16(INT16_MAX);
+    for (int k = 0; k < 4; ++k) {
+        const int16x8_t bias = vqrdmulhq_n_s16(vld1q_s16(biases + 8 * k), tables.factor);
+        const int16x8_t sum = vqaddq_s16(vreinterpretq_s16_u16(sums[k]), bias);
+        vst1q_s16(out + 8 * k, sum);
+        least = vminq_s16(least, sum);
+    }
+    return vminvq_s16(least) < limit;
+}
+#endif
+
+#if NESTCODE_X86
+NESTCODE_TARGET("avx2")
+inline bool scan_avx2(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                      const ScanTables& tables, std::int16_t limit, std::int16_t* out) {
+    const __m256i low = _mm256_set1_epi8(15), zero = _mm256_setzero_si256();
+    const auto* table = reinterpret_cast<const __m128i*>(tables.entries.data());
+    __m256i sums[2] = {zero, zero};  // items 0-7 and 16-23, 8-15 and 24-31
+    for (std::size_t p = 0; p < planes; p += 2, block += 64, table += 4) {
+        __m256i part = zero;
+        for (int plane = 0; plane < 2; ++plane) {
+            const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 32 * plane));
+            const __m256i a = _mm256_broadcastsi128_si256(_mm_loadu_si128(table + 2 * plane));
+            const __m256i b = _mm256_broadcastsi128_si256(_mm_loadu_si128(table + 2 * plane + 1));
+            part = _mm256_add_epi8(part, _mm256_shuffle_epi8(a, _mm256_and_si256(both, low)));
+            part = _mm256_add_epi8(part,
+                                   _mm256_shuffle_epi8(b, _mm256_and_si256(_mm256_srli_epi16(both, 4), low)));
+        }
+        sums[0] = _mm256_add_epi16(sums[0], _mm256_unpacklo_epi8(part, zero));
+        sums[1] = _mm256_add_epi16(sums[1], _mm256_unpackhi_epi8(part, zero));
+    }
+    const __m256i ordered[2] = {_mm256_permute2x128_si256(sums[0], sums[1], 0x20),
+                                _mm256_permute2x128_si256(sums[0], sums[1], 0x31)};
+    const __m256i factor = _mm256_set1_epi16(tables.factor), bound = _mm256_set1_epi16(limit);
+    __m256i below = zero;
+    for (int k = 0; k < 2; ++k) {
+        const __m256i bias = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(biases + 16 * k));
+        const __m256i sum = _mm256_adds_epi16(ordered[k], _mm256_mulhrs_epi16(bias, factor));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 16 * k), sum);
+        below = _mm256_or_si256(below, _mm256_cmpgt_epi16(bound, sum));
+    }
+    return _mm256_movemask_epi8(below) != 0;
+}
+#endif
+
+inline ScanKernel scan_kernel(Simd simd) {
+    switch (simd) {
+#if NESTCODE_NEON
+        case Simd::neon: return scan_neon;
+#endif
+#if NESTCODE_X86
+        case Simd::avx2:
+        case Simd::avx512: return scan_avx2;
+#endif
+        default: return scan_portable;
+    }
+}
+
+// Lay the half bytes of items, (count, planes) bytes each, out in blocks; `out` has room for whole blocks, zeroed.
+inline void fill_blocks(Rows cells, std::uint8_t* out) {
+    for (std::size_t i = 0; i < cells.count; ++i) {
+        std::uint8_t* block = out + i / block_items * cells.bytes * block_items + i % block_items;
+        for (std::size_t p = 0; p < cells.bytes; ++p) block[p * block_items] = cells[i][p];
+    }
+}
+
+}  // namespace nestcode

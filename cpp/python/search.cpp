@@ -1,0 +1,228 @@
+// Search among the cells of an index: nestcode/index/search.py.
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "arrays.hpp"
+#include "nestcode/search.hpp"
+
+namespace {
+
+using Floats = Array<const float, 2>;
+
+// Items in the order of their codes, with the arrays that this looks at.
+struct PyPart {
+    Packed rows;
+    Vec<std::uint32_t> starts;
+    Array<const std::uint8_t, 3> blocks;
+    Vec<std::int16_t> biases;
+    Vec<float> norms;
+    std::unique_ptr<nestcode::Removed> skipped;
+    nestcode::SearchPart part;
+
+    PyPart(Packed given_rows, Vec<std::uint32_t> given_starts, const Vec<std::uint32_t>& dead,
+           Array<const std::uint8_t, 3> given_blocks, Vec<std::int16_t> given_biases, float unit,
+           Vec<float> given_norms)
+        : rows(std::move(given_rows)),
+          starts(std::move(given_starts)),
+          blocks(std::move(given_blocks)),
+          biases(std::move(given_biases)),
+          norms(std::move(given_norms)) {
+        const std::size_t count = rows.shape(0), padded = (count + nestcode::block_items - 1) / nestcode::block_items;
+        if (starts.size() < 2 || starts(0) != 0 || starts(starts.size() - 1) != count ||
+            !std::is_sorted(starts.data(), starts.data() + starts.size()))
+            throw nb::value_error("cells must begin in order, and end with the rows");
+        if (blocks.size() != 0 &&
+            (blocks.shape(0) != padded || blocks.shape(1) % 2 != 0 || blocks.shape(2) != nestcode::block_items ||
+             biases.size() != padded * nestcode::block_items))
+            throw nb::value_error("blocks hold 32 items each, and a bias for each");
+        if (norms.size() != 0 && norms.size() != count) throw nb::value_error("there must be a norm for each row");
+        for (std::size_t i = 0; i < dead.size(); ++i)
+            if (dead(i) >= count || (i > 0 && dead(i) <= dead(i - 1)))
+                throw nb::value_error("skipped places must be ascending, and within the rows");
+        if (dead.size() != 0)
+            skipped = std::make_unique<nestcode::Removed>(std::span(dead.data(), dead.size()), count);
+        part = {rows_of(rows), starts.data(), {}, norms.size() != 0 ? norms.data() : nullptr, skipped.get()};
+        if (blocks.size() != 0) part.blocks = {blocks.data(), biases.data(), blocks.shape(1), unit};
+    }
+};
+
+struct Outputs {
+    Array<float, 2> scores;
+    Array<std::uint32_t, 2> places;
+    Vector compared;
+};
+
+struct PySearcher {
+    std::vector<nb::object> owners;
+    std::vector<nestcode::SearchPart> parts;
+    std::vector<std::uint32_t> sizes;  // of the cells
+
+    explicit PySearcher(const std::vector<nb::object>& given) : owners(given) {
+        std::size_t total = 0;
+        for (const nb::object& object : given) {
+            const PyPart& one = nb::cast<PyPart&>(object);
+            if (sizes.empty()) sizes.resize(one.starts.size() - 1);
+            if (one.starts.size() != sizes.size() + 1) throw nb::value_error("parts must have the same cells");
+            parts.push_back(one.part);
+            parts.back().offset = static_cast<std::uint32_t>(total);
+            total += one.part.rows.count;
+            if (total >= UINT32_MAX) throw nb::value_error("less than 2^32 items can be searched at once");
+            for (std::size_t c = 0; c < sizes.size(); ++c) sizes[c] += one.part.alive(one.part.range(c, c + 1));
+        }
+        if (parts.empty()) throw nb::value_error("there must be a part");
+    }
+
+    nestcode::Found checked(const Floats& distances, const Outputs& out) const {
+        const std::size_t count = distances.shape(0), keep = out.scores.shape(1);
+        if (distances.shape(1) != sizes.size()) throw nb::value_error("there must be a distance for each cell");
+        if (keep == 0) throw nb::value_error("at least one hit must be kept");
+        const auto fits = [&](const auto& array) { return array.shape(0) == count && array.shape(1) == keep; };
+        if (!fits(out.scores) || !fits(out.places) || out.compared.size() != count)
+            throw nb::value_error("there must be room for the hits of each query");
+        return {keep, out.scores.data(), out.places.data(), out.compared.data()};
+    }
+
+    template <class RankingOf>
+    void search(const Floats& distances, std::uint64_t candidates, int fine, const nestcode::Found& found,
+                std::size_t threads, const RankingOf& ranking_of) const {
+        nb::gil_scoped_release released;
+        nestcode::search(parts, sizes.data(), sizes.size(), distances.data(), distances.shape(0), candidates, fine,
+                         found, threads, ranking_of);
+    }
+};
+
+// What the half bytes of codes stand for.
+struct PyGroups {
+    std::vector<nestcode::ScanGroup> groups;
+    std::int32_t directions = 0;  // of a query, at least
+
+    PyGroups(const Array<const std::int32_t, 2>& owners, const Array<const float, 3>& numbers) : groups(owners.shape(0)) {
+        if (owners.shape(1) != 4 || numbers.shape(0) != owners.shape(0) || numbers.shape(1) != 4 ||
+            numbers.shape(2) != 16)
+            throw nb::value_error("a group has up to four directions, with 16 numbers each");
+        if (groups.size() > 512) throw nb::value_error("there may be at most 512 groups");
+        for (std::size_t g = 0; g < groups.size(); ++g)
+            for (std::size_t j = 0; j < 4; ++j) {
+                groups[g].directions[j] = owners(g, j);
+                directions = std::max(directions, owners(g, j) + 1);
+                std::memcpy(groups[g].numbers[j], &numbers(g, j, 0), sizeof groups[g].numbers[j]);
+            }
+    }
+};
+
+void search_blocks(const PySearcher& self, const Floats& distances, const Floats& bases, const Floats& queries,
+                   const PyGroups& groups, bool inner, std::uint64_t candidates, const Outputs& out,
+                   std::size_t threads, std::string_view simd) {
+    const nestcode::Found found = self.checked(distances, out);
+    const std::size_t planes = (groups.groups.size() + 3) / 4 * 2, coarse = bases.shape(1);
+    float unit = 0;
+    for (const nestcode::SearchPart& part : self.parts) {
+        if (part.rows.count != 0 && part.blocks.planes != planes) throw nb::value_error("parts must have such groups");
+        unit = std::max(unit, part.blocks.unit);
+    }
+    for (const nestcode::SearchPart& part : self.parts)
+        if (part.rows.count != 0 && part.blocks.unit != unit) throw nb::value_error("parts must have one unit");
+    if (queries.shape(0) != distances.shape(0) || queries.shape(1) < static_cast<std::size_t>(groups.directions) ||
+        bases.shape(0) != distances.shape(0))
+        throw nb::value_error("there must be a number for each direction, and bases for each query");
+    if (!std::has_single_bit(coarse) || !std::has_single_bit(self.sizes.size()) || coarse > self.sizes.size())
+        throw nb::value_error("cells must divide the coarse ones");
+    const int fine = std::countr_zero(self.sizes.size()) - std::countr_zero(coarse);
+    const nestcode::ScanKernel kernel = nestcode::scan_kernel(nestcode::choose_simd(simd));
+    self.search(distances, candidates, fine, found, threads, [&](std::size_t q) {
+        thread_local nestcode::ScanTables tables;
+        nestcode::fill_tables(groups.groups, queries.data() + q * queries.shape(1), unit, inner, tables);
+        return nestcode::ScanRanking{kernel, &tables, bases.data() + q * coarse};
+    });
+}
+
+void search_tables(const PySearcher& self, const Floats& distances, const Array<const float, 3>& tables, bool inner,
+                   std::uint64_t candidates, const Outputs& out, std::size_t threads) {
+    const nestcode::Found found = self.checked(distances, out);
+    const std::size_t bytes = tables.shape(1);
+    if (tables.shape(0) != distances.shape(0) || tables.shape(2) != 256)
+        throw nb::value_error("there must be tables of 256 entries for each query");
+    for (const nestcode::SearchPart& part : self.parts)
+        if (part.rows.bytes < bytes || (part.rows.count != 0 && part.norms == nullptr))
+            throw nb::value_error("rows must have a byte for each table, and norms");
+    self.search(distances, candidates, 0, found, threads, [&](std::size_t q) {
+        return nestcode::TableRanking{tables.data() + q * bytes * 256, bytes, inner};
+    });
+}
+
+void search_hamming(const PySearcher& self, const Floats& distances, const Packed& queries, std::uint64_t candidates,
+                    const Outputs& out, std::size_t threads, std::string_view simd) {
+    const nestcode::Found found = self.checked(distances, out);
+    const nestcode::Rows rows = rows_of(queries);
+    if (rows.count != distances.shape(0)) throw nb::value_error("there must be distances for each query");
+    for (const nestcode::SearchPart& part : self.parts)
+        if (part.rows.bytes != rows.bytes) throw nb::value_error("queries must be as wide as the rows");
+    const nestcode::HammingKernel kernel = nestcode::hamming_kernel(nestcode::choose_simd(simd));
+    self.search(distances, candidates, 0, found, threads,
+                [&](std::size_t q) { return nestcode::HammingRanking{kernel, rows[q]}; });
+}
+
+void rescore(const Floats& vectors, const Floats& queries, const Array<const std::int64_t, 2>& items,
+             std::string_view metric, const Array<float, 2>& out, std::size_t threads) {
+    if (queries.shape(1) != vectors.shape(1) || items.shape(0) != queries.shape(0) || out.shape(0) != items.shape(0) ||
+        out.shape(1) != items.shape(1))
+        throw nb::value_error("there must be items and room for each query, and as many features");
+    for (std::size_t i = 0; i < items.size(); ++i)
+        if (items.data()[i] >= static_cast<std::int64_t>(vectors.shape(0)))
+            throw nb::value_error("items must be rows of the vectors");
+    const auto by = metric == "cosine" ? nestcode::Metric::cosine
+                                       : metric == "inner" ? nestcode::Metric::inner : nestcode::Metric::l2;
+    nb::gil_scoped_release released;
+    nestcode::rescore(vectors.data(), vectors.shape(1), queries.data(), queries.shape(0), items.data(), items.shape(1),
+                      by, out.data(), threads);
+}
+
+void take_nearest(const Floats& distances, const Array<const std::int64_t, 2>& ids, const Array<float, 2>& near,
+                  const Array<std::int64_t, 2>& near_ids, std::size_t threads) {
+    const std::size_t count = distances.shape(0), k = near.shape(1);
+    if ((ids.shape(0) != count && ids.shape(0) != 1) || ids.shape(1) != distances.shape(1) || near.shape(0) != count ||
+        near_ids.shape(0) != count || near_ids.shape(1) != k || k == 0)
+        throw nb::value_error("there must be an id for each distance, and room for each query");
+    nb::gil_scoped_release released;
+    nestcode::take_nearest(distances.data(), ids.data(), ids.shape(0) != count, count, ids.shape(1), k, near.data(),
+                           near_ids.data(), threads);
+}
+
+void fill_blocks(const Packed& cells, const Array<std::uint8_t, 3>& out) {
+    if (out.shape(0) * nestcode::block_items < cells.shape(0) || out.shape(1) != cells.shape(1) ||
+        out.shape(2) != nestcode::block_items)
+        throw nb::value_error("there must be a block for each 32 items");
+    const nestcode::Rows rows = rows_of(cells);
+    nb::gil_scoped_release released;
+    nestcode::fill_blocks(rows, out.data());
+}
+
+}  // namespace
+
+void add_search(nb::module_& m) {
+    nb::class_<PyPart>(m, "SearchPart", "Items in the order of their codes, and what ranking needs of them.")
+        .def(nb::init<Packed, Vec<std::uint32_t>, const Vec<std::uint32_t>&, Array<const std::uint8_t, 3>,
+                      Vec<std::int16_t>, float, Vec<float>>(),
+             "rows"_a.noconvert(), "starts"_a.noconvert(), "skipped"_a.noconvert(), "blocks"_a.noconvert(), "biases"_a.noconvert(), "unit"_a, "norms"_a.noconvert());
+    nb::class_<PyGroups>(m, "ScanGroups", "What the half bytes of codes stand for.")
+        .def(nb::init<const Array<const std::int32_t, 2>&, const Array<const float, 3>&>(), "directions"_a.noconvert(),
+             "numbers"_a.noconvert());
+    nb::class_<Outputs>(m, "SearchOutputs", "Where a search writes.")
+        .def(nb::init<Array<float, 2>, Array<std::uint32_t, 2>, Vector>(), "scores"_a.noconvert(),
+             "places"_a.noconvert(), "compared"_a.noconvert());
+    nb::class_<PySearcher>(m, "Searcher", "Parts that are searched as one.")
+        .def(nb::init<const std::vector<nb::object>&>(), "parts"_a)
+        .def("blocks", search_blocks, "distances"_a.noconvert(), "bases"_a.noconvert(), "queries"_a.noconvert(),
+             "groups"_a, "inner"_a, "candidates"_a, "out"_a, "threads"_a = 1, "simd"_a = "",
+             "Write the hits of smallest rough distance, by half bytes.")
+        .def("tables", search_tables, "distances"_a.noconvert(), "tables"_a.noconvert(), "inner"_a, "candidates"_a, "out"_a,
+             "threads"_a = 1, "Write the hits of smallest sum, by one table a byte.")
+        .def("hamming", search_hamming, "distances"_a.noconvert(), "queries"_a.noconvert(), "candidates"_a, "out"_a,
+             "threads"_a = 1, "simd"_a = "", "Write the hits that differ in fewest bits.");
+    m.def("rescore", rescore, "vectors"_a.noconvert(), "queries"_a.noconvert(), "items"_a.noconvert(), "metric"_a,
+          "out"_a.noconvert(), "threads"_a = 1, "Write how far some rows are from each query.");
+    m.def("take_nearest", take_nearest, "distances"_a.noconvert(), "ids"_a.noconvert(), "near"_a.noconvert(),
+          "near_ids"_a.noconvert(), "threads"_a = 1, "Write the nearest items of each query, nearest first.");
+    m.def("fill_blocks", fill_blocks, "cells"_a.noconvert(), "out"_a.noconvert(),
+          "Lay half bytes of items out in blocks of 32.");
+}

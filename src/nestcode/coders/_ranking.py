@@ -1,0 +1,303 @@
+"""How a search ranks codes: which cells are near a query, rough distances for many items, full ones for a few.
+
+A cell is all codes that share their first bits. What those decode to is its centre, and cells are ranked by how far it
+is from the query. Their items are ranked roughly, by part of their bits, and the best of them by all.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.coders._planes import Planes, read_bits
+from nestcode.coders._rows import PIECE, Floats, as_floats, squares
+from nestcode.coders._scan import BLOCK, Scan
+from nestcode.codes import Codes
+
+Metric = Literal["l2", "cosine", "inner"]
+MOST_BITS = 14  # of a cell
+NO_BLOCKS = np.zeros((0, 0, BLOCK), dtype=np.uint8), np.zeros(0, dtype=np.int16)
+NO_NORMS, NO_CODES = np.zeros(0, dtype=np.float32), np.zeros((0, 0), dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Codes in order, and what ranking needs to know of them."""
+
+    rows: NDArray[np.uint8]
+    starts: NDArray[np.uint32]  # where each cell begins, and the end
+    blocks: NDArray[np.uint8]
+    biases: NDArray[np.int16]
+    unit: float
+    norms: Floats
+
+    def part(self, skipped: NDArray[np.uint32]) -> _core.SearchPart:
+        """It as the core searches it, without the items at some places."""
+        return _core.SearchPart(self.rows, self.starts, skipped, self.blocks, self.biases, self.unit, self.norms)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was made for ranking."""
+        return self.starts.nbytes + self.blocks.nbytes + self.biases.nbytes + self.norms.nbytes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Queries in principal directions."""
+
+    metric: Metric
+    numbers: Floats  # (n, directions): around the mean, or around 0 for inner products
+    about_mean: Floats  # (n,): their inner product with the mean
+    outside: Floats  # (n,): the squared length that lies in no direction
+    packed: NDArray[np.uint8]  # their codes, if those are compared
+
+
+class Ranking(Protocol):
+    """What a search asks of a coder, or of bare codes."""
+
+    def bits(self, count: int) -> int:
+        """How many bits a cell has when there are `count` items."""
+
+    def ready(self, codes: Codes, bits: int) -> Ready:
+        """Sorted codes made ready."""
+
+    def cells(self, batch: Batch, bits: int) -> Floats:
+        """How far each cell is from each query, up to what is the same for all, (queries, cells)."""
+
+    def rough(
+        self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
+    ) -> None:
+        """Write the best hits among the items of the nearest cells that hold `candidates`."""
+
+    def distances(self, batch: Batch, codes: Codes, threads: int) -> Floats:
+        """From each query to as many of the codes, in order, (queries, codes / queries)."""
+
+
+class Decoder(Protocol):
+    """The part of a coder that ranking uses."""
+
+    def _coefficients(self, codes: Codes) -> Floats: ...
+
+
+class SumRanking(ABC):
+    """Ranking by what codes decode to."""
+
+    def __init__(self, coder: Decoder, mean: NDArray[np.float64], directions: Floats, width: int) -> None:
+        self._coder, self._width = coder, width
+        self._mean, self._directions = mean, directions
+        self._mean_numbers: Floats = (directions @ mean).astype(np.float32)
+        self._mean_square = float(mean @ mean)
+        self._centers = lru_cache(maxsize=4)(self._make_centers)
+
+    @abstractmethod
+    def split(self, bits: int) -> tuple[Floats, Floats]:
+        """What the cells' first bits decode to, (coarse, directions), and what the others add, (fine, directions)."""
+
+    def batch(self, queries: NDArray[np.generic], metric: Metric) -> Batch:
+        """Queries, (n, features), made ready."""
+        rows = as_floats(queries, normalize=metric == "cosine")
+        about_mean = (rows @ self._mean).astype(np.float32)
+        if metric != "inner":
+            rows = rows - self._mean.astype(rows.dtype)
+        rows = rows.astype(np.float32, copy=False)
+        numbers: Floats = rows @ self._directions.T
+        outside = np.einsum("nf,nf->n", rows, rows) - np.einsum("nd,nd->n", numbers, numbers)
+        return Batch(metric, numbers, about_mean, np.maximum(outside, 0), NO_CODES)
+
+    def cells(self, batch: Batch, bits: int) -> Floats:
+        """How far each cell is from each query, up to what is the same for all, (queries, cells)."""
+        coarse, fine, used, norms, angles = self._centers(bits)
+        numbers = self._around_zero(batch) if batch.metric == "cosine" else batch.numbers
+        products: Floats = numbers @ coarse.T
+        if len(fine) > 1:
+            products = products[:, :, None] + (numbers[:, :used] @ fine[:, :used].T)[:, None, :]
+            products = products.reshape(len(numbers), -1)
+        if batch.metric == "cosine":
+            products += batch.about_mean[:, None]
+            products *= angles
+        else:
+            products *= -2
+            if batch.metric == "l2":
+                products += norms
+        return products
+
+    def _make_centers(self, bits: int) -> tuple[Floats, Floats, int, Floats, Floats]:
+        """Both parts of the cells' centres, directions that the second has, squared lengths, -2 / real lengths."""
+        coarse, fine = self.split(bits)
+        used = int(np.flatnonzero(fine.any(axis=0)).max(initial=0)) + 1
+        both = (coarse[:, None] + fine[None]).reshape(-1, coarse.shape[1])
+        norms = squares(both)
+        real = np.sqrt(np.maximum(norms + 2 * (both @ self._mean_numbers) + self._mean_square, 1e-30))
+        return coarse, fine, used, norms.astype(np.float32), (-2 / real).astype(np.float32)
+
+    def distances(self, batch: Batch, codes: Codes, threads: int) -> Floats:
+        """From each query to as many of the codes, in order, (queries, codes / queries)."""
+        decoded = self._coder._coefficients(codes)
+        items = np.arange(len(codes)).reshape(len(batch.numbers), -1)
+        out = np.empty(items.shape, dtype=np.float32)
+        if batch.metric == "l2":
+            _core.rescore(decoded, batch.numbers, items, "l2", out, threads)
+            return out + batch.outside[:, None]
+        _core.rescore(decoded, self._around_zero(batch), items, "inner", out, threads)
+        return self._by_product(batch, -out, self._lengths(decoded).reshape(out.shape))
+
+    def all_distances(self, batch: Batch, codes: Codes) -> Floats:
+        """From each query to each of some codes, (queries, codes)."""
+        decoded = self._coder._coefficients(codes)
+        if batch.metric == "l2":
+            own = batch.outside + np.einsum("nd,nd->n", batch.numbers, batch.numbers)
+            norms = squares(decoded).astype(np.float32)
+            return np.maximum(own[:, None] + norms - 2 * (batch.numbers @ decoded.T), 0)
+        return self._by_product(batch, self._around_zero(batch) @ decoded.T, self._lengths(decoded)[None])
+
+    def _around_zero(self, batch: Batch) -> Floats:
+        return batch.numbers if batch.metric == "inner" else batch.numbers + self._mean_numbers
+
+    def _lengths(self, decoded: Floats) -> Floats:
+        norms = squares(decoded) + 2 * (decoded @ self._mean_numbers) + self._mean_square
+        return np.sqrt(np.maximum(norms, 0)).astype(np.float32)
+
+    def _by_product(self, batch: Batch, products: Floats, lengths: Floats) -> Floats:
+        """Distances, given the inner products with what codes decode to around the mean."""
+        products = products + batch.about_mean[:, None]
+        if batch.metric == "inner":
+            return -products
+        cosines = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+        return np.maximum(np.where(lengths > 0, 2, 1).astype(np.float32) - 2 * cosines, 0)
+
+
+class PlaneRanking(SumRanking):
+    """For codes of a cell's number, of which there may be one only, and bit planes."""
+
+    def __init__(
+        self,
+        coder: Decoder,
+        mean: NDArray[np.float64],
+        directions: Floats,
+        planes: Planes,
+        width: int,
+        centers: Floats | None = None,
+    ) -> None:
+        super().__init__(coder, mean, directions, width)
+        self._planes = planes
+        self._cells = np.zeros((1, len(directions)), dtype=np.float32) if centers is None else centers
+        self._cell_bits = len(self._cells).bit_length() - 1
+        self._scan = Scan(self._cells, planes, width)
+        self._cell_norms = squares(self._cells).astype(np.float32)
+
+    def bits(self, count: int) -> int:
+        """How many bits a cell has when there are `count` items."""
+        if self._cell_bits == 0:
+            return max(0, min(count.bit_length() - 7, MOST_BITS, self._width))
+        errors = self._planes.errors  # a bit that says much makes cells smaller, others only make them more
+        telling = int(np.argmin(np.append(errors[1:] < 0.97 * errors[:-1], False)))
+        return self._cell_bits + max(0, min(count.bit_length() - 7 - self._cell_bits, telling))
+
+    def split(self, bits: int) -> tuple[Floats, Floats]:
+        """The cells' centres, and what bits of planes add."""
+        length = bits - self._cell_bits
+        return self._cells, read_bits(_all_codes(length).packed, self._planes, length)
+
+    def ready(self, codes: Codes, bits: int) -> Ready:
+        """Sorted codes made ready."""
+        blocks = self._scan.blocks(codes, _leading(codes, self._cell_bits))
+        starts = _find_starts(codes, bits)
+        return Ready(codes.packed, starts, blocks.cells, blocks.biases, self._scan.unit, NO_NORMS)
+
+    def rough(
+        self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
+    ) -> None:
+        """Write the best hits among the items of the nearest cells that hold `candidates`."""
+        bases: Floats = batch.numbers @ self._cells.T
+        bases *= -2
+        if batch.metric != "inner":
+            bases += self._cell_norms
+        inner = batch.metric == "inner"
+        cells = self.cells(batch, bits)
+        searcher.blocks(cells, bases, batch.numbers, self._scan.groups, inner, candidates, out, threads)
+
+
+class BookRanking(SumRanking):
+    """For codes of one codebook entry a byte."""
+
+    BYTES = 8  # that are looked at for rough distances
+
+    def __init__(
+        self, coder: Decoder, mean: NDArray[np.float64], directions: Floats, books: Floats, width: int
+    ) -> None:
+        """`books` are those of `min(width, 64)` bits, (bytes, 256, directions)."""
+        super().__init__(coder, mean, directions, width)
+        self._books = books
+
+    def bits(self, count: int) -> int:
+        """How many bits a cell has when there are `count` items."""
+        return max(0, min(count.bit_length() - 6, 16, self._width))
+
+    def split(self, bits: int) -> tuple[Floats, Floats]:
+        """What the first byte decodes to, and what bits of the second add."""
+        first = self._coder._coefficients(_all_codes(min(bits, 8)))
+        if bits <= 8:
+            return first, np.zeros((1, first.shape[1]), dtype=np.float32)
+        second = self._coder._coefficients(_all_codes(bits)[: 1 << (bits - 8)])
+        return first, second - first[:1]
+
+    def ready(self, codes: Codes, bits: int) -> Ready:
+        """Sorted codes made ready."""
+        length = min(codes.width, 8 * self.BYTES)
+        pieces = (codes[first : first + PIECE].prefix(length) for first in range(0, len(codes), PIECE))
+        norms = [squares(self._coder._coefficients(part)) for part in pieces]
+        together = np.concatenate([np.zeros(0), *norms]).astype(np.float32)
+        return Ready(codes.packed, _find_starts(codes, bits), *NO_BLOCKS, 0.0, together)
+
+    def rough(
+        self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
+    ) -> None:
+        """Write the best hits among the items of the nearest cells that hold `candidates`."""
+        tables = -2 * batch.numbers @ self._books.reshape(-1, self._books.shape[2]).T
+        tables = tables.reshape(len(tables), len(self._books), 256)
+        searcher.tables(self.cells(batch, bits), tables, batch.metric == "inner", candidates, out, threads)
+
+
+class BitRanking:
+    """By how many bits differ; a cell is as near as its bits are like the query's."""
+
+    def bits(self, count: int) -> int:
+        """How many bits a cell has when there are `count` items."""
+        return max(0, min(count.bit_length() - 7, MOST_BITS))
+
+    def ready(self, codes: Codes, bits: int) -> Ready:
+        """Sorted codes made ready."""
+        return Ready(codes.packed, _find_starts(codes, bits), *NO_BLOCKS, 0.0, NO_NORMS)
+
+    def cells(self, batch: Batch, bits: int) -> Floats:
+        """How many of each cell's bits differ from each query's, (queries, cells)."""
+        own = _leading(Codes._wrap(batch.packed, 8 * batch.packed.shape[1]), bits)
+        return np.bitwise_count(own[:, None] ^ np.arange(1 << bits)).astype(np.float32)
+
+    def rough(
+        self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
+    ) -> None:
+        """Write the best hits among the items of the nearest cells that hold `candidates`."""
+        searcher.hamming(self.cells(batch, bits), batch.packed, candidates, out, threads)
+
+
+def _all_codes(bits: int) -> Codes:
+    """Every code of some bits, in order."""
+    return Codes.from_bits((np.arange(1 << bits)[:, None] >> np.arange(bits)[::-1] & 1).astype(bool))
+
+
+def _leading(codes: Codes, bits: int) -> NDArray[np.int64]:
+    """The first bits of codes as a number, at most 24 of them."""
+    numbers = np.zeros(len(codes), dtype=np.int64)
+    for byte in range(-(-bits // 8)):
+        numbers = numbers << 8 | codes.packed[:, byte]
+    return numbers >> (-bits % 8)
+
+
+def _find_starts(codes: Codes, bits: int) -> NDArray[np.uint32]:
+    """Where each cell of sorted codes begins, and the end."""
+    return np.searchsorted(_leading(codes, bits), np.arange((1 << bits) + 1)).astype(np.uint32)

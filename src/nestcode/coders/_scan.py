@@ -1,0 +1,91 @@
+"""Rough distances for many items at once: codes of bit planes, regrouped into half bytes (cpp/nestcode/scan.hpp).
+
+A half byte holds the first bits of up to four directions. What it adds to a squared distance is looked up in a table of
+16 numbers; what depends on the item alone, twice the inner product of its cell's centre and the rest, is its bias.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.coders import _tables
+from nestcode.coders._planes import Planes
+from nestcode.coders._rows import PIECE, Floats
+from nestcode.codes import CORES, Codes
+
+GROUPS = 52  # half bytes that are looked at: 208 bits
+ROOM = 4  # bits in each
+BLOCK = 32  # items that the core scans at once
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Half bytes of items as the core scans them."""
+
+    cells: NDArray[np.uint8]  # (blocks, planes, 32)
+    biases: NDArray[np.int16]  # (blocks * 32,)
+
+
+class Scan:
+    """What the half bytes of codes stand for, when `width` bits are kept."""
+
+    def __init__(self, centers: Floats, planes: Planes, width: int) -> None:
+        self._centers = centers
+        self._layout = _longest_layout(planes, len(centers).bit_length() - 1, width)
+        groups = self._layout.groups
+        self._numbers = np.zeros((len(groups), ROOM, 1 << ROOM), dtype=np.float32)
+        directions = np.full((len(groups), ROOM), -1, dtype=np.int32)
+        largest = np.zeros(centers.shape[1], dtype=np.float32)  # number of each direction
+        for g, group in enumerate(groups):
+            below = sum(int(self._layout.depths[d]) for d in group)
+            for j, d in enumerate(group):
+                depth = int(self._layout.depths[d])
+                below -= depth
+                cells = np.arange(1 << ROOM) >> below & ((1 << depth) - 1)
+                self._numbers[g, j], directions[g, j] = planes.centers[d, (1 << depth) + cells], d
+                largest[d] = np.abs(self._numbers[g, j]).max()
+        self.groups = _core.ScanGroups(directions, self._numbers)
+        self.unit = max(2 * float((np.abs(centers) @ largest).max()) / np.iinfo(np.int16).max, 1e-30)  # of biases
+
+    def blocks(self, codes: Codes, cells: NDArray[np.int64]) -> Blocks:
+        """Codes as blocks; `cells` says which cell each lies in."""
+        groups = self._layout.groups
+        planes, count = -(-len(groups) // 4) * 2, -(-len(codes) // BLOCK)
+        sources = np.full((planes, 2, ROOM), -1, dtype=np.int32)
+        sources.reshape(-1, ROOM)[: len(groups)] = self._layout.sources.reshape(-1, ROOM)
+        sources = np.ascontiguousarray(sources[:, ::-1]).reshape(-1)  # the second of two lies high in its byte
+        out = np.zeros((count, planes, BLOCK), dtype=np.uint8)
+        biases = np.zeros(count * BLOCK, dtype=np.int16)
+        for first in range(0, len(codes), PIECE):
+            part = codes.packed[first : first + PIECE]
+            halves = np.empty((len(part), planes), dtype=np.uint8)
+            _core.permute_bits(part, sources, halves, threads=CORES)
+            _core.fill_blocks(halves, out[first // BLOCK :])
+            biases[first : first + len(part)] = self._biases(halves, cells[first : first + PIECE])
+        return Blocks(out, biases)
+
+    def _biases(self, halves: NDArray[np.uint8], cells: NDArray[np.int64]) -> NDArray[np.int16]:
+        if len(self._centers) == 1:
+            return np.zeros(len(halves), dtype=np.int16)  # the one cell's centre is the mean
+        rest = np.zeros((len(halves), self._centers.shape[1]), dtype=np.float32)
+        for g, group in enumerate(self._layout.groups):
+            values = halves[:, g // 2] >> 4 * (g % 2) & 15
+            for j, d in enumerate(group):
+                rest[:, d] = self._numbers[g, j].take(values)
+        twice = 2 * np.einsum("nd,nd->n", rest, self._centers.take(cells, axis=0))
+        return np.rint(twice / self.unit).clip(-32768, 32767).astype(np.int16)
+
+
+def _longest_layout(planes: Planes, first: int, width: int) -> _tables.Layout:
+    """The groups of as many bits as fit into GROUPS half bytes."""
+
+    def layout(length: int) -> _tables.Layout:
+        return _tables.plan(planes.owners[:length], len(planes.centers), first, ROOM)
+
+    low, high = 0, min(width - first, len(planes.owners))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if len(layout(middle).groups) <= GROUPS else (low, middle - 1)
+    return layout(low)

@@ -1,0 +1,53 @@
+"""What searches answer with."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The nearest items of each query, nearest first: arrays (n, k) for n queries, (k,) for one.
+
+    Where there are fewer than k, the last ids are -1 and their distances infinite.
+    """
+
+    ids: NDArray[np.int64]
+    distances: NDArray[np.float32]
+    compared: Any  # how many items each query was compared with: (n,), or a number for one query
+
+    def __repr__(self) -> str:
+        return f"Hits(ids={self.ids.tolist()})" if self.ids.ndim == 1 else f"Hits({self.ids.shape[0]} queries)"
+
+
+@dataclass(frozen=True)
+class RangeHits:
+    """All items within a radius of each query: `hits[i]` are the `Hits` of query i, nearest first."""
+
+    found: tuple[Hits, ...]
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __getitem__(self, i: int) -> Hits:
+        return self.found[i]
+
+    def __iter__(self) -> Iterator[Hits]:
+        return iter(self.found)
+
+    def __repr__(self) -> str:
+        return f"RangeHits({len(self)} queries, {sum(len(hits.ids) for hits in self.found)} items)"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a search was, and what it cost."""
+
+    recall: float  # the share of the k nearest items that it found
+    compared: float  # items that a query was compared with, on average
+    share: float  # of all items that is
+    candidates: int  # the effort that was asked for
+    seconds: float  # of a query, on average, as measured now

@@ -1,0 +1,239 @@
+"""Search: the items nearest to a query.
+
+    queries ──▶ nearest cells, until they hold `candidates` items
+            ──▶ the best `rerank` of these by rough distances, from part of their bits
+            ──▶ the best k of those by full distances: to decoded codes, or to the vectors themselves
+"""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nestcode.coders import Coder
+from nestcode.coders._ranking import BitRanking, Metric
+from nestcode.codes import Codes, thread_count
+from nestcode.errors import InvalidInput, whole_number
+from nestcode.index.hits import Evaluation, Hits, RangeHits
+from nestcode.index.live import Live
+from nestcode.index.request import Rank, Request, answer, check_filter
+from nestcode.index.view import Prepared, View
+
+class Searchable:
+    """The searches of an index."""
+
+    width: int
+    coder: Coder | None
+    candidates: int | None = None  # the effort of searches that do not say it; `tune` chooses it
+    _live: Live
+    _views: dict[str, tuple[Prepared, View]]
+
+    def _encode(self, items: Codes | ArrayLike) -> Codes:
+        raise NotImplementedError
+
+    def search(
+        self,
+        queries: Codes | ArrayLike,
+        k: int = 10,
+        *,
+        candidates: int | None = None,
+        rerank: int | None = None,
+        rank: Rank | None = None,
+        metric: Metric | None = None,
+        vectors: ArrayLike | None = None,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        threads: int | None = 1,
+    ) -> Hits:
+        """The k items nearest to each query.
+
+        >>> from nestcode import CellCoder, Index
+        >>> X = np.random.default_rng(0).standard_normal((2000, 8)).astype(np.float32)
+        >>> index = Index(CellCoder(width=64).fit(X))
+        >>> index.add(X)
+        >>> index.search(X[:3], k=1).ids.tolist()
+        [[0], [1], [2]]
+        >>> hits = index.search(X[7], k=2, vectors=X)  # the distances of the vectors themselves
+        >>> int(hits.ids[0]), float(hits.distances[0])
+        (7, 0.0)
+
+        Args:
+            queries: one vector, (n, features), or `Codes`.
+            k: how many.
+            candidates: how many items to look at: those in the cells nearest to the query. More find more and take
+                longer; as many as the index has find all that ranking can. By default what `tune` chose, or 1,000 and
+                a fiftieth of all.
+            rerank: how many of them, the best by rough distances, are ranked by full ones: 10 k, at least 100.
+            rank: "asymmetric" compares vectors with what codes decode to, "hamming" bits with bits, "exact" vectors
+                with `vectors`. By default the best that is there.
+            metric: "l2" gives squared distances, "cosine" those of items scaled to length 1, "inner" negative inner
+                products; the coder's by default.
+            vectors: (n, features), the items themselves by id: an array or a memory map.
+            filter: which items may be found: their ids, or a mask by id.
+            threads: how many share a batch; None takes every core.
+
+        """
+        request = Request(self.coder, self._encode, queries, rank, metric, vectors)
+        view = self._view(request, filter)
+        k = whole_number(k, "k", least=1)
+        effort = self._effort(candidates, view)
+        keep = max(10 * k, 100) if rerank is None else max(k, whole_number(rerank, "rerank", least=1))
+        found = answer(view, request, k, effort, keep, thread_count(threads))
+        if request.single:
+            return Hits(found.ids[0], found.distances[0], int(found.compared[0]))
+        return found
+
+    def range_search(
+        self,
+        queries: Codes | ArrayLike,
+        radius: float,
+        *,
+        candidates: int | None = None,
+        rank: Rank | None = None,
+        metric: Metric | None = None,
+        vectors: ArrayLike | None = None,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        threads: int | None = 1,
+    ) -> Any:
+        """All items within a distance, nearest first: `Hits` of one query, `RangeHits` of several.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
+        >>> index.range_search(Codes.from_bits([[0, 0, 1]]), 1)[0].ids
+        array([0, 1])
+
+        The distances are those of `search`, as are the other arguments; only candidates are found.
+        """
+        request = Request(self.coder, self._encode, queries, rank, metric, vectors)
+        if not isinstance(radius, float | int | np.floating | np.integer) or not np.isfinite(radius):
+            raise InvalidInput(f"radius must be a finite number, got {radius!r}")
+        view = self._view(request, filter)
+        effort, many = self._effort(candidates, view), thread_count(threads)
+        found: list[Hits] = []
+        for query in range(len(request)):
+            k, last = 64, max(min(effort, view.count), 1)
+            while True:
+                hits = answer(view, request, k, effort, max(4 * k, 100), many, query)
+                inside = hits.distances[0] <= radius
+                if not inside[-1] or hits.ids[0, -1] < 0 or k >= last:
+                    break
+                k = min(4 * k, view.count)
+            inside &= hits.ids[0] >= 0
+            found.append(Hits(hits.ids[0, inside], hits.distances[0, inside], int(hits.compared[0])))
+        return found[0] if request.single else RangeHits(tuple(found))
+
+    def evaluate(
+        self,
+        queries: Codes | ArrayLike,
+        k: int = 10,
+        *,
+        candidates: int | None = None,
+        rerank: int | None = None,
+        rank: Rank | None = None,
+        metric: Metric | None = None,
+        vectors: ArrayLike | None = None,
+        threads: int | None = 1,
+    ) -> Evaluation:
+        """How much of an exact search a search finds, and how much work it does.
+
+        >>> from nestcode import CellCoder, Index
+        >>> X = np.random.default_rng(0).standard_normal((2000, 8)).astype(np.float32)
+        >>> index = Index(CellCoder(width=64).fit(X))
+        >>> index.add(X)
+        >>> index.evaluate(X[:100], k=5, candidates=len(X)).recall
+        1.0
+
+        Exact is a comparison with all `vectors` where they are given, else with all codes. Use queries that are not in
+        the index: those that are find themselves.
+        """
+        given = {"rank": rank, "metric": metric, "vectors": vectors, "threads": threads}
+        true = self.search(queries, k, candidates=max(len(self._live.state), 1), **given)  # type: ignore[arg-type]
+        return self._measure(true, queries, k, candidates, {"rerank": rerank, **given})
+
+    def tune(
+        self,
+        queries: Codes | ArrayLike,
+        target_recall: float = 0.9,
+        k: int = 10,
+        *,
+        rerank: int | None = None,
+        rank: Rank | None = None,
+        metric: Metric | None = None,
+        vectors: ArrayLike | None = None,
+        threads: int | None = 1,
+    ) -> Evaluation:
+        """Choose the effort of later searches: the fewest candidates that reach a recall.
+
+        >>> from nestcode import CellCoder, Index
+        >>> X = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
+        >>> index = Index(CellCoder(width=64).fit(X[:3900]))
+        >>> index.add(X[:3900])
+        >>> index.tune(X[3900:], target_recall=0.9).recall >= 0.9
+        True
+        >>> index.candidates < 2000
+        True
+        """
+        if not isinstance(target_recall, float | int) or not 0 < target_recall <= 1:
+            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
+        given = {"rank": rank, "metric": metric, "vectors": vectors, "threads": threads}
+        everything = max(len(self._live.state), 1)
+        true = self.search(queries, k, candidates=everything, **given)  # type: ignore[arg-type]
+        settings = {"rerank": rerank, **given}
+        low, high = 0, everything  # the fewest are above low; high is enough, as it compares all
+        trial = min(max(k, everything // 256), everything)
+        best = None
+        while high - low > max(1, high // 20):
+            tried = self._measure(true, queries, k, trial, settings)
+            if tried.recall >= target_recall:
+                high, best = trial, tried
+            else:
+                low = trial
+            trial = min(2 * low, high) if best is None else (low + high) // 2
+            if best is None and trial >= everything:
+                break
+        best = best or self._measure(true, queries, k, everything, settings)
+        self.candidates = best.candidates
+        return best
+
+    # how
+
+    def _measure(
+        self, true: Hits, queries: Codes | ArrayLike, k: int, candidates: int | None, settings: dict[str, Any]
+    ) -> Evaluation:
+        start = time.perf_counter()
+        found = self.search(queries, k, candidates=candidates, **settings)
+        seconds = time.perf_counter() - start
+        count = len(self._live.state)
+        effort = candidates or self.candidates or _default_effort(count)
+        # By distance and not by id: of items that are as far as the last one, any will do.
+        worst = np.where(np.isfinite(true.distances), true.distances, -np.inf).max(axis=-1, keepdims=True)
+        wanted = np.isfinite(true.distances).sum()
+        near = (found.distances <= worst + 1e-6 * np.abs(worst)) & (found.ids >= 0)
+        recall = float(near.sum() / wanted) if wanted else 1.0
+        compared = float(np.mean(found.compared)) if np.size(found.compared) else 0.0
+        many = max(np.size(found.compared), 1)
+        return Evaluation(recall, compared, compared / max(count, 1), int(effort), seconds / many)
+
+    def _effort(self, candidates: int | None, view: View) -> int:
+        if candidates is None:
+            return self.candidates or _default_effort(view.count)
+        return whole_number(candidates, "candidates", least=1)
+
+    def _view(self, request: Request, chosen: ArrayLike | Iterable[int] | None) -> View:
+        kind = "hamming" if request.codes is not None else "coder"
+        state = self._live.state
+        known = self._views.get(kind)
+        if known is None:
+            ranking = BitRanking() if kind == "hamming" or self.coder is None else self.coder._ranking(self.width)
+            prepared = Prepared(ranking)
+        else:
+            prepared = known[0]
+        if known is None or known[1].state is not state:
+            known = self._views[kind] = prepared, View(state, prepared)
+        return known[1] if chosen is None else View(state, prepared, check_filter(chosen))
+
+
+def _default_effort(count: int) -> int:
+    return 1000 + count // 50

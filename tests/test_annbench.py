@@ -1,0 +1,76 @@
+"""The module for ann-benchmarks, called as ann-benchmarks calls it."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestcode.data import digits
+
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "annbench"
+PACKAGE = "ann_benchmarks.algorithms"
+
+
+class BaseANN:
+    """Stands for that of ann-benchmarks."""
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    for name in ("ann_benchmarks", PACKAGE, f"{PACKAGE}.base", f"{PACKAGE}.nestcode"):
+        package = ModuleType(name)
+        package.__path__ = []
+        monkeypatch.setitem(sys.modules, name, package)
+    base: Any = ModuleType(f"{PACKAGE}.base.module")
+    base.BaseANN = BaseANN
+    monkeypatch.setitem(sys.modules, f"{PACKAGE}.base.module", base)
+    spec = importlib.util.spec_from_file_location(f"{PACKAGE}.nestcode.module", FOLDER / "module.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def nearest(queries: np.ndarray[Any, Any], base: np.ndarray[Any, Any], metric: str) -> np.ndarray[Any, Any]:
+    if metric == "angular":
+        base, queries = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (base, queries))
+    return np.argsort(((queries[:, None] - base) ** 2).sum(axis=2), axis=1)[:, :10]
+
+
+@pytest.mark.parametrize("metric", ["angular", "euclidean"])
+@pytest.mark.parametrize("rescoring", [True, False])
+def test_it_finds_the_nearest_alone_and_in_batches(module: ModuleType, metric: str, rescoring: bool) -> None:
+    X, _ = digits()
+    base, queries = X[:-50], X[-50:]
+    algorithm = module.Nestcode(metric, {"width": 256, "rescoring": rescoring})
+    assert issubclass(module.Nestcode, BaseANN)
+    assert algorithm.get_memory_usage() == 0
+    algorithm.fit(base)
+    kilobytes = algorithm.get_memory_usage()
+    assert (kilobytes > base.nbytes / 1024) == rescoring
+    algorithm.set_query_arguments(0.5, 80)
+    assert "0.5" in str(algorithm)
+    assert "80" in str(algorithm)
+    algorithm.batch_query(queries, 10)
+    found = algorithm.get_batch_results()
+    true = nearest(queries, base, metric)
+    recall = np.mean([np.isin(near, ids).mean() for near, ids in zip(true, found, strict=True)])
+    assert recall > (0.95 if rescoring else 0.85)
+    for query, ids in zip(queries[:5], found, strict=False):
+        np.testing.assert_array_equal(algorithm.query(query, 10), ids)
+    algorithm.set_query_arguments(0.001, 20)
+    few = algorithm.query(queries[0], 10)
+    assert len(set(few.tolist())) == len(few) <= 10
+    assert few.min() >= 0
+
+
+def test_the_configuration_fits_the_module(module: ModuleType) -> None:
+    text = (FOLDER / "config.yml").read_text()
+    assert "constructor: Nestcode\n" in text
+    assert f"module: {PACKAGE}.nestcode\n" in text
+    assert hasattr(module, "Nestcode")
