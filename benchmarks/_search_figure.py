@@ -1,65 +1,81 @@
 """The figure of the search benchmark: the front of every method, recall against queries a second."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any, get_args
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from _search_fronts import Measured
 from _search_methods import Kind
 
-# Families of methods, told apart by colour, their members by the kind of line; the first word that fits counts.
+# Families of methods by colour, the first word that fits; their members by its shade, then by the kind of line.
 FAMILIES = {
-    "Nestcode": "#c1121f",
-    "Binary": "#9a9a9a",
-    "RaBitQ": "#7b4fa6",
-    "PQ": "#e08a1e",
-    "IVF": "#b5a100",
-    "HNSW": "#2a7f3f",
-    "hnswlib": "#2a7f3f",
-    "usearch": "#2176c7",
-    "annoy": "#8d5a3b",
+    "nestcode": ("#c1121f", "#ef5d60", "#f7a1a3"),
+    "binary": ("#8d8d8d",),
+    "rabitq": ("#5a189a", "#a663d6", "#cda5ea"),
+    "pq": ("#b35900", "#f0941f", "#f7c67f"),
+    "ivf": ("#0b7a75", "#6bbdb8"),
+    "hnsw": ("#1b5e20", "#4caf50", "#a5d6a7"),
+    "usearch": ("#1565c0",),
+    "annoy": ("#6b4226",),
 }
-LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
+LINES = ("-", "--", ":")
 TITLES: dict[Kind, str] = {
-    "compressed": "compressed: no raw vectors kept",
-    "with rescoring": "with rescoring: raw vectors kept",
+    "compressed": "Compressed: no raw vectors kept",
+    "with rescoring": "With rescoring: raw vectors kept",
 }
 LEAST = 0.5  # recall below which nothing is drawn
 
 
 def draw_fronts(title: str, results: Sequence[Measured]) -> Figure:
     """A panel for each class."""
-    figure = Figure(figsize=(13, 7.5), layout="constrained")
-    figure.suptitle(f"{title}; one thread, queries in one batch", fontsize=11)
+    figure = Figure(figsize=(13, 8), layout="constrained")
+    figure.suptitle(f"{title}; one thread, queries in one batch", fontsize=12)
     panels = figure.subplots(1, 2, sharey=True)
     for axes, kind in zip(panels, get_args(Kind), strict=True):
         draw_panel(axes, [result for result in results if result.method.kind == kind])
-        axes.set_title(TITLES[kind], fontsize=10)
+        axes.set_title(TITLES[kind], fontsize=11)
     panels[0].set_ylabel("queries a second")
     return figure
 
 
 def draw_panel(axes: Any, results: Sequence[Measured]) -> None:
     """All fronts of a class; ours last, so that they lie on top."""
-    seen = dict.fromkeys(FAMILIES.values(), 0)
+    seen = dict.fromkeys(FAMILIES, 0)
+    low = []
     for result in sorted(results, key=lambda result: result.method.ours):
-        family = next(word for word in FAMILIES if word in result.method.name)
-        color, ours = FAMILIES[family], result.method.ours
         points = [point for point in result.front if point.recall >= LEAST]
+        if not points:
+            low.append(result.method.name.removeprefix("FAISS "))
+            continue
+        family = next(word for word in FAMILIES if word in result.method.name.lower())
+        line, shade = divmod(seen[family], len(FAMILIES[family]))
+        seen[family] += 1
+        ours = result.method.ours
         axes.plot(
             [point.recall for point in points],
             [point.qps for point in points],
-            linestyle=LINES[seen[color] % len(LINES)],
-            color=color,
-            linewidth=3.2 if ours else 1.3,
+            color=FAMILIES[family][shade],
+            linestyle=LINES[line % len(LINES)],
+            linewidth=3.4 if ours else 1.4,
             marker="o",
-            markersize=5 if ours else 2.5,
+            markersize=6 if ours else 3,
             label=f"{result.method.name} ({result.size:,.0f} B)",
         )
-        seen[color] += 1
-    axes.set(xlim=(LEAST, 1.0), yscale="log", xlabel="recall@10")
+    axes.set(xlim=(LEAST, 1.005), yscale="log", xlabel="recall@10")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=2, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    if low:
+        note = textwrap.fill(f"recall below {LEAST}: {', '.join(low)}", 60)
+        axes.text(0.02, 0.02, note, transform=axes.transAxes, fontsize=8, color="#555555")
+    axes.legend(*reordered(axes), fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, frameon=False)
+
+
+def reordered(axes: Any) -> tuple[list[Any], list[str]]:
+    """What the legend shows, ours first."""
+    lines, names = axes.get_legend_handles_labels()
+    order = sorted(range(len(names)), key=lambda i: not names[i].startswith("Nestcode"))
+    return [lines[i] for i in order], [names[i] for i in order]

@@ -31,7 +31,7 @@ class Point:
     compared: float | None  # items for a query
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.setting.items())
+        return ", ".join(f"{name} {value}" for name, value in self.setting.items())
 
 
 @dataclass(frozen=True)

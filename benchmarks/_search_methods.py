@@ -1,5 +1,7 @@
 """What the second table of the search benchmark asks of a method, and ours."""
 
+import tempfile
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import nestcode as nc
@@ -64,10 +66,17 @@ class Nestcode(Method):
         self.index = nc.Index(coder)
         self.index.add(task.base)
         self.vectors = task.base if self.kind == "with rescoring" else None
+        self.set({name: values[0] for name, values in self.grid.items()})
+        self.search(task.base[:1])  # the first search makes ready what all need
 
     def nbytes(self) -> int:
-        """The index, and the vectors beside it."""
-        return int(self.index.nbytes) + (0 if self.vectors is None else self.vectors.nbytes)
+        """The codes, what was made ready for searching them, the coder, and the vectors beside them."""
+        with tempfile.TemporaryDirectory() as folder:
+            coder = Path(folder) / "coder"
+            self.index.coder.save(coder)
+            held = self.index.nbytes + coder.stat().st_size
+        held += sum(prepared.nbytes for prepared, _ in self.index._views.values())
+        return int(held) + (0 if self.vectors is None else self.vectors.nbytes)
 
     def set(self, setting: Setting) -> None:
         """Choose how many items are looked at, and how many of them twice."""

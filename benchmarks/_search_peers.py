@@ -41,7 +41,7 @@ def peers(task: Task) -> list[Method]:
     # What is left after the cell is coded better, but by distance takes new tables for each cell that is searched.
     rest = "r" if task.metric == "cosine" else ""
     best = f"{pq}{rest}"
-    plain = [f"{pq}r", pq, f"PQ{width}x4fs{rest}", "SQ8", "RaBitQfs", "RaBitQfs4"]
+    plain = [f"{pq}r", pq, f"PQ{width}x4fs{rest}", "SQ8", "RaBitQfs", "RaBitQfs4", "RaBitQfs6"]
     refined = [f"{best},Refine(SQ4)", f"{best},Refine(SQ6)", f"{pq},Refine(SQ8)", f"{pq}r,Refine(SQ8)"]
     raw = [f"{pq},RFlat", f"{pq}r,RFlat", "RaBitQfs,RFlat", "RaBitQfs4,RFlat"]
     return [

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
+
+from nestcode.data import digits
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,6 +23,38 @@ def test_benchmarks_run_and_save_their_figures(script: Path, tmp_path: Path) -> 
     facts = json.loads(out.read_text())
     assert facts["rows"]
     assert facts["versions"]["nestcode"]
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("_*.py")), ids=lambda path: path.name)
+def test_examples_in_what_benchmarks_share_are_right(script: Path) -> None:
+    run = subprocess.run([sys.executable, "-m", "doctest", str(script)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("distance", ["angular", "euclidean"])
+def test_the_search_benchmark_reads_files_of_ann_benchmarks(distance: str, tmp_path: Path) -> None:
+    file, out, figure = tmp_path / "digits.hdf5", tmp_path / "figures.json", tmp_path / "fronts.png"
+    rows, _ = digits()
+    with h5py.File(file, "w") as data:
+        data["train"], data["test"] = rows[:-50], rows[-50:]
+        data.attrs["distance"] = distance
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "search.py"),
+        "--quick",
+        "--tables",
+        "speed",
+        "--peers",
+        "usearch",
+    ]
+    command += ["--hdf5", str(file), "--json", str(out), "--figure", str(figure)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    saved = json.loads(out.read_text())["rows"]
+    assert {row["data"].split(",")[0] for row in saved} == {"digits"}
+    assert {row["method"] for row in saved} > {"usearch f32", "usearch i8"}
+    assert all(row["recall"] > 0.9 for row in saved if row["method"] == "usearch f32" and row.get("front"))
+    assert figure.stat().st_size > 10_000
 
 
 def test_the_classifier_example_is_ordered_by_nested_dropout_only() -> None:

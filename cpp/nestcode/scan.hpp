@@ -14,20 +14,21 @@
 namespace nestcode {
 
 constexpr std::size_t block_items = 32;
-constexpr int largest_entry = 63;  // of a table: four of them fit a byte
+constexpr int largest_entry = 127;  // of a table: two of them fit a byte, and those of 256 groups a number of 16 bits
 
 struct Blocks {
     const std::uint8_t* cells = nullptr;  // (blocks, planes, 32): half bytes 2p (low) and 2p + 1 (high) of each item
     const std::int16_t* biases = nullptr;  // (blocks * 32): what is added to each item's distance
-    std::size_t planes = 0;                // even
+    std::size_t planes = 0;                // bytes of an item
     float unit = 1;                        // of the biases
 
     const std::uint8_t* block(std::size_t i) const { return cells + i * planes * block_items; }
 };
 
-// A query's tables in whole numbers: distance * scale, less what is the same for all items.
+// A query's tables in whole numbers: a distance is offset + sum / scale.
 struct ScanTables {
     std::vector<std::uint8_t> entries;  // (planes, 2, 16)
+    float offset = 0;
     float scale = 1;
     std::int16_t factor = 0;  // biases * factor / 2^15 are in the same scale
 };
@@ -38,38 +39,48 @@ struct ScanGroup {
     float numbers[4][16];
 };
 
-// Tables of r^2 - 2 q r summed over a group's directions: |q - r|^2 less |q|^2; without r^2 for inner products, which
-// need no biases either.
+// Tables of r^2 - 2 q r summed over a group's directions: |q - r|^2 less |q|^2; of -2 q r for inner products, which need
+// no biases either.
 inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query, float unit, bool inner,
                         ScanTables& out) {
-    const std::size_t padded = (groups.size() + 3) / 4 * 4;
-    out.entries.assign(padded * 16, 0);
-    thread_local std::vector<float> sums;
-    sums.resize(groups.size() * 16);
+    out.entries.assign((groups.size() + 1) / 2 * 32, 0);
+    std::vector<float> sums(groups.size() * 16);
+    using Four = float __attribute__((vector_size(16)));
+    const auto load = [](const float* from) {
+        Four four;
+        std::memcpy(&four, from, sizeof four);
+        return four;
+    };
     float widest = 0;
+    out.offset = 0;
     for (std::size_t g = 0; g < groups.size(); ++g) {
-        float* sum = sums.data() + 16 * g;
-        std::fill_n(sum, 16, 0.0f);
+        Four sum[4] = {};
         for (int j = 0; j < 4 && groups[g].directions[j] >= 0; ++j) {
             const float twice = 2 * query[groups[g].directions[j]];
-            const float* number = groups[g].numbers[j];
-            for (int c = 0; c < 16; ++c) sum[c] += number[c] * ((inner ? 0 : number[c]) - twice);
-        }
-        float low[16], high[16];  // halved until one is left: no number waits for the one before it
-        std::copy_n(sum, 16, low);
-        std::copy_n(sum, 16, high);
-        for (int half = 8; half > 0; half /= 2)
-            for (int c = 0; c < half; ++c) {
-                low[c] = low[c + half] < low[c] ? low[c + half] : low[c];
-                high[c] = high[c] < high[c + half] ? high[c + half] : high[c];
+            for (int c = 0; c < 4; ++c) {
+                const Four number = load(groups[g].numbers[j] + 4 * c);
+                sum[c] += inner ? number * -twice : number * (number - twice);
             }
-        for (int c = 0; c < 16; ++c) sum[c] -= low[0];
-        widest = std::max(widest, high[0] - low[0]);
+        }
+        Four low = sum[0], high = sum[0];
+        for (int c = 1; c < 4; ++c) {
+            low = sum[c] < low ? sum[c] : low;
+            high = high < sum[c] ? sum[c] : high;
+        }
+        const float least = std::min(std::min(low[0], low[1]), std::min(low[2], low[3]));
+        widest = std::max(widest, std::max(std::max(high[0], high[1]), std::max(high[2], high[3])) - least);
+        out.offset += least;
+        for (int c = 0; c < 4; ++c) {
+            sum[c] -= least;
+            std::memcpy(sums.data() + 16 * g + 4 * c, &sum[c], sizeof sum[c]);
+        }
     }
     out.scale = widest > 0 ? largest_entry / widest : 1;
     if (out.scale * unit > 0.999f) out.scale = 0.999f / unit;  // so that the factor fits
+    const float scale = out.scale;
+    std::uint8_t* entries = out.entries.data();
     for (std::size_t i = 0; i < sums.size(); ++i)
-        out.entries[i] = static_cast<std::uint8_t>(sums[i] * out.scale + 0.5f);
+        entries[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(sums[i] * scale + 0.5f));
     out.factor = inner ? 0 : static_cast<std::int16_t>(std::lround(out.scale * unit * 32768));
 }
 
@@ -103,19 +114,14 @@ inline bool scan_neon(const std::uint8_t* block, const std::int16_t* biases, std
     const uint8x16_t low = vdupq_n_u8(15);
     const std::uint8_t* table = tables.entries.data();
     uint16x8_t sums[4] = {};
-    for (std::size_t p = 0; p < planes; p += 2, block += 64, table += 64) {
-        uint8x16_t part[2];
+    for (std::size_t p = 0; p < planes; ++p, block += 32, table += 32) {
+        const uint8x16_t first = vld1q_u8(table), second = vld1q_u8(table + 16);
         for (int half = 0; half < 2; ++half) {
-            const uint8x16_t first = vld1q_u8(block + 16 * half), second = vld1q_u8(block + 32 + 16 * half);
-            const uint8x16_t a = vaddq_u8(vqtbl1q_u8(vld1q_u8(table), vandq_u8(first, low)),
-                                          vqtbl1q_u8(vld1q_u8(table + 16), vshrq_n_u8(first, 4)));
-            const uint8x16_t b = vaddq_u8(vqtbl1q_u8(vld1q_u8(table + 32), vandq_u8(second, low)),
-                                          vqtbl1q_u8(vld1q_u8(table + 48), vshrq_n_u8(second, 4)));
-            part[half] = vaddq_u8(a, b);
-        }
-        for (int half = 0; half < 2; ++half) {
-            sums[2 * half] = vaddw_u8(sums[2 * half], vget_low_u8(part[half]));
-            sums[2 * half + 1] = vaddw_high_u8(sums[2 * half + 1], part[half]);
+            const uint8x16_t both = vld1q_u8(block + 16 * half);
+            const uint8x16_t sum = vaddq_u8(vqtbl1q_u8(first, vandq_u8(both, low)),
+                                            vqtbl1q_u8(second, vshrq_n_u8(both, 4)));
+            sums[2 * half] = vaddw_u8(sums[2 * half], vget_low_u8(sum));
+            sums[2 * half + 1] = vaddw_high_u8(sums[2 * half + 1], sum);
         }
     }
     int16x8_t least = vdupq_n_s16(INT16_MAX);
@@ -136,18 +142,15 @@ inline bool scan_avx2(const std::uint8_t* block, const std::int16_t* biases, std
     const __m256i low = _mm256_set1_epi8(15), zero = _mm256_setzero_si256();
     const auto* table = reinterpret_cast<const __m128i*>(tables.entries.data());
     __m256i sums[2] = {zero, zero};  // items 0-7 and 16-23, 8-15 and 24-31
-    for (std::size_t p = 0; p < planes; p += 2, block += 64, table += 4) {
-        __m256i part = zero;
-        for (int plane = 0; plane < 2; ++plane) {
-            const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 32 * plane));
-            const __m256i a = _mm256_broadcastsi128_si256(_mm_loadu_si128(table + 2 * plane));
-            const __m256i b = _mm256_broadcastsi128_si256(_mm_loadu_si128(table + 2 * plane + 1));
-            part = _mm256_add_epi8(part, _mm256_shuffle_epi8(a, _mm256_and_si256(both, low)));
-            part = _mm256_add_epi8(part,
-                                   _mm256_shuffle_epi8(b, _mm256_and_si256(_mm256_srli_epi16(both, 4), low)));
-        }
-        sums[0] = _mm256_add_epi16(sums[0], _mm256_unpacklo_epi8(part, zero));
-        sums[1] = _mm256_add_epi16(sums[1], _mm256_unpackhi_epi8(part, zero));
+    for (std::size_t p = 0; p < planes; ++p, block += 32, table += 2) {
+        const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block));
+        const __m256i first = _mm256_broadcastsi128_si256(_mm_loadu_si128(table));
+        const __m256i second = _mm256_broadcastsi128_si256(_mm_loadu_si128(table + 1));
+        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
+        const __m256i sum = _mm256_add_epi8(_mm256_shuffle_epi8(first, _mm256_and_si256(both, low)),
+                                            _mm256_shuffle_epi8(second, high));
+        sums[0] = _mm256_add_epi16(sums[0], _mm256_unpacklo_epi8(sum, zero));
+        sums[1] = _mm256_add_epi16(sums[1], _mm256_unpackhi_epi8(sum, zero));
     }
     const __m256i ordered[2] = {_mm256_permute2x128_si256(sums[0], sums[1], 0x20),
                                 _mm256_permute2x128_si256(sums[0], sums[1], 0x31)};

@@ -100,44 +100,68 @@ inline std::pair<float, float> extremes(const float* numbers, std::size_t count)
     return {*std::min_element(low, low + lanes), *std::max_element(high, high + lanes)};
 }
 
-// Marks the cells that a query looks into: those of smallest distance until they hold `candidates` items, equal ones
-// in order. Returns how many items that are.
-inline std::uint64_t choose_cells(const float* distances, const std::uint32_t* sizes, std::size_t cells,
-                                  std::uint64_t candidates, std::vector<std::uint8_t>& chosen) {
-    constexpr std::size_t buckets = 256;
-    chosen.assign(cells, 0);
-    const auto [least, most] = extremes(distances, cells);
-    const float step = most > least ? (buckets - 1) / (most - least) : 0;
-    std::uint64_t held[buckets] = {};
-    thread_local std::vector<std::uint8_t> bucket;
-    bucket.resize(cells);
-    for (std::size_t c = 0; c < cells; ++c) {
-        const float at = (distances[c] - least) * step;  // not a number where distances are infinite
-        bucket[c] = static_cast<std::uint8_t>(at > 0 ? std::min(at, buckets - 1.0f) : 0);
-        held[bucket[c]] += sizes[c];
-    }
-    std::size_t last = 0;
-    std::uint64_t sure = 0;  // in the buckets before the last one
-    while (last + 1 < buckets && sure + held[last] < candidates) sure += held[last++];
-    std::vector<std::pair<float, std::uint32_t>> rest;
-    for (std::size_t c = 0; c < cells; ++c) {
-        chosen[c] = bucket[c] < last;
-        if (bucket[c] == last && sizes[c] != 0) rest.emplace_back(distances[c], static_cast<std::uint32_t>(c));
-    }
-    std::sort(rest.begin(), rest.end());
-    for (const auto& [distance, cell] : rest) {
-        if (sure >= candidates) break;
-        chosen[cell] = 1;
-        sure += sizes[cell];
-    }
-    return sure;
+// Where a byte comes next, or the end.
+inline std::size_t find_byte(const std::vector<std::uint8_t>& bytes, std::uint8_t wanted, std::size_t from) {
+    const void* found = from < bytes.size() ? std::memchr(bytes.data() + from, wanted, bytes.size() - from) : nullptr;
+    return found == nullptr ? bytes.size() : static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - bytes.data());
 }
+
+// Chooses the cells that a query looks into: those of smallest distance until they hold `candidates` items, equal ones
+// in order.
+class Chooser {
+  public:
+    std::vector<std::uint8_t> chosen;  // 1 for each such cell
+
+    explicit Chooser(std::span<const std::uint32_t> sizes)
+        : chosen(sizes.size()), sizes_(sizes), buckets_(sizes.size()) {}
+
+    // How many items that are.
+    std::uint64_t choose(const float* distances, std::uint64_t candidates) {
+        const std::size_t cells = sizes_.size();
+        const auto [least, most] = extremes(distances, cells);
+        const float step = most > least ? (buckets - 1) / (most - least) : 0;
+        std::uint8_t *bucket = buckets_.data(), *mark = chosen.data();
+        for (std::size_t c = 0; c < cells; ++c) {
+            const float at = (distances[c] - least) * step;  // not a number where distances are infinite
+            const float inside = at > 0 ? at : 0;
+            bucket[c] = static_cast<std::uint8_t>(static_cast<std::int32_t>(inside < buckets - 1 ? inside : buckets - 1));
+        }
+        std::uint64_t held[buckets] = {}, held_too[buckets] = {};  // two, as neighbours are often in one bucket
+        for (std::size_t c = 0; c + 1 < cells; c += 2) {
+            held[bucket[c]] += sizes_[c];
+            held_too[bucket[c + 1]] += sizes_[c + 1];
+        }
+        if (cells % 2 != 0) held[bucket[cells - 1]] += sizes_[cells - 1];
+        int last = 0;
+        std::uint64_t sure = 0;  // in the buckets before the last one
+        for (; last + 1 < buckets && sure + held[last] + held_too[last] < candidates; ++last)
+            sure += held[last] + held_too[last];
+        const auto border = static_cast<std::uint8_t>(last);
+        for (std::size_t c = 0; c < cells; ++c) mark[c] = bucket[c] < border;
+        rest_.clear();
+        for (std::size_t c = find_byte(buckets_, border, 0); c < cells; c = find_byte(buckets_, border, c + 1))
+            if (sizes_[c] != 0) rest_.emplace_back(distances[c], static_cast<std::uint32_t>(c));
+        std::sort(rest_.begin(), rest_.end());
+        for (const auto& [distance, cell] : rest_) {
+            if (sure >= candidates) break;
+            chosen[cell] = 1;
+            sure += sizes_[cell];
+        }
+        return sure;
+    }
+
+  private:
+    static constexpr int buckets = 256;
+    std::span<const std::uint32_t> sizes_;
+    std::vector<std::uint8_t> buckets_;
+    std::vector<std::pair<float, std::uint32_t>> rest_;
+};
 
 // Items side by side in one part whose cells were chosen and lie in one coarse cell.
 struct Run {
     const SearchPart* part;
     Range range;
-    std::size_t coarse;
+    std::uint32_t coarse;
     float distance;  // of its first cell
 };
 
@@ -146,29 +170,41 @@ inline void find_runs(SearchParts parts, const std::vector<std::uint8_t>& chosen
                       std::vector<Run>& runs) {
     runs.clear();
     const std::size_t family = std::size_t{1} << fine;
-    for (std::size_t c = 0; c < chosen.size();) {
-        if (!chosen[c]) {
-            ++c;
-            continue;
-        }
+    for (std::size_t c = find_byte(chosen, 1, 0); c < chosen.size(); c = find_byte(chosen, 1, c)) {
         const std::size_t first = c, border = (c / family + 1) * family;
         while (c < border && chosen[c]) ++c;
         for (const SearchPart& part : parts) {
             const Range range = part.range(first, c);
-            if (range.size() != 0) runs.push_back({&part, range, first >> fine, distances[first]});
+            if (range.size() != 0) runs.push_back({&part, range, static_cast<std::uint32_t>(first >> fine), distances[first]});
         }
     }
-    // A few of the nearest come first: once good hits are known, few others are.
-    const auto middle = runs.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(runs.size(), 4));
-    std::partial_sort(runs.begin(), middle, runs.end(),
-                      [](const Run& a, const Run& b) { return a.distance < b.distance; });
 }
 
-// Ranks by half bytes. `bases` are distances from the query to coarse cells.
+// Ranks by half bytes. The distance to a coarse cell is its norm less twice its product with the query. What is left of
+// the query is taken around the parent of the cell, so that tables need not be wide; 2^`below` cells have one parent.
 struct ScanRanking {
     ScanKernel kernel;
-    const ScanTables* tables;
-    const float* bases;
+    const std::vector<ScanGroup>* groups;
+    const float* query;
+    std::size_t directions;
+    const float* parents;  // (parents, directions), or none
+    int below;
+    float unit;
+    bool inner;
+    const float* products;
+    const float* norms;
+    ScanTables tables = {};
+    std::uint32_t parent = UINT32_MAX;  // of the tables
+    std::vector<float> around = {};
+
+    void turn_to(std::uint32_t wanted) {
+        if (parent == wanted) return;
+        parent = wanted;
+        around.assign(query, query + directions);
+        if (parents != nullptr)
+            for (std::size_t d = 0; d < directions; ++d) around[d] -= parents[wanted * directions + d];
+        fill_tables(*groups, around.data(), unit, inner, tables);
+    }
 
     static void prefetch(const Run& run) {
         const Blocks& blocks = run.part->blocks;
@@ -177,19 +213,20 @@ struct ScanRanking {
         __builtin_prefetch(blocks.biases + run.range.begin);
     }
 
-    void rank(const Run& run, Best& best) const {
+    void rank(const Run& run, Best& best) {
+        turn_to(parents == nullptr ? 0 : run.coarse >> below);
         const Blocks& blocks = run.part->blocks;
-        const float base = bases[run.coarse] * tables->scale;
+        const float base = norms[run.coarse] - 2 * products[run.coarse] + tables.offset, step = 1 / tables.scale;
         std::int16_t out[block_items];
         for (std::size_t b = run.range.begin / block_items; b * block_items < run.range.end; ++b) {
-            const auto limit = static_cast<std::int16_t>(std::clamp(std::ceil(best.limit - base), -32768.0f, 32767.0f));
-            if (!kernel(blocks.block(b), blocks.biases + b * block_items, blocks.planes, *tables, limit, out)) continue;
+            const auto limit = static_cast<std::int16_t>(std::clamp(std::ceil((best.limit - base) * tables.scale), -32768.0f, 32767.0f));
+            if (!kernel(blocks.block(b), blocks.biases + b * block_items, blocks.planes, tables, limit, out)) continue;
             const auto first = static_cast<std::uint32_t>(b * block_items);
             const std::uint32_t begin = std::max(run.range.begin, first),
                                 end = std::min<std::uint32_t>(run.range.end, first + block_items);
             for (std::uint32_t place = begin; place < end; ++place)
                 if (out[place - first] < limit && run.part->has(place))
-                    best.add(base + out[place - first], run.part->offset + place);
+                    best.add(base + step * out[place - first], run.part->offset + place);
         }
     }
 };
@@ -251,21 +288,65 @@ struct Found {
     }
 };
 
-// `distances` from each query to each cell; ranking_of(query) says how its items are ranked.
-template <class RankingOf>
-void search(SearchParts parts, const std::uint32_t* sizes, std::size_t cells, const float* distances,
-            std::size_t queries, std::uint64_t candidates, int fine, const Found& found, std::size_t threads,
+// How far cells are from queries that look into them: what the first bits and the others decode to, by their inner
+// products with the query.
+struct SumCells {
+    const float* products;  // (queries, coarse): of what the first bits decode to
+    const float* rest;      // (queries, fine): of what the other bits add
+    const float* offsets;   // (queries): is added
+    const float* scales;    // (coarse, fine): of the sum
+    const float* shifts;    // (coarse, fine): is added to that
+    std::size_t coarse;
+    std::size_t fine;
+
+    void operator()(std::size_t query, float* out) const {
+        const float offset = offsets[query];
+        const float *product_of = products + query * coarse, *added = rest + query * fine;
+        if (fine == 1) {  // most often: one loop over all
+            for (std::size_t c = 0; c < coarse; ++c)
+                out[c] = (product_of[c] + offset + added[0]) * scales[c] + shifts[c];
+            return;
+        }
+        for (std::size_t c = 0; c < coarse; ++c) {
+            const float product = product_of[c] + offset;
+            for (std::size_t f = 0; f < fine; ++f)
+                out[c * fine + f] = (product + added[f]) * scales[c * fine + f] + shifts[c * fine + f];
+        }
+    }
+};
+
+// How many of the first bits differ.
+struct BitCells {
+    Rows queries;
+    int bits;
+
+    void operator()(std::size_t query, float* out) const {
+        const std::uint64_t head = load_ordered(queries[query], queries.bytes);
+        const std::uint64_t own = bits == 0 ? 0 : head >> (64 - bits);
+        for (std::uint64_t c = 0; c < std::uint64_t{1} << bits; ++c) out[c] = static_cast<float>(std::popcount(c ^ own));
+    }
+};
+
+// distances_of(query, out) writes how far each cell is, ranking_of(query) says how items are ranked.
+template <class DistancesOf, class RankingOf>
+void search(SearchParts parts, std::span<const std::uint32_t> sizes, std::size_t queries, std::uint64_t candidates,
+            int fine, const Found& found, std::size_t threads, const DistancesOf& distances_of,
             const RankingOf& ranking_of) {
     parallel_for(queries, 1, threads, [&](std::size_t begin, std::size_t end) {
-        std::vector<std::uint8_t> chosen;
+        Chooser chooser(sizes);
         std::vector<Run> runs;
+        std::vector<float> distances(sizes.size());
         Best best(found.keep);
         for (std::size_t q = begin; q < end; ++q) {
-            const auto ranking = ranking_of(q);
+            auto ranking = ranking_of(q);
             best.clear();
-            found.compared[q] =
-                static_cast<std::int64_t>(choose_cells(distances + q * cells, sizes, cells, candidates, chosen));
-            find_runs(parts, chosen, distances + q * cells, fine, runs);
+            distances_of(q, distances.data());
+            found.compared[q] = static_cast<std::int64_t>(chooser.choose(distances.data(), candidates));
+            find_runs(parts, chooser.chosen, distances.data(), fine, runs);
+            // The nearest comes first: once good hits are known, few others are.
+            const auto nearest = std::min_element(
+                runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.distance < b.distance; });
+            if (nearest != runs.end()) std::rotate(runs.begin(), nearest, nearest + 1);
             for (std::size_t r = 0; r < runs.size(); ++r) {
                 if (r + 1 < runs.size()) ranking.prefetch(runs[r + 1]);
                 ranking.rank(runs[r], best);

@@ -32,7 +32,7 @@ struct PyPart {
             !std::is_sorted(starts.data(), starts.data() + starts.size()))
             throw nb::value_error("cells must begin in order, and end with the rows");
         if (blocks.size() != 0 &&
-            (blocks.shape(0) != padded || blocks.shape(1) % 2 != 0 || blocks.shape(2) != nestcode::block_items ||
+            (blocks.shape(0) != padded || blocks.shape(2) != nestcode::block_items ||
              biases.size() != padded * nestcode::block_items))
             throw nb::value_error("blocks hold 32 items each, and a bias for each");
         if (norms.size() != 0 && norms.size() != count) throw nb::value_error("there must be a norm for each row");
@@ -72,9 +72,8 @@ struct PySearcher {
         if (parts.empty()) throw nb::value_error("there must be a part");
     }
 
-    nestcode::Found checked(const Floats& distances, const Outputs& out) const {
-        const std::size_t count = distances.shape(0), keep = out.scores.shape(1);
-        if (distances.shape(1) != sizes.size()) throw nb::value_error("there must be a distance for each cell");
+    nestcode::Found checked(std::size_t count, const Outputs& out) const {
+        const std::size_t keep = out.scores.shape(1);
         if (keep == 0) throw nb::value_error("at least one hit must be kept");
         const auto fits = [&](const auto& array) { return array.shape(0) == count && array.shape(1) == keep; };
         if (!fits(out.scores) || !fits(out.places) || out.compared.size() != count)
@@ -82,39 +81,62 @@ struct PySearcher {
         return {keep, out.scores.data(), out.places.data(), out.compared.data()};
     }
 
-    template <class RankingOf>
-    void search(const Floats& distances, std::uint64_t candidates, int fine, const nestcode::Found& found,
-                std::size_t threads, const RankingOf& ranking_of) const {
+    template <class DistancesOf, class RankingOf>
+    void search(std::size_t queries, std::uint64_t candidates, int fine, const nestcode::Found& found,
+                std::size_t threads, const DistancesOf& distances_of, const RankingOf& ranking_of) const {
         nb::gil_scoped_release released;
-        nestcode::search(parts, sizes.data(), sizes.size(), distances.data(), distances.shape(0), candidates, fine,
-                         found, threads, ranking_of);
+        nestcode::search(parts, sizes, queries, candidates, fine, found, threads, distances_of, ranking_of);
+    }
+};
+
+// What SumCells reads.
+struct PyCells {
+    Floats products, rest;
+    Vec<float> offsets;
+    Floats scales, shifts;
+
+    std::size_t count() const { return products.shape(0); }
+
+    nestcode::SumCells checked(const PySearcher& searcher) const {
+        const std::size_t coarse = products.shape(1), fine = rest.shape(1);
+        if (rest.shape(0) != count() || offsets.size() != count() || !std::has_single_bit(coarse) ||
+            !std::has_single_bit(fine) || coarse * fine != searcher.sizes.size())
+            throw nb::value_error("there must be products for each query and each part of a cell's bits");
+        for (const Floats* numbers : {&scales, &shifts})
+            if (numbers->shape(0) != coarse || numbers->shape(1) != fine)
+                throw nb::value_error("there must be a scale and a shift for each cell");
+        return {products.data(), rest.data(), offsets.data(), scales.data(), shifts.data(), coarse, fine};
     }
 };
 
 // What the half bytes of codes stand for.
 struct PyGroups {
     std::vector<nestcode::ScanGroup> groups;
-    std::int32_t directions = 0;  // of a query, at least
+    Floats parents;
 
-    PyGroups(const Array<const std::int32_t, 2>& owners, const Array<const float, 3>& numbers) : groups(owners.shape(0)) {
+    PyGroups(const Array<const std::int32_t, 2>& owners, const Array<const float, 3>& numbers, Floats given)
+        : groups(owners.shape(0)), parents(std::move(given)) {
         if (owners.shape(1) != 4 || numbers.shape(0) != owners.shape(0) || numbers.shape(1) != 4 ||
             numbers.shape(2) != 16)
             throw nb::value_error("a group has up to four directions, with 16 numbers each");
-        if (groups.size() > 512) throw nb::value_error("there may be at most 512 groups");
+        if (groups.size() > 256) throw nb::value_error("there may be at most 256 groups");
+        if (!std::has_single_bit(parents.shape(0))) throw nb::value_error("parents must divide the cells");
         for (std::size_t g = 0; g < groups.size(); ++g)
             for (std::size_t j = 0; j < 4; ++j) {
                 groups[g].directions[j] = owners(g, j);
-                directions = std::max(directions, owners(g, j) + 1);
+                if (owners(g, j) >= static_cast<std::int32_t>(parents.shape(1)))
+                    throw nb::value_error("parents must have all directions");
                 std::memcpy(groups[g].numbers[j], &numbers(g, j, 0), sizeof groups[g].numbers[j]);
             }
     }
 };
 
-void search_blocks(const PySearcher& self, const Floats& distances, const Floats& bases, const Floats& queries,
+void search_blocks(const PySearcher& self, const PyCells& cells, const Vec<float>& norms, const Floats& queries,
                    const PyGroups& groups, bool inner, std::uint64_t candidates, const Outputs& out,
                    std::size_t threads, std::string_view simd) {
-    const nestcode::Found found = self.checked(distances, out);
-    const std::size_t planes = (groups.groups.size() + 3) / 4 * 2, coarse = bases.shape(1);
+    const nestcode::Found found = self.checked(cells.count(), out);
+    const nestcode::SumCells distances = cells.checked(self);
+    const std::size_t planes = (groups.groups.size() + 1) / 2, directions = groups.parents.shape(1);
     float unit = 0;
     for (const nestcode::SearchPart& part : self.parts) {
         if (part.rows.count != 0 && part.blocks.planes != planes) throw nb::value_error("parts must have such groups");
@@ -122,43 +144,51 @@ void search_blocks(const PySearcher& self, const Floats& distances, const Floats
     }
     for (const nestcode::SearchPart& part : self.parts)
         if (part.rows.count != 0 && part.blocks.unit != unit) throw nb::value_error("parts must have one unit");
-    if (queries.shape(0) != distances.shape(0) || queries.shape(1) < static_cast<std::size_t>(groups.directions) ||
-        bases.shape(0) != distances.shape(0))
-        throw nb::value_error("there must be a number for each direction, and bases for each query");
-    if (!std::has_single_bit(coarse) || !std::has_single_bit(self.sizes.size()) || coarse > self.sizes.size())
-        throw nb::value_error("cells must divide the coarse ones");
-    const int fine = std::countr_zero(self.sizes.size()) - std::countr_zero(coarse);
+    if (queries.shape(0) != cells.count() || queries.shape(1) != directions || norms.size() != distances.coarse ||
+        groups.parents.shape(0) > distances.coarse)
+        throw nb::value_error("there must be a number for each direction, and a norm for each coarse cell");
+    const int below = std::countr_zero(distances.coarse) - std::countr_zero(groups.parents.shape(0));
     const nestcode::ScanKernel kernel = nestcode::scan_kernel(nestcode::choose_simd(simd));
-    self.search(distances, candidates, fine, found, threads, [&](std::size_t q) {
-        thread_local nestcode::ScanTables tables;
-        nestcode::fill_tables(groups.groups, queries.data() + q * queries.shape(1), unit, inner, tables);
-        return nestcode::ScanRanking{kernel, &tables, bases.data() + q * coarse};
-    });
+    self.search(cells.count(), candidates, std::countr_zero(distances.fine), found, threads, distances,
+                [&](std::size_t q) {
+                    return nestcode::ScanRanking{kernel,
+                                                 &groups.groups,
+                                                 queries.data() + q * directions,
+                                                 directions,
+                                                 inner ? nullptr : groups.parents.data(),
+                                                 below,
+                                                 unit,
+                                                 inner,
+                                                 distances.products + q * distances.coarse,
+                                                 norms.data()};
+                });
 }
 
-void search_tables(const PySearcher& self, const Floats& distances, const Array<const float, 3>& tables, bool inner,
+void search_tables(const PySearcher& self, const PyCells& cells, const Array<const float, 3>& tables, bool inner,
                    std::uint64_t candidates, const Outputs& out, std::size_t threads) {
-    const nestcode::Found found = self.checked(distances, out);
+    const nestcode::Found found = self.checked(cells.count(), out);
     const std::size_t bytes = tables.shape(1);
-    if (tables.shape(0) != distances.shape(0) || tables.shape(2) != 256)
+    if (tables.shape(0) != cells.count() || tables.shape(2) != 256)
         throw nb::value_error("there must be tables of 256 entries for each query");
     for (const nestcode::SearchPart& part : self.parts)
         if (part.rows.bytes < bytes || (part.rows.count != 0 && part.norms == nullptr))
             throw nb::value_error("rows must have a byte for each table, and norms");
-    self.search(distances, candidates, 0, found, threads, [&](std::size_t q) {
+    self.search(cells.count(), candidates, 0, found, threads, cells.checked(self), [&](std::size_t q) {
         return nestcode::TableRanking{tables.data() + q * bytes * 256, bytes, inner};
     });
 }
 
-void search_hamming(const PySearcher& self, const Floats& distances, const Packed& queries, std::uint64_t candidates,
-                    const Outputs& out, std::size_t threads, std::string_view simd) {
-    const nestcode::Found found = self.checked(distances, out);
+void search_hamming(const PySearcher& self, const Packed& queries, std::uint64_t candidates, const Outputs& out,
+                    std::size_t threads, std::string_view simd) {
     const nestcode::Rows rows = rows_of(queries);
-    if (rows.count != distances.shape(0)) throw nb::value_error("there must be distances for each query");
+    const nestcode::Found found = self.checked(rows.count, out);
+    const int bits = std::countr_zero(self.sizes.size());
     for (const nestcode::SearchPart& part : self.parts)
-        if (part.rows.bytes != rows.bytes) throw nb::value_error("queries must be as wide as the rows");
+        if (part.rows.bytes != rows.bytes || static_cast<std::size_t>(bits) > 8 * rows.bytes)
+            throw nb::value_error("queries must be as wide as the rows, and a cell no wider");
+    if (!std::has_single_bit(self.sizes.size())) throw nb::value_error("there must be a cell for each prefix");
     const nestcode::HammingKernel kernel = nestcode::hamming_kernel(nestcode::choose_simd(simd));
-    self.search(distances, candidates, 0, found, threads,
+    self.search(rows.count, candidates, 0, found, threads, nestcode::BitCells{rows, bits},
                 [&](std::size_t q) { return nestcode::HammingRanking{kernel, rows[q]}; });
 }
 
@@ -205,19 +235,22 @@ void add_search(nb::module_& m) {
                       Vec<std::int16_t>, float, Vec<float>>(),
              "rows"_a.noconvert(), "starts"_a.noconvert(), "skipped"_a.noconvert(), "blocks"_a.noconvert(), "biases"_a.noconvert(), "unit"_a, "norms"_a.noconvert());
     nb::class_<PyGroups>(m, "ScanGroups", "What the half bytes of codes stand for.")
-        .def(nb::init<const Array<const std::int32_t, 2>&, const Array<const float, 3>&>(), "directions"_a.noconvert(),
-             "numbers"_a.noconvert());
+        .def(nb::init<const Array<const std::int32_t, 2>&, const Array<const float, 3>&, Floats>(),
+             "directions"_a.noconvert(), "numbers"_a.noconvert(), "parents"_a.noconvert());
     nb::class_<Outputs>(m, "SearchOutputs", "Where a search writes.")
         .def(nb::init<Array<float, 2>, Array<std::uint32_t, 2>, Vector>(), "scores"_a.noconvert(),
              "places"_a.noconvert(), "compared"_a.noconvert());
+    nb::class_<PyCells>(m, "SumCells", "How far cells are from queries, by inner products.")
+        .def(nb::init<Floats, Floats, Vec<float>, Floats, Floats>(), "products"_a.noconvert(), "rest"_a.noconvert(),
+             "offsets"_a.noconvert(), "scales"_a.noconvert(), "shifts"_a.noconvert());
     nb::class_<PySearcher>(m, "Searcher", "Parts that are searched as one.")
         .def(nb::init<const std::vector<nb::object>&>(), "parts"_a)
-        .def("blocks", search_blocks, "distances"_a.noconvert(), "bases"_a.noconvert(), "queries"_a.noconvert(),
-             "groups"_a, "inner"_a, "candidates"_a, "out"_a, "threads"_a = 1, "simd"_a = "",
+        .def("blocks", search_blocks, "cells"_a, "norms"_a.noconvert(), "queries"_a.noconvert(), "groups"_a,
+              "inner"_a, "candidates"_a, "out"_a, "threads"_a = 1, "simd"_a = "",
              "Write the hits of smallest rough distance, by half bytes.")
-        .def("tables", search_tables, "distances"_a.noconvert(), "tables"_a.noconvert(), "inner"_a, "candidates"_a, "out"_a,
+        .def("tables", search_tables, "cells"_a, "tables"_a.noconvert(), "inner"_a, "candidates"_a, "out"_a,
              "threads"_a = 1, "Write the hits of smallest sum, by one table a byte.")
-        .def("hamming", search_hamming, "distances"_a.noconvert(), "queries"_a.noconvert(), "candidates"_a, "out"_a,
+        .def("hamming", search_hamming, "queries"_a.noconvert(), "candidates"_a, "out"_a,
              "threads"_a = 1, "simd"_a = "", "Write the hits that differ in fewest bits.");
     m.def("rescore", rescore, "vectors"_a.noconvert(), "queries"_a.noconvert(), "items"_a.noconvert(), "metric"_a,
           "out"_a.noconvert(), "threads"_a = 1, "Write how far some rows are from each query.");

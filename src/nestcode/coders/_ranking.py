@@ -56,6 +56,17 @@ class Batch:
     packed: NDArray[np.uint8]  # their codes, if those are compared
 
 
+@dataclass(frozen=True)
+class Centers:
+    """What the first bits of codes decode to, as sums of two parts, without directions that have none of it."""
+
+    coarse: Floats  # (coarse, used)
+    fine: Floats  # (fine, rest_used)
+    used: int
+    rest_used: int
+    by_metric: dict[Metric, tuple[Floats, Floats]]  # a distance is the inner product times the first, plus the second
+
+
 class Ranking(Protocol):
     """What a search asks of a coder, or of bare codes."""
 
@@ -64,9 +75,6 @@ class Ranking(Protocol):
 
     def ready(self, codes: Codes, bits: int) -> Ready:
         """Sorted codes made ready."""
-
-    def cells(self, batch: Batch, bits: int) -> Floats:
-        """How far each cell is from each query, up to what is the same for all, (queries, cells)."""
 
     def rough(
         self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
@@ -108,31 +116,29 @@ class SumRanking(ABC):
         outside = np.einsum("nf,nf->n", rows, rows) - np.einsum("nd,nd->n", numbers, numbers)
         return Batch(metric, numbers, about_mean, np.maximum(outside, 0), NO_CODES)
 
-    def cells(self, batch: Batch, bits: int) -> Floats:
-        """How far each cell is from each query, up to what is the same for all, (queries, cells)."""
-        coarse, fine, used, norms, angles = self._centers(bits)
+    def cells(self, batch: Batch, bits: int) -> _core.SumCells:
+        """How far each cell is from each query, up to what is the same for all."""
+        centers = self._centers(bits)
         numbers = self._around_zero(batch) if batch.metric == "cosine" else batch.numbers
-        products: Floats = numbers @ coarse.T
-        if len(fine) > 1:
-            products = products[:, :, None] + (numbers[:, :used] @ fine[:, :used].T)[:, None, :]
-            products = products.reshape(len(numbers), -1)
-        if batch.metric == "cosine":
-            products += batch.about_mean[:, None]
-            products *= angles
-        else:
-            products *= -2
-            if batch.metric == "l2":
-                products += norms
-        return products
+        products: Floats = numbers[:, : centers.used] @ centers.coarse.T
+        rest: Floats = numbers[:, : centers.rest_used] @ centers.fine.T
+        offsets = batch.about_mean if batch.metric == "cosine" else np.zeros(len(numbers), dtype=np.float32)
+        return _core.SumCells(products, rest, offsets, *centers.by_metric[batch.metric])
 
-    def _make_centers(self, bits: int) -> tuple[Floats, Floats, int, Floats, Floats]:
-        """Both parts of the cells' centres, directions that the second has, squared lengths, -2 / real lengths."""
+    def _make_centers(self, bits: int) -> Centers:
         coarse, fine = self.split(bits)
-        used = int(np.flatnonzero(fine.any(axis=0)).max(initial=0)) + 1
-        both = (coarse[:, None] + fine[None]).reshape(-1, coarse.shape[1])
-        norms = squares(both)
-        real = np.sqrt(np.maximum(norms + 2 * (both @ self._mean_numbers) + self._mean_square, 1e-30))
-        return coarse, fine, used, norms.astype(np.float32), (-2 / real).astype(np.float32)
+        both = coarse[:, None] + fine[None]
+        norms = np.einsum("cfd,cfd->cf", both, both, dtype=np.float64)
+        lengths = np.sqrt(np.maximum(norms + 2 * (both @ self._mean_numbers) + self._mean_square, 1e-30))
+        none, twice = np.zeros(norms.shape, dtype=np.float32), np.full(norms.shape, -2, dtype=np.float32)
+        by_metric: dict[Metric, tuple[Floats, Floats]] = {
+            "l2": (twice, norms.astype(np.float32)),
+            "cosine": ((-2 / lengths).astype(np.float32), none),
+            "inner": (twice, none),
+        }
+        used, rest_used = (int(np.flatnonzero(part.any(axis=0)).max(initial=0)) + 1 for part in (coarse, fine))
+        trimmed = np.ascontiguousarray(coarse[:, :used]), np.ascontiguousarray(fine[:, :rest_used])
+        return Centers(*trimmed, used, rest_used, by_metric)
 
     def distances(self, batch: Batch, codes: Codes, threads: int) -> Floats:
         """From each query to as many of the codes, in order, (queries, codes / queries)."""
@@ -186,8 +192,13 @@ class PlaneRanking(SumRanking):
         self._planes = planes
         self._cells = np.zeros((1, len(directions)), dtype=np.float32) if centers is None else centers
         self._cell_bits = len(self._cells).bit_length() - 1
-        self._scan = Scan(self._cells, planes, width)
-        self._cell_norms = squares(self._cells).astype(np.float32)
+        self._scan = Scan(self._cells, planes, width, float(np.sqrt(planes.errors[0])))
+        norms = squares(self._cells)
+        self._norms: dict[Metric, Floats] = {  # less twice the products of `cells` they are squared distances
+            "l2": norms.astype(np.float32),
+            "cosine": (norms + 2 * (self._cells @ self._mean_numbers)).astype(np.float32),
+            "inner": np.zeros(len(norms), dtype=np.float32),
+        }
 
     def bits(self, count: int) -> int:
         """How many bits a cell has when there are `count` items."""
@@ -212,13 +223,9 @@ class PlaneRanking(SumRanking):
         self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
     ) -> None:
         """Write the best hits among the items of the nearest cells that hold `candidates`."""
-        bases: Floats = batch.numbers @ self._cells.T
-        bases *= -2
-        if batch.metric != "inner":
-            bases += self._cell_norms
         inner = batch.metric == "inner"
-        cells = self.cells(batch, bits)
-        searcher.blocks(cells, bases, batch.numbers, self._scan.groups, inner, candidates, out, threads)
+        cells, groups = self.cells(batch, bits), self._scan.groups
+        searcher.blocks(cells, self._norms[batch.metric], batch.numbers, groups, inner, candidates, out, threads)
 
 
 class BookRanking(SumRanking):
@@ -273,16 +280,11 @@ class BitRanking:
         """Sorted codes made ready."""
         return Ready(codes.packed, _find_starts(codes, bits), *NO_BLOCKS, 0.0, NO_NORMS)
 
-    def cells(self, batch: Batch, bits: int) -> Floats:
-        """How many of each cell's bits differ from each query's, (queries, cells)."""
-        own = _leading(Codes._wrap(batch.packed, 8 * batch.packed.shape[1]), bits)
-        return np.bitwise_count(own[:, None] ^ np.arange(1 << bits)).astype(np.float32)
-
     def rough(
         self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
-    ) -> None:
+    ) -> None:  # noqa: ARG002
         """Write the best hits among the items of the nearest cells that hold `candidates`."""
-        searcher.hamming(self.cells(batch, bits), batch.packed, candidates, out, threads)
+        searcher.hamming(batch.packed, candidates, out, threads)
 
 
 def _all_codes(bits: int) -> Codes:

@@ -1,7 +1,8 @@
 """Rough distances for many items at once: codes of bit planes, regrouped into half bytes (cpp/nestcode/scan.hpp).
 
 A half byte holds the first bits of up to four directions. What it adds to a squared distance is looked up in a table of
-16 numbers; what depends on the item alone, twice the inner product of its cell's centre and the rest, is its bias.
+16 whole numbers. Items are around the centres of cells, queries around those of the cells' parents, so that numbers stay
+small; twice the inner product of their difference and the item's rest is the item's bias.
 """
 
 from dataclasses import dataclass
@@ -31,8 +32,9 @@ class Blocks:
 class Scan:
     """What the half bytes of codes stand for, when `width` bits are kept."""
 
-    def __init__(self, centers: Floats, planes: Planes, width: int) -> None:
-        self._centers = centers
+    def __init__(self, centers: Floats, planes: Planes, width: int, spread: float) -> None:
+        parents = _choose_parents(centers, spread)
+        self._shifted = centers - np.repeat(parents, len(centers) // len(parents), axis=0)
         self._layout = _longest_layout(planes, len(centers).bit_length() - 1, width)
         groups = self._layout.groups
         self._numbers = np.zeros((len(groups), ROOM, 1 << ROOM), dtype=np.float32)
@@ -46,13 +48,14 @@ class Scan:
                 cells = np.arange(1 << ROOM) >> below & ((1 << depth) - 1)
                 self._numbers[g, j], directions[g, j] = planes.centers[d, (1 << depth) + cells], d
                 largest[d] = np.abs(self._numbers[g, j]).max()
-        self.groups = _core.ScanGroups(directions, self._numbers)
-        self.unit = max(2 * float((np.abs(centers) @ largest).max()) / np.iinfo(np.int16).max, 1e-30)  # of biases
+        self.groups = _core.ScanGroups(directions, self._numbers, parents)
+        bound = 2 * float((np.abs(self._shifted) @ largest).max(initial=0))
+        self.unit = max(bound / np.iinfo(np.int16).max, 1e-30)  # of biases
 
     def blocks(self, codes: Codes, cells: NDArray[np.int64]) -> Blocks:
         """Codes as blocks; `cells` says which cell each lies in."""
         groups = self._layout.groups
-        planes, count = -(-len(groups) // 4) * 2, -(-len(codes) // BLOCK)
+        planes, count = -(-len(groups) // 2), -(-len(codes) // BLOCK)
         sources = np.full((planes, 2, ROOM), -1, dtype=np.int32)
         sources.reshape(-1, ROOM)[: len(groups)] = self._layout.sources.reshape(-1, ROOM)
         sources = np.ascontiguousarray(sources[:, ::-1]).reshape(-1)  # the second of two lies high in its byte
@@ -67,15 +70,26 @@ class Scan:
         return Blocks(out, biases)
 
     def _biases(self, halves: NDArray[np.uint8], cells: NDArray[np.int64]) -> NDArray[np.int16]:
-        if len(self._centers) == 1:
-            return np.zeros(len(halves), dtype=np.int16)  # the one cell's centre is the mean
-        rest = np.zeros((len(halves), self._centers.shape[1]), dtype=np.float32)
+        if not self._shifted.any():
+            return np.zeros(len(halves), dtype=np.int16)
+        rest = np.zeros((len(halves), self._shifted.shape[1]), dtype=np.float32)
         for g, group in enumerate(self._layout.groups):
             values = halves[:, g // 2] >> 4 * (g % 2) & 15
             for j, d in enumerate(group):
                 rest[:, d] = self._numbers[g, j].take(values)
-        twice = 2 * np.einsum("nd,nd->n", rest, self._centers.take(cells, axis=0))
+        twice = 2 * np.einsum("nd,nd->n", rest, self._shifted.take(cells, axis=0))
         return np.rint(twice / self.unit).clip(-32768, 32767).astype(np.int16)
+
+
+def _choose_parents(centers: Floats, spread: float) -> Floats:
+    """The means of as few and large families of cells as lie closer than `spread` to them, (parents, directions)."""
+    parents = centers.mean(axis=0, keepdims=True)
+    while len(parents) < len(centers):
+        shifted = centers.reshape(len(parents), -1, centers.shape[1]) - parents[:, None]
+        if np.sqrt(np.mean(np.sum(shifted**2, axis=2))) <= spread:
+            break
+        parents = centers.reshape(2 * len(parents), -1, centers.shape[1]).mean(axis=1)
+    return np.ascontiguousarray(parents)
 
 
 def _longest_layout(planes: Planes, first: int, width: int) -> _tables.Layout:
