@@ -60,7 +60,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--figure", type=Path, metavar="FILE", help="speed: also draw the fronts")
     options = parser.parse_args()
     if options.quick:
-        options.queries, options.limit = 50, 0.1
+        options.queries, options.limit = 50, 0.05
     return options
 
 

@@ -4,6 +4,8 @@
 // cell's number name the wider intervals around it.
 #pragma once
 
+#include <vector>
+
 #include "parallel.hpp"
 #include "rows.hpp"
 
@@ -57,6 +59,49 @@ inline void permute_bits(Rows in, const std::int32_t* sources, std::uint8_t* out
             }
         }
     });
+}
+
+// The trees of `directions` as find_cells has them, and what each node stands for: node n of direction d is
+// numbers[d * stride + n].
+struct Numbers {
+    const float* numbers;
+    std::size_t directions;
+    std::size_t stride;
+};
+
+// out[r * directions + d] = what the bits of a row say of direction d: bit `first` + j is the next one of direction
+// owners[j], or says nothing where that is negative. No direction has more than 8.
+inline void read_planes(Rows rows, const std::int32_t* owners, std::size_t bits, std::size_t first, Numbers trees,
+                        float* out, std::size_t threads) {
+    constexpr std::size_t block = 64;  // rows at once, bit by bit: many rows fit one instruction
+    std::vector<std::uint32_t> starts(trees.directions, 1);
+    for (std::size_t j = 0; j < bits; ++j)
+        if (owners[j] >= 0) starts[static_cast<std::size_t>(owners[j])] *= 2;
+    const std::size_t first_byte = first / 8, last_byte = bits == 0 ? first_byte : (first + bits - 1) / 8 + 1;
+    parallel_for((rows.count + block - 1) / block, 1 + (1 << 16) / (block * (bits + 1)), threads,
+                 [&](std::size_t begin, std::size_t end) {
+                     std::vector<std::uint8_t> bytes((last_byte - first_byte) * block), cells(trees.directions * block);
+                     for (std::size_t b = begin; b < end; ++b) {
+                         const std::size_t count = std::min(block, rows.count - b * block);
+                         for (std::size_t r = 0; r < count; ++r)
+                             for (std::size_t p = first_byte; p < last_byte; ++p)
+                                 bytes[(p - first_byte) * block + r] = rows[b * block + r][p];
+                         std::fill(cells.begin(), cells.end(), 0);
+                         for (std::size_t j = 0; j < bits; ++j) {
+                             if (owners[j] < 0) continue;
+                             const std::uint8_t* from = bytes.data() + ((first + j) / 8 - first_byte) * block;
+                             std::uint8_t* cell = cells.data() + static_cast<std::size_t>(owners[j]) * block;
+                             const int shift = 7 - static_cast<int>((first + j) % 8);
+                             for (std::size_t r = 0; r < block; ++r)
+                                 cell[r] = static_cast<std::uint8_t>(2 * cell[r] + (from[r] >> shift & 1));
+                         }
+                         for (std::size_t r = 0; r < count; ++r) {
+                             float* row = out + (b * block + r) * trees.directions;
+                             for (std::size_t d = 0; d < trees.directions; ++d)
+                                 row[d] = trees.numbers[d * trees.stride + starts[d] + cells[d * block + r]];
+                         }
+                     }
+                 });
 }
 
 // out[q * rows.count + r] = the sum over g of tables[q][g][rows[r][g]], with 256 entries a table.

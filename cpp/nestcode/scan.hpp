@@ -17,7 +17,7 @@ constexpr std::size_t block_items = 32;
 constexpr int largest_entry = 127;  // of a table: two of them fit a byte, and those of 256 groups a number of 16 bits
 
 struct Blocks {
-    const std::uint8_t* cells = nullptr;  // (blocks, planes, 32): half bytes 2p (low) and 2p + 1 (high) of each item
+    const std::uint8_t* cells = nullptr;   // (blocks, planes, 32): half bytes 2p (low) and 2p + 1 (high) of each item
     const std::int16_t* biases = nullptr;  // (blocks * 32): what is added to each item's distance
     std::size_t planes = 0;                // bytes of an item
     float unit = 1;                        // of the biases
@@ -39,8 +39,8 @@ struct ScanGroup {
     float numbers[4][16];
 };
 
-// Tables of r^2 - 2 q r summed over a group's directions: |q - r|^2 less |q|^2; of -2 q r for inner products, which need
-// no biases either.
+// Tables of r^2 - 2 q r summed over a group's directions: |q - r|^2 less |q|^2; of -2 q r for inner products, which
+// need no biases either.
 inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query, float unit, bool inner,
                         ScanTables& out) {
     out.entries.assign((groups.size() + 1) / 2 * 32, 0);
@@ -118,8 +118,8 @@ inline bool scan_neon(const std::uint8_t* block, const std::int16_t* biases, std
         const uint8x16_t first = vld1q_u8(table), second = vld1q_u8(table + 16);
         for (int half = 0; half < 2; ++half) {
             const uint8x16_t both = vld1q_u8(block + 16 * half);
-            const uint8x16_t sum = vaddq_u8(vqtbl1q_u8(first, vandq_u8(both, low)),
-                                            vqtbl1q_u8(second, vshrq_n_u8(both, 4)));
+            const uint8x16_t sum =
+                vaddq_u8(vqtbl1q_u8(first, vandq_u8(both, low)), vqtbl1q_u8(second, vshrq_n_u8(both, 4)));
             sums[2 * half] = vaddw_u8(sums[2 * half], vget_low_u8(sum));
             sums[2 * half + 1] = vaddw_high_u8(sums[2 * half + 1], sum);
         }
@@ -147,8 +147,8 @@ inline bool scan_avx2(const std::uint8_t* block, const std::int16_t* biases, std
         const __m256i first = _mm256_broadcastsi128_si256(_mm_loadu_si128(table));
         const __m256i second = _mm256_broadcastsi128_si256(_mm_loadu_si128(table + 1));
         const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
-        const __m256i sum = _mm256_add_epi8(_mm256_shuffle_epi8(first, _mm256_and_si256(both, low)),
-                                            _mm256_shuffle_epi8(second, high));
+        const __m256i sum =
+            _mm256_add_epi8(_mm256_shuffle_epi8(first, _mm256_and_si256(both, low)), _mm256_shuffle_epi8(second, high));
         sums[0] = _mm256_add_epi16(sums[0], _mm256_unpacklo_epi8(sum, zero));
         sums[1] = _mm256_add_epi16(sums[1], _mm256_unpackhi_epi8(sum, zero));
     }

@@ -103,7 +103,8 @@ inline std::pair<float, float> extremes(const float* numbers, std::size_t count)
 // Where a byte comes next, or the end.
 inline std::size_t find_byte(const std::vector<std::uint8_t>& bytes, std::uint8_t wanted, std::size_t from) {
     const void* found = from < bytes.size() ? std::memchr(bytes.data() + from, wanted, bytes.size() - from) : nullptr;
-    return found == nullptr ? bytes.size() : static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - bytes.data());
+    return found == nullptr ? bytes.size()
+                            : static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - bytes.data());
 }
 
 // Chooses the cells that a query looks into: those of smallest distance until they hold `candidates` items, equal ones
@@ -124,7 +125,8 @@ class Chooser {
         for (std::size_t c = 0; c < cells; ++c) {
             const float at = (distances[c] - least) * step;  // not a number where distances are infinite
             const float inside = at > 0 ? at : 0;
-            bucket[c] = static_cast<std::uint8_t>(static_cast<std::int32_t>(inside < buckets - 1 ? inside : buckets - 1));
+            bucket[c] =
+                static_cast<std::uint8_t>(static_cast<std::int32_t>(inside < buckets - 1 ? inside : buckets - 1));
         }
         std::uint64_t held[buckets] = {}, held_too[buckets] = {};  // two, as neighbours are often in one bucket
         for (std::size_t c = 0; c + 1 < cells; c += 2) {
@@ -175,7 +177,8 @@ inline void find_runs(SearchParts parts, const std::vector<std::uint8_t>& chosen
         while (c < border && chosen[c]) ++c;
         for (const SearchPart& part : parts) {
             const Range range = part.range(first, c);
-            if (range.size() != 0) runs.push_back({&part, range, static_cast<std::uint32_t>(first >> fine), distances[first]});
+            if (range.size() != 0)
+                runs.push_back({&part, range, static_cast<std::uint32_t>(first >> fine), distances[first]});
         }
     }
 }
@@ -219,7 +222,8 @@ struct ScanRanking {
         const float base = norms[run.coarse] - 2 * products[run.coarse] + tables.offset, step = 1 / tables.scale;
         std::int16_t out[block_items];
         for (std::size_t b = run.range.begin / block_items; b * block_items < run.range.end; ++b) {
-            const auto limit = static_cast<std::int16_t>(std::clamp(std::ceil((best.limit - base) * tables.scale), -32768.0f, 32767.0f));
+            const auto limit = static_cast<std::int16_t>(
+                std::clamp(std::ceil((best.limit - base) * tables.scale), -32768.0f, 32767.0f));
             if (!kernel(blocks.block(b), blocks.biases + b * block_items, blocks.planes, tables, limit, out)) continue;
             const auto first = static_cast<std::uint32_t>(b * block_items);
             const std::uint32_t begin = std::max(run.range.begin, first),
@@ -323,7 +327,8 @@ struct BitCells {
     void operator()(std::size_t query, float* out) const {
         const std::uint64_t head = load_ordered(queries[query], queries.bytes);
         const std::uint64_t own = bits == 0 ? 0 : head >> (64 - bits);
-        for (std::uint64_t c = 0; c < std::uint64_t{1} << bits; ++c) out[c] = static_cast<float>(std::popcount(c ^ own));
+        for (std::uint64_t c = 0; c < std::uint64_t{1} << bits; ++c)
+            out[c] = static_cast<float>(std::popcount(c ^ own));
     }
 };
 
@@ -344,8 +349,8 @@ void search(SearchParts parts, std::span<const std::uint32_t> sizes, std::size_t
             found.compared[q] = static_cast<std::int64_t>(chooser.choose(distances.data(), candidates));
             find_runs(parts, chooser.chosen, distances.data(), fine, runs);
             // The nearest comes first: once good hits are known, few others are.
-            const auto nearest = std::min_element(
-                runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.distance < b.distance; });
+            const auto nearest = std::min_element(runs.begin(), runs.end(),
+                                                  [](const Run& a, const Run& b) { return a.distance < b.distance; });
             if (nearest != runs.end()) std::rotate(runs.begin(), nearest, nearest + 1);
             for (std::size_t r = 0; r < runs.size(); ++r) {
                 if (r + 1 < runs.size()) ranking.prefetch(runs[r + 1]);
@@ -401,9 +406,10 @@ inline void rescore(const float* vectors, std::size_t features, const float* que
     parallel_for(count, 1, threads, [=](std::size_t begin, std::size_t end) {
         for (std::size_t q = begin; q < end; ++q)
             for (std::size_t i = q * many; i < (q + 1) * many; ++i)
-                out[i] = items[i] < 0 ? std::numeric_limits<float>::infinity()
-                                      : distance(queries + q * features,
-                                                 vectors + static_cast<std::size_t>(items[i]) * features, features, metric);
+                out[i] = items[i] < 0
+                             ? std::numeric_limits<float>::infinity()
+                             : distance(queries + q * features, vectors + static_cast<std::size_t>(items[i]) * features,
+                                        features, metric);
     });
 }
 

@@ -74,6 +74,28 @@ void permute_bits(const Packed& packed, const Array<const std::int32_t, 1>& sour
     nestcode::permute_bits(rows, from, to, out_bytes, threads);
 }
 
+void read_planes(const Packed& packed, const Vec<std::int32_t>& owners, std::size_t first,
+                 const Array<const float, 2>& numbers, const Array<float, 2>& out, std::size_t threads) {
+    const std::size_t directions = numbers.shape(0);
+    if (out.shape(0) != packed.shape(0) || out.shape(1) != directions ||
+        (owners.size() != 0 && first + owners.size() > 8 * packed.shape(1)))
+        throw nb::value_error("out must have a number for each direction, and owners no more bits than a row");
+    std::vector<std::size_t> nodes(directions, 2);
+    for (std::size_t j = 0; j < owners.size(); ++j) {
+        if (owners(j) < 0) continue;
+        if (static_cast<std::size_t>(owners(j)) >= directions) throw nb::value_error("an owner must be a direction");
+        std::size_t& most = nodes[static_cast<std::size_t>(owners(j))];
+        most *= 2;
+        if (most > std::min<std::size_t>(512, numbers.shape(1)))
+            throw nb::value_error("a direction has at most 8 bits, and a number for each node");
+    }
+    if (directions != 0 && numbers.shape(1) < 2) throw nb::value_error("a direction has a number for its root");
+    const nestcode::Rows rows = rows_of(packed);
+    nb::gil_scoped_release released;
+    nestcode::read_planes(rows, owners.data(), owners.size(), first, {numbers.data(), directions, numbers.shape(1)},
+                          out.data(), threads);
+}
+
 void sum_tables(const Packed& cells, const Array<const float, 3>& tables, const Array<float, 2>& out,
                 std::size_t threads) {
     if (tables.shape(1) != cells.shape(1) || tables.shape(2) != 256)
@@ -136,6 +158,9 @@ void add_codes(nb::module_& m) {
           "cells"_a.noconvert(), "threads"_a = 1, "Write which cell of its dimension's tree each number falls into.");
     m.def("permute_bits", permute_bits, "packed"_a.noconvert(), "sources"_a.noconvert(), "out"_a.noconvert(),
           "threads"_a = 1, "Write rows whose bit j is bit sources[j] of the given row, or 0 where that is negative.");
+    m.def("read_planes", read_planes, "packed"_a.noconvert(), "owners"_a.noconvert(), "first"_a,
+          "numbers"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
+          "Write what the bits of rows say of each direction.");
     m.def("sum_tables", sum_tables, "cells"_a.noconvert(), "tables"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
           "Write, for each query and row, the sum of one table entry for each byte of the row.");
     m.def("extend_beams", extend_beams, "errors"_a.noconvert(), "products"_a.noconvert(), "norms"_a.noconvert(),

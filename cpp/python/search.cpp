@@ -1,9 +1,10 @@
 // Search among the cells of an index: nestcode/index/search.py.
+#include "nestcode/search.hpp"
+
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.hpp"
-#include "nestcode/search.hpp"
 
 namespace {
 
@@ -31,16 +32,14 @@ struct PyPart {
         if (starts.size() < 2 || starts(0) != 0 || starts(starts.size() - 1) != count ||
             !std::is_sorted(starts.data(), starts.data() + starts.size()))
             throw nb::value_error("cells must begin in order, and end with the rows");
-        if (blocks.size() != 0 &&
-            (blocks.shape(0) != padded || blocks.shape(2) != nestcode::block_items ||
-             biases.size() != padded * nestcode::block_items))
+        if (blocks.size() != 0 && (blocks.shape(0) != padded || blocks.shape(2) != nestcode::block_items ||
+                                   biases.size() != padded * nestcode::block_items))
             throw nb::value_error("blocks hold 32 items each, and a bias for each");
         if (norms.size() != 0 && norms.size() != count) throw nb::value_error("there must be a norm for each row");
         for (std::size_t i = 0; i < dead.size(); ++i)
             if (dead(i) >= count || (i > 0 && dead(i) <= dead(i - 1)))
                 throw nb::value_error("skipped places must be ascending, and within the rows");
-        if (dead.size() != 0)
-            skipped = std::make_unique<nestcode::Removed>(std::span(dead.data(), dead.size()), count);
+        if (dead.size() != 0) skipped = std::make_unique<nestcode::Removed>(std::span(dead.data(), dead.size()), count);
         part = {rows_of(rows), starts.data(), {}, norms.size() != 0 ? norms.data() : nullptr, skipped.get()};
         if (blocks.size() != 0) part.blocks = {blocks.data(), biases.data(), blocks.shape(1), unit};
     }
@@ -173,9 +172,8 @@ void search_tables(const PySearcher& self, const PyCells& cells, const Array<con
     for (const nestcode::SearchPart& part : self.parts)
         if (part.rows.bytes < bytes || (part.rows.count != 0 && part.norms == nullptr))
             throw nb::value_error("rows must have a byte for each table, and norms");
-    self.search(cells.count(), candidates, 0, found, threads, cells.checked(self), [&](std::size_t q) {
-        return nestcode::TableRanking{tables.data() + q * bytes * 256, bytes, inner};
-    });
+    self.search(cells.count(), candidates, 0, found, threads, cells.checked(self),
+                [&](std::size_t q) { return nestcode::TableRanking{tables.data() + q * bytes * 256, bytes, inner}; });
 }
 
 void search_hamming(const PySearcher& self, const Packed& queries, std::uint64_t candidates, const Outputs& out,
@@ -200,8 +198,9 @@ void rescore(const Floats& vectors, const Floats& queries, const Array<const std
     for (std::size_t i = 0; i < items.size(); ++i)
         if (items.data()[i] >= static_cast<std::int64_t>(vectors.shape(0)))
             throw nb::value_error("items must be rows of the vectors");
-    const auto by = metric == "cosine" ? nestcode::Metric::cosine
-                                       : metric == "inner" ? nestcode::Metric::inner : nestcode::Metric::l2;
+    const auto by = metric == "cosine"  ? nestcode::Metric::cosine
+                    : metric == "inner" ? nestcode::Metric::inner
+                                        : nestcode::Metric::l2;
     nb::gil_scoped_release released;
     nestcode::rescore(vectors.data(), vectors.shape(1), queries.data(), queries.shape(0), items.data(), items.shape(1),
                       by, out.data(), threads);
@@ -233,7 +232,8 @@ void add_search(nb::module_& m) {
     nb::class_<PyPart>(m, "SearchPart", "Items in the order of their codes, and what ranking needs of them.")
         .def(nb::init<Packed, Vec<std::uint32_t>, const Vec<std::uint32_t>&, Array<const std::uint8_t, 3>,
                       Vec<std::int16_t>, float, Vec<float>>(),
-             "rows"_a.noconvert(), "starts"_a.noconvert(), "skipped"_a.noconvert(), "blocks"_a.noconvert(), "biases"_a.noconvert(), "unit"_a, "norms"_a.noconvert());
+             "rows"_a.noconvert(), "starts"_a.noconvert(), "skipped"_a.noconvert(), "blocks"_a.noconvert(),
+             "biases"_a.noconvert(), "unit"_a, "norms"_a.noconvert());
     nb::class_<PyGroups>(m, "ScanGroups", "What the half bytes of codes stand for.")
         .def(nb::init<const Array<const std::int32_t, 2>&, const Array<const float, 3>&, Floats>(),
              "directions"_a.noconvert(), "numbers"_a.noconvert(), "parents"_a.noconvert());
@@ -245,13 +245,13 @@ void add_search(nb::module_& m) {
              "offsets"_a.noconvert(), "scales"_a.noconvert(), "shifts"_a.noconvert());
     nb::class_<PySearcher>(m, "Searcher", "Parts that are searched as one.")
         .def(nb::init<const std::vector<nb::object>&>(), "parts"_a)
-        .def("blocks", search_blocks, "cells"_a, "norms"_a.noconvert(), "queries"_a.noconvert(), "groups"_a,
-              "inner"_a, "candidates"_a, "out"_a, "threads"_a = 1, "simd"_a = "",
+        .def("blocks", search_blocks, "cells"_a, "norms"_a.noconvert(), "queries"_a.noconvert(), "groups"_a, "inner"_a,
+             "candidates"_a, "out"_a, "threads"_a = 1, "simd"_a = "",
              "Write the hits of smallest rough distance, by half bytes.")
         .def("tables", search_tables, "cells"_a, "tables"_a.noconvert(), "inner"_a, "candidates"_a, "out"_a,
              "threads"_a = 1, "Write the hits of smallest sum, by one table a byte.")
-        .def("hamming", search_hamming, "queries"_a.noconvert(), "candidates"_a, "out"_a,
-             "threads"_a = 1, "simd"_a = "", "Write the hits that differ in fewest bits.");
+        .def("hamming", search_hamming, "queries"_a.noconvert(), "candidates"_a, "out"_a, "threads"_a = 1,
+             "simd"_a = "", "Write the hits that differ in fewest bits.");
     m.def("rescore", rescore, "vectors"_a.noconvert(), "queries"_a.noconvert(), "items"_a.noconvert(), "metric"_a,
           "out"_a.noconvert(), "threads"_a = 1, "Write how far some rows are from each query.");
     m.def("take_nearest", take_nearest, "distances"_a.noconvert(), "ids"_a.noconvert(), "near"_a.noconvert(),

@@ -21,6 +21,14 @@ def find_cells(
 def permute_bits(
     packed: NDArray[np.uint8], sources: NDArray[np.int32], out: NDArray[np.uint8], threads: int = 1
 ) -> None: ...
+def read_planes(
+    packed: NDArray[np.uint8],
+    owners: NDArray[np.int32],
+    first: int,
+    numbers: NDArray[np.float32],
+    out: NDArray[np.float32],
+    threads: int = 1,
+) -> None: ...
 def sum_tables(
     cells: NDArray[np.uint8], tables: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
 ) -> None: ...
@@ -118,3 +126,79 @@ def find_ids(
 def load_heads(packed: NDArray[np.uint8], heads: NDArray[np.uint64]) -> None: ...
 def build_tables(heads: NDArray[np.uint64], width: int) -> NDArray[np.uint32]: ...
 def block_sums(data: NDArray[np.uint8]) -> NDArray[np.uint64]: ...
+
+class SearchPart:
+    def __init__(
+        self,
+        rows: NDArray[np.uint8],
+        starts: NDArray[np.uint32],
+        skipped: NDArray[np.uint32],
+        blocks: NDArray[np.uint8],
+        biases: NDArray[np.int16],
+        unit: float,
+        norms: NDArray[np.float32],
+    ) -> None: ...
+
+class ScanGroups:
+    def __init__(
+        self, directions: NDArray[np.int32], numbers: NDArray[np.float32], parents: NDArray[np.float32]
+    ) -> None: ...
+
+class SumCells:
+    def __init__(
+        self,
+        products: NDArray[np.float32],
+        rest: NDArray[np.float32],
+        offsets: NDArray[np.float32],
+        scales: NDArray[np.float32],
+        shifts: NDArray[np.float32],
+    ) -> None: ...
+
+class SearchOutputs:
+    def __init__(
+        self, scores: NDArray[np.float32], places: NDArray[np.uint32], compared: NDArray[np.int64]
+    ) -> None: ...
+
+class Searcher:
+    def __init__(self, parts: Sequence[SearchPart]) -> None: ...
+    def blocks(
+        self,
+        cells: SumCells,
+        norms: NDArray[np.float32],
+        queries: NDArray[np.float32],
+        groups: ScanGroups,
+        inner: bool,
+        candidates: int,
+        out: SearchOutputs,
+        threads: int = 1,
+        simd: str = "",
+    ) -> None: ...
+    def tables(
+        self,
+        cells: SumCells,
+        tables: NDArray[np.float32],
+        inner: bool,
+        candidates: int,
+        out: SearchOutputs,
+        threads: int = 1,
+    ) -> None: ...
+    def hamming(
+        self, queries: NDArray[np.uint8], candidates: int, out: SearchOutputs, threads: int = 1, simd: str = ""
+    ) -> None: ...
+
+def rescore(
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    items: NDArray[np.int64],
+    metric: str,
+    out: NDArray[np.float32],
+    threads: int = 1,
+) -> None: ...
+def take_nearest(
+    distances: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    near: NDArray[np.float32],
+    near_ids: NDArray[np.int64],
+    threads: int = 1,
+) -> None: ...
+def fill_blocks(cells: NDArray[np.uint8], out: NDArray[np.uint8]) -> None: ...

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.coders._rows import PIECE, Floats
+from nestcode.coders._rows import Floats
 from nestcode.coders.base import check_arrays
 from nestcode.codes import CORES
 
@@ -146,21 +146,8 @@ def pack_bits(
 
 def read_bits(packed: NDArray[np.uint8], planes: Planes, length: int, first: int = 0) -> Floats:
     """What the first `length` bits of the planes say, (rows, directions); they begin at bit `first` of a row."""
-    owners = planes.owners[:length]
-    depths = depths_of(owners, len(planes.centers))
-    used = int(owners.max(initial=-1)) + 1
-    sources = np.full((used, 8), -1, dtype=np.int32)  # a direction's bits, at the low end of a byte
-    places = np.flatnonzero(owners >= 0)
-    owned = owners[places]
-    sources[owned, 8 - depths[owned] + levels_of(owners)[places]] = first + places
-    offsets = np.arange(used) * planes.centers.shape[1] + (1 << depths[:used])
-    numbers = planes.centers.reshape(-1)
-    out = np.zeros((len(packed), len(depths)), dtype=np.float32)
-    for start in range(0, len(packed), PIECE):
-        part = packed[start : start + PIECE]
-        cells = np.empty((len(part), used), dtype=np.uint8)
-        _core.permute_bits(part, sources.reshape(-1), cells, threads=CORES)
-        out[start : start + PIECE, :used] = numbers.take(cells + offsets)
+    out = np.empty((len(packed), len(planes.centers)), dtype=np.float32)
+    _core.read_planes(packed, planes.owners[:length], first, planes.centers, out, threads=CORES)
     return out
 
 

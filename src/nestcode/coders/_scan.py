@@ -1,8 +1,8 @@
 """Rough distances for many items at once: codes of bit planes, regrouped into half bytes (cpp/nestcode/scan.hpp).
 
 A half byte holds the first bits of up to four directions. What it adds to a squared distance is looked up in a table of
-16 whole numbers. Items are around the centres of cells, queries around those of the cells' parents, so that numbers stay
-small; twice the inner product of their difference and the item's rest is the item's bias.
+16 whole numbers. Items are around the centres of cells, queries around those of the cells' parents, so that numbers
+stay small; twice the inner product of their difference and the item's rest is the item's bias.
 """
 
 from dataclasses import dataclass
@@ -58,13 +58,13 @@ class Scan:
         planes, count = -(-len(groups) // 2), -(-len(codes) // BLOCK)
         sources = np.full((planes, 2, ROOM), -1, dtype=np.int32)
         sources.reshape(-1, ROOM)[: len(groups)] = self._layout.sources.reshape(-1, ROOM)
-        sources = np.ascontiguousarray(sources[:, ::-1]).reshape(-1)  # the second of two lies high in its byte
+        ordered = np.ascontiguousarray(sources[:, ::-1]).reshape(-1)  # the second of two lies high in its byte
         out = np.zeros((count, planes, BLOCK), dtype=np.uint8)
         biases = np.zeros(count * BLOCK, dtype=np.int16)
         for first in range(0, len(codes), PIECE):
             part = codes.packed[first : first + PIECE]
             halves = np.empty((len(part), planes), dtype=np.uint8)
-            _core.permute_bits(part, sources, halves, threads=CORES)
+            _core.permute_bits(part, ordered, halves, threads=CORES)
             _core.fill_blocks(halves, out[first // BLOCK :])
             biases[first : first + len(part)] = self._biases(halves, cells[first : first + PIECE])
         return Blocks(out, biases)
@@ -78,7 +78,8 @@ class Scan:
             for j, d in enumerate(group):
                 rest[:, d] = self._numbers[g, j].take(values)
         twice = 2 * np.einsum("nd,nd->n", rest, self._shifted.take(cells, axis=0))
-        return np.rint(twice / self.unit).clip(-32768, 32767).astype(np.int16)
+        biases: NDArray[np.int16] = np.rint(twice / self.unit).clip(-32768, 32767).astype(np.int16)
+        return biases
 
 
 def _choose_parents(centers: Floats, spread: float) -> Floats:

@@ -23,7 +23,7 @@ from nestcode.errors import DamagedFile, InvalidInput, NotFitted, whole_number
 from nestcode.storage import Arrays, Record, write_record
 
 if TYPE_CHECKING:
-    from nestcode.coders._ranking import SumRanking
+    from nestcode.coders._sums import SumRanking
 
 
 class Coder(ABC):

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from nestcode.coders import _principal, _tables
 from nestcode.coders._planes import Planes, check_planes, order_bits, pack_bits, read_bits
 from nestcode.coders._principal import measure, principal_directions
-from nestcode.coders._ranking import PlaneRanking, SumRanking
 from nestcode.coders._rows import Floats, Sample, center, check_rows, pieces, project, squares
+from nestcode.coders._sums import PlaneRanking, SumRanking
 from nestcode.coders.base import Coder, check_arrays, error_at, warn_of_useless_bits
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number

@@ -14,8 +14,8 @@ from nestcode import _core
 from nestcode.coders import _tables
 from nestcode.coders._codebooks import ENTRIES, Beams, encode, grow_book, shorten
 from nestcode.coders._principal import measure, principal_directions
-from nestcode.coders._ranking import BookRanking, SumRanking
 from nestcode.coders._rows import PIECE, Floats, Sample, center, check_rows, pieces, project, squares
+from nestcode.coders._sums import BookRanking, SumRanking
 from nestcode.coders.base import Coder, check_arrays, error_at
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number

@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
 from nestcode.coders import Coder
-from nestcode.coders._ranking import Batch, Metric, Ranking, SumRanking
+from nestcode.coders._ranking import NO_NORMS, NO_NUMBERS, Batch, Metric, Ranking
 from nestcode.coders._rows import as_floats, check_rows, squares
+from nestcode.coders._sums import SumRanking
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.hits import Hits
@@ -42,15 +43,14 @@ class Request:
         if self.codes is None:
             rows = np.asarray(queries)
             self.single = rows.ndim == 1
-            features = self.vectors.shape[1] if coder is None and self.vectors is not None else None
-            self.rows = check_rows(rows[None] if self.single else rows, coder.n_features_in_ if coder else features)
-            if self.vectors is not None and self.vectors.shape[1] != self.rows.shape[1]:
+            checked = check_rows(rows[None] if self.single else rows, coder.n_features_in_ if coder else None)
+            if self.vectors is not None and self.vectors.shape[1] != checked.shape[1]:
                 raise InvalidInput(
-                    f"vectors must have the queries' {self.rows.shape[1]} features, got {self.vectors.shape[1]}"
+                    f"vectors must have the queries' {checked.shape[1]} features, got {self.vectors.shape[1]}"
                 )
-            as_floats(self.rows)  # finite, or an error
+            self.rows = as_floats(checked, normalize=self.metric == "cosine")
             if self.rank == "hamming":
-                self.codes = encode(self.rows)
+                self.codes = encode(checked)
         else:
             self.codes, self.single = encode(self.codes), False
             self.rows = np.empty((len(self.codes), 0), dtype=np.float32)
@@ -62,15 +62,14 @@ class Request:
         """Some of the queries made ready."""
         if isinstance(ranking, SumRanking):
             return ranking.batch(self.rows[first:last], self.metric)
-        assert self.codes is not None  # noqa: S101
-        nothing = np.zeros((0, 0), dtype=np.float32)
-        return Batch(self.metric, nothing, nothing, nothing, np.ascontiguousarray(self.codes.packed[first:last]))
+        assert self.codes is not None
+        return Batch(self.metric, NO_NUMBERS, NO_NORMS, NO_NORMS, np.ascontiguousarray(self.codes.packed[first:last]))
 
     def exact(self, first: int, last: int, ids: Ids, threads: int) -> Floats:
         """Distances from some queries to the vectors with these ids, (queries, ids); infinite for ids of -1."""
-        assert self.vectors is not None  # noqa: S101
+        assert self.vectors is not None
         self._check_rows_of(ids)
-        queries = as_floats(self.rows[first:last], normalize=self.metric == "cosine").astype(np.float32, copy=False)
+        queries = self.rows[first:last].astype(np.float32, copy=False)
         vectors = self.vectors
         if not (isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.flags.c_contiguous):
             kept, ids = np.unique(ids[ids >= 0]), ids.copy()
@@ -86,22 +85,20 @@ class Request:
             return self._exact_to_all(first, last, ids)
         if isinstance(ranking, SumRanking):
             return ranking.all_distances(self.batch(ranking, first, last), codes)
-        assert self.codes is not None  # noqa: S101
+        assert self.codes is not None
         return self.codes[first:last].hamming(codes).astype(np.float32)
 
     def _exact_to_all(self, first: int, last: int, ids: Ids) -> Floats:
-        assert self.vectors is not None  # noqa: S101
+        assert self.vectors is not None
         self._check_rows_of(ids)
-        cosine = self.metric == "cosine"
-        queries, rows = (
-            as_floats(part, normalize=cosine).astype(np.float32, copy=False)
-            for part in (self.rows[first:last], np.asarray(self.vectors[ids]))
-        )
+        found = as_floats(np.asarray(self.vectors[ids]), normalize=self.metric == "cosine")
+        queries, rows = (part.astype(np.float32, copy=False) for part in (self.rows[first:last], found))
         products: Floats = queries @ rows.T
         if self.metric == "inner":
             return -products
         own, norms = squares(queries)[:, None].astype(np.float32), squares(rows).astype(np.float32)
-        return np.maximum(own + norms - 2 * products, 0)
+        distances: Floats = own + norms - 2 * products
+        return np.maximum(distances, 0)
 
     def _check_rows_of(self, ids: Ids) -> None:
         if self.vectors is not None and ids.max(initial=-1) >= len(self.vectors):
@@ -146,12 +143,10 @@ def _compare_all(view: View, request: Request, start: int, ids: Ids, distances: 
             for first in range(0, len(ids), BATCH):
                 last = min(first + BATCH, len(ids))
                 all_distances = request.to_all(view.ranking, start + first, start + last, own, part)
-                both = np.concatenate([distances[first:last], np.empty_like(distances[first:last])], axis=1)
-                both_ids = np.concatenate([ids[first:last], np.empty_like(ids[first:last])], axis=1)
-                k = ids.shape[1]
-                near, near_ids = both[:, k:].copy(), both_ids[:, k:].copy()
+                near, near_ids = np.empty_like(distances[first:last]), np.empty_like(ids[first:last])
                 _core.take_nearest(all_distances, own[None], near, near_ids, threads)
-                both[:, k:], both_ids[:, k:] = near, near_ids
+                both = np.concatenate([distances[first:last], near], axis=1)
+                both_ids = np.concatenate([ids[first:last], near_ids], axis=1)
                 _core.take_nearest(both, both_ids, distances[first:last], ids[first:last], threads)
 
 

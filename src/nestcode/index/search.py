@@ -1,8 +1,8 @@
 """Search: the items nearest to a query.
 
-    queries ──▶ nearest cells, until they hold `candidates` items
-            ──▶ the best `rerank` of these by rough distances, from part of their bits
-            ──▶ the best k of those by full distances: to decoded codes, or to the vectors themselves
+queries ──▶ nearest cells, until they hold `candidates` items
+──▶ the best `rerank` of these by rough distances, from part of their bits
+──▶ the best k of those by full distances: to decoded codes, or to the vectors themselves
 """
 
 import time
@@ -20,6 +20,7 @@ from nestcode.index.hits import Evaluation, Hits, RangeHits
 from nestcode.index.live import Live
 from nestcode.index.request import Rank, Request, answer, check_filter
 from nestcode.index.view import Prepared, View
+
 
 class Searchable:
     """The searches of an index."""

@@ -98,7 +98,7 @@ class View:
             rows = ready.rows
             if len(skipped):
                 kept = np.delete(np.arange(len(ids)), skipped)
-                ids, rows = ids[kept], rows[kept]  # noqa: PLW2901
+                ids, rows = ids[kept], rows[kept]
             found.append((ids, Codes._wrap(rows, self.state.width)))
         return found
 
@@ -111,4 +111,3 @@ def _skipped(holder: Part | Tail, ids: NDArray[np.int64], allowed: Allowed | Non
     refused = ~allowed(ids)
     refused[dead] = True
     return np.flatnonzero(refused).astype(np.uint32)
-
