@@ -39,7 +39,7 @@ def peers(task: Task) -> list[Method]:
         before, width = f"Pad{features + 1},", features + 1
     ivf, pq = f"{before}IVF{lists}", f"PQ{width // 2}x4fs"
     # What is left after the cell is coded better, but by distance takes new tables for each cell that is searched.
-    rest = "r" if task.metric == "cosine" else ""
+    rest = "r" if task.metric == "cosine" and features <= WIDE else ""
     best = f"{pq}{rest}"
     plain = [f"{pq}r", pq, f"PQ{width}x4fs{rest}", "SQ8", "RaBitQfs", "RaBitQfs4", "RaBitQfs6"]
     refined = [f"{best},Refine(SQ4)", f"{best},Refine(SQ6)", f"{pq},Refine(SQ8)", f"{pq}r,Refine(SQ8)"]

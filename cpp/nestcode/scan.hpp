@@ -17,6 +17,8 @@ constexpr std::size_t block_items = 32;
 constexpr int largest_entry = 127;  // of a table: two of them fit a byte, and those of 256 groups a number of 16 bits
 
 struct Blocks {
+    const std::uint32_t* starts = nullptr;  // (coarse): the block at which each coarse cell begins
+    std::size_t coarse = 0;
     const std::uint8_t* cells = nullptr;   // (blocks, planes, 32): half bytes 2p (low) and 2p + 1 (high) of each item
     const std::int16_t* biases = nullptr;  // (blocks * 32): what is added to each item's distance
     std::size_t planes = 0;                // bytes of an item
@@ -84,17 +86,17 @@ inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query
     out.factor = inner ? 0 : static_cast<std::int16_t>(std::lround(out.scale * unit * 32768));
 }
 
-// Writes the distances of a block's 32 items; whether any is below the limit.
-using ScanKernel = bool (*)(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
-                            const ScanTables& tables, std::int16_t limit, std::int16_t* out);
+// Writes the distances of a block's 32 items; bit i of what it returns says whether that of item i is below the limit.
+using ScanKernel = std::uint32_t (*)(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                                     const ScanTables& tables, std::int16_t limit, std::int16_t* out);
 
 inline std::int16_t saturate(std::int32_t number) {
     return static_cast<std::int16_t>(std::clamp<std::int32_t>(number, INT16_MIN, INT16_MAX));
 }
 
-inline bool scan_portable(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
-                          const ScanTables& tables, std::int16_t limit, std::int16_t* out) {
-    bool any = false;
+inline std::uint32_t scan_portable(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                                   const ScanTables& tables, std::int16_t limit, std::int16_t* out) {
+    std::uint32_t below = 0;
     for (std::size_t i = 0; i < block_items; ++i) {
         std::int32_t sum = (biases[i] * tables.factor + (1 << 14)) >> 15;
         const std::uint8_t* table = tables.entries.data();
@@ -103,14 +105,14 @@ inline bool scan_portable(const std::uint8_t* block, const std::int16_t* biases,
             sum += table[both & 15] + table[16 + (both >> 4)];
         }
         out[i] = saturate(sum);
-        any |= out[i] < limit;
+        below |= static_cast<std::uint32_t>(out[i] < limit) << i;
     }
-    return any;
+    return below;
 }
 
 #if NESTCODE_NEON
-inline bool scan_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
-                      const ScanTables& tables, std::int16_t limit, std::int16_t* out) {
+inline std::uint32_t scan_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                               const ScanTables& tables, std::int16_t limit, std::int16_t* out) {
     const uint8x16_t low = vdupq_n_u8(15);
     const std::uint8_t* table = tables.entries.data();
     uint16x8_t sums[4] = {};
@@ -131,14 +133,21 @@ inline bool scan_neon(const std::uint8_t* block, const std::int16_t* biases, std
         vst1q_s16(out + 8 * k, sum);
         least = vminq_s16(least, sum);
     }
-    return vminvq_s16(least) < limit;
+    if (vminvq_s16(least) >= limit) return 0;
+    const uint16x8_t bit_of = {1, 2, 4, 8, 16, 32, 64, 128};
+    std::uint32_t below = 0;
+    for (int k = 0; k < 4; ++k) {
+        const uint16x8_t mask = vcltq_s16(vld1q_s16(out + 8 * k), vdupq_n_s16(limit));
+        below |= static_cast<std::uint32_t>(vaddvq_u16(vandq_u16(mask, bit_of))) << 8 * k;
+    }
+    return below;
 }
 #endif
 
 #if NESTCODE_X86
 NESTCODE_TARGET("avx2")
-inline bool scan_avx2(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
-                      const ScanTables& tables, std::int16_t limit, std::int16_t* out) {
+inline std::uint32_t scan_avx2(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                               const ScanTables& tables, std::int16_t limit, std::int16_t* out) {
     const __m256i low = _mm256_set1_epi8(15), zero = _mm256_setzero_si256();
     const auto* table = reinterpret_cast<const __m128i*>(tables.entries.data());
     __m256i sums[2] = {zero, zero};  // items 0-7 and 16-23, 8-15 and 24-31
@@ -155,14 +164,16 @@ inline bool scan_avx2(const std::uint8_t* block, const std::int16_t* biases, std
     const __m256i ordered[2] = {_mm256_permute2x128_si256(sums[0], sums[1], 0x20),
                                 _mm256_permute2x128_si256(sums[0], sums[1], 0x31)};
     const __m256i factor = _mm256_set1_epi16(tables.factor), bound = _mm256_set1_epi16(limit);
-    __m256i below = zero;
+    __m256i below[2];
     for (int k = 0; k < 2; ++k) {
         const __m256i bias = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(biases + 16 * k));
         const __m256i sum = _mm256_adds_epi16(ordered[k], _mm256_mulhrs_epi16(bias, factor));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 16 * k), sum);
-        below = _mm256_or_si256(below, _mm256_cmpgt_epi16(bound, sum));
+        below[k] = _mm256_cmpgt_epi16(bound, sum);
     }
-    return _mm256_movemask_epi8(below) != 0;
+    // Packing works on halves: their middle quarters change places.
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(below[0], below[1]), 0xd8);
+    return static_cast<std::uint32_t>(_mm256_movemask_epi8(packed));
 }
 #endif
 
@@ -179,10 +190,10 @@ inline ScanKernel scan_kernel(Simd simd) {
     }
 }
 
-// Lay the half bytes of items, (count, planes) bytes each, out in blocks; `out` has room for whole blocks, zeroed.
-inline void fill_blocks(Rows cells, std::uint8_t* out) {
+// Lay the half bytes of items, (count, planes) bytes each, out in blocks, each at its place there.
+inline void fill_blocks(Rows cells, const std::uint32_t* places, std::uint8_t* out) {
     for (std::size_t i = 0; i < cells.count; ++i) {
-        std::uint8_t* block = out + i / block_items * cells.bytes * block_items + i % block_items;
+        std::uint8_t* block = out + places[i] / block_items * cells.bytes * block_items + places[i] % block_items;
         for (std::size_t p = 0; p < cells.bytes; ++p) block[p * block_items] = cells[i][p];
     }
 }

@@ -164,7 +164,8 @@ struct Run {
     const SearchPart* part;
     Range range;
     std::uint32_t coarse;
-    float distance;  // of its first cell
+    std::uint32_t origin;  // where the coarse cell begins
+    float distance;        // of its first cell
 };
 
 // Cells agree in all but their last `fine` bits with others of their coarse cell.
@@ -178,7 +179,8 @@ inline void find_runs(SearchParts parts, const std::vector<std::uint8_t>& chosen
         for (const SearchPart& part : parts) {
             const Range range = part.range(first, c);
             if (range.size() != 0)
-                runs.push_back({&part, range, static_cast<std::uint32_t>(first >> fine), distances[first]});
+                runs.push_back({&part, range, static_cast<std::uint32_t>(first >> fine),
+                                part.starts[first >> fine << fine], distances[first]});
         }
     }
 }
@@ -209,28 +211,36 @@ struct ScanRanking {
         fill_tables(*groups, around.data(), unit, inner, tables);
     }
 
-    static void prefetch(const Run& run) {
+    // Fetches a block of a run that comes soon, if it has so many.
+    static void prefetch(const Run& run, std::size_t number) {
         const Blocks& blocks = run.part->blocks;
-        const std::uint8_t* start = blocks.block(run.range.begin / block_items);
-        for (std::size_t byte = 0; byte < 2 * blocks.planes * block_items; byte += 64) __builtin_prefetch(start + byte);
-        __builtin_prefetch(blocks.biases + run.range.begin);
+        const std::size_t first = (run.range.begin - run.origin) / block_items + number;
+        if (first * block_items >= run.range.end - run.origin) return;
+        const std::size_t at = blocks.starts[run.coarse] + first;
+        for (std::size_t byte = 0; byte < blocks.planes * block_items; byte += 64)
+            __builtin_prefetch(blocks.block(at) + byte);
+        __builtin_prefetch(blocks.biases + at * block_items);
     }
 
-    void rank(const Run& run, Best& best) {
+    void rank(const Run& run, const Run* next, Best& best) {
         turn_to(parents == nullptr ? 0 : run.coarse >> below);
         const Blocks& blocks = run.part->blocks;
         const float base = norms[run.coarse] - 2 * products[run.coarse] + tables.offset, step = 1 / tables.scale;
+        const std::uint32_t begin = run.range.begin - run.origin, end = run.range.end - run.origin;
         std::int16_t out[block_items];
-        for (std::size_t b = run.range.begin / block_items; b * block_items < run.range.end; ++b) {
-            const auto limit = static_cast<std::int16_t>(
-                std::clamp(std::ceil((best.limit - base) * tables.scale), -32768.0f, 32767.0f));
-            if (!kernel(blocks.block(b), blocks.biases + b * block_items, blocks.planes, tables, limit, out)) continue;
-            const auto first = static_cast<std::uint32_t>(b * block_items);
-            const std::uint32_t begin = std::max(run.range.begin, first),
-                                end = std::min<std::uint32_t>(run.range.end, first + block_items);
-            for (std::uint32_t place = begin; place < end; ++place)
-                if (out[place - first] < limit && run.part->has(place))
-                    best.add(base + step * out[place - first], run.part->offset + place);
+        for (std::size_t b = begin / block_items; b * block_items < end; ++b) {
+            if (next != nullptr) prefetch(*next, b - begin / block_items);
+            const float below_limit = std::ceil((best.limit - base) * tables.scale);
+            const auto limit = static_cast<std::int16_t>(std::clamp(below_limit, -32768.0f, 32767.0f));
+            const std::size_t at = blocks.starts[run.coarse] + b;
+            std::uint32_t below =
+                kernel(blocks.block(at), blocks.biases + at * block_items, blocks.planes, tables, limit, out);
+            for (; below != 0; below &= below - 1) {
+                const auto lane = static_cast<std::uint32_t>(std::countr_zero(below));
+                const auto i = static_cast<std::uint32_t>(b * block_items) + lane;
+                if (i >= begin && i < end && run.part->has(run.origin + i))
+                    best.add(base + step * out[lane], run.part->offset + run.origin + i);
+            }
         }
     }
 };
@@ -241,9 +251,7 @@ struct TableRanking {
     std::size_t bytes;
     bool inner;  // items have no numbers of their own
 
-    static void prefetch(const Run& run) { __builtin_prefetch(run.part->rows[run.range.begin]); }
-
-    void rank(const Run& run, Best& best) const {
+    void rank(const Run& run, const Run*, Best& best) const {
         for (std::uint32_t place = run.range.begin; place < run.range.end; ++place) {
             const std::uint8_t* row = run.part->rows[place];
             float score = inner ? 0 : run.part->norms[place];
@@ -258,9 +266,7 @@ struct HammingRanking {
     HammingKernel kernel;
     const std::uint8_t* query;
 
-    static void prefetch(const Run& run) { __builtin_prefetch(run.part->rows[run.range.begin]); }
-
-    void rank(const Run& run, Best& best) const {
+    void rank(const Run& run, const Run*, Best& best) const {
         constexpr std::uint32_t many = 256;
         std::int32_t differing[many];
         for (std::uint32_t first = run.range.begin; first < run.range.end; first += many) {
@@ -352,10 +358,8 @@ void search(SearchParts parts, std::span<const std::uint32_t> sizes, std::size_t
             const auto nearest = std::min_element(runs.begin(), runs.end(),
                                                   [](const Run& a, const Run& b) { return a.distance < b.distance; });
             if (nearest != runs.end()) std::rotate(runs.begin(), nearest, nearest + 1);
-            for (std::size_t r = 0; r < runs.size(); ++r) {
-                if (r + 1 < runs.size()) ranking.prefetch(runs[r + 1]);
-                ranking.rank(runs[r], best);
-            }
+            for (std::size_t r = 0; r < runs.size(); ++r)
+                ranking.rank(runs[r], r + 1 < runs.size() ? &runs[r + 1] : nullptr, best);
             found.write(q, best);
         }
     });

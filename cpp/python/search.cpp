@@ -15,33 +15,50 @@ struct PyPart {
     Packed rows;
     Vec<std::uint32_t> starts;
     Array<const std::uint8_t, 3> blocks;
+    Vec<std::uint32_t> block_starts;
     Vec<std::int16_t> biases;
     Vec<float> norms;
     std::unique_ptr<nestcode::Removed> skipped;
     nestcode::SearchPart part;
 
     PyPart(Packed given_rows, Vec<std::uint32_t> given_starts, const Vec<std::uint32_t>& dead,
-           Array<const std::uint8_t, 3> given_blocks, Vec<std::int16_t> given_biases, float unit,
-           Vec<float> given_norms)
+           Array<const std::uint8_t, 3> given_blocks, Vec<std::uint32_t> given_block_starts,
+           Vec<std::int16_t> given_biases, float unit, Vec<float> given_norms)
         : rows(std::move(given_rows)),
           starts(std::move(given_starts)),
           blocks(std::move(given_blocks)),
+          block_starts(std::move(given_block_starts)),
           biases(std::move(given_biases)),
           norms(std::move(given_norms)) {
-        const std::size_t count = rows.shape(0), padded = (count + nestcode::block_items - 1) / nestcode::block_items;
+        const std::size_t count = rows.shape(0);
         if (starts.size() < 2 || starts(0) != 0 || starts(starts.size() - 1) != count ||
             !std::is_sorted(starts.data(), starts.data() + starts.size()))
             throw nb::value_error("cells must begin in order, and end with the rows");
-        if (blocks.size() != 0 && (blocks.shape(0) != padded || blocks.shape(2) != nestcode::block_items ||
-                                   biases.size() != padded * nestcode::block_items))
-            throw nb::value_error("blocks hold 32 items each, and a bias for each");
+        check_blocks();
         if (norms.size() != 0 && norms.size() != count) throw nb::value_error("there must be a norm for each row");
         for (std::size_t i = 0; i < dead.size(); ++i)
             if (dead(i) >= count || (i > 0 && dead(i) <= dead(i - 1)))
                 throw nb::value_error("skipped places must be ascending, and within the rows");
         if (dead.size() != 0) skipped = std::make_unique<nestcode::Removed>(std::span(dead.data(), dead.size()), count);
         part = {rows_of(rows), starts.data(), {}, norms.size() != 0 ? norms.data() : nullptr, skipped.get()};
-        if (blocks.size() != 0) part.blocks = {blocks.data(), biases.data(), blocks.shape(1), unit};
+        if (block_starts.size() != 0)
+            part.blocks = {block_starts.data(), block_starts.size(), blocks.data(),
+                           biases.data(),       blocks.shape(1),     unit};
+    }
+
+  private:
+    void check_blocks() const {
+        const std::size_t coarse = block_starts.size(), cells = starts.size() - 1;
+        if (coarse == 0) return;
+        if (blocks.shape(2) != nestcode::block_items || biases.size() != blocks.shape(0) * nestcode::block_items)
+            throw nb::value_error("blocks hold 32 items each, and a bias for each");
+        if (!std::has_single_bit(coarse) || !std::has_single_bit(cells) || coarse > cells)
+            throw nb::value_error("cells must divide the coarse ones");
+        for (std::size_t c = 0; c < coarse; ++c) {
+            const std::size_t items = starts((c + 1) * (cells / coarse)) - starts(c * (cells / coarse));
+            if (block_starts(c) + (items + nestcode::block_items - 1) / nestcode::block_items > blocks.shape(0))
+                throw nb::value_error("there must be a block for each item of a cell");
+        }
     }
 };
 
@@ -138,7 +155,8 @@ void search_blocks(const PySearcher& self, const PyCells& cells, const Vec<float
     const std::size_t planes = (groups.groups.size() + 1) / 2, directions = groups.parents.shape(1);
     float unit = 0;
     for (const nestcode::SearchPart& part : self.parts) {
-        if (part.rows.count != 0 && part.blocks.planes != planes) throw nb::value_error("parts must have such groups");
+        if (part.blocks.coarse != distances.coarse || part.blocks.planes != planes)
+            throw nb::value_error("parts must have such groups");
         unit = std::max(unit, part.blocks.unit);
     }
     for (const nestcode::SearchPart& part : self.parts)
@@ -217,13 +235,14 @@ void take_nearest(const Floats& distances, const Array<const std::int64_t, 2>& i
                            near_ids.data(), threads);
 }
 
-void fill_blocks(const Packed& cells, const Array<std::uint8_t, 3>& out) {
-    if (out.shape(0) * nestcode::block_items < cells.shape(0) || out.shape(1) != cells.shape(1) ||
-        out.shape(2) != nestcode::block_items)
-        throw nb::value_error("there must be a block for each 32 items");
+void fill_blocks(const Packed& cells, const Vec<std::uint32_t>& places, const Array<std::uint8_t, 3>& out) {
+    if (places.size() != cells.shape(0) || out.shape(1) != cells.shape(1) || out.shape(2) != nestcode::block_items)
+        throw nb::value_error("there must be a place for each row, and blocks of 32 as wide");
+    for (std::size_t i = 0; i < places.size(); ++i)
+        if (places(i) >= out.shape(0) * nestcode::block_items) throw nb::value_error("places must be in the blocks");
     const nestcode::Rows rows = rows_of(cells);
     nb::gil_scoped_release released;
-    nestcode::fill_blocks(rows, out.data());
+    nestcode::fill_blocks(rows, places.data(), out.data());
 }
 
 }  // namespace
@@ -231,9 +250,9 @@ void fill_blocks(const Packed& cells, const Array<std::uint8_t, 3>& out) {
 void add_search(nb::module_& m) {
     nb::class_<PyPart>(m, "SearchPart", "Items in the order of their codes, and what ranking needs of them.")
         .def(nb::init<Packed, Vec<std::uint32_t>, const Vec<std::uint32_t>&, Array<const std::uint8_t, 3>,
-                      Vec<std::int16_t>, float, Vec<float>>(),
+                      Vec<std::uint32_t>, Vec<std::int16_t>, float, Vec<float>>(),
              "rows"_a.noconvert(), "starts"_a.noconvert(), "skipped"_a.noconvert(), "blocks"_a.noconvert(),
-             "biases"_a.noconvert(), "unit"_a, "norms"_a.noconvert());
+             "block_starts"_a.noconvert(), "biases"_a.noconvert(), "unit"_a, "norms"_a.noconvert());
     nb::class_<PyGroups>(m, "ScanGroups", "What the half bytes of codes stand for.")
         .def(nb::init<const Array<const std::int32_t, 2>&, const Array<const float, 3>&, Floats>(),
              "directions"_a.noconvert(), "numbers"_a.noconvert(), "parents"_a.noconvert());
@@ -256,6 +275,6 @@ void add_search(nb::module_& m) {
           "out"_a.noconvert(), "threads"_a = 1, "Write how far some rows are from each query.");
     m.def("take_nearest", take_nearest, "distances"_a.noconvert(), "ids"_a.noconvert(), "near"_a.noconvert(),
           "near_ids"_a.noconvert(), "threads"_a = 1, "Write the nearest items of each query, nearest first.");
-    m.def("fill_blocks", fill_blocks, "cells"_a.noconvert(), "out"_a.noconvert(),
+    m.def("fill_blocks", fill_blocks, "cells"_a.noconvert(), "places"_a.noconvert(), "out"_a.noconvert(),
           "Lay half bytes of items out in blocks of 32.");
 }

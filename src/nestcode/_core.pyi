@@ -134,6 +134,7 @@ class SearchPart:
         starts: NDArray[np.uint32],
         skipped: NDArray[np.uint32],
         blocks: NDArray[np.uint8],
+        block_starts: NDArray[np.uint32],
         biases: NDArray[np.int16],
         unit: float,
         norms: NDArray[np.float32],
@@ -201,4 +202,4 @@ def take_nearest(
     near_ids: NDArray[np.int64],
     threads: int = 1,
 ) -> None: ...
-def fill_blocks(cells: NDArray[np.uint8], out: NDArray[np.uint8]) -> None: ...
+def fill_blocks(cells: NDArray[np.uint8], places: NDArray[np.uint32], out: NDArray[np.uint8]) -> None: ...

@@ -18,7 +18,7 @@ from nestcode.codes import Codes
 
 Metric = Literal["l2", "cosine", "inner"]
 MOST_BITS = 14  # of a cell
-NO_BLOCKS = np.zeros((0, 0, BLOCK), dtype=np.uint8), np.zeros(0, dtype=np.int16)
+NO_BLOCKS = np.zeros((0, 0, BLOCK), dtype=np.uint8), np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int16)
 NO_NUMBERS, NO_CODES = np.zeros((0, 0), dtype=np.float32), np.zeros((0, 0), dtype=np.uint8)
 NO_NORMS = np.zeros(0, dtype=np.float32)
 
@@ -30,18 +30,29 @@ class Ready:
     rows: NDArray[np.uint8]
     starts: NDArray[np.uint32]  # where each cell begins, and the end
     blocks: NDArray[np.uint8]
+    block_starts: NDArray[np.uint32]
     biases: NDArray[np.int16]
     unit: float
     norms: Floats
 
     def part(self, skipped: NDArray[np.uint32]) -> _core.SearchPart:
         """It as the core searches it, without the items at some places."""
-        return _core.SearchPart(self.rows, self.starts, skipped, self.blocks, self.biases, self.unit, self.norms)
+        return _core.SearchPart(
+            self.rows,
+            self.starts,
+            skipped,
+            self.blocks,
+            self.block_starts,
+            self.biases,
+            self.unit,
+            self.norms,
+        )
 
     @property
     def nbytes(self) -> int:
         """Bytes of what was made for ranking."""
-        return self.starts.nbytes + self.blocks.nbytes + self.biases.nbytes + self.norms.nbytes
+        made = self.starts, self.blocks, self.block_starts, self.biases, self.norms
+        return sum(array.nbytes for array in made)
 
 
 @dataclass(frozen=True)

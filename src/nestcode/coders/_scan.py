@@ -26,6 +26,7 @@ class Blocks:
     """Half bytes of items as the core scans them."""
 
     cells: NDArray[np.uint8]  # (blocks, planes, 32)
+    starts: NDArray[np.uint32]  # where each cell begins: at a block of its own
     biases: NDArray[np.int16]  # (blocks * 32,)
 
 
@@ -55,19 +56,23 @@ class Scan:
     def blocks(self, codes: Codes, cells: NDArray[np.int64]) -> Blocks:
         """Codes as blocks; `cells` says which cell each lies in."""
         groups = self._layout.groups
-        planes, count = -(-len(groups) // 2), -(-len(codes) // BLOCK)
+        counts = np.bincount(cells, minlength=len(self._shifted))
+        ends = np.cumsum(-(-counts // BLOCK))
+        starts, planes = (ends - -(-counts // BLOCK)).astype(np.uint32), -(-len(groups) // 2)
+        shifts = BLOCK * starts.astype(np.int64) - (np.cumsum(counts) - counts)
+        places = (np.arange(len(codes)) + shifts[cells]).astype(np.uint32)
         sources = np.full((planes, 2, ROOM), -1, dtype=np.int32)
         sources.reshape(-1, ROOM)[: len(groups)] = self._layout.sources.reshape(-1, ROOM)
         ordered = np.ascontiguousarray(sources[:, ::-1]).reshape(-1)  # the second of two lies high in its byte
-        out = np.zeros((count, planes, BLOCK), dtype=np.uint8)
-        biases = np.zeros(count * BLOCK, dtype=np.int16)
+        out = np.zeros((int(ends[-1]), planes, BLOCK), dtype=np.uint8)
+        biases = np.zeros(len(out) * BLOCK, dtype=np.int16)
         for first in range(0, len(codes), PIECE):
-            part = codes.packed[first : first + PIECE]
+            part, at = codes.packed[first : first + PIECE], places[first : first + PIECE]
             halves = np.empty((len(part), planes), dtype=np.uint8)
             _core.permute_bits(part, ordered, halves, threads=CORES)
-            _core.fill_blocks(halves, out[first // BLOCK :])
-            biases[first : first + len(part)] = self._biases(halves, cells[first : first + PIECE])
-        return Blocks(out, biases)
+            _core.fill_blocks(halves, at, out)
+            biases[at] = self._biases(halves, cells[first : first + PIECE])
+        return Blocks(out, starts, biases)
 
     def _biases(self, halves: NDArray[np.uint8], cells: NDArray[np.int64]) -> NDArray[np.int16]:
         if not self._shifted.any():

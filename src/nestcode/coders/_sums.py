@@ -174,7 +174,7 @@ class PlaneRanking(SumRanking):
         """Sorted codes made ready."""
         blocks = self._scan.blocks(codes, leading_bits(codes, self._cell_bits))
         starts = find_starts(codes, bits)
-        return Ready(codes.packed, starts, blocks.cells, blocks.biases, self._scan.unit, NO_NORMS)
+        return Ready(codes.packed, starts, blocks.cells, blocks.starts, blocks.biases, self._scan.unit, NO_NORMS)
 
     def rough(
         self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
