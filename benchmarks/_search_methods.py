@@ -65,6 +65,7 @@ class Nestcode(Method):
         coder = nc.CellCoder(self.width, metric=task.metric).fit(task.base)
         self.index = nc.Index(coder)
         self.index.add(task.base)
+        self.index.compact()
         self.vectors = task.base if self.kind == "with rescoring" else None
         self.set({name: values[0] for name, values in self.grid.items()})
         self.search(task.base[:1])  # the first search makes ready what all need

@@ -23,7 +23,8 @@ def table_row(html: str, name: str) -> list[float]:
 
 def test_the_page_and_its_pictures_are_written(page: Path) -> None:
     assert sorted(path.name for path in page.parent.iterdir()) == [
-        "bits-error.png", "bits.png", "error.png", "filters.png", "index.html", "neighbours.png", "photograph.png",
+        "bits-error.png", "bits.png", "error.png", "filters.png", "found.png", "index.html", "neighbours.png",
+        "photograph.png",
     ]  # fmt: skip
 
 
@@ -46,3 +47,14 @@ def test_longer_codes_are_nearer_and_find_more_of_the_same_digit(page: Path) -> 
     assert list(asymmetric) == sorted(asymmetric)
     assert asymmetric[-1] > 0.9
     assert all(ours > theirs for ours, theirs in zip(asymmetric, hamming, strict=True))
+
+
+def test_more_effort_finds_more_until_all_is_found(page: Path) -> None:
+    html = page.read_text()
+    rows = re.findall(r"<td>([\d.]+) %</td><td>([\d.]+)</td><td>\d+</td>", html)
+    shares, found = zip(*(map(float, row) for row in rows), strict=True)
+    assert len(rows) == 6
+    assert list(shares) == sorted(shares)
+    assert list(found) == sorted(found)
+    assert found[-1] == 1
+    assert found[3] > 0.9

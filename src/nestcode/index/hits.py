@@ -50,4 +50,5 @@ class Evaluation:
     compared: float  # items that a query was compared with, on average
     share: float  # of all items that is
     candidates: int  # the effort that was asked for
+    rerank: int
     seconds: float  # of a query, on average, as measured now
