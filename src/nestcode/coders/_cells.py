@@ -9,7 +9,7 @@ from nestcode.coders._codebooks import gather, grow_book, nearest, shorten
 from nestcode.coders._rows import Floats
 from nestcode.principal import Doubles
 
-CELL_ROWS = 256  # rows of the data for each cell, where their number is chosen here
+CELL_ROWS = 160  # rows of the data for each cell, where their number is chosen here
 MOST_BITS, CHOSEN_BITS = 16, 12  # of a cell's number, and of one chosen here
 SAMPLE_ROWS = 1 << 16  # that k-means sees, or 64 for each cell
 SEED_ROWS = 32  # for each cell, that the tree is grown on

@@ -53,7 +53,7 @@ class CellCoder(Coder):
         width: bits of a code.
         metric: "l2", or "cosine" to scale every item to length 1 first and compare what decodes by angle.
         cells: how many, a power of two of at most 65,536; their number takes the first bits of a code. None has one
-            for about 256 items, and at most 4,096.
+            for about 160 items, and at most 4,096.
         seed: of the sample that is trained on, and of where k-means begins.
 
     """

@@ -56,7 +56,8 @@ def _patches() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     rng = np.random.default_rng(2)
     cut = patches(list(photographs().values()), size=SIDE, n=2 * (ITEMS + QUERIES), rng=rng)
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
-    busy = rng.permutation(np.argsort(X.var(axis=1))[ITEMS + QUERIES :])
+    contrast = cut.reshape(len(cut), -1, 3).var(axis=1).sum(axis=1)
+    busy = rng.permutation(np.argsort(contrast)[ITEMS + QUERIES :])
     return X[busy[:ITEMS]], X[busy[ITEMS:]]
 
 
