@@ -1,18 +1,15 @@
 """How the second table of the search benchmark measures a method: swept over its settings, of which the best count."""
 
-import contextlib
 import itertools
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import faiss
 from threadpoolctl import threadpool_limits
 
 from _search_methods import Method, Setting
 from _search_task import Budget, Floats, Ids, Task
-from nestcode.codes import CORES
 
 TARGETS = (0.8, 0.9, 0.95, 0.98)  # recalls that single queries are timed at
 ENOUGH = 0.99  # recall past which more effort is not of interest
@@ -89,12 +86,11 @@ def qps_at(points: Sequence[Point], target: float) -> float | None:
 
 def measure(method: Method, task: Task, limit: float) -> Measured:
     """Build it, sweep it, and time single queries where they matter."""
-    faiss.omp_set_num_threads(CORES)
     start = time.perf_counter()
     method.build(task)
     build, size = time.perf_counter() - start, method.nbytes() / len(task.base)
     say(f"{method.name}, {method.kind}: built in {build:.1f} s, {size:.0f} bytes an item")
-    with one_thread():
+    with threadpool_limits(1):  # FAISS and the matrix products of NumPy and FAISS
         points = sweep(method, task, Budget(limit, growth=2))
         single = {}
         for target in TARGETS:
@@ -147,14 +143,6 @@ def timed(method: Method, batches: Sequence[Floats]) -> tuple[float, Ids]:
     for batch in batches:
         found = method.search(batch)
     return time.process_time() - start, found
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Let neither FAISS nor the matrix products of NumPy and FAISS use more."""
-    with threadpool_limits(1):
-        faiss.omp_set_num_threads(1)
-        yield
 
 
 def say(line: str) -> None:

@@ -10,6 +10,10 @@ from _search_task import NEAREST, Floats, Ids, Task
 Kind = Literal["compressed", "with rescoring"]  # without the raw vectors, or with them
 Setting = dict[str, int]
 
+# What all graphs share: links of an item, effort that they are built with, efforts of a search.
+LINKS, CONSTRUCTION = 16, 128
+EFFORTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
 
 class Method:
     """An index that can be built, set and searched.

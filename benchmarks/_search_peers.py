@@ -1,190 +1,26 @@
-"""Indexes that the second table of the search benchmark compares ours with: FAISS's, hnswlib, usearch and annoy.
+"""Indexes that the second table of the search benchmark compares ours with, in the order of its rows."""
 
-Vectors that are compared by angle have length 1 here, so that inner products and distances rank alike.
-"""
-
-import math
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import annoy
-import faiss
 import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 from usearch.index import Index as Usearch
 
-from _search_codes import itq_index
-from _search_methods import Kind, Method, Setting
+from _search_faiss import faiss_peers
+from _search_methods import CONSTRUCTION, EFFORTS, LINKS, Kind, Method, Setting
 from _search_task import NEAREST, Floats, Ids, Task
 
-PROBES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-EFFORTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-RERANKED = (2, 4, 10, 20, 40)  # times as many as are asked for
-CONSTRUCTION = 128  # effort that graphs are built with
 TREES = 50
-WIDE, NARROWED = 512, 256  # more features than this are reduced to so many before FAISS's codes are made
 
 
 def peers(task: Task) -> list[Method]:
-    """All of them, at sizes that suit the task."""
-    features, items = task.base.shape[1], len(task.base)
-    lists = 2 ** round(math.log2(2 * math.sqrt(items)))
-    lists = min(lists, 2 ** int(math.log2(items / 39)))  # FAISS wants 39 items for each
-    before, width = "", features
-    if features > WIDE:
-        before, width = f"PCA{NARROWED},", NARROWED
-    elif features % 2:
-        before, width = f"Pad{features + 1},", features + 1
-    ivf, pq = f"{before}IVF{lists}", f"PQ{width // 2}x4fs"
-    # What is left after the cell is coded better, but by distance takes new tables for each cell that is searched.
-    rest = "r" if task.metric == "cosine" and features <= WIDE else ""
-    best = f"{pq}{rest}"
-    plain = [f"{pq}r", pq, f"PQ{width}x4fs{rest}", "SQ8", "RaBitQfs", "RaBitQfs4", "RaBitQfs6"]
-    refined = [f"{best},Refine(SQ4)", f"{best},Refine(SQ6)", f"{pq},Refine(SQ8)", f"{pq}r,Refine(SQ8)"]
-    raw = [f"{pq},RFlat", f"{pq}r,RFlat", "RaBitQfs,RFlat", "RaBitQfs4,RFlat"]
-    return [
-        *(Faiss(f"{ivf},{codes}", "compressed", nprobe=PROBES) for codes in plain),
-        *(Faiss(f"{ivf},{codes}", "compressed", k_factor_rf=RERANKED, nprobe=PROBES) for codes in refined),
-        FaissGraph(f"{before}HNSW16_SQ8", "compressed", efSearch=EFFORTS),
-        UsearchGraph("i8", "compressed"),
-        BinaryGraph(),
-        BinaryLists(lists),
-        BinaryHash(items),
-        *(Faiss(f"{ivf},{codes}", "with rescoring", k_factor_rf=RERANKED, nprobe=PROBES) for codes in raw),
-        Faiss(f"{before}IVF{2 * lists},{best},RFlat", "with rescoring", k_factor_rf=RERANKED, nprobe=PROBES),
-        Faiss(f"IVF{lists},Flat", "with rescoring", nprobe=PROBES),
-        FaissGraph("HNSW16", "with rescoring", efSearch=EFFORTS),
-        FaissGraph("HNSW32", "with rescoring", efSearch=EFFORTS),
-        Hnswlib(),
-        UsearchGraph("f32", "with rescoring"),
-        Annoy(),
-    ]
-
-
-class Faiss(Method):
-    """What FAISS's factory makes of a description."""
-
-    def __init__(self, description: str, kind: Kind, **grid: tuple[int, ...]) -> None:
-        self.name, self.description, self.kind, self.grid = f"FAISS {description}", description, kind, grid
-
-    def build(self, task: Task) -> None:
-        """Train and add."""
-        # Directions are found around the mean, from which angles are not the same.
-        by_angle = task.metric == "cosine" and "PCA" not in self.description
-        metric = faiss.METRIC_INNER_PRODUCT if by_angle else faiss.METRIC_L2
-        self.index = faiss.index_factory(task.base.shape[1], self.description, metric)
-        self.prepare()
-        self.index.train(task.base)
-        self.index.add(task.base)
-
-    def prepare(self) -> None:
-        """Set what must be set before items are added."""
-
-    def nbytes(self) -> int:
-        """As it would be written to a file."""
-        return len(faiss.serialize_index(self.index))
-
-    def set(self, setting: Setting) -> None:
-        """By the names of FAISS's own parameter space."""
-        description = ",".join(f"{name}={value}" for name, value in setting.items())
-        space: Any = faiss.ParameterSpace()
-        space.set_index_parameters(self.index, description)
-
-    def search(self, queries: Floats) -> Ids:
-        """Its own search."""
-        ids: Ids = self.index.search(queries, NEAREST)[1]
-        return ids
-
-
-class FaissGraph(Faiss):
-    """FAISS's HNSW graph over raw vectors or over codes."""
-
-    graph = True
-
-    def prepare(self) -> None:
-        """Build with care, as the other graphs are."""
-        inner = self.index.index if isinstance(self.index, faiss.IndexPreTransform) else self.index
-        graph: Any = faiss.downcast_index(inner)
-        graph.hnsw.efConstruction = CONSTRUCTION
-
-
-class Binary(Method):
-    """FAISS's binary indexes over ITQ codes, which compare bits with bits."""
-
-    kind = "compressed"
-    bits: int
-
-    def build(self, task: Task) -> None:
-        """Learn the codes, then add them."""
-        features = task.base.shape[1]
-        self.bits = min(256, features // 8 * 8)
-        self.coder = itq_index(features, self.bits)
-        self.coder.train(task.base)
-        self.index = self.empty()
-        codes = self.coder.sa_encode(task.base)
-        self.index.train(codes)
-        self.index.add(codes)
-
-    def empty(self) -> Any:
-        """An index of such codes without items."""
-        raise NotImplementedError
-
-    def nbytes(self) -> int:
-        """The codes and the coder, as they would be written to files."""
-        return len(faiss.serialize_index_binary(self.index)) + len(faiss.serialize_index(self.coder))
-
-    def set(self, setting: Setting) -> None:
-        """Its one number."""
-        for name, value in setting.items():
-            setattr(self.index, name, value)
-
-    def search(self, queries: Floats) -> Ids:
-        """Encode and search."""
-        ids: Ids = self.index.search(self.coder.sa_encode(queries), NEAREST)[1]
-        return ids
-
-
-class BinaryGraph(Binary):
-    """An HNSW graph of codes."""
-
-    def __init__(self) -> None:
-        self.name, self.grid = "FAISS BinaryHNSW", {"efSearch": EFFORTS}
-
-    def empty(self) -> Any:
-        """With as many links as the other graphs."""
-        index = faiss.IndexBinaryHNSW(self.bits, 16)
-        index.hnsw.efConstruction = CONSTRUCTION
-        return index
-
-    def set(self, setting: Setting) -> None:
-        """It lies in the graph."""
-        self.index.hnsw.efSearch = setting["efSearch"]
-
-
-class BinaryLists(Binary):
-    """Inverted lists of codes."""
-
-    def __init__(self, lists: int) -> None:
-        self.name, self.grid, self.lists = f"FAISS BinaryIVF{lists}", {"nprobe": PROBES}, lists
-
-    def empty(self) -> Any:
-        """With lists that are chosen by code as well."""
-        self.cells = faiss.IndexBinaryFlat(self.bits)  # the index does not keep it alive
-        return faiss.IndexBinaryIVF(self.cells, self.bits, self.lists)
-
-
-class BinaryHash(Binary):
-    """A hash table of the first bits, probed with some of them flipped."""
-
-    def __init__(self, items: int) -> None:
-        self.name, self.grid = "FAISS BinaryHash", {"nflip": (0, 1, 2, 3, 4)}
-        self.hashed = max(4, int(math.log2(items / 8)))
-
-    def empty(self) -> Any:
-        """About eight items for each value."""
-        return faiss.IndexBinaryHash(self.bits, min(self.hashed, self.bits))
+    """All of them."""
+    others = [UsearchGraph("i8", "compressed"), Hnswlib(), UsearchGraph("f32", "with rescoring"), Annoy()]
+    return faiss_peers(task) + others
 
 
 class Hnswlib(Method):
@@ -193,12 +29,12 @@ class Hnswlib(Method):
     graph = True
 
     def __init__(self) -> None:
-        self.name, self.kind, self.grid = "hnswlib M=16", "with rescoring", {"ef": EFFORTS}
+        self.name, self.kind, self.grid = f"hnswlib M={LINKS}", "with rescoring", {"ef": EFFORTS}
 
     def build(self, task: Task) -> None:
         """Add on all cores."""
         self.index = hnswlib.Index("ip" if task.metric == "cosine" else "l2", task.base.shape[1])
-        self.index.init_index(len(task.base), M=16, ef_construction=CONSTRUCTION)
+        self.index.init_index(len(task.base), M=LINKS, ef_construction=CONSTRUCTION)
         self.index.add_items(task.base)
 
     def nbytes(self) -> int:
@@ -232,7 +68,7 @@ class UsearchGraph(Method):
             ndim=task.base.shape[1],
             metric="cos" if task.metric == "cosine" else "l2sq",
             dtype=self.number,
-            connectivity=16,
+            connectivity=LINKS,
             expansion_add=CONSTRUCTION,
         )
         self.index.add(np.arange(len(task.base)), self.numbers(task.base))

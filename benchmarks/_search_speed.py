@@ -1,7 +1,6 @@
 """The second table of the search benchmark: recall against queries a second, beside other indexes."""
 
 import argparse
-import gc
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -24,7 +23,6 @@ def recall_by_speed(options: argparse.Namespace) -> list[Row]:
     for method in ours + [peer for peer in peers(task) if wanted(peer.name, options)]:
         results.append(measure(method, task, options.limit))
         method.release()
-        gc.collect()
     print_methods(task, results)
     print_comparison(task, results)
     print_choice(task, results)

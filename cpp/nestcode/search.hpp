@@ -367,53 +367,85 @@ void search(SearchParts parts, std::span<const std::uint32_t> sizes, std::size_t
 
 enum class Metric { l2, cosine, inner };
 
-// How far a row is from a query: squared distance; that of the row scaled to length 1 from a query of length 1; or the
-// negative inner product.
-inline float distance(const float* query, const float* row, std::size_t features, Metric metric) {
-    using Four = float __attribute__((vector_size(16)));
-    Four squares[2] = {}, products[2] = {};
-    std::size_t f = 0;
-    const auto load = [](const float* from) {
-        Four four;
-        std::memcpy(&four, from, sizeof four);
-        return four;
-    };
-    for (; f + 8 <= features; f += 8)
-        for (std::size_t half = 0; half < 2; ++half) {
-            const Four q = load(query + f + 4 * half), r = load(row + f + 4 * half);
-            if (metric == Metric::l2) {
-                squares[half] += (q - r) * (q - r);
-            } else {
-                squares[half] += r * r;
-                products[half] += q * r;
-            }
-        }
-    float square = 0, product = 0;
-    for (; f < features; ++f) {
-        const float difference = query[f] - row[f];
-        square += metric == Metric::l2 ? difference * difference : row[f] * row[f];
-        product += query[f] * row[f];
-    }
-    const Four both = squares[0] + squares[1], inner = products[0] + products[1];
-    for (int j = 0; j < 4; ++j) {
-        square += both[j];
-        product += inner[j];
-    }
-    if (metric == Metric::l2) return square;
-    if (metric == Metric::inner) return -product;
-    return square > 0 ? std::max(2 - 2 * product / std::sqrt(square), 0.0f) : 1;
+// What rows and queries have outside of their numbers, where angles count: `shift` is added to every row, and what lies
+// in none of the directions adds `square` to its squared length and products[q] to its product with query q.
+struct Outside {
+    const float* shift = nullptr;
+    float square = 0;
+    const float* products = nullptr;
+};
+
+using Four = float __attribute__((vector_size(16)));
+
+inline Four load_four(const float* from) {
+    Four four;
+    std::memcpy(&four, from, sizeof four);
+    return four;
 }
 
-// out[q * many + i] = how far row items[q * many + i] of `vectors` is from query q; infinite where that is negative.
+inline float add_up(Four four) {
+    return four[0] + four[1] + four[2] + four[3];
+}
+
+inline float squared_distance(const float* query, const float* row, std::size_t features) {
+    Four sums[2] = {};
+    std::size_t f = 0;
+    for (; f + 8 <= features; f += 8)
+        for (std::size_t half = 0; half < 8; half += 4) {
+            const Four difference = load_four(query + f + half) - load_four(row + f + half);
+            sums[half / 4] += difference * difference;
+        }
+    float total = add_up(sums[0] + sums[1]);
+    for (; f < features; ++f) total += (query[f] - row[f]) * (query[f] - row[f]);
+    return total;
+}
+
+// The inner product of a query and a row, and the row's squared length.
+inline std::pair<float, float> product_and_square(const float* query, const float* row, const float* shift,
+                                                  std::size_t features) {
+    Four products = {}, squares = {};
+    std::size_t f = 0;
+    for (; f + 4 <= features; f += 4) {
+        Four item = load_four(row + f);
+        if (shift != nullptr) item += load_four(shift + f);
+        products += load_four(query + f) * item;
+        squares += item * item;
+    }
+    float product = add_up(products), square = add_up(squares);
+    for (; f < features; ++f) {
+        const float item = row[f] + (shift != nullptr ? shift[f] : 0);
+        product += query[f] * item;
+        square += item * item;
+    }
+    return {product, square};
+}
+
+// out[q * many + i] = how far row items[q * many + i] of `vectors` is from query q: the squared distance; that of the
+// row scaled to length 1 from a query of length 1; or the negative inner product. Infinite where there is no item.
 inline void rescore(const float* vectors, std::size_t features, const float* queries, std::size_t count,
-                    const std::int64_t* items, std::size_t many, Metric metric, float* out, std::size_t threads) {
-    parallel_for(count, 1, threads, [=](std::size_t begin, std::size_t end) {
+                    const std::int64_t* items, std::size_t many, Metric metric, Outside outside, float* out,
+                    std::size_t threads) {
+    parallel_for(count, 1 + (1 << 16) / (many * features + 1), threads, [=](std::size_t begin, std::size_t end) {
         for (std::size_t q = begin; q < end; ++q)
-            for (std::size_t i = q * many; i < (q + 1) * many; ++i)
-                out[i] = items[i] < 0
-                             ? std::numeric_limits<float>::infinity()
-                             : distance(queries + q * features, vectors + static_cast<std::size_t>(items[i]) * features,
-                                        features, metric);
+            for (std::size_t i = q * many; i < (q + 1) * many; ++i) {
+                const float* query = queries + q * features;
+                if (items[i] < 0) {
+                    out[i] = std::numeric_limits<float>::infinity();
+                    continue;
+                }
+                const float* row = vectors + static_cast<std::size_t>(items[i]) * features;
+                if (metric == Metric::l2) {
+                    out[i] = squared_distance(query, row, features);
+                    continue;
+                }
+                auto [product, square] = product_and_square(query, row, outside.shift, features);
+                if (outside.products != nullptr) product += outside.products[q];
+                square += outside.square;
+                if (metric == Metric::inner)
+                    out[i] = -product;
+                else
+                    out[i] = square > 0 ? std::max(2 - 2 * product / std::sqrt(square), 0.0f) : 1;
+            }
     });
 }
 

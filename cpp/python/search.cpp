@@ -209,19 +209,25 @@ void search_hamming(const PySearcher& self, const Packed& queries, std::uint64_t
 }
 
 void rescore(const Floats& vectors, const Floats& queries, const Array<const std::int64_t, 2>& items,
-             std::string_view metric, const Array<float, 2>& out, std::size_t threads) {
+             std::string_view metric, const Array<float, 2>& out, std::size_t threads, const Vec<float>& shift,
+             float square, const Vec<float>& products) {
     if (queries.shape(1) != vectors.shape(1) || items.shape(0) != queries.shape(0) || out.shape(0) != items.shape(0) ||
         out.shape(1) != items.shape(1))
         throw nb::value_error("there must be items and room for each query, and as many features");
+    if ((shift.size() != 0 && shift.size() != vectors.shape(1)) ||
+        (products.size() != 0 && products.size() != queries.shape(0)))
+        throw nb::value_error("there must be a shift for each feature, and a product for each query");
     for (std::size_t i = 0; i < items.size(); ++i)
         if (items.data()[i] >= static_cast<std::int64_t>(vectors.shape(0)))
             throw nb::value_error("items must be rows of the vectors");
     const auto by = metric == "cosine"  ? nestcode::Metric::cosine
                     : metric == "inner" ? nestcode::Metric::inner
                                         : nestcode::Metric::l2;
+    const nestcode::Outside outside{shift.size() != 0 ? shift.data() : nullptr, square,
+                                    products.size() != 0 ? products.data() : nullptr};
     nb::gil_scoped_release released;
     nestcode::rescore(vectors.data(), vectors.shape(1), queries.data(), queries.shape(0), items.data(), items.shape(1),
-                      by, out.data(), threads);
+                      by, outside, out.data(), threads);
 }
 
 void take_nearest(const Floats& distances, const Array<const std::int64_t, 2>& ids, const Array<float, 2>& near,
@@ -272,7 +278,8 @@ void add_search(nb::module_& m) {
         .def("hamming", search_hamming, "queries"_a.noconvert(), "candidates"_a, "out"_a, "threads"_a = 1,
              "simd"_a = "", "Write the hits that differ in fewest bits.");
     m.def("rescore", rescore, "vectors"_a.noconvert(), "queries"_a.noconvert(), "items"_a.noconvert(), "metric"_a,
-          "out"_a.noconvert(), "threads"_a = 1, "Write how far some rows are from each query.");
+          "out"_a.noconvert(), "threads"_a, "shift"_a.noconvert(), "square"_a, "products"_a.noconvert(),
+          "Write how far some rows are from each query; the last three say what is outside of the features.");
     m.def("take_nearest", take_nearest, "distances"_a.noconvert(), "ids"_a.noconvert(), "near"_a.noconvert(),
           "near_ids"_a.noconvert(), "threads"_a = 1, "Write the nearest items of each query, nearest first.");
     m.def("fill_blocks", fill_blocks, "cells"_a.noconvert(), "places"_a.noconvert(), "out"_a.noconvert(),

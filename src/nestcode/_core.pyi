@@ -193,7 +193,10 @@ def rescore(
     items: NDArray[np.int64],
     metric: str,
     out: NDArray[np.float32],
-    threads: int = 1,
+    threads: int,
+    shift: NDArray[np.float32],
+    square: float,
+    products: NDArray[np.float32],
 ) -> None: ...
 def take_nearest(
     distances: NDArray[np.float32],

@@ -144,10 +144,10 @@ def pack_bits(
     _core.permute_bits(cells, sources, packed, threads=CORES)
 
 
-def read_bits(packed: NDArray[np.uint8], planes: Planes, length: int, first: int = 0) -> Floats:
+def read_bits(packed: NDArray[np.uint8], planes: Planes, length: int, first: int = 0, threads: int = CORES) -> Floats:
     """What the first `length` bits of the planes say, (rows, directions); they begin at bit `first` of a row."""
     out = np.empty((len(packed), len(planes.centers)), dtype=np.float32)
-    _core.read_planes(packed, planes.owners[:length], first, planes.centers, out, threads=CORES)
+    _core.read_planes(packed, planes.owners[:length], first, planes.centers, out, threads=threads)
     return out
 
 

@@ -28,7 +28,7 @@ from nestcode.coders._ranking import (
 )
 from nestcode.coders._rows import PIECE, Floats, squares
 from nestcode.coders._scan import Scan
-from nestcode.codes import Codes
+from nestcode.codes import CORES, Codes
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Centers:
 class Decoder(Protocol):
     """The part of a coder that ranking uses."""
 
-    def _coefficients(self, codes: Codes) -> Floats: ...
+    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats: ...
 
 
 class SumRanking(Ranking, ABC):
@@ -97,14 +97,17 @@ class SumRanking(Ranking, ABC):
 
     def distances(self, batch: Batch, codes: Codes, threads: int) -> Floats:
         """From each query to as many of the codes, in order, (queries, codes / queries)."""
-        decoded = self._coder._coefficients(codes)
+        decoded = self._coder._coefficients(codes, threads)
         items = np.arange(len(codes)).reshape(len(batch.numbers), -1)
         out = np.empty(items.shape, dtype=np.float32)
-        if batch.metric == "l2":
-            _core.rescore(decoded, batch.numbers, items, "l2", out, threads)
-            return out + batch.outside[:, None]
-        _core.rescore(decoded, self._around_zero(batch), items, "inner", out, threads)
-        return self._by_product(batch, -out, self._lengths(decoded).reshape(out.shape))
+        if batch.metric == "cosine":
+            numbers = self._around_zero(batch)
+            outside = batch.about_mean - numbers @ self._mean_numbers
+            square = max(self._mean_square - float(self._mean_numbers @ self._mean_numbers), 0.0)
+            _core.rescore(decoded, numbers, items, "cosine", out, threads, self._mean_numbers, square, outside)
+            return out
+        _core.rescore(decoded, batch.numbers, items, batch.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
+        return out + batch.outside[:, None] if batch.metric == "l2" else out - batch.about_mean[:, None]
 
     def all_distances(self, batch: Batch, codes: Codes) -> Floats:
         """From each query to each of some codes, (queries, codes)."""

@@ -182,12 +182,12 @@ class CellCoder(Coder):
         model = self._fitted()
         return project(queries, model.mean, model.directions, normalize=model.normalize)
 
-    def _coefficients(self, codes: Codes) -> Floats:
+    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes decode to in principal directions around the mean, (n, directions)."""
         model = self._fitted()
         self._check_length(codes, model.width)
         bits = model.cell_bits
-        out = read_bits(codes.packed, model.planes, max(codes.width - bits, 0), first=bits)
+        out = read_bits(codes.packed, model.planes, max(codes.width - bits, 0), bits, threads)
         out += model.centers_at(codes.width).take(model.cells_of(codes), axis=0)
         return out
 

@@ -175,11 +175,11 @@ class LinearCoder(Coder):
         mean, directions, _ = self._fitted()
         return project(queries, mean, directions, normalize=self._normalize)
 
-    def _coefficients(self, codes: Codes) -> Floats:
+    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes decode to in principal directions around the mean, (n, directions)."""
         planes = self._fitted()[2]
         self._check_length(codes, len(planes.owners))
-        return read_bits(codes.packed, planes, codes.width)
+        return read_bits(codes.packed, planes, codes.width, threads=threads)
 
     def _ranking(self, width: int) -> SumRanking:
         mean, directions, planes = self._fitted()

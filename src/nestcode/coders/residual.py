@@ -143,11 +143,11 @@ class ResidualCoder(Coder):
         model = self._fitted()
         return project(queries, model.mean, model.directions, normalize=model.normalize)
 
-    def _coefficients(self, codes: Codes) -> Floats:
+    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes decode to in principal directions around the mean, (n, directions)."""
         model = self._fitted()
         self._check_length(codes, model.width)
-        return model.sums(codes)
+        return model.sums(codes, threads)
 
     def _ranking(self, width: int) -> SumRanking:
         model = self._fitted()
@@ -217,10 +217,10 @@ class _Model:
             return self.books[:whole]
         return np.concatenate([self.books[:whole], shorten(self.books[whole], self.counts[whole], bits)[None]])
 
-    def sums(self, codes: Codes) -> Floats:
+    def sums(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes say, in principal directions around the mean."""
         out = np.zeros((len(codes), len(self.directions)), dtype=np.float32)
-        _core.sum_entries(codes.packed, self.at_length(codes.width), out, threads=CORES)
+        _core.sum_entries(codes.packed, self.at_length(codes.width), out, threads=threads)
         return out
 
     def measure(self, rows: Floats, beams: int) -> Doubles:

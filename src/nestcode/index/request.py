@@ -76,7 +76,9 @@ class Request:
             ids[ids >= 0] = np.searchsorted(kept, ids[ids >= 0])
             vectors = np.ascontiguousarray(vectors[kept], dtype=np.float32)
         out = np.empty(ids.shape, dtype=np.float32)
-        _core.rescore(np.asarray(vectors), queries, np.ascontiguousarray(ids), self.metric, out, threads)
+        _core.rescore(
+            np.asarray(vectors), queries, np.ascontiguousarray(ids), self.metric, out, threads, NO_NORMS, 0.0, NO_NORMS
+        )
         return out
 
     def to_all(self, ranking: Ranking, first: int, last: int, ids: Ids, codes: Codes) -> Floats:

@@ -166,7 +166,7 @@ class Searchable:
         vectors: ArrayLike | None = None,
         threads: int | None = 1,
     ) -> Evaluation:
-        """Choose `candidates` and `rerank` of later searches: of those that reach a recall, the quickest by measurement.
+        """Choose `candidates` and `rerank` of later searches: the quickest that reach a recall, by measurement.
 
         >>> from nestcode import CellCoder, Index
         >>> X = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
