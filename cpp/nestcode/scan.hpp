@@ -53,7 +53,7 @@ inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query
         std::memcpy(&four, from, sizeof four);
         return four;
     };
-    float widest = 0;
+    float widest = 0, close = 0;
     out.offset = 0;
     for (std::size_t g = 0; g < groups.size(); ++g) {
         Four sum[4] = {};
@@ -69,20 +69,28 @@ inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query
             low = sum[c] < low ? sum[c] : low;
             high = high < sum[c] ? sum[c] : high;
         }
-        const float least = std::min(std::min(low[0], low[1]), std::min(low[2], low[3]));
+        const auto [a, b] = std::minmax({low[0], low[1]});
+        const auto [c, d] = std::minmax({low[2], low[3]});
+        const float least = std::min(a, c);
         widest = std::max(widest, std::max(std::max(high[0], high[1]), std::max(high[2], high[3])) - least);
+        close += std::min(std::max(a, c), std::min(b, d)) - least;  // the second smallest of four
         out.offset += least;
         for (int c = 0; c < 4; ++c) {
             sum[c] -= least;
             std::memcpy(sums.data() + 16 * g + 4 * c, &sum[c], sizeof sum[c]);
         }
     }
+    // What is many times as far as a close item is far enough: a few outliers must not make the scale coarse for all.
+    if (close > 0) widest = std::min(widest, 32 * close);
     out.scale = widest > 0 ? largest_entry / widest : 1;
     if (out.scale * unit > 0.999f) out.scale = 0.999f / unit;  // so that the factor fits
     const float scale = out.scale;
     std::uint8_t* entries = out.entries.data();
-    for (std::size_t i = 0; i < sums.size(); ++i)
-        entries[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(sums[i] * scale + 0.5f));
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+        const float entry = sums[i] * scale + 0.5f;  // not a number where sums are infinite
+        entries[i] = static_cast<std::uint8_t>(
+            static_cast<std::int32_t>(entry < largest_entry ? entry : static_cast<float>(largest_entry)));
+    }
     out.factor = inner ? 0 : static_cast<std::int16_t>(std::lround(out.scale * unit * 32768));
 }
 

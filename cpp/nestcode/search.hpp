@@ -47,6 +47,12 @@ struct Hit {
     static std::uint32_t place(std::uint64_t hit) { return static_cast<std::uint32_t>(hit); }
 };
 
+// Infinite scores, and what is no number, as the largest one: such items come last, and are found all the same.
+inline float finite(float score) {
+    constexpr float largest = std::numeric_limits<float>::max();
+    return score < largest ? score : largest;
+}
+
 // The best hits seen so far; no hit with a score above `limit` is among the best.
 class Best {
   public:
@@ -55,7 +61,7 @@ class Best {
     explicit Best(std::size_t keep) : keep_(keep) { hits_.reserve(2 * std::min<std::size_t>(keep, 1 << 20)); }
 
     void add(float score, std::uint32_t place) {
-        hits_.push_back(Hit::pack(score, place));
+        hits_.push_back(Hit::pack(finite(score), place));
         if (hits_.size() >= 2 * keep_) shrink();
     }
 
@@ -142,7 +148,7 @@ class Chooser {
         for (std::size_t c = 0; c < cells; ++c) mark[c] = bucket[c] < border;
         rest_.clear();
         for (std::size_t c = find_byte(buckets_, border, 0); c < cells; c = find_byte(buckets_, border, c + 1))
-            if (sizes_[c] != 0) rest_.emplace_back(distances[c], static_cast<std::uint32_t>(c));
+            if (sizes_[c] != 0) rest_.emplace_back(finite(distances[c]), static_cast<std::uint32_t>(c));
         std::sort(rest_.begin(), rest_.end());
         for (const auto& [distance, cell] : rest_) {
             if (sure >= candidates) break;
@@ -231,10 +237,13 @@ struct ScanRanking {
         for (std::size_t b = begin / block_items; b * block_items < end; ++b) {
             if (next != nullptr) prefetch(*next, b - begin / block_items);
             const float below_limit = std::ceil((best.limit - base) * tables.scale);
-            const auto limit = static_cast<std::int16_t>(std::clamp(below_limit, -32768.0f, 32767.0f));
+            const bool open = !(below_limit < INT16_MAX);  // all are below it, also those that are as far as can be
+            const std::int16_t limit =
+                open ? INT16_MAX : static_cast<std::int16_t>(std::max<float>(below_limit, INT16_MIN));
             const std::size_t at = blocks.starts[run.coarse] + b;
             std::uint32_t below =
                 kernel(blocks.block(at), blocks.biases + at * block_items, blocks.planes, tables, limit, out);
+            if (open) below = UINT32_MAX;
             for (; below != 0; below &= below - 1) {
                 const auto lane = static_cast<std::uint32_t>(std::countr_zero(below));
                 const auto i = static_cast<std::uint32_t>(b * block_items) + lane;
@@ -256,7 +265,7 @@ struct TableRanking {
             const std::uint8_t* row = run.part->rows[place];
             float score = inner ? 0 : run.part->norms[place];
             for (std::size_t g = 0; g < bytes; ++g) score += tables[256 * g + row[g]];
-            if (score < best.limit && run.part->has(place)) best.add(score, run.part->offset + place);
+            if (finite(score) < best.limit && run.part->has(place)) best.add(score, run.part->offset + place);
         }
     }
 };
@@ -420,6 +429,18 @@ inline std::pair<float, float> product_and_square(const float* query, const floa
     return {product, square};
 }
 
+// The distance by angle of a row whose squares leave the range of a float.
+inline float angle_in_doubles(const float* query, const float* row, std::size_t features, const Outside& outside,
+                              std::size_t q) {
+    double product = outside.products != nullptr ? outside.products[q] : 0, square = outside.square;
+    for (std::size_t f = 0; f < features; ++f) {
+        const double item = row[f] + (outside.shift != nullptr ? outside.shift[f] : 0);
+        product += query[f] * item;
+        square += item * item;
+    }
+    return square > 0 ? static_cast<float>(std::max(2 - 2 * product / std::sqrt(square), 0.0)) : 1;
+}
+
 // out[q * many + i] = how far row items[q * many + i] of `vectors` is from query q: the squared distance; that of the
 // row scaled to length 1 from a query of length 1; or the negative inner product. Infinite where there is no item.
 inline void rescore(const float* vectors, std::size_t features, const float* queries, std::size_t count,
@@ -443,8 +464,10 @@ inline void rescore(const float* vectors, std::size_t features, const float* que
                 square += outside.square;
                 if (metric == Metric::inner)
                     out[i] = -product;
+                else if (square > 1e-30f && square < 1e30f)
+                    out[i] = std::max(2 - 2 * product / std::sqrt(square), 0.0f);
                 else
-                    out[i] = square > 0 ? std::max(2 - 2 * product / std::sqrt(square), 0.0f) : 1;
+                    out[i] = angle_in_doubles(query, row, features, outside, q);
             }
     });
 }
@@ -460,12 +483,13 @@ inline void take_nearest(const float* distances, const std::int64_t* ids, bool s
             const float* row = distances + q * many;
             const std::int64_t* own = shared ? ids : ids + q * many;
             for (std::size_t i = 0; i < many; ++i) {
-                if (own[i] < 0 || (heap.size() == k && !(std::pair(row[i], own[i]) < heap.front()))) continue;
+                const std::pair item(std::isnan(row[i]) ? std::numeric_limits<float>::infinity() : row[i], own[i]);
+                if (own[i] < 0 || (heap.size() == k && !(item < heap.front()))) continue;
                 if (heap.size() == k) {
                     std::pop_heap(heap.begin(), heap.end());
                     heap.pop_back();
                 }
-                heap.emplace_back(row[i], own[i]);
+                heap.push_back(item);
                 std::push_heap(heap.begin(), heap.end());
             }
             std::sort_heap(heap.begin(), heap.end());

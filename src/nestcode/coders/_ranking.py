@@ -84,9 +84,12 @@ class Ranking(Protocol):
 class BitRanking(Ranking):
     """By how many bits differ; a cell is as near as its bits are like the query's."""
 
+    def __init__(self, width: int) -> None:
+        self._width = width
+
     def bits(self, count: int) -> int:
         """How many bits a cell has when there are `count` items."""
-        return max(0, min(count.bit_length() - 7, MOST_BITS))
+        return max(0, min(count.bit_length() - 7, MOST_BITS, self._width))
 
     def ready(self, codes: Codes, bits: int) -> Ready:
         """Sorted codes made ready."""

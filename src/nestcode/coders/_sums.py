@@ -5,7 +5,7 @@ directions: of the query with centres, with what half bytes or bytes of codes st
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -47,6 +47,8 @@ class Decoder(Protocol):
 
     def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats: ...
 
+    def expected_error(self, length: int) -> float: ...
+
 
 class SumRanking(Ranking, ABC):
     """Ranking by what codes decode to."""
@@ -56,6 +58,8 @@ class SumRanking(Ranking, ABC):
         self._mean, self._directions = mean, directions
         self._mean_numbers: Floats = (directions @ mean).astype(np.float32)
         self._mean_square = float(mean @ mean)
+        variance = coder.expected_error(0) * len(mean)
+        self._length = np.float32(np.sqrt(self._mean_square + variance))  # of items
         self._centers = lru_cache(maxsize=4)(self._make_centers)
 
     @abstractmethod
@@ -70,6 +74,13 @@ class SumRanking(Ranking, ABC):
         numbers: Floats = rows @ self._directions.T
         outside = np.einsum("nf,nf->n", rows, rows) - np.einsum("nd,nd->n", numbers, numbers)
         return Batch(metric, numbers, about_mean, np.maximum(outside, 0), NO_CODES)
+
+    def stretched(self, batch: Batch) -> Batch:
+        """For rough distances: queries of the cosine as long as items are, which are then nearest at small angles."""
+        if batch.metric != "cosine" or abs(self._length - 1) < 0.05:
+            return batch
+        numbers = self._length * self._around_zero(batch) - self._mean_numbers
+        return replace(batch, numbers=numbers, about_mean=self._length * batch.about_mean)
 
     def cells(self, batch: Batch, bits: int) -> _core.SumCells:
         """How far each cell is from each query, up to what is the same for all."""
@@ -166,7 +177,8 @@ class PlaneRanking(SumRanking):
             return max(0, min(count.bit_length() - 7, MOST_BITS, self._width))
         errors = self._planes.errors  # a bit that says much makes cells smaller, others only make them more
         telling = int(np.argmin(np.append(errors[1:] < 0.97 * errors[:-1], False)))
-        return self._cell_bits + max(0, min(count.bit_length() - 7 - self._cell_bits, telling))
+        most = min(count.bit_length() - 7, self._width)
+        return self._cell_bits + max(0, min(most - self._cell_bits, telling))
 
     def split(self, bits: int) -> tuple[Floats, Floats]:
         """The cells' centres, and what bits of planes add."""
@@ -183,7 +195,7 @@ class PlaneRanking(SumRanking):
         self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
     ) -> None:
         """Write the best hits among the items of the nearest cells that hold `candidates`."""
-        inner = batch.metric == "inner"
+        batch, inner = self.stretched(batch), batch.metric == "inner"
         cells, groups = self.cells(batch, bits), self._scan.groups
         searcher.blocks(cells, self._norms[batch.metric], batch.numbers, groups, inner, candidates, out, threads)
 
@@ -224,6 +236,7 @@ class BookRanking(SumRanking):
         self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
     ) -> None:
         """Write the best hits among the items of the nearest cells that hold `candidates`."""
+        batch = self.stretched(batch)
         tables = -2 * batch.numbers @ self._books.reshape(-1, self._books.shape[2]).T
         tables = tables.reshape(len(tables), len(self._books), 256)
         searcher.tables(self.cells(batch, bits), tables, batch.metric == "inner", candidates, out, threads)

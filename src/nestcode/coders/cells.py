@@ -193,7 +193,7 @@ class CellCoder(Coder):
 
     def _ranking(self, width: int) -> SumRanking:
         model = self._fitted()
-        return PlaneRanking(self, model.mean, model.directions, model.planes, width, model.centers)
+        return PlaneRanking(self, model.mean, model.directions, model.planes, width, model.centers_at(width))
 
     def _to_record(self) -> Record:
         model = self._fitted()

@@ -69,12 +69,13 @@ class Request:
         """Distances from some queries to the vectors with these ids, (queries, ids); infinite for ids of -1."""
         assert self.vectors is not None
         self._check_rows_of(ids)
-        queries = self.rows[first:last].astype(np.float32, copy=False)
-        vectors = self.vectors
+        queries, vectors = self.rows[first:last], self.vectors
         if not (isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.flags.c_contiguous):
             kept, ids = np.unique(ids[ids >= 0]), ids.copy()
             ids[ids >= 0] = np.searchsorted(kept, ids[ids >= 0])
-            vectors = np.ascontiguousarray(vectors[kept], dtype=np.float32)
+            queries, vectors = self._around_queries(queries, vectors[kept])
+            vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+        queries = queries.astype(np.float32, copy=False)
         out = np.empty(ids.shape, dtype=np.float32)
         _core.rescore(
             np.asarray(vectors), queries, np.ascontiguousarray(ids), self.metric, out, threads, NO_NORMS, 0.0, NO_NORMS
@@ -94,13 +95,24 @@ class Request:
         assert self.vectors is not None
         self._check_rows_of(ids)
         found = as_floats(np.asarray(self.vectors[ids]), normalize=self.metric == "cosine")
-        queries, rows = (part.astype(np.float32, copy=False) for part in (self.rows[first:last], found))
+        both = self._around_queries(self.rows[first:last], found)
+        queries, rows = (part.astype(np.float32, copy=False) for part in both)
         products: Floats = queries @ rows.T
         if self.metric == "inner":
             return -products
-        own, norms = squares(queries)[:, None].astype(np.float32), squares(rows).astype(np.float32)
-        distances: Floats = own + norms - 2 * products
+        norms = squares(rows).astype(np.float32)
+        if self.metric == "cosine":
+            by_angle: Floats = (1 + (norms > 0)).astype(np.float32) - 2 * products
+            return np.maximum(by_angle, 0)
+        distances: Floats = squares(queries)[:, None].astype(np.float32) + norms - 2 * products
         return np.maximum(distances, 0)
+
+    def _around_queries(self, queries: NDArray[Any], vectors: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Both around the mean of the queries where differences count: far from 0 rounding would drown them."""
+        if self.metric != "l2":
+            return queries, vectors
+        middle = queries.mean(axis=0)
+        return queries - middle, vectors - middle
 
     def _check_rows_of(self, ids: Ids) -> None:
         if self.vectors is not None and ids.max(initial=-1) >= len(self.vectors):
@@ -154,7 +166,8 @@ def _compare_all(view: View, request: Request, start: int, ids: Ids, distances: 
 
 def check_filter(chosen: ArrayLike | Iterable[int]) -> Allowed:
     """Which items may be found: ids, or a mask by id."""
-    array = np.asarray(chosen if isinstance(chosen, np.ndarray | list | tuple | range) else list(chosen))  # type: ignore[arg-type]
+    plain = isinstance(chosen, np.ndarray | list | tuple | range) or not isinstance(chosen, Iterable)
+    array = np.asarray(chosen if plain else list(chosen))  # type: ignore[arg-type]
     if array.dtype == bool:
         if array.ndim != 1:
             raise InvalidInput(f"a filter's mask has 1 dimension, an entry for each id, got shape {array.shape}")
@@ -170,9 +183,8 @@ def check_filter(chosen: ArrayLike | Iterable[int]) -> Allowed:
 
 def _choose_rank(rank: Rank | None, coder: Coder | None, codes: Codes | None, vectors: object) -> Rank:
     if rank is None:
-        if codes is not None or coder is None:
-            return "hamming"
-        return "asymmetric" if vectors is None else "exact"
+        bits = codes is not None or coder is None
+        rank = "hamming" if bits else "asymmetric" if vectors is None else "exact"
     if rank not in ("asymmetric", "hamming", "exact"):
         raise InvalidInput(f'rank must be "asymmetric", "hamming" or "exact", got {rank!r}')
     if rank == "exact" and vectors is None:

@@ -80,7 +80,7 @@ class Searchable:
         request = Request(self.coder, self._encode, queries, rank, metric, vectors)
         view = self._view(request, filter)
         k = whole_number(k, "k", least=1)
-        effort = self._effort(candidates, view)
+        effort = max(self._effort(candidates, view), k)  # k are found wherever there are so many
         keep = self._rerank(rerank, k)
         found = answer(view, request, k, effort, keep, thread_count(threads))
         if request.single:
@@ -116,13 +116,13 @@ class Searchable:
         effort, many = self._effort(candidates, view), thread_count(threads)
         found: list[Hits] = []
         for query in range(len(request)):
-            k, last = 64, max(min(effort, view.count), 1)
+            k = 64
             while True:
                 hits = answer(view, request, k, effort, max(4 * k, 100), many, query)
                 inside = hits.distances[0] <= radius
-                if not inside[-1] or hits.ids[0, -1] < 0 or k >= last:
+                if not inside[-1] or hits.ids[0, -1] < 0 or k >= hits.compared[0]:
                     break
-                k = min(4 * k, view.count)
+                k = min(4 * k, int(hits.compared[0]))
             inside &= hits.ids[0] >= 0
             found.append(Hits(hits.ids[0, inside], hits.distances[0, inside], int(hits.compared[0])))
         return found[0] if request.single else RangeHits(tuple(found))
@@ -249,7 +249,9 @@ class Searchable:
         state = self._live.state
         known = self._views.get(kind)
         if known is None:
-            ranking = BitRanking() if kind == "hamming" or self.coder is None else self.coder._ranking(self.width)
+            ranking = (
+                BitRanking(self.width) if kind == "hamming" or self.coder is None else self.coder._ranking(self.width)
+            )
             prepared = Prepared(ranking)
         else:
             prepared = known[0]
