@@ -38,6 +38,7 @@ class Measured:
     build: float  # seconds, all cores
     size: float  # bytes an item
     points: list[Point]
+    whole: bool  # whether the time sufficed for all that was worth trying
     single: dict[float, float]  # microseconds of a query that is asked alone, by target
 
     @property
@@ -91,31 +92,31 @@ def measure(method: Method, task: Task, limit: float) -> Measured:
     build, size = time.perf_counter() - start, method.nbytes() / len(task.base)
     say(f"{method.name}, {method.kind}: built in {build:.1f} s, {size:.0f} bytes an item")
     with threadpool_limits(1):  # FAISS and the matrix products of NumPy and FAISS
-        points = sweep(method, task, Budget(limit, growth=2))
+        points, whole = sweep(method, task, Budget(limit, growth=2))
         single = {}
         for target in TARGETS:
             point = reaching(points, target)
             if point is not None:
                 single[target] = time_single(method, task, point)
-    return Measured(method, build, size, points, single)
+    return Measured(method, build, size, points, whole, single)
 
 
-def sweep(method: Method, task: Task, budget: Budget) -> list[Point]:
-    """Every combination of the other settings, with rising effort for as long as that is worth it."""
+def sweep(method: Method, task: Task, budget: Budget) -> tuple[list[Point], bool]:
+    """Every combination of the other settings, with rising effort for as long as that is worth it, and time is left."""
     *others, effort = method.grid
     points: list[Point] = []
     lines = dict.fromkeys(itertools.product(*(method.grid[name] for name in others)), -1.0)  # their recall
     for value in method.grid[effort]:
         for values, before in list(lines.items()):
             if not budget.allows():
-                return points
+                return points, False
             point = try_out(method, task, dict(zip(others, values, strict=True)) | {effort: value})
             say(f"  {point}: recall {point.recall:.3f}, {point.qps:,.0f} queries a second")
             points.append(point)
             lines[values] = point.recall
             if point.recall > ENOUGH or point.recall < before + GAIN:
                 del lines[values]
-    return points
+    return points, True
 
 
 def try_out(method: Method, task: Task, setting: Setting) -> Point:

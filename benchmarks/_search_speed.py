@@ -43,9 +43,9 @@ def print_methods(task: Task, results: Sequence[Measured]) -> None:
         show(
             f"Recall@{NEAREST} against queries a second, one thread, {kind}: {task}",
             [method_row(result) for result in chosen],
-            "build: seconds on all cores, training with it. B/item: all that the index holds. QPS: queries a second in "
-            "one batch at this\nrecall, between the points of the front. setting: the first that reaches it; µs: of a "
-            "query that is asked alone, with this setting.",
+            "build: seconds on all cores, training with it. B/item: all that the index holds. highest: recall; …: more "
+            "effort may find\nmore, but the time was up. QPS: queries a processor second in one batch, at this recall "
+            "between the points of the front.\nsetting: the first that reaches it; µs: of a query that is asked alone.",
         )
 
 
@@ -55,7 +55,7 @@ def method_row(result: Measured) -> Row:
         "method": result.method.name,
         "build": f"{result.build:.1f}",
         "B/item": f"{result.size:.0f}",
-        "highest": f"{max(point.recall for point in result.points):.3f}",
+        "highest": f"{max(point.recall for point in result.points):.3f}" + ("" if result.whole else "…"),
     }
     for target in SHOWN:
         point = reaching(result.points, target)
@@ -140,7 +140,7 @@ def saved(task: Task, result: Measured) -> list[Row]:
     """All points of a method."""
     kept = {id(point) for point in result.front}
     facts: dict[str, Any] = {"data": str(task), "class": result.method.kind, "method": result.method.name}
-    facts |= {"build": result.build, "bytes": result.size}
+    facts |= {"build": result.build, "bytes": result.size, "whole": result.whole}
     return [{**facts, **vars(point), "front": id(point) in kept} for point in result.points] + [
         {**facts, "recall wanted": target, "alone": microseconds} for target, microseconds in result.single.items()
     ]
