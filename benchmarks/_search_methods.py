@@ -80,7 +80,6 @@ class Nestcode(Method):
             coder = Path(folder) / "coder"
             self.index.coder.save(coder)
             held = self.index.nbytes + coder.stat().st_size
-        held += sum(prepared.nbytes for prepared, _ in self.index._views.values())
         return int(held) + (0 if self.vectors is None else self.vectors.nbytes)
 
     def set(self, setting: Setting) -> None:

@@ -1,13 +1,18 @@
 """Plain twins of the fast paths, and the data the laws run on."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from nestcode import Codes
+from nestcode.index.hits import Hits
 
 Bits = NDArray[np.bool_]
+Doubles = NDArray[np.float64]
+Ids = NDArray[np.int64]
 
 
 def bit_arrays(width: int | None = None, max_items: int = 6, max_width: int = 300) -> st.SearchStrategy[Bits]:
@@ -68,3 +73,65 @@ class BitTree:
             if deeper and len(ids) >= size:
                 length, members = deeper, ids
         return length, members
+
+
+# Search
+
+
+def clustered(n: int, features: int = 12, seed: int = 0) -> NDArray[np.float32]:
+    """Rows around 40 centres and far from 0, with a falling spectrum."""
+    centers = np.random.default_rng(7).standard_normal((40, features))
+    rng = np.random.default_rng(seed)
+    rows = centers[rng.integers(0, 40, n)] + 0.3 * rng.standard_normal((n, features))
+    return (3 + rows * np.arange(1, features + 1) ** -0.5).astype(np.float32)
+
+
+def distances(queries: NDArray[Any], rows: NDArray[Any], metric: str) -> Doubles:
+    """From each query to each row, pair by pair and in doubles: (queries, rows)."""
+    a, b = (np.asarray(part, dtype=np.float64) for part in (queries, rows))
+    if metric == "inner":
+        return -(a @ b.T)
+    if metric == "cosine":
+        a, b = (part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-300) for part in (a, b))
+    squares: Doubles = ((a[:, None] - b[None]) ** 2).sum(axis=2)
+    return squares
+
+
+def nearest(distances: Doubles, ids: Ids, k: int) -> tuple[Ids, Doubles]:
+    """The k nearest of each row by distance and then by id; -1 and infinity where there are no more."""
+    found = np.full((len(distances), k), -1, dtype=np.int64)
+    near = np.full((len(distances), k), np.inf)
+    for row, own in enumerate(distances):
+        order = np.lexsort((ids, own))[:k]
+        found[row, : len(order)], near[row, : len(order)] = ids[order], own[order]
+    return found, near
+
+
+def check_hits(hits: Hits, distances: Doubles, ids: Ids, error: float = 1e-5) -> None:
+    """What holds of any search: hits come in order, each once, under their own distances, and missing ones last.
+
+    `distances` are those of each query to all items that may be found, `ids` theirs; they are known up to `error`.
+    """
+    assert hits.ids.shape == hits.distances.shape
+    assert hits.ids.dtype == np.int64
+    assert hits.distances.dtype == np.float32
+    there = hits.ids >= 0
+    assert (np.diff(there.astype(int), axis=1) <= 0).all()
+    assert np.isposinf(hits.distances[~there]).all()
+    assert (hits.distances[:, 1:] >= hits.distances[:, :-1]).all()
+    assert np.isin(hits.ids[there], ids).all()
+    by_id = np.argsort(ids)
+    for row, known, near in zip(hits.ids, distances, hits.distances, strict=True):
+        found = row[row >= 0]
+        assert len(np.unique(found)) == len(found)
+        places = by_id[np.searchsorted(ids, found, sorter=by_id)]
+        assert np.allclose(near[: len(found)], known[places], rtol=1e-4, atol=error)
+
+
+def check_all(hits: Hits, distances: Doubles, ids: Ids, error: float = 1e-5) -> None:
+    """What holds of a search among all items: it finds the nearest; which of those that are as near may be rounding."""
+    check_hits(hits, distances, ids, error)
+    _, near = nearest(distances, ids, hits.ids.shape[1])
+    assert np.array_equal(hits.ids >= 0, np.isfinite(near))
+    found = np.isfinite(near)
+    assert np.allclose(hits.distances[found], near[found], rtol=1e-4, atol=error)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "rows.hpp"
@@ -53,8 +54,9 @@ inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query
         std::memcpy(&four, from, sizeof four);
         return four;
     };
-    float widest = 0, close = 0;
-    out.offset = 0;
+    const auto smaller = [](Four a, Four b) { return a < b ? a : b; };
+    const auto larger = [](Four a, Four b) { return a < b ? b : a; };
+    Four widest_of = {}, close_of = {}, offset = {};
     for (std::size_t g = 0; g < groups.size(); ++g) {
         Four sum[4] = {};
         for (int j = 0; j < 4 && groups[g].directions[j] >= 0; ++j) {
@@ -64,33 +66,37 @@ inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query
                 sum[c] += inner ? number * -twice : number * (number - twice);
             }
         }
-        Four low = sum[0], high = sum[0];
-        for (int c = 1; c < 4; ++c) {
-            low = sum[c] < low ? sum[c] : low;
-            high = high < sum[c] ? sum[c] : high;
-        }
-        const auto [a, b] = std::minmax({low[0], low[1]});
-        const auto [c, d] = std::minmax({low[2], low[3]});
-        const float least = std::min(a, c);
-        widest = std::max(widest, std::max(std::max(high[0], high[1]), std::max(high[2], high[3])) - least);
-        close += std::min(std::max(a, c), std::min(b, d)) - least;  // the second smallest of four
-        out.offset += least;
+        const Four low = smaller(smaller(sum[0], sum[1]), smaller(sum[2], sum[3]));
+        const Four high = larger(larger(sum[0], sum[1]), larger(sum[2], sum[3]));
+        // The smallest of the four lows, and the second one, in all places.
+        const Four across = {low[1], low[0], low[3], low[2]}, least_of = smaller(low, across),
+                   most_of = larger(low, across);
+        const Four least_beyond = {least_of[2], least_of[2], least_of[0], least_of[0]},
+                   most_beyond = {most_of[2], most_of[2], most_of[0], most_of[0]};
+        const Four least = smaller(least_of, least_beyond),
+                   second = smaller(larger(least_of, least_beyond), smaller(most_of, most_beyond));
+        widest_of = larger(widest_of, high - least);
+        close_of += second - least;
+        offset += least;
         for (int c = 0; c < 4; ++c) {
             sum[c] -= least;
             std::memcpy(sums.data() + 16 * g + 4 * c, &sum[c], sizeof sum[c]);
         }
     }
+    out.offset = offset[0];
+    float widest = std::max(std::max(widest_of[0], widest_of[1]), std::max(widest_of[2], widest_of[3]));
     // What is many times as far as a close item is far enough: a few outliers must not make the scale coarse for all.
-    if (close > 0) widest = std::min(widest, 32 * close);
+    const float most = std::min(close_of[0] > 0 ? 32 * close_of[0] : widest, std::numeric_limits<float>::max());
+    if (!(widest <= most)) {
+        widest = most;
+        for (float& sum : sums) sum = sum < most ? sum : most;  // also where it is not a number
+    }
     out.scale = widest > 0 ? largest_entry / widest : 1;
     if (out.scale * unit > 0.999f) out.scale = 0.999f / unit;  // so that the factor fits
     const float scale = out.scale;
     std::uint8_t* entries = out.entries.data();
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-        const float entry = sums[i] * scale + 0.5f;  // not a number where sums are infinite
-        entries[i] = static_cast<std::uint8_t>(
-            static_cast<std::int32_t>(entry < largest_entry ? entry : static_cast<float>(largest_entry)));
-    }
+    for (std::size_t i = 0; i < sums.size(); ++i)
+        entries[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(sums[i] * scale + 0.5f));
     out.factor = inner ? 0 : static_cast<std::int16_t>(std::lround(out.scale * unit * 32768));
 }
 

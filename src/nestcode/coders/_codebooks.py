@@ -64,7 +64,7 @@ def _split(rows: Floats, bits: int, rng: np.random.Generator) -> list[Floats]:
     direction: NDArray[Any] = rng.standard_normal((rows.shape[1],), dtype=np.float32)
     for _ in range(4):  # towards the direction in which the rows vary most
         direction = (centered @ direction) @ centered
-        direction /= np.float32(max(float(np.linalg.norm(direction)), 1e-30))
+        direction /= np.float32(max(float(np.linalg.norm(direction.astype(np.float64))), 1e-30))
     right = centered @ direction > 0
     for _ in range(3):  # two-means from there
         count = int(right.sum())

@@ -86,8 +86,8 @@ class Collection(Searchable):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that the index holds, in memory or mapped."""
-        return self._live.state.nbytes
+        """Bytes of all that the index holds, in memory or mapped, and of what searches made ready."""
+        return self._live.state.nbytes + sum(prepared.nbytes for prepared, _ in list(self._views.values()))
 
     def __repr__(self) -> str:
         coder = "" if self.coder is None else f", {self.coder!r}"

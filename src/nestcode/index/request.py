@@ -89,7 +89,7 @@ class Request:
         if isinstance(ranking, SumRanking):
             return ranking.all_distances(self.batch(ranking, first, last), codes)
         assert self.codes is not None
-        return self.codes[first:last].hamming(codes).astype(np.float32)
+        return np.ascontiguousarray(self.codes[first:last].hamming(codes), dtype=np.float32)
 
     def _exact_to_all(self, first: int, last: int, ids: Ids) -> Floats:
         assert self.vectors is not None
@@ -108,10 +108,10 @@ class Request:
         return np.maximum(distances, 0)
 
     def _around_queries(self, queries: NDArray[Any], vectors: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Both around the mean of the queries where differences count: far from 0 rounding would drown them."""
+        """Both around the median of queries where differences count: far from 0 rounding would drown them."""
         if self.metric != "l2":
             return queries, vectors
-        middle = queries.mean(axis=0)
+        middle = np.partition(queries, len(queries) // 2, axis=0)[len(queries) // 2]  # as round as the data is
         return queries - middle, vectors - middle
 
     def _check_rows_of(self, ids: Ids) -> None:

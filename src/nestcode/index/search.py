@@ -220,10 +220,12 @@ class Searchable:
         found = self.search(queries, k, candidates=candidates, rerank=rerank, **given)
         seconds = time.perf_counter() - start
         count = len(self._live.state)
-        # By distance and not by id: of items that are as far as the last one, any will do.
-        worst = np.where(np.isfinite(true.distances), true.distances, -np.inf).max(axis=-1, keepdims=True)
-        wanted = int(np.isfinite(true.distances).sum())
-        near = (found.distances <= worst + 1e-6 * np.abs(worst)) & (found.ids >= 0)
+        # By id, as the same item's distance may be rounded otherwise, and by distance: any that are as near will do.
+        rows = zip(found.ids.reshape(-1, k), true.ids.reshape(-1, k), strict=True)
+        same = np.array([np.isin(*row) for row in rows], dtype=bool).reshape(found.ids.shape)
+        worst = np.where(true.ids >= 0, true.distances, np.finfo(np.float32).min).max(axis=-1, keepdims=True)
+        wanted = int((true.ids >= 0).sum())
+        near = (same | (found.distances <= worst + 1e-6 * np.abs(worst))) & (found.ids >= 0)
         compared = float(np.mean(found.compared)) if np.size(found.compared) else 0.0
         return Evaluation(
             recall=float(near.sum() / wanted) if wanted else 1.0,
