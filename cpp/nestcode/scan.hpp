@@ -84,16 +84,14 @@ inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query
         }
     }
     out.offset = offset[0];
-    float widest = std::max(std::max(widest_of[0], widest_of[1]), std::max(widest_of[2], widest_of[3]));
+    const float widest = std::max(std::max(widest_of[0], widest_of[1]), std::max(widest_of[2], widest_of[3]));
     // What is many times as far as a close item is far enough: a few outliers must not make the scale coarse for all.
     const float most = std::min(close_of[0] > 0 ? 32 * close_of[0] : widest, std::numeric_limits<float>::max());
-    if (!(widest <= most)) {
-        widest = most;
-        for (float& sum : sums) sum = sum < most ? sum : most;  // also where it is not a number
-    }
-    out.scale = widest > 0 ? largest_entry / widest : 1;
+    out.scale = widest > 0 ? largest_entry / std::min(widest, most) : 1;
     if (out.scale * unit > 0.999f) out.scale = 0.999f / unit;  // so that the factor fits
     const float scale = out.scale;
+    if (!(widest * scale < largest_entry + 0.4f))
+        for (float& sum : sums) sum = sum < largest_entry / scale ? sum : largest_entry / scale;  // also no number
     std::uint8_t* entries = out.entries.data();
     for (std::size_t i = 0; i < sums.size(); ++i)
         entries[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(sums[i] * scale + 0.5f));

@@ -51,7 +51,7 @@ class Scan:
                 largest[d] = np.abs(self._numbers[g, j]).max()
         self.groups = _core.ScanGroups(directions, self._numbers, parents)
         bound = 2 * float((np.abs(self._shifted) @ largest).max(initial=0))
-        self.unit = max(bound / np.iinfo(np.int16).max, 1e-30)  # of biases
+        self.unit = min(max(bound / np.iinfo(np.int16).max, 1e-30), 1e38)  # of biases
 
     def blocks(self, codes: Codes, cells: NDArray[np.int64]) -> Blocks:
         """Codes as blocks; `cells` says which cell each lies in."""
