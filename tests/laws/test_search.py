@@ -1,0 +1,435 @@
+"""Laws of search: what holds of any index, query and effort, and that every kernel equals its plain twin."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder, _core
+from nestcode.coders import Coder
+from nestcode.coders._planes import Planes, read_bits
+from nestcode.index import state
+from nestcode.index.request import Request
+from nestcode.index.view import View
+from tests import twins
+
+FEATURES = 6
+TRAINING = twins.clustered(600, FEATURES)
+seeds = st.integers(0, 2**32)
+
+
+@cache
+def fitted(kind: str, metric: Any) -> Coder:
+    coders: dict[str, Coder] = {
+        "linear": LinearCoder(30, metric=metric),
+        "residual": ResidualCoder(20, metric=metric, beams=1),
+        "cell": CellCoder(30, metric=metric, cells=8),
+    }
+    return coders[kind].fit(TRAINING)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _never_merged() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "RATIO", 0)
+        yield
+
+
+def grow(index: Index, items: Any, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Add items in up to four parts under scattered ids, and remove some; the ids that are left."""
+    ids = rng.choice(3 * len(items) + 1, len(items), replace=False)
+    for part in np.array_split(np.arange(len(items)), rng.integers(1, 5)):
+        index.add(items[part], ids=ids[part])
+        if rng.random() < 0.7:
+            index._live.change(state.State.sealed)
+    index.remove(rng.choice(ids, rng.integers(0, len(ids) // 2 + 1), replace=False))
+    return index.ids
+
+
+def chosen(near: twins.Doubles, cells: NDArray[np.int64], candidates: int) -> NDArray[np.bool_]:
+    """Which items a query looks at: those of the nearest cells, until there are enough."""
+    return np.isin(cells, cells[np.lexsort((cells, near))[:candidates]])
+
+
+def prefixes(codes: Codes, bits: int) -> NDArray[np.int64]:
+    numbers: NDArray[np.int64] = codes.bits()[:, :bits] @ (1 << np.arange(bits)[::-1])
+    return numbers
+
+
+@st.composite
+def asks(draw: st.DrawFn) -> dict[str, Any]:
+    """How much a search is asked for."""
+    return {
+        "k": draw(st.integers(1, 30)),
+        "candidates": draw(st.integers(1, 500)),
+        "threads": draw(st.sampled_from([1, 2])),
+    }
+
+
+@given(seeds, st.sampled_from([1, 2, 7, 8, 9, 20, 64, 70]), st.integers(0, 700), asks())
+def test_bits_are_ranked_among_the_cells_most_like_the_query(
+    seed: int, width: int, items: int, ask: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(seed)
+    few = rng.random((9, width)) < 0.5
+    noise = rng.random((items + 4, width)) < rng.choice([0, 0.1, 0.5])
+    bits = few[rng.integers(0, 9, items + 4)] ^ noise
+    index, queries = Index(width=width), Codes.from_bits(bits[:4])
+    ids = grow(index, Codes.from_bits(bits[4:]), rng)
+    allowed = ids[rng.random(len(ids)) < rng.choice([0, 0.3, 1])]
+    codes, count = index.codes(allowed), len(allowed)
+    differing = twins.hamming(queries.bits(), codes.bits()).astype(float)
+    hits = index.search(queries, filter=allowed, **ask)
+    twins.check_hits(hits, differing, allowed)
+    cell_bits = max(0, min(len(ids).bit_length() - 7, width))
+    near, cells = (
+        twins.hamming(queries.bits()[:, :cell_bits], codes.bits()[:, :cell_bits]).astype(float),
+        prefixes(codes, cell_bits),
+    )
+    everything = max(ask["k"], ask["candidates"]) >= count
+    for q in range(4):
+        mask = (
+            chosen(near[q], cells, max(ask["k"], ask["candidates"])) if not everything else np.ones(count, dtype=bool)
+        )
+        assert hits.compared[q] == mask.sum()
+        found, distances = twins.nearest(differing[q : q + 1, mask], allowed[mask], ask["k"])
+        assert np.array_equal(hits.distances[q], distances[0])
+        if everything:
+            assert np.array_equal(hits.ids[q], found[0])
+
+
+@settings(max_examples=150)
+@given(
+    seeds,
+    st.sampled_from(["linear", "residual", "cell"]),
+    st.sampled_from([("l2", "l2"), ("l2", "cosine"), ("l2", "inner"), ("cosine", "cosine")]),
+    st.sampled_from(["asymmetric", "exact"]),
+    st.integers(1, 500),
+    asks(),
+    st.data(),
+)
+def test_vectors_are_ranked_under_their_distances(
+    seed: int, kind: str, metrics: tuple[Any, Any], rank: Any, items: int, ask: dict[str, Any], data: st.DataObject
+) -> None:
+    """Any width, any life of an index, any filter, any effort; rows are repeated, so that many distances are equal."""
+    rng, (own, metric) = np.random.default_rng(seed), metrics
+    coder = fitted(kind, own)
+    rows = twins.clustered(items, FEATURES, seed)[rng.integers(0, items, items)]
+    queries = np.concatenate([twins.clustered(3, FEATURES, seed + 1), rows[:1]])
+    index = Index(coder, width=data.draw(st.integers(1, coder.width)))
+    ids = grow(index, rows, rng)
+    vectors = np.zeros((3 * items + 1, FEATURES), dtype=np.float32)
+    vectors[ids] = index.reconstruct(ids) + 0.1 if len(ids) else 0  # any vectors may stand for the items
+    allowed = ids[rng.random(len(ids)) < rng.choice([0, 0.1, 1])]
+    asked = {**ask, "rank": rank, "metric": metric, "filter": allowed}
+    if rank == "exact":
+        asked["vectors"] = vectors
+    expected = twins.distances(queries, vectors[allowed] if rank == "exact" else index.reconstruct(allowed), metric)
+    hits = index.search(queries, rerank=data.draw(st.sampled_from([None, 1, 50])), **asked)
+    twins.check_hits(hits, expected, allowed, 1e-4)
+    assert ((hits.ids >= 0).sum(axis=1) == min(ask["k"], len(allowed))).all()
+    assert (hits.compared >= min(max(ask["k"], ask["candidates"]), len(allowed))).all()
+    assert (hits.compared <= len(allowed)).all()
+    everything = index.search(queries, **{**asked, "candidates": 10**9})
+    twins.check_all(everything, expected, allowed, 1e-4)
+    assert (everything.compared == len(allowed)).all()
+
+
+# Kernels
+
+
+def ready(kind: str, metric: Any, width: int, rng: np.random.Generator) -> tuple[View, Any, NDArray[np.float32]]:
+    """An index made ready, with its ranking and queries."""
+    coder = fitted(kind, "l2")
+    index = Index(coder, width=width)
+    grow(index, twins.clustered(500, FEATURES, 5), rng)
+    queries = twins.clustered(5, FEATURES, 6)
+    request = Request(coder, index._encode, queries, None, metric, None)
+    view = index._view(request, None)
+    return view, request.batch(view.ranking, 0, 5), queries
+
+
+class Named:
+    """A searcher on one instruction set."""
+
+    def __init__(self, searcher: Any, simd: str) -> None:
+        self._searcher, self._simd = searcher, simd
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *given: getattr(self._searcher, name)(*given, simd=self._simd)
+
+
+@settings(max_examples=30)
+@given(
+    seeds, st.sampled_from(["linear", "cell"]), st.sampled_from(["l2", "cosine", "inner"]), st.integers(1, 30), asks()
+)
+def test_instruction_sets_agree(seed: int, kind: str, metric: Any, width: int, ask: dict[str, Any]) -> None:
+    view, batch, _ = ready(kind, metric, width, np.random.default_rng(seed))
+    found = []
+    for simd in _core.simd_names():
+        scores, places = np.empty((5, ask["k"]), dtype=np.float32), np.empty((5, ask["k"]), dtype=np.uint32)
+        compared = np.empty(5, dtype=np.int64)
+        out = _core.SearchOutputs(scores, places, compared)
+        searcher: Any = Named(view._searcher, simd)
+        view.ranking.rough(searcher, batch, view.bits, ask["candidates"], out, ask["threads"])
+        found.append((scores, places, compared))
+    for arrays in found[1:]:
+        assert all(np.array_equal(one, other) for one, other in zip(found[0], arrays, strict=True))
+
+
+@pytest.mark.parametrize("metric", ["l2", "inner"])
+@pytest.mark.parametrize("kind", ["linear", "cell", "residual"])
+def test_rough_distances_are_nearly_those_of_the_codes(kind: str, metric: Any) -> None:
+    """Up to what is the same for all items of a query; the core's own tests know the steps of its tables."""
+    coder = fitted(kind, "l2")
+    view, batch, queries = ready(kind, metric, 20, np.random.default_rng(0))
+    rough, places, compared = view.rough(batch, 5, 10**6, view.count, 1)
+    assert (compared == view.count).all()
+    assert (np.diff(rough, axis=1) >= 0).all()
+    for q, row in enumerate(places):
+        assert len(np.unique(row)) == view.count
+        true = twins.distances(queries[q : q + 1], coder.decode(view.codes_at(row)), metric)[0]
+        if metric == "inner":
+            true = 2 * (true + queries[q].astype(float) @ _mean(view))
+        else:
+            true -= float(batch.outside[q]) + (batch.numbers[q].astype(float) ** 2).sum()
+        if kind == "residual":
+            np.testing.assert_allclose(rough[q], true, rtol=1e-4, atol=1e-3)
+        else:
+            near = np.argsort(true)[: view.count // 4]
+            assert np.abs(rough[q] - true)[near].max() < 0.05 * np.ptp(true)
+
+
+def _mean(view: View) -> NDArray[np.float64]:
+    mean: NDArray[np.float64] = view.ranking._mean  # type: ignore[attr-defined]
+    return mean
+
+
+@given(seeds, st.integers(0, 60), st.integers(1, 12), st.booleans(), st.sampled_from([1, 2]))
+def test_the_nearest_are_those_of_sorting(seed: int, many: int, k: int, shared: bool, threads: int) -> None:
+    rng = np.random.default_rng(seed)
+    distances = rng.integers(0, 9, (4, many)).astype(np.float32)
+    distances[rng.random(distances.shape) < 0.1] = np.inf
+    ids = np.stack([rng.permutation(1000)[:many] for _ in range(1 if shared else 4)]).astype(np.int64)
+    ids[rng.random(ids.shape) < 0.2] = -1
+    near, near_ids = np.empty((4, k), dtype=np.float32), np.empty((4, k), dtype=np.int64)
+    _core.take_nearest(distances, ids, near, near_ids, threads)
+    for q in range(4):
+        own = ids[0 if shared else q]
+        found, expected = twins.nearest(distances[q : q + 1, own >= 0].astype(float), own[own >= 0], k)
+        assert np.array_equal(near_ids[q], found[0])
+        assert np.array_equal(near[q], expected[0])
+
+
+NONE = np.zeros(0, dtype=np.float32)
+
+
+@given(seeds, st.integers(1, 40), st.sampled_from(["l2", "cosine", "inner"]))
+def test_rescoring_is_numpys(seed: int, features: int, metric: str) -> None:
+    rng = np.random.default_rng(seed)
+    vectors, queries = (rng.standard_normal((n, features)).astype(np.float32) for n in (20, 4))
+    if metric == "cosine":
+        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    items = rng.integers(-1, 20, (4, 7))
+    out = np.empty((4, 7), dtype=np.float32)
+    _core.rescore(vectors, queries, items, metric, out, 2, NONE, 0.0, NONE)
+    expected = np.take_along_axis(twins.distances(queries, vectors, metric), items, axis=1)
+    assert np.allclose(out, np.where(items < 0, np.inf, expected), rtol=1e-4, atol=1e-5)
+
+
+@given(seeds, st.integers(0, 70), st.integers(0, 17), st.integers(0, 50))
+def test_bits_of_planes_are_read_one_by_one(seed: int, rows: int, first: int, length: int) -> None:
+    """Node n of a direction has the nodes 2n and 2n + 1 below it."""
+    rng = np.random.default_rng(seed)
+    owners = rng.integers(-1, 7, length).astype(np.int32)
+    for d in range(7):
+        owners[np.flatnonzero(owners == d)[8:]] = -1
+    centers = rng.standard_normal((7, 512)).astype(np.float32)
+    codes = twins.random_codes(rows, first + length, seed)
+    planes = Planes(owners, np.zeros(length + 1), centers[:, :256], centers)
+    nodes = np.ones((rows, 7), dtype=np.int64)
+    for j in np.flatnonzero(owners >= 0):
+        nodes[:, owners[j]] = 2 * nodes[:, owners[j]] + codes.bits()[:, first + j]
+    assert np.array_equal(read_bits(codes.packed, planes, length, first), centers[np.arange(7), nodes])
+
+
+# Calls that no module of ours makes
+
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class Recorder:
+    """Stands for the core, and keeps what it was called with."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, list[Call]] = {}
+        self.recipes: dict[int, Call] = {}  # how objects of the core were made
+        self._made: list[Any] = []  # which keeps their numbers theirs
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self.keep(name, getattr(_core, name))
+
+    def keep(self, name: str, call: Callable[..., Any], *first: Any) -> Callable[..., Any]:
+        def kept(*given: Any, **named: Any) -> Any:
+            arguments = (*first, *given, *named.values())
+            self.calls.setdefault(name, []).append((call, arguments))
+            made = call(*arguments)
+            self._made.append(made)
+            self.recipes[id(made)] = call, arguments
+            return Watched(made, self) if isinstance(made, _core.Searcher) else made
+
+        return kept
+
+
+class Watched:
+    """A searcher whose calls are kept."""
+
+    def __init__(self, searcher: Any, recorder: Recorder) -> None:
+        self._searcher, self._recorder = searcher, recorder
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self._recorder.keep(name, getattr(_core.Searcher, name), self._searcher)
+
+
+@cache
+def recorded() -> Recorder:
+    """What searches of all kinds ask of the core."""
+    recorder = Recorder()
+    vectors = twins.clustered(1501, FEATURES, 3)
+    asks: list[dict[str, Any]] = [{}, {"rank": "hamming"}, {"vectors": vectors}, {"metric": "cosine"}, {"filter": [5]}]
+    modules = ["coders._ranking", "coders._sums", "coders._scan", "coders._planes", "index.view", "index.request"]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in modules:
+            patch.setattr(f"nestcode.{module}._core", recorder)
+        for kind in ("linear", "residual", "cell"):
+            index = Index(fitted(kind, "l2"), width=19)
+            grow(index, vectors[:500], np.random.default_rng(0))
+            for ask in asks:
+                for candidates in (60, 10**6):
+                    index.search(TRAINING[:3], 4, candidates=candidates, **ask)
+    recorder.recipes.pop(id(None), None)
+    return recorder
+
+
+@np.errstate(invalid="ignore")
+def spoil(array: NDArray[Any], way: str, rng: np.random.Generator) -> Any:
+    """An array that is not what it should be."""
+    axis = int(rng.integers(array.ndim))
+    if way == "shorter":
+        return np.ascontiguousarray(np.delete(array, slice(0, 1), axis=axis))
+    if way == "longer":
+        return np.concatenate([array, array[:1]]) if len(array) else np.zeros((3, *array.shape[1:]), array.dtype)
+    if way == "empty":
+        return np.zeros(np.where(np.arange(array.ndim) == axis, 0, array.shape), dtype=array.dtype)
+    if way == "other values":
+        whole = np.iinfo(array.dtype) if array.dtype.kind in "iu" else None
+        values = (
+            rng.integers(whole.min, whole.max, array.shape, dtype=array.dtype)
+            if whole
+            else rng.normal(size=array.shape)
+        )
+        return values.astype(array.dtype)
+    if way == "not finite":
+        return np.full(
+            array.shape, rng.choice([np.nan, np.inf, -np.inf]) if array.dtype.kind == "f" else 0, array.dtype
+        )
+    others: dict[str, Callable[[], Any]] = {
+        "another type": lambda: array.astype(np.float64 if array.dtype != np.float64 else np.int8),
+        "another dimension": lambda: array[None],
+        "strided": lambda: np.repeat(array, 2, axis=array.ndim - 1)[..., ::2],
+        "read-only": lambda: _locked(array),
+        "a list": array.tolist,
+        "None": lambda: None,
+    }
+    return others[way]()
+
+
+def _locked(array: NDArray[Any]) -> NDArray[Any]:
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+WAYS = ["shorter", "longer", "empty", "other values", "not finite", "another type", "another dimension", "strided"]
+
+
+def spoiled(argument: Any, data: st.DataObject, rng: np.random.Generator) -> Any:
+    """An array, an object or a list of objects with something wrong in it."""
+    if isinstance(argument, np.ndarray):
+        way = data.draw(st.sampled_from([*WAYS, "read-only", "a list", "None"]))
+        return spoil(argument, way, rng) if argument.ndim else argument
+    if isinstance(argument, list) and argument:
+        place = data.draw(st.integers(0, len(argument) - 1))
+        return [*argument[:place], spoiled(argument[place], data, rng), *argument[place + 1 :]]
+    if id(argument) in recorded().recipes:
+        call, arguments = recorded().recipes[id(argument)]
+        return call(*spoiled_one(arguments, data, rng))
+    return argument
+
+
+def spoiled_one(arguments: tuple[Any, ...], data: st.DataObject, rng: np.random.Generator) -> list[Any]:
+    """Arguments, one of them spoiled."""
+    kinds = np.ndarray | list | _core.Searcher | _core.SumCells | _core.SearchOutputs | _core.ScanGroups
+    places = [i for i, one in enumerate(arguments) if isinstance(one, kinds)]
+    place = data.draw(st.sampled_from(places)) if places else -1
+    return [spoiled(one, data, rng) if i == place else one for i, one in enumerate(arguments)]
+
+
+@settings(max_examples=15000)
+@given(st.data(), seeds)
+def test_wrong_arrays_are_refused_or_harmless(data: st.DataObject, seed: int) -> None:
+    """Whatever the core is given, it says so or writes where it may."""
+    rng = np.random.default_rng(seed)
+    call, arguments = data.draw(st.sampled_from(recorded().calls[data.draw(st.sampled_from(sorted(recorded().calls)))]))
+    try:
+        wrong = tuple(arguments)
+        for _ in range(data.draw(st.integers(1, 2))):
+            wrong = tuple(spoiled_one(wrong, data, rng))
+        call(*wrong)
+    except (ValueError, TypeError) as error:
+        assert str(error)
+
+
+def test_what_searches_ask_of_the_core_is_known() -> None:
+    calls = recorded().calls
+    assert calls.keys() >= {"SearchPart", "Searcher", "SumCells", "SearchOutputs", "blocks", "tables", "hamming"}
+    assert calls.keys() >= {"rescore", "take_nearest", "fill_blocks", "read_planes", "permute_bits", "ScanGroups"}
+    for known in calls.values():
+        call, arguments = known[0]
+        call(*arguments)  # as they are they do no harm twice
+
+
+def test_an_unknown_instruction_set_is_named() -> None:
+    view, batch, _ = ready("cell", "l2", 30, np.random.default_rng(0))
+    out = _core.SearchOutputs(np.empty((5, 1), np.float32), np.empty((5, 1), np.uint32), np.empty(5, np.int64))
+    searcher: Any = Named(view._searcher, "mmx")
+    with pytest.raises(ValueError, match="simd must be one of portable"):
+        view.ranking.rough(searcher, batch, view.bits, 10, out, 1)
+
+
+def test_searchers_have_parts_of_one_kind() -> None:
+    codes = twins.random_codes(50, 16)
+    none = np.zeros(0, dtype=np.uint32), np.zeros((0, 0, 32), dtype=np.uint8), np.zeros(0, dtype=np.uint32)
+
+    def part(starts: list[int], rows: NDArray[np.uint8] = codes.packed) -> Any:
+        biases = np.zeros(0, dtype=np.int16)
+        return _core.SearchPart(rows, np.array(starts, dtype=np.uint32), *none, biases, 0.0, NONE)
+
+    _core.Searcher([part([0, 50]), part([0, 50])])
+    for wrong in ([], [0], [50], [0, 49], [1, 50], [0, 51], [0, 60, 50]):
+        with pytest.raises(ValueError, match="cells must begin in order"):
+            part(wrong)
+    with pytest.raises(ValueError, match="parts must have the same cells"):
+        _core.Searcher([part([0, 50]), part([0, 20, 50])])
+    with pytest.raises(ValueError, match="there must be a part"):
+        _core.Searcher([])
+    strangers: list[Any] = [[None], [codes], None]
+    for stranger in strangers:
+        with pytest.raises((TypeError, RuntimeError)):
+            _core.Searcher(stranger)
