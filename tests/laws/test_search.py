@@ -375,13 +375,13 @@ def spoiled(argument: Any, data: st.DataObject, rng: np.random.Generator) -> Any
 
 def spoiled_one(arguments: tuple[Any, ...], data: st.DataObject, rng: np.random.Generator) -> list[Any]:
     """Arguments, one of them spoiled."""
-    kinds = np.ndarray | list | _core.Searcher | _core.SumCells | _core.SearchOutputs | _core.ScanGroups
+    kinds: Any = (np.ndarray, list, _core.Searcher, _core.SumCells, _core.SearchOutputs, _core.ScanGroups)
     places = [i for i, one in enumerate(arguments) if isinstance(one, kinds)]
     place = data.draw(st.sampled_from(places)) if places else -1
     return [spoiled(one, data, rng) if i == place else one for i, one in enumerate(arguments)]
 
 
-@settings(max_examples=15000)
+@settings(max_examples=300)
 @given(st.data(), seeds)
 def test_wrong_arrays_are_refused_or_harmless(data: st.DataObject, seed: int) -> None:
     """Whatever the core is given, it says so or writes where it may."""
@@ -393,7 +393,7 @@ def test_wrong_arrays_are_refused_or_harmless(data: st.DataObject, seed: int) ->
             wrong = tuple(spoiled_one(wrong, data, rng))
         call(*wrong)
     except (ValueError, TypeError) as error:
-        assert str(error)
+        assert str(error)  # noqa: PT017
 
 
 def test_what_searches_ask_of_the_core_is_known() -> None:
