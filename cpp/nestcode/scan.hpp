@@ -48,35 +48,30 @@ inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query
                         ScanTables& out) {
     out.entries.assign((groups.size() + 1) / 2 * 32, 0);
     std::vector<float> sums(groups.size() * 16);
-    using Four = float __attribute__((vector_size(16)));
-    const auto load = [](const float* from) {
-        Four four;
-        std::memcpy(&four, from, sizeof four);
-        return four;
-    };
     const auto smaller = [](Four a, Four b) { return a < b ? a : b; };
     const auto larger = [](Four a, Four b) { return a < b ? b : a; };
-    Four widest_of = {}, close_of = {}, offset = {};
+    Four widest_of = {}, second_of = {}, third_of = {}, offset = {};
     for (std::size_t g = 0; g < groups.size(); ++g) {
         Four sum[4] = {};
         for (int j = 0; j < 4 && groups[g].directions[j] >= 0; ++j) {
             const float twice = 2 * query[groups[g].directions[j]];
             for (int c = 0; c < 4; ++c) {
-                const Four number = load(groups[g].numbers[j] + 4 * c);
+                const Four number = load_four(groups[g].numbers[j] + 4 * c);
                 sum[c] += inner ? number * -twice : number * (number - twice);
             }
         }
         const Four low = smaller(smaller(sum[0], sum[1]), smaller(sum[2], sum[3]));
         const Four high = larger(larger(sum[0], sum[1]), larger(sum[2], sum[3]));
-        // The smallest of the four lows, and the second one, in all places.
+        // The smallest of the four lows, the second and the third one, in all places.
         const Four across = {low[1], low[0], low[3], low[2]}, least_of = smaller(low, across),
                    most_of = larger(low, across);
         const Four least_beyond = {least_of[2], least_of[2], least_of[0], least_of[0]},
                    most_beyond = {most_of[2], most_of[2], most_of[0], most_of[0]};
-        const Four least = smaller(least_of, least_beyond),
-                   second = smaller(larger(least_of, least_beyond), smaller(most_of, most_beyond));
+        const Four least = smaller(least_of, least_beyond), one = larger(least_of, least_beyond),
+                   other = smaller(most_of, most_beyond);
         widest_of = larger(widest_of, high - least);
-        close_of += second - least;
+        second_of += smaller(one, other) - least;
+        third_of += larger(one, other) - least;
         offset += least;
         for (int c = 0; c < 4; ++c) {
             sum[c] -= least;
@@ -86,7 +81,9 @@ inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query
     out.offset = offset[0];
     const float widest = std::max(std::max(widest_of[0], widest_of[1]), std::max(widest_of[2], widest_of[3]));
     // What is many times as far as a close item is far enough: a few outliers must not make the scale coarse for all.
-    const float most = std::min(close_of[0] > 0 ? 32 * close_of[0] : widest, std::numeric_limits<float>::max());
+    // The second of few groups may be as near as the first by chance, the third hardly.
+    const float close = std::max(32 * second_of[0], groups.size() < 8 ? 8 * third_of[0] : 0);
+    const float most = std::min(close > 0 ? close : widest, std::numeric_limits<float>::max());
     out.scale = widest > 0 ? largest_entry / std::min(widest, most) : 1;
     if (out.scale * unit > 0.999f) out.scale = 0.999f / unit;  // so that the factor fits
     const float scale = out.scale;

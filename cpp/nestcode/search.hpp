@@ -25,10 +25,7 @@ struct SearchPart {
 
     Range range(std::size_t first, std::size_t last) const { return {starts[first], starts[last]}; }
 
-    std::uint32_t alive(Range range) const {
-        if (skipped == nullptr) return range.size();
-        return range.size() - (skipped->below(range.end) - skipped->below(range.begin));
-    }
+    std::uint32_t alive(Range range) const { return count_alive(range, skipped); }
 };
 
 using SearchParts = std::span<const SearchPart>;
@@ -383,14 +380,6 @@ struct Outside {
     float square = 0;
     const float* products = nullptr;
 };
-
-using Four = float __attribute__((vector_size(16)));
-
-inline Four load_four(const float* from) {
-    Four four;
-    std::memcpy(&four, from, sizeof four);
-    return four;
-}
 
 inline float add_up(Four four) {
     return four[0] + four[1] + four[2] + four[3];

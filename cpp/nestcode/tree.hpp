@@ -62,6 +62,12 @@ struct Removed {
     }
 };
 
+// How many items of a range have not been removed.
+inline std::uint32_t count_alive(Range range, const Removed* removed) {
+    if (removed == nullptr) return range.size();
+    return range.size() - (removed->below(range.end) - removed->below(range.begin));
+}
+
 struct Tree {
     Rows rows;
     Guard* rows_guard = nullptr;
@@ -83,11 +89,7 @@ struct Tree {
         return found;
     }
 
-    // How many items of the range have not been removed.
-    std::uint32_t alive(Range range) const {
-        if (removed == nullptr) return range.size();
-        return range.size() - (removed->below(range.end) - removed->below(range.begin));
-    }
+    std::uint32_t alive(Range range) const { return count_alive(range, removed); }
 
     // The items of `within` that share the query's first `length` bits, given that all share `length` or their heads'.
     Range narrow(const Query& query, std::int32_t length, Range within) const {

@@ -40,3 +40,18 @@ def error_figure(curves: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     return figure
+
+
+def found_figure(rows: Sequence[tuple[Floats, Sequence[Floats]]], title: str, height: float, gap: float) -> Figure:
+    """Queries, framed in red, each beside what was found for it; images are (side, side) or (side, side, 3)."""
+    figure = Figure(figsize=(7, height))
+    grid = figure.subplots(len(rows), len(rows[0][1]) + 1, gridspec_kw={"wspace": gap, "hspace": gap})
+    for axes_row, (query, found) in zip(grid, rows, strict=True):
+        for axes, image in zip(axes_row, [query, *found], strict=True):
+            axes.imshow(image, cmap="gray_r")
+            axes.set(xticks=[], yticks=[])
+        for spine in axes_row[0].spines.values():
+            spine.set(edgecolor="tab:red", linewidth=2)
+    grid[0][0].set_title("query", fontsize=10)
+    grid[0][1].set_title(title, fontsize=10, loc="left")
+    return figure

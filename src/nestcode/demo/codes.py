@@ -1,11 +1,11 @@
 """Chapter 3: codes find similar digits, and it matters how they are compared."""
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from nestcode.coders import LinearCoder
 from nestcode.data import digits
+from nestcode.demo._pictures import found_figure
 from nestcode.report import Page
 
 WIDTH, SHOWN = 64, 10
@@ -28,9 +28,10 @@ def add_chapter(page: Page) -> None:
     )
     shown = queries[np.unique(labels[queries], return_index=True)[1]]  # one of each digit
     nearest = coder.asymmetric_distances(X[shown], codes[rest]).argsort(axis=1, kind="stable")[:, :SHOWN]
+    images = X.reshape(-1, 8, 8)
     page.figure(
         "neighbours",
-        _neighbours_figure(X, shown, rest[nearest]),
+        found_figure(list(zip(images[shown], images[rest[nearest]], strict=True)), "nearest codes", 6.6, 0.15),
         f"One of each digit, and the {SHOWN} others whose codes are nearest to it.",
     )
     rows = []
@@ -55,17 +56,3 @@ def _agreement(distances: NDArray[np.generic], query_labels: NDArray[np.int64], 
         inside, edge = labels[distance < cut] == label, labels[distance == cut] == label
         shares.append((inside.sum() + (SHOWN - len(inside)) * edge.mean()) / SHOWN)
     return float(np.mean(shares))
-
-
-def _neighbours_figure(X: NDArray[np.float32], queries: NDArray[np.int64], neighbours: NDArray[np.int64]) -> Figure:
-    figure = Figure(figsize=(7, 6.6))
-    grid = figure.subplots(len(queries), SHOWN + 1, gridspec_kw={"wspace": 0.15, "hspace": 0.15})
-    for row, query, found in zip(grid, queries, neighbours, strict=True):
-        for axes, item in zip(row, [query, *found], strict=True):
-            axes.imshow(X[item].reshape(8, 8), cmap="gray_r")
-            axes.set(xticks=[], yticks=[])
-        for spine in row[0].spines.values():
-            spine.set(edgecolor="tab:red", linewidth=2)
-    grid[0][0].set_title("query", fontsize=10)
-    grid[0][1].set_title("nearest codes", fontsize=10, loc="left")
-    return figure

@@ -3,12 +3,12 @@
 import time
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
 from nestcode.coders import CellCoder
 from nestcode.data import patches, photographs
+from nestcode.demo._pictures import found_figure
 from nestcode.index import Index
 from nestcode.report import Page
 
@@ -38,9 +38,13 @@ def add_chapter(page: Page, *, console: Console) -> None:
         f"{built:.1f} seconds to fit and build. A search looks at the items of the cells nearest to its query, ranks "
         "them by part of their bits, and the best 400 of them by the patches themselves.",
     )
+
+    def images(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        return rows.reshape(*rows.shape[:-1], SIDE, SIDE, 3)
+
     page.figure(
         "found",
-        _found_figure(queries[:6], items[hits.ids[:6]]),
+        found_figure(list(zip(images(queries[:6]), images(items[hits.ids[:6]]), strict=True)), "found", 4, 0.1),
         f"Six patches, and the {SHOWN} nearest of the others.",
     )
     page.table(
@@ -59,17 +63,3 @@ def _patches() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     contrast = cut.reshape(len(cut), -1, 3).var(axis=1).sum(axis=1)
     busy = rng.permutation(np.argsort(contrast)[ITEMS + QUERIES :])
     return X[busy[:ITEMS]], X[busy[ITEMS:]]
-
-
-def _found_figure(queries: NDArray[np.float32], found: NDArray[np.float32]) -> Figure:
-    figure = Figure(figsize=(7, 4))
-    grid = figure.subplots(len(queries), SHOWN + 1, gridspec_kw={"wspace": 0.1, "hspace": 0.1})
-    for row, query, others in zip(grid, queries, found, strict=True):
-        for axes, item in zip(row, [query, *others], strict=True):
-            axes.imshow(item.reshape(SIDE, SIDE, 3))
-            axes.set(xticks=[], yticks=[])
-        for spine in row[0].spines.values():
-            spine.set(edgecolor="tab:red", linewidth=2)
-    grid[0][0].set_title("query", fontsize=10)
-    grid[0][1].set_title("found", fontsize=10, loc="left")
-    return figure

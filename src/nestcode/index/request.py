@@ -36,7 +36,6 @@ class Request:
         vectors: ArrayLike | None,
     ) -> None:
         self.codes = queries if isinstance(queries, Codes) else None
-        self.coder = coder
         self.rank = _choose_rank(rank, coder, self.codes, vectors)
         self.metric = _choose_metric(metric, coder, self.rank)
         self.vectors = None if vectors is None else _check_vectors(vectors)
@@ -70,7 +69,7 @@ class Request:
         assert self.vectors is not None
         self._check_rows_of(ids)
         queries, vectors = self.rows[first:last], self.vectors
-        if not (isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.flags.c_contiguous):
+        if not (vectors.dtype == np.float32 and vectors.flags.c_contiguous and vectors.flags.aligned):
             kept, ids = np.unique(ids[ids >= 0]), ids.copy()
             ids[ids >= 0] = np.searchsorted(kept, ids[ids >= 0])
             queries, vectors = self._around_queries(queries, vectors[kept])

@@ -1,8 +1,10 @@
-"""Search: the items nearest to a query.
+"""Search: the items nearest to a query, by looking at few and at fewer more closely.
 
-queries ──▶ nearest cells, until they hold `candidates` items
-──▶ the best `rerank` of these by rough distances, from part of their bits
-──▶ the best k of those by full distances: to decoded codes, or to the vectors themselves
+    queries ──▶ nearest cells, until they hold `candidates` items
+            ──▶ the best `rerank` of these by rough distances, from part of their bits
+            ──▶ the best k of those by full distances: to decoded codes, or to the vectors themselves
+
+With as many candidates as there are items, all of them are compared by full distances.
 """
 
 import time
@@ -251,10 +253,8 @@ class Searchable:
         state = self._live.state
         known = self._views.get(kind)
         if known is None:
-            ranking = (
-                BitRanking(self.width) if kind == "hamming" or self.coder is None else self.coder._ranking(self.width)
-            )
-            prepared = Prepared(ranking)
+            coder = None if kind == "hamming" else self.coder
+            prepared = Prepared(BitRanking(self.width) if coder is None else coder._ranking(self.width))
         else:
             prepared = known[0]
         if known is None or known[1].state is not state:

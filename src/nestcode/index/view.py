@@ -1,6 +1,7 @@
 """A state made ready for search: its parts in the order of their codes, with what ranking needs."""
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,6 +14,7 @@ from nestcode.index.segment import NONE, Part, Segment
 from nestcode.index.state import State, Tail
 
 Places = NDArray[np.uint32]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Allowed(Protocol):
@@ -72,24 +74,26 @@ class View:
 
     def ids_at(self, places: Places) -> NDArray[np.int64]:
         """The ids of items by their places in all parts, -1 for none."""
-        if len(self.ids) == 1:
-            found = self.ids[0].take(places, mode="clip")
-        else:
-            found = np.concatenate(self.ids).take(places, mode="clip")
+        found = self._take(self.ids, places.reshape(-1)).reshape(places.shape)
         found[places == np.iinfo(np.uint32).max] = -1
         return found
 
     def codes_at(self, places: Places) -> Codes:
         """The codes of items by their places in all parts; any for none."""
-        flat = np.minimum(places.reshape(-1), self._ends[-1] - 1)
-        if len(self._ready) == 1:
-            return Codes._wrap(self._ready[0].rows.take(flat, axis=0), self.state.width)
-        packed = np.empty((len(flat), self._ready[0].rows.shape[1]), dtype=np.uint8)
-        owner = np.searchsorted(self._ends, flat, side="right")
-        for p, ready in enumerate(self._ready):
+        rows = self._take([ready.rows for ready in self._ready], places.reshape(-1))
+        return Codes._wrap(rows, self.state.width)
+
+    def _take(self, arrays: Sequence[NDArray[Scalar]], places: Places) -> NDArray[Scalar]:
+        """Rows of the parts' arrays by places in all parts; the last one for places beyond."""
+        if len(arrays) == 1:
+            return arrays[0].take(places, axis=0, mode="clip")
+        places = np.minimum(places, self._ends[-1] - 1).astype(np.uint32)
+        out = np.empty((len(places), *arrays[0].shape[1:]), dtype=arrays[0].dtype)
+        owner = np.searchsorted(self._ends, places, side="right")
+        for p, array in enumerate(arrays):
             mine = owner == p
-            packed[mine] = ready.rows[flat[mine] - (self._ends[p] - len(self.ids[p]))]
-        return Codes._wrap(packed, self.state.width)
+            out[mine] = array[places[mine] - (self._ends[p] - len(array))]
+        return out
 
     def items(self) -> list[tuple[NDArray[np.int64], Codes]]:
         """The ids and codes of all that may be found, part by part."""
