@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Empirical, Geometric, Lengths, LogUniform, Mixture, Uniform
+from nestcode.lengths import Beyond, Empirical, Geometric, Lengths, LogUniform, Mixture, Uniform
 
 CHOICES: list[Lengths] = [
     Geometric(0.9),
@@ -24,6 +24,9 @@ CHOICES: list[Lengths] = [
     Mixture([Geometric(0.8), Uniform()], weights=[1, 2]),
     Mixture([Empirical([1]), LogUniform()]),
     Empirical([2, 1, 1], lengths=[5, 1, 40]),
+    Beyond(Geometric(0.9), 3),
+    Beyond(Uniform(), 7),
+    Mixture([Beyond(LogUniform(), 1), Uniform()]),
 ]
 WIDTHS = [1, 2, 7, 8, 100]
 
@@ -100,6 +103,9 @@ def test_empirical_lengths_are_those_observed() -> None:
         (Empirical([1, 1e-300]), 2, True),
         (Mixture([Empirical([1, 0]), Empirical([0, 1])]), 2, True),
         (Mixture([Empirical([1, 0]), Uniform()], weights=[1, 0]), 2, False),
+        (Beyond(Geometric(0.5), 0), 5000, True),
+        (Beyond(Geometric(0.5), 1), 5000, False),
+        (Mixture([Beyond(Geometric(0.5), 2), Empirical([1, 1])]), 5000, True),
     ],
 )
 def test_covers(lengths: Lengths, width: int, covered: bool) -> None:
@@ -110,6 +116,50 @@ def test_a_log_of_large_bandwidths_stays_small() -> None:
     log = Empirical.from_samples([5_000_000_000, 3, 5_000_000_000])
     assert repr(log) == "Empirical(weights=(1.0, 2.0), lengths=(3, 5000000000))"
     np.testing.assert_allclose(log.pmf(4), [0, 0, 1 / 3, 2 / 3])
+
+
+UNCONDITIONAL = [lengths for lengths in CHOICES if not isinstance(lengths, Beyond)]
+
+
+@pytest.mark.parametrize("lengths", UNCONDITIONAL, ids=repr)
+def test_beyond_is_rejection(lengths: Lengths) -> None:
+    """Dropping the draws that are too short and counting the others gives the same numbers."""
+    width, rng = 12, np.random.default_rng(5)
+    draws = lengths.sample(60_000, rng, width)
+    for first in (1, 4, 6):
+        kept = draws[draws > first]
+        if len(kept) == 0:
+            with pytest.raises(InvalidInput, match=f"must go beyond the first {first} of {width}"):
+                Beyond(lengths, first).pmf(width)
+            continue
+        pmf = Beyond(lengths, first).pmf(width)
+        seen = np.bincount(kept, minlength=width + 1)[1:] / len(kept)
+        assert (seen[pmf == 0] == 0).all()
+        assert (np.abs(seen - pmf) <= 5 * np.sqrt(pmf * (1 - pmf) / len(kept))).all()
+
+
+@pytest.mark.parametrize("lengths", UNCONDITIONAL, ids=repr)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_beyond_nothing_changes_nothing_and_beyond_the_width_keeps_everything(lengths: Lengths, width: int) -> None:
+    assert np.array_equal(Beyond(lengths, 0).survival(width), lengths.survival(width))
+    assert np.array_equal(Beyond(lengths, 0).pmf(width), lengths.pmf(width))
+    for first in (width, width + 9):
+        assert Beyond(lengths, first).survival(width).tolist() == [1] * width
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_beyond_twice_is_beyond_the_farther(a: int, b: int) -> None:
+    assert Beyond(Beyond(LogUniform(), a), b) == Beyond(LogUniform(), max(a, b))
+    mixed = Mixture([Beyond(LogUniform(), a)])  # which hides the inner one
+    np.testing.assert_allclose(Beyond(mixed, b).pmf(50), Beyond(LogUniform(), max(a, b)).pmf(50), atol=1e-15)
+
+
+@given(st.floats(0.05, 0.99), st.integers(0, 10**6))
+def test_beyond_geometric_is_geometric_again(decay: float, first: int) -> None:
+    """Also far out, where the probability of getting there is no longer a number."""
+    survival = Beyond(Geometric(decay), first).survival(first + 50)
+    assert (survival[:first] == 1).all()
+    assert np.array_equal(survival[first:], Geometric(decay).survival(50))
 
 
 def test_distributions_cannot_change() -> None:
@@ -157,6 +207,13 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "wrong component": (lambda: Mixture([0.9]), "one or more distributions of lengths, got [0.9]"),  # type: ignore[list-item]
     "odd weights": (lambda: Mixture([Uniform()], weights=[1, 2]), "one for each of the 1 components, got 2"),
     "negative draws": (lambda: Uniform().sample(-1, RNG, 5), "n must be a whole number of at least 0, got -1"),
+    "nothing beyond": (
+        lambda: Beyond(Empirical([1, 1]), 2).survival(5),
+        "must go beyond the first 2 of 5, got P(length > 2) = 0.0 for Empirical(",
+    ),
+    "too rarely beyond": (lambda: Beyond(Empirical([1, 1e-320]), 1).pmf(2), "must go beyond the first 1 of 2"),
+    "beyond a number": (lambda: Beyond(0.9, 2), "lengths must be a distribution of lengths, got 0.9"),  # type: ignore[arg-type]
+    "beyond -1": (lambda: Beyond(Uniform(), -1), "first must be a whole number of at least 0, got -1"),
     "seed for rng": (lambda: Uniform().sample(1, 0, 5), "rng must be a numpy.random.Generator, got 0"),  # type: ignore[arg-type]
 }
 

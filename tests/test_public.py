@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULES = ["", ".coders", ".data", ".errors", ".lengths", ".nn", ".report"]
+MODULES = ["", ".coders", ".coders.deep", ".data", ".errors", ".lengths", ".nn", ".report", ".training"]
 
 
 def public_objects() -> list[tuple[str, object]]:
@@ -34,7 +34,7 @@ def test_public_names_are_documented_with_an_example(name: str, value: object) -
 def test_everything_public_is_exported() -> None:
     import nestcode
 
-    assert {*nestcode.__all__, "nn"} == {*nestcode._HOMES, "__version__"} == set(dir(nestcode))
+    assert {*nestcode.__all__, "nn", "training", "DeepCoder"} == {*nestcode._HOMES, "__version__"} == set(dir(nestcode))
     for name in dir(nestcode):
         assert getattr(nestcode, name) is not None
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from nestcode import index as index
     from nestcode import lengths as lengths
     from nestcode import nn as nn
+    from nestcode import training as training
     from nestcode.coders import CellCoder as CellCoder
+    from nestcode.coders import DeepCoder as DeepCoder
     from nestcode.coders import LinearCoder as LinearCoder
     from nestcode.coders import ResidualCoder as ResidualCoder
     from nestcode.coders import fit as fit
@@ -35,6 +37,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "CellCoder": "nestcode.coders",
     "Codes": "nestcode.codes",
+    "DeepCoder": "nestcode.coders",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
     "PrefixTree": "nestcode.index",
@@ -47,9 +50,10 @@ _HOMES = {
     "lengths": "nestcode.lengths",
     "load_coder": "nestcode.coders",
     "nn": "nestcode.nn",
+    "training": "nestcode.training",
 }
 
-# `from nestcode import *` must work without PyTorch, so nn is not among them.
+# `from nestcode import *` must work without PyTorch, so nn, training and DeepCoder are not among them.
 __all__ = [
     "CellCoder",
     "Codes",

@@ -4,6 +4,8 @@ NestcodeError
 ├── InvalidInput (ValueError)    a value breaks a rule; the message names the rule, the value, the remedy
 │   └── NotFitted (AttributeError)   a coder or model was used before fit
 ├── DamagedFile (ValueError)     a file is cut short, changed, foreign or newer than this version
+├── Diverged (ArithmeticError)   training went wrong: its loss is no longer a number
+├── OutOfMemory (MemoryError)    a batch does not fit into a device's memory; the message says what to lower
 └── MissingExtra (ImportError)   an optional dependency is absent; the message holds the pip command
 
 >>> import nestcode as nc
@@ -34,6 +36,14 @@ class NotFitted(InvalidInput, AttributeError):
 
 class DamagedFile(NestcodeError, ValueError):
     """A file does not hold what it should."""
+
+
+class Diverged(NestcodeError, ArithmeticError):
+    """The loss of a training run is no longer a number."""
+
+
+class OutOfMemory(NestcodeError, MemoryError):
+    """A batch does not fit into a device's memory."""
 
 
 class MissingExtra(NestcodeError, ImportError):

@@ -23,6 +23,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode._checks import check_lengths, check_weights
 from nestcode.errors import InvalidInput, whole_number
 
 
@@ -43,6 +44,17 @@ class Lengths(ABC):
     @abstractmethod
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
         """P(length ≥ k) for k = 1, …, width; 1 at k = 1 and never rising."""
+
+    def _survival_beyond(self, first: int, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+        """P(length ≥ k | length > first) for some k in first + 1, …, width."""
+        survival = self._survival(np.append(first + 1, k), width)
+        if survival[0] < np.finfo(np.float64).tiny:
+            raise InvalidInput(
+                f"lengths must go beyond the first {first} of {width}, got P(length > {first}) = {survival[0]} "
+                f"for {self}: take some that do, for example LogUniform()"
+            )
+        given: NDArray[np.float64] = survival[1:] / survival[0]
+        return given
 
     def survival(self, width: int) -> NDArray[np.float64]:
         """P(length ≥ k) for k = 1, …, width: how often unit k is kept, its weight in the objective.
@@ -131,6 +143,9 @@ class Geometric(Lengths):
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
         return np.power(self.decay, k - 1)
 
+    def _survival_beyond(self, first: int, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
+        return np.power(self.decay, k - 1 - first)  # no memory: also where both numbers round to 0
+
     def _support(self, width: int) -> NDArray[np.bool_]:
         return np.ones(width, dtype=np.bool_)  # also where the numbers round to 0
 
@@ -178,8 +193,8 @@ class Empirical(Lengths):
     lengths: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        weights = _check_weights(self.weights)
-        lengths = _check_lengths(range(1, len(weights) + 1) if self.lengths is None else self.lengths)
+        weights = check_weights(self.weights)
+        lengths = check_lengths(range(1, len(weights) + 1) if self.lengths is None else self.lengths)
         if len(lengths) != len(weights) or len(np.unique(lengths)) != len(lengths):
             raise InvalidInput(f"lengths must be different, one for each of the {len(weights)} weights, got {lengths}")
         order = np.argsort(lengths)  # frozen, hashable and in order, whatever came in
@@ -193,7 +208,7 @@ class Empirical(Lengths):
         >>> Empirical.from_samples([8, 8, 16, 32])
         Empirical(weights=(2.0, 1.0, 1.0), lengths=(8, 16, 32))
         """
-        lengths, counts = np.unique(_check_lengths(observed), return_counts=True)
+        lengths, counts = np.unique(check_lengths(observed), return_counts=True)
         return cls(counts.tolist(), lengths.tolist())
 
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
@@ -220,7 +235,7 @@ class Mixture(Lengths):
         components = tuple(self.components) if isinstance(self.components, Sequence) else ()
         if not components or not all(isinstance(component, Lengths) for component in components):
             raise InvalidInput(f"components must be one or more distributions of lengths, got {self.components!r}")
-        weights = _check_weights(np.ones(len(components)) if self.weights is None else self.weights)
+        weights = check_weights(np.ones(len(components)) if self.weights is None else self.weights)
         if len(weights) != len(components):
             raise InvalidInput(f"weights must be one for each of the {len(components)} components, got {len(weights)}")
         object.__setattr__(self, "components", components)
@@ -240,27 +255,36 @@ class Mixture(Lengths):
         return support
 
 
-def _check_weights(weights: ArrayLike) -> NDArray[np.float64]:
-    try:
-        array = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"weights must be a list of numbers, got {weights!r}") from None
-    if array.ndim != 1 or array.size == 0:
-        raise InvalidInput(f"weights must be a list of at least one number, got an array of shape {array.shape}")
-    with np.errstate(over="ignore"):
-        total = array.sum()
-    if not np.isfinite(total) or (array < 0).any() or total <= 0:
-        raise InvalidInput(f"weights must be finite, also in sum, not negative and not all 0, got {array}")
-    return array
+@dataclass(frozen=True)
+class Beyond(Lengths):
+    """Those draws of `lengths` that are longer than `first`: what is left to train once the first units are fixed.
 
+    >>> Beyond(Uniform(), first=2).pmf(4)
+    array([0. , 0. , 0.5, 0.5])
+    >>> Beyond(Geometric(0.5), first=5000).survival(5003)[-3:]    # exact: geometric lengths have no memory
+    array([1.  , 0.5 , 0.25])
 
-def _check_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
-    array = np.asarray(lengths)
-    if array.ndim != 1 or array.size == 0:
-        raise InvalidInput(f"lengths must be a list of at least one, got an array of shape {array.shape}")
-    if not np.issubdtype(array.dtype, np.integer):
-        raise InvalidInput(f"lengths must be integers, got {array.dtype}: round them, as in x.astype(int)")
-    if array.min() < 1 or array.max() >= 2**62:
-        wrong = array.min() if array.min() < 1 else array.max()
-        raise InvalidInput(f"lengths must be at least 1 and below 2^62, got {wrong}: leave out receivers of no bits")
-    return array.astype(np.int64)
+    A width of at most `first` keeps everything. A wider one that `lengths` does not reach past `first` is refused.
+    """
+
+    lengths: Lengths
+    first: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.lengths, Lengths):
+            raise InvalidInput(
+                f"lengths must be a distribution of lengths, got {self.lengths!r}: for example Uniform()"
+            )
+        first = whole_number(self.first, "first", least=0)
+        if isinstance(self.lengths, Beyond):  # beyond both is beyond the farther
+            first = max(first, self.lengths.first)
+            object.__setattr__(self, "lengths", self.lengths.lengths)
+        object.__setattr__(self, "first", first)
+
+    def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+        if self.first >= width:
+            return np.ones(len(k))
+        return self.lengths._survival_beyond(self.first, np.maximum(k, self.first + 1), width)
+
+    def _support(self, width: int) -> NDArray[np.bool_]:
+        return self.lengths._support(width) & (np.arange(1, width + 1) > min(self.first, width - 1))

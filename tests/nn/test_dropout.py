@@ -13,8 +13,10 @@ from scipy.stats import chi2
 from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Empirical, Geometric, Lengths, LogUniform, Uniform
+from nestcode.lengths import Beyond, Empirical, Geometric, Lengths, LogUniform, Uniform
 from nestcode.nn import NestedDropout, keep_prefix, sample_lengths
+from nestcode.nn.dropout import keep_units
+from nestcode.nn.nesting import Chain, Groups, Nesting, Tree
 
 
 def keep_prefix_twin(x: Tensor, kept: list[int], dim: int) -> Tensor:
@@ -61,6 +63,30 @@ def test_dropped_entries_are_zero_and_pass_no_gradient() -> None:
     assert x.grad.tolist() == [[1, 0, 0]]
 
 
+@pytest.mark.parametrize(("shape", "dim"), [((4, 6), 1), ((4, 6, 3), 1), ((4, 5, 6), -1), ((4, 3, 2, 2), 1)])
+def test_each_example_keeps_its_own_units(shape: tuple[int, ...], dim: int) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    mask = torch.rand(4, shape[dim], generator=torch.Generator().manual_seed(1)) > 0.5
+    out = keep_units(x, mask, dim)
+    for example, kept, marks in zip(x, out, mask, strict=True):
+        for place, mark in enumerate(marks):  # entry by entry
+            expected = example.select(dim - (dim > 0), place) * mark
+            assert torch.equal(kept.select(dim - (dim > 0), place), expected)
+    assert torch.equal(keep_units(x, mask[1], dim), keep_units(x, mask[1].expand(4, -1), dim))
+
+
+def test_a_prefix_is_a_mask() -> None:
+    x = torch.tensor([[1.0, float("nan"), float("inf")]] * 4, requires_grad=True)
+    mask = Chain(Uniform()).masks(3)
+    for kept, row in enumerate(mask, start=1):
+        assert torch.equal(keep_units(x, row).nan_to_num(7), keep_prefix(x, kept).nan_to_num(7))
+    keep_units(x, mask[0]).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[1, 0, 0]] * 4
+    drop = NestedDropout(Uniform())
+    assert torch.equal(drop(torch.ones(3, 3), kept=mask), drop(torch.ones(3, 3), kept=[1, 2, 3]))
+
+
 def test_truncations_nest() -> None:
     x = torch.randn(3, 8)
     assert torch.equal(keep_prefix(keep_prefix(x, 5), 3), keep_prefix(x, 3))
@@ -92,6 +118,29 @@ def test_a_generator_makes_it_repeatable_and_the_default_one_is_torchs() -> None
     first = drop(x)
     torch.manual_seed(0)
     assert torch.equal(first, drop(x))
+
+
+def test_a_chain_is_the_distribution_of_its_lengths() -> None:
+    x = torch.randn(50, 20)
+    for lengths in (Geometric(0.9), LogUniform()):
+        chain, plain = (
+            NestedDropout(nesting)(x, generator=torch.Generator().manual_seed(5))
+            for nesting in (Chain(lengths), lengths)
+        )
+        assert torch.equal(chain, plain)
+
+
+@pytest.mark.parametrize("nesting", [Groups([3, 1, 2], Uniform()), Tree([-1, 0, 0], units=[2, 2, 2])], ids=repr)
+def test_a_nesting_decides_what_is_kept(nesting: Nesting) -> None:
+    drop, x = NestedDropout(nesting, dim=1), torch.ones(60, 6, 2)
+    out = drop(x, generator=torch.Generator().manual_seed(2))
+    mask = nesting.sample(60, 6, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(out, mask[:, :, None].expand(60, 6, 2).float())
+    assert torch.equal(drop(x, kept=nesting.masks(6)[2]), keep_units(x, nesting.masks(6)[2], dim=1))
+    assert torch.equal(drop.eval()(x), x)
+    assert pickle.loads(pickle.dumps(drop)).lengths == nesting
+    with pytest.raises(InvalidInput, match=re.escape("the width must be the 6 units of the 3")):
+        drop.train()(torch.ones(60, 7, 2))
 
 
 def test_any_dimension_of_a_module() -> None:
@@ -145,6 +194,21 @@ def test_it_compiles_whole(backend: str) -> None:
             assert compiled(torch.ones(500, width)).sum(dim=1).max() > 12
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's compiler warns of PyTorch
+@pytest.mark.parametrize(
+    "lengths",
+    [Beyond(Geometric(0.9), 4), Chain(Uniform()), Groups([3, 5, 4], Uniform()), Tree([-1, 0, 0], units=4)],
+    ids=repr,
+)
+def test_every_nesting_compiles_whole(lengths: Lengths | Nesting) -> None:
+    torch._dynamo.reset()
+    drop = NestedDropout(lengths)
+    compiled = torch.compile(drop, fullgraph=True, backend="aot_eager")
+    nesting = Chain(lengths) if isinstance(lengths, Lengths) else lengths
+    rows = {tuple(row) for row in compiled(torch.ones(400, 12)).tolist()}
+    assert rows == {tuple(row) for row in nesting.masks(12)[nesting.probabilities(12) > 0].float().tolist()}
+
+
 def test_tables_made_under_inference_serve_training() -> None:
     lengths = Geometric(0.123)  # not seen before, so that its table is made here
     with torch.inference_mode():
@@ -157,10 +221,11 @@ def test_tables_made_under_inference_serve_training() -> None:
 def test_fake_tensors_leave_no_trace() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    drop = NestedDropout(Geometric(0.777))
-    with FakeTensorMode():
-        drop(torch.ones(3, 4))
-    assert drop(torch.ones(3, 4)).shape == (3, 4)
+    for lengths in (Geometric(0.777), Groups([1, 3], Geometric(0.776)), Tree([-1, 0, 1, 2], [1, 7, 7, 6])):
+        drop = NestedDropout(lengths)
+        with FakeTensorMode():
+            drop(torch.ones(3, 4))
+        assert drop(torch.ones(3, 4)).shape == (3, 4)
 
 
 X = torch.ones(2, 5)
@@ -176,6 +241,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "examples as units": (lambda: NestedDropout(Uniform(), dim=0)(X), "dimension 0 holds the examples"),
     "no such dim": (lambda: keep_prefix(X, 1, dim=2), "dim must be a dimension of x, which has 2, got 2"),
     "no such dim in a module": (lambda: NestedDropout(Uniform(), dim=3)(X), "dim must be a dimension of x"),
+    "mask of numbers": (lambda: keep_units(X, torch.ones(2, 5)), "the mask (2, 5) of torch.float32"),
+    "mask of another width": (lambda: keep_units(X, torch.ones(2, 4).bool()), "x has shape (2, 5), the mask (2, 4)"),
+    "mask of one number": (lambda: keep_units(X, torch.tensor(True)), "x has shape (2, 5), the mask ()"),
+    "mask of examples": (lambda: keep_units(X, torch.ones(2, 2).bool(), dim=0), "(2, 5), the mask (2, 2)"),
     "a number for lengths": (lambda: NestedDropout(0.9), "must be a distribution from nestcode.lengths, got 0.9"),  # type: ignore[arg-type]
 }
 

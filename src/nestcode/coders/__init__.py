@@ -1,25 +1,39 @@
 """Coders: they fit data, encode items to codes and decode any prefix back.
 
 `base.py` says what every coder does; each coder is one file. `linear.py`, `residual.py` and `cells.py` need
-NumPy only; `choose.py` picks the better of the first two, and `cells.py` is made for search.
+NumPy only; `choose.py` picks the better of the first two, and `cells.py` is made for search. `deep.py` needs PyTorch
+and is loaded when it is asked for.
 """
 
 import os
+from typing import TYPE_CHECKING, Any
 
 from nestcode.coders.base import Coder
 from nestcode.coders.cells import CellCoder
 from nestcode.coders.choose import fit
 from nestcode.coders.linear import LinearCoder
 from nestcode.coders.residual import ResidualCoder
-from nestcode.errors import DamagedFile
+from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.storage import read_record
 
-__all__ = ["CellCoder", "Coder", "LinearCoder", "ResidualCoder", "fit", "load_coder"]
+if TYPE_CHECKING:
+    from nestcode.coders.deep import DeepCoder as DeepCoder
+
+__all__ = ["CellCoder", "Coder", "LinearCoder", "ResidualCoder", "fit", "load_coder"]  # what needs no PyTorch
 
 _KINDS: dict[str, type[Coder]] = {"CellCoder": CellCoder, "LinearCoder": LinearCoder, "ResidualCoder": ResidualCoder}
 
 
-def load_coder(path: str | os.PathLike[str]) -> Coder:
+def __getattr__(name: str) -> Any:
+    if name != "DeepCoder":
+        raise AttributeError(f"module 'nestcode.coders' has no attribute {name!r}")
+    import_extra("torch", extra="torch", purpose="DeepCoder")
+    from nestcode.coders.deep import DeepCoder
+
+    return DeepCoder
+
+
+def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
     """Load a coder that `save` wrote.
 
     >>> import tempfile
@@ -30,9 +44,19 @@ def load_coder(path: str | os.PathLike[str]) -> Coder:
     ...     coder.save(f"{folder}/eight.coder")
     ...     load_coder(f"{folder}/eight.coder").encode(X) == coder.encode(X)
     True
+
+    Args:
+        path: the file.
+        modules: `encoder` and `decoder`, where a `DeepCoder` was given modules of your own.
+
     """
     record = read_record(path)
-    if record.kind not in _KINDS:
-        known = ", ".join(_KINDS)
+    kind: type[Coder] | None = __getattr__("DeepCoder") if record.kind == "DeepCoder" else _KINDS.get(record.kind)
+    if kind is None:
+        known = ", ".join([*_KINDS, "DeepCoder"])
         raise DamagedFile(f"{path} holds a {record.kind}, this version knows {known}: upgrade nestcode")
-    return _KINDS[record.kind]._from_record(record, path)
+    if record.settings.get("modules") and not {"encoder", "decoder"} <= set(modules):
+        raise InvalidInput(
+            f"{path} holds a coder with modules of its own: give load_coder the encoder= and decoder= too"
+        )
+    return kind._from_record(record, path, **modules)

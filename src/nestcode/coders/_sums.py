@@ -50,14 +50,65 @@ class Decoder(Protocol):
     def expected_error(self, length: int) -> float: ...
 
 
-class SumRanking(Ranking, ABC):
-    """Ranking by what codes decode to."""
+class DecodedRanking(Ranking, ABC):
+    """Ranking by distances to what codes decode to, in some directions."""
+
+    def __init__(self, coder: Decoder, mean: NDArray[np.float64], mean_numbers: Floats, width: int) -> None:
+        self._coder, self._width = coder, width
+        self._mean_numbers = mean_numbers  # the mean in those directions
+        self._mean_square = float(mean @ mean)
+
+    @abstractmethod
+    def batch(self, queries: NDArray[np.floating[Any]], metric: Metric) -> Batch:
+        """Queries, (n, features), of length 1 for the cosine, made ready."""
+
+    def distances(self, batch: Batch, codes: Codes, threads: int) -> Floats:
+        """From each query to as many of the codes, in order, (queries, codes / queries)."""
+        decoded = self._coder._coefficients(codes, threads)
+        items = np.arange(len(codes)).reshape(len(batch.numbers), -1)
+        out = np.empty(items.shape, dtype=np.float32)
+        if batch.metric == "cosine":
+            numbers = self._around_zero(batch)
+            outside = batch.about_mean - numbers @ self._mean_numbers
+            square = max(self._mean_square - float(self._mean_numbers @ self._mean_numbers), 0.0)
+            _core.rescore(decoded, numbers, items, "cosine", out, threads, self._mean_numbers, square, outside)
+            return out
+        _core.rescore(decoded, batch.numbers, items, batch.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
+        return out + batch.outside[:, None] if batch.metric == "l2" else out - batch.about_mean[:, None]
+
+    def all_distances(self, batch: Batch, codes: Codes) -> Floats:
+        """From each query to each of some codes, (queries, codes)."""
+        decoded = self._coder._coefficients(codes)
+        if batch.metric == "l2":
+            own = batch.outside + np.einsum("nd,nd->n", batch.numbers, batch.numbers)
+            norms = squares(decoded).astype(np.float32)
+            distances: Floats = own[:, None] + norms - 2 * (batch.numbers @ decoded.T)
+            return np.maximum(distances, 0)
+        return self._by_product(batch, self._around_zero(batch) @ decoded.T, self._lengths(decoded)[None])
+
+    def _around_zero(self, batch: Batch) -> Floats:
+        return batch.numbers if batch.metric == "inner" else batch.numbers + self._mean_numbers
+
+    def _lengths(self, decoded: Floats) -> Floats:
+        norms = squares(decoded) + 2 * (decoded @ self._mean_numbers) + self._mean_square
+        return np.sqrt(np.maximum(norms, 0)).astype(np.float32)
+
+    def _by_product(self, batch: Batch, products: Floats, lengths: Floats) -> Floats:
+        """Distances, given the inner products with what codes decode to around the mean."""
+        products = products + batch.about_mean[:, None]
+        if batch.metric == "inner":
+            return -products
+        cosines = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+        distances: Floats = np.where(lengths > 0, 2, 1).astype(np.float32) - 2 * cosines
+        return np.maximum(distances, 0)
+
+
+class SumRanking(DecodedRanking):
+    """Where decoding is a sum in principal directions: cells and rough distances come from inner products too."""
 
     def __init__(self, coder: Decoder, mean: NDArray[np.float64], directions: Floats, width: int) -> None:
-        self._coder, self._width = coder, width
+        super().__init__(coder, mean, (directions @ mean).astype(np.float32), width)
         self._mean, self._directions = mean, directions
-        self._mean_numbers: Floats = (directions @ mean).astype(np.float32)
-        self._mean_square = float(mean @ mean)
         variance = coder.expected_error(0) * len(mean)
         self._length = np.float32(np.sqrt(self._mean_square + variance))  # of items
         self._centers = lru_cache(maxsize=4)(self._make_centers)
@@ -105,46 +156,6 @@ class SumRanking(Ranking, ABC):
         used, rest_used = (int(np.flatnonzero(part.any(axis=0)).max(initial=0)) + 1 for part in (coarse, fine))
         trimmed = np.ascontiguousarray(coarse[:, :used]), np.ascontiguousarray(fine[:, :rest_used])
         return Centers(*trimmed, used, rest_used, by_metric)
-
-    def distances(self, batch: Batch, codes: Codes, threads: int) -> Floats:
-        """From each query to as many of the codes, in order, (queries, codes / queries)."""
-        decoded = self._coder._coefficients(codes, threads)
-        items = np.arange(len(codes)).reshape(len(batch.numbers), -1)
-        out = np.empty(items.shape, dtype=np.float32)
-        if batch.metric == "cosine":
-            numbers = self._around_zero(batch)
-            outside = batch.about_mean - numbers @ self._mean_numbers
-            square = max(self._mean_square - float(self._mean_numbers @ self._mean_numbers), 0.0)
-            _core.rescore(decoded, numbers, items, "cosine", out, threads, self._mean_numbers, square, outside)
-            return out
-        _core.rescore(decoded, batch.numbers, items, batch.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
-        return out + batch.outside[:, None] if batch.metric == "l2" else out - batch.about_mean[:, None]
-
-    def all_distances(self, batch: Batch, codes: Codes) -> Floats:
-        """From each query to each of some codes, (queries, codes)."""
-        decoded = self._coder._coefficients(codes)
-        if batch.metric == "l2":
-            own = batch.outside + np.einsum("nd,nd->n", batch.numbers, batch.numbers)
-            norms = squares(decoded).astype(np.float32)
-            distances: Floats = own[:, None] + norms - 2 * (batch.numbers @ decoded.T)
-            return np.maximum(distances, 0)
-        return self._by_product(batch, self._around_zero(batch) @ decoded.T, self._lengths(decoded)[None])
-
-    def _around_zero(self, batch: Batch) -> Floats:
-        return batch.numbers if batch.metric == "inner" else batch.numbers + self._mean_numbers
-
-    def _lengths(self, decoded: Floats) -> Floats:
-        norms = squares(decoded) + 2 * (decoded @ self._mean_numbers) + self._mean_square
-        return np.sqrt(np.maximum(norms, 0)).astype(np.float32)
-
-    def _by_product(self, batch: Batch, products: Floats, lengths: Floats) -> Floats:
-        """Distances, given the inner products with what codes decode to around the mean."""
-        products = products + batch.about_mean[:, None]
-        if batch.metric == "inner":
-            return -products
-        cosines = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
-        distances: Floats = np.where(lengths > 0, 2, 1).astype(np.float32) - 2 * cosines
-        return np.maximum(distances, 0)
 
 
 class PlaneRanking(SumRanking):

@@ -23,7 +23,7 @@ from nestcode.errors import DamagedFile, InvalidInput, NotFitted, whole_number
 from nestcode.storage import Arrays, Record, write_record
 
 if TYPE_CHECKING:
-    from nestcode.coders._sums import SumRanking
+    from nestcode.coders._sums import DecodedRanking
 
 
 class Coder(ABC):
@@ -72,7 +72,7 @@ class Coder(ABC):
         """How many features the coder was fitted on."""
 
     @abstractmethod
-    def _ranking(self, width: int) -> "SumRanking":
+    def _ranking(self, width: int) -> "DecodedRanking":
         """How an index that keeps `width` bits ranks items."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -85,14 +85,14 @@ class Coder(ABC):
         return self._to_record().fingerprint
 
     @classmethod
-    def _from_record(cls, record: Record, path: str | os.PathLike[str]) -> Self:
+    def _from_record(cls, record: Record, path: str | os.PathLike[str], **modules: Any) -> Self:
         if record.version > cls.VERSION:
             raise DamagedFile(
                 f"{path} has version {record.version} of the {record.kind} layout, "
                 f"this nestcode reads up to {cls.VERSION}: upgrade nestcode"
             )
         try:
-            return cls._read(record)
+            return cls._read(record, **modules)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise DamagedFile(f"{path} is not a {record.kind} as it should be: {error}") from error
 

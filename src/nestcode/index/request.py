@@ -10,7 +10,7 @@ from nestcode import _core
 from nestcode.coders import Coder
 from nestcode.coders._ranking import NO_NORMS, NO_NUMBERS, Batch, Metric, Ranking
 from nestcode.coders._rows import as_floats, check_rows, squares
-from nestcode.coders._sums import SumRanking
+from nestcode.coders._sums import DecodedRanking
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.hits import Hits
@@ -59,7 +59,7 @@ class Request:
 
     def batch(self, ranking: Ranking, first: int, last: int) -> Batch:
         """Some of the queries made ready."""
-        if isinstance(ranking, SumRanking):
+        if isinstance(ranking, DecodedRanking):
             return ranking.batch(self.rows[first:last], self.metric)
         assert self.codes is not None
         return Batch(self.metric, NO_NUMBERS, NO_NORMS, NO_NORMS, np.ascontiguousarray(self.codes.packed[first:last]))
@@ -85,7 +85,7 @@ class Request:
         """Distances from some queries to all these items, (queries, items)."""
         if self.rank == "exact":
             return self._exact_to_all(first, last, ids)
-        if isinstance(ranking, SumRanking):
+        if isinstance(ranking, DecodedRanking):
             return ranking.all_distances(self.batch(ranking, first, last), codes)
         assert self.codes is not None
         return np.ascontiguousarray(self.codes[first:last].hamming(codes), dtype=np.float32)
@@ -142,7 +142,7 @@ def answer(
         hits = view.ids_at(places)
         if request.rank == "exact":
             near = request.exact(begin, end, hits, threads)
-        elif isinstance(view.ranking, SumRanking):
+        elif isinstance(view.ranking, DecodedRanking):
             near = view.ranking.distances(batch, view.codes_at(places), threads)
         _core.take_nearest(near, hits, distances[first:last], ids[first:last], threads)
     return Hits(ids, distances, compared)

@@ -21,6 +21,7 @@ def length_table(kind: Kind, lengths: Lengths, width: int, device: torch.device,
     return torch.tensor(_kept_numbers(kind, lengths, width), dtype=dtype).to(device, non_blocking=True)
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _numbers(kind: Kind, lengths: Lengths, width: int) -> NDArray[np.float64]:
     return lengths.cdf(width) if kind == "cdf" else lengths.survival(width)
 

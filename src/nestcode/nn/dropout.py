@@ -1,6 +1,7 @@
 """Nested dropout: keep a random prefix of the representation (section 2 of the paper).
 
-Not here: what a truncation costs (`losses.py`), how lengths are distributed (`nestcode.lengths`).
+Not here: what a truncation costs (`losses.py`), how lengths are distributed (`nestcode.lengths`), which other subsets
+of the units can be kept (`nesting.py`).
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
-from nestcode.nn._tables import length_table
+from nestcode.nn.nesting import Nesting, check_lengths, sample_lengths
 
 Kept = Tensor | int | Sequence[int]
 
@@ -44,29 +45,28 @@ def keep_prefix(x: Tensor, kept: Kept, dim: int = -1) -> Tensor:
     return x.masked_fill(dropped, 0)
 
 
-def sample_lengths(
-    lengths: Lengths,
-    n: int,
-    width: int,
-    *,
-    device: torch.device | str | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Draw `n` lengths as a tensor of integers, (n,).
+def keep_units(x: Tensor, mask: Tensor, dim: int = -1) -> Tensor:
+    """Zero the entries along `dim` that `mask` does not mark: (n, width), (n, width) -> (n, width).
 
-    >>> from nestcode.lengths import Uniform
-    >>> sample_lengths(Uniform(), 5, width=100, generator=torch.Generator().manual_seed(0))
-    tensor([98, 71, 46, 93, 65])
+    >>> keep_units(torch.ones(2, 3), torch.tensor([[True, False, True], [True, False, False]]))
+    tensor([[1., 0., 1.],
+            [1., 0., 0.]])
+
+    Args:
+        x: any tensor; dropped entries become 0 also where they were infinite or NaN.
+        mask: true where an entry is kept: one row for each example, (n, width), or one for all, (width,).
+        dim: the dimension to thin out: units (-1), channels or tokens (1).
+
     """
-    check_lengths(lengths)
-    device = torch.device(device or "cpu")
-    precision = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
-    cdf = length_table("cdf", lengths, width, device, precision)
-    if generator is None:  # torch.compile takes the default generator only, and only unnamed
-        draws = torch.rand(n, device=device, dtype=precision)
-    else:
-        draws = torch.rand(n, device=device, dtype=precision, generator=generator)
-    return 1 + torch.searchsorted(cdf, draws, right=True)
+    dim = check_dim(x, dim)
+    n, width = x.shape[0], x.shape[dim]
+    if mask.dtype != torch.bool or not (mask.shape == (width,) or (dim > 0 and mask.shape == (n, width))):
+        raise InvalidInput(
+            f"mask must be true where an entry of dimension {dim} is kept, (n, width) or (width,): "
+            f"x has shape {tuple(x.shape)}, the mask {tuple(mask.shape)} of {mask.dtype}"
+        )
+    examples = [n, *[1] * (dim - 1)] if mask.ndim == 2 else []
+    return x.masked_fill(~mask.reshape(*examples, width, *[1] * (x.ndim - 1 - dim)), 0)
 
 
 class NestedDropout(nn.Module):
@@ -83,31 +83,43 @@ class NestedDropout(nn.Module):
     Nothing is rescaled: unlike ordinary dropout, a truncated code is what the decoder is meant to see.
 
     Args:
-        lengths: how many leading entries are kept, drawn anew for each example.
+        lengths: how many leading entries are kept, drawn anew for each example; or a `Nesting`, which says what
+            else than prefixes may be kept.
         dim: the dimension to truncate: units (-1), channels or tokens (1).
 
     """
 
-    def __init__(self, lengths: Lengths, dim: int = -1) -> None:
+    def __init__(self, lengths: Lengths | Nesting, dim: int = -1) -> None:
         super().__init__()
-        check_lengths(lengths)
+        if not isinstance(lengths, Nesting):
+            check_lengths(lengths)
         self.lengths = lengths
         self.dim = dim
 
     def forward(self, x: Tensor, kept: Kept | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """Truncate `x`, (n, …), to `kept`, or to lengths drawn with `generator` when training."""
+        """Drop what is not `kept`, or when training not drawn with `generator`, from `x`, (n, …).
+
+        Whatever the nesting, `kept` may be lengths, which keep prefixes, or a mask of booleans, (n, width) or (width,).
+        """
         if kept is None:
             if not self.training:
                 return x
-            dim = check_dim(x, self.dim)
-            if dim == 0:
-                raise InvalidInput(
-                    f"dimension 0 holds the examples, got dim={self.dim} and x of shape {tuple(x.shape)}: "
-                    "truncate another one, or put one example into x[None]"
-                )
-            width = x.shape[dim]
-            kept = sample_lengths(self.lengths, x.shape[0], width, device=x.device, generator=generator)
+            kept = self._draw(x, generator)
+        if isinstance(kept, Tensor) and kept.dtype == torch.bool:
+            return keep_units(x, kept, self.dim)
         return keep_prefix(x, kept, self.dim)
+
+    def _draw(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Lengths, (n,), or a mask, (n, width)."""
+        dim = check_dim(x, self.dim)
+        if dim == 0:
+            raise InvalidInput(
+                f"dimension 0 holds the examples, got dim={self.dim} and x of shape {tuple(x.shape)}: "
+                "truncate another one, or put one example into x[None]"
+            )
+        if isinstance(self.lengths, Nesting):
+            return self.lengths.sample(x.shape[0], x.shape[dim], device=x.device, generator=generator)
+        return sample_lengths(self.lengths, x.shape[0], x.shape[dim], device=x.device, generator=generator)
 
     def extra_repr(self) -> str:
         """What `print(model)` shows."""
@@ -127,14 +139,6 @@ def _as_lengths(kept: Kept, device: torch.device) -> Tensor:
     if kept.is_floating_point() or kept.is_complex() or kept.dtype == torch.bool:
         raise InvalidInput(f"kept must hold integers, got {kept.dtype}: convert it with kept.long()")
     return kept.long()
-
-
-def check_lengths(lengths: object) -> None:
-    """Refuse what is not a distribution before training starts."""
-    if not isinstance(lengths, Lengths):
-        raise InvalidInput(
-            f"lengths must be a distribution from nestcode.lengths, got {lengths!r}: for example LogUniform()"
-        )
 
 
 def check_dim(x: Tensor, dim: int) -> int:

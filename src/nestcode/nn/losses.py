@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.lengths import Lengths
 from nestcode.nn._tables import length_table
-from nestcode.nn.dropout import check_dim, check_lengths, keep_prefix, sample_lengths
+from nestcode.nn.dropout import check_dim, keep_prefix
+from nestcode.nn.nesting import check_lengths, sample_lengths
 
 
 def expected_loss(code: Tensor, weight: Tensor, target: Tensor, lengths: Lengths, bias: Tensor | None = None) -> Tensor:

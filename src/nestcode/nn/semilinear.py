@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput, NotFitted, whole_number
 from nestcode.lengths import Lengths, Uniform
-from nestcode.nn.dropout import check_lengths, keep_prefix, sample_lengths
+from nestcode.nn.dropout import keep_prefix
 from nestcode.nn.losses import expected_loss
+from nestcode.nn.nesting import check_lengths, sample_lengths
 from nestcode.principal import Moments, solve
 
 Encoder = Literal["linear", "sigmoid", "tanh"]

@@ -1,0 +1,56 @@
+"""What pictures of techniques share: data, training, curves."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from nestcode import data
+from nestcode.nn import OrderedAutoencoder
+from nestcode.training import Run, Training, train
+from nestcode.training.errors_by_length import errors_by_length
+
+Floats = NDArray[np.float32]
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # told apart by everybody
+
+
+def patches(quick: bool, size: int = 12) -> tuple[Floats, Floats]:
+    """Colour patches of two photographs, to train and to test with: (n, size * size * 3), from 0 to 1."""
+    count = 1000 if quick else 20_000
+    cut = data.patches(list(data.photographs().values()), size=size, n=count, rng=np.random.default_rng(0))
+    rows = np.divide(cut.reshape(count, -1), 255, dtype=np.float32)
+    return rows[: -count // 10], rows[-count // 10 :]
+
+
+def digits() -> tuple[Floats, Floats]:
+    """Digits, to train and to test with."""
+    rows = data.digits()[0].astype(np.float32)
+    order = np.random.default_rng(0).permutation(len(rows))
+    return rows[order[300:]], rows[order[:300]]
+
+
+def learn(X: Floats, training: Training, seed: int = 0, **model: Any) -> OrderedAutoencoder:
+    """A trained network."""
+    torch.manual_seed(seed)
+    network = OrderedAutoencoder(X.shape[1], **model)
+    train(network, X, training, Run(progress=False, report_every=10**9))
+    return network
+
+
+def errors(network: OrderedAutoencoder, X: Floats, lengths: list[int]) -> NDArray[np.float64]:
+    """The mean squared error at each length."""
+    return errors_by_length(network, torch.from_numpy(X), lengths)
+
+
+def curves(by_name: dict[str, tuple[list[int], NDArray[np.float64]]], ylabel: str) -> Figure:
+    """Errors by length on logarithmic axes."""
+    figure = Figure(figsize=(6, 3.6))
+    axes = figure.subplots()
+    for (name, (lengths, values)), color, style in zip(by_name.items(), COLORS, ("-", "--", "-.", ":"), strict=False):
+        axes.plot(lengths, values, style, color=color, label=name, linewidth=2)
+    axes.set(xlabel="length: units kept", ylabel=ylabel, xscale="log", yscale="log")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(frameon=False)
+    return figure

@@ -1,0 +1,39 @@
+"""Growing width: each stage adds units and leaves what was there as it is; it stops where units gain little."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from _technique import COLORS, errors, learn, patches
+from nestcode.lengths import LogUniform
+from nestcode.nn import Binarize
+from nestcode.training import Growth, Training
+
+
+def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
+    """Errors by length of codes that were stopped at three thresholds."""
+    X, test = patches(quick, size=8)
+    start = 4 if quick else 16
+    figure = Figure(figsize=(6.5, 3.8))
+    axes = figure.subplots()
+    rows = []
+    for least, color in zip((2e-3, 5e-4, 1e-4), COLORS, strict=False):
+        growth = Growth(start=start, step=start, most=12 * start, least=least)
+        training = Training(steps=20 if quick else 400, batch_size=250, learning_rate=5e-3, growth=growth)
+        network = learn(
+            X, training, width=start, lengths=LogUniform(), binarize=Binarize(start, signed=True), corruption=0.0,
+            dropout=0.0, spread="common",
+        )  # fmt: skip
+        lengths = list(range(network.width + 1))
+        found = errors(network, test, lengths)
+        ends = np.cumsum(network.blocks())
+        axes.plot(
+            lengths[1:], found[1:], color=color, linewidth=2, alpha=0.8, label=f"least gain {least:g}: {network.width}"
+        )
+        axes.plot(ends, found[ends], "o", color=color)
+        rows.append({"least gain of a unit": least, "width reached": network.width, "error": float(found[-1])})
+    axes.set(xlabel="length: bits kept (dots: ends of stages)", ylabel="mean squared error", yscale="log")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(frameon=False, title="stopped at")
+    return rows, figure

@@ -1,0 +1,48 @@
+"""Adaptive regularization: a constant coefficient drowns what late units learn, an adaptive one keeps its share."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from _technique import COLORS, digits, learn
+from nestcode.lengths import Geometric
+from nestcode.training import AdaptivePenalty, Training
+from nestcode.training.objective import Objective
+
+RATIO = 0.05
+
+
+def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
+    """Gradients of units of a half-trained network: regularization over reconstruction."""
+    X, _ = digits()
+    width = 32
+    training = Training(steps=20 if quick else 300, batch_size=200)
+    network = learn(X, training, width=width, layers=(64,), lengths=Geometric(0.8), spread="common").train()
+    weight = network.code_weights()[0]
+    torch.manual_seed(0)
+    for _ in range(50):  # averaged, so that late units are seen at all
+        Objective(network, training)(torch.from_numpy(X)).backward()
+    assert weight.grad is not None
+    gradient = weight.grad / 50
+    weight.grad = gradient.clone()
+    reconstruction = gradient.norm(dim=1)
+    coefficients = AdaptivePenalty("l1", ratio=RATIO).add_(weight)
+    adaptive = (weight.grad - gradient).norm(dim=1)
+    one = coefficients[0] * weight.detach().sign().norm(dim=1)  # right for the first unit
+    ratios = {"one coefficient for all": one / reconstruction, "adaptive": adaptive / reconstruction}
+    rows = [
+        {"": name, **{f"unit {k}": float(ratio[k - 1]) for k in (1, 4, 8, 16, 24, 32)}}
+        for name, ratio in ratios.items()
+    ]
+    figure = Figure(figsize=(6, 3.6))
+    axes = figure.subplots()
+    for (name, ratio), color, style in zip(ratios.items(), COLORS[1::-1], ("--", "-"), strict=True):
+        axes.plot(np.arange(1, width + 1), ratio, style, color=color, linewidth=2, label=name)
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.text(1, 1.3, "regularization outweighs reconstruction", fontsize=8)
+    axes.set(xlabel="unit", ylabel="regularization / reconstruction gradient", yscale="log")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    return rows, figure

@@ -1,0 +1,70 @@
+"""Unit sweeping: with a geometric distribution of rate 0.9, unit 100 is kept once in 34,000 draws."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from _technique import COLORS, Floats, errors, learn, patches
+from nestcode.lengths import Geometric
+from nestcode.nn import Binarize, OrderedAutoencoder
+from nestcode.training import Sweep, Training
+
+SIDE = 12
+
+
+def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
+    """A binary network of 100 units, tied, on colour patches: filters with sweeping and without."""
+    X, test = patches(quick, SIDE)
+    width = 10 if quick else 100
+    lengths = sorted({1, 2, 5, *range(10, width + 1, 10)})
+    rows, networks = [], {}
+    for name, sweep in (("without sweeping", None), ("with sweeping", Sweep(after=400, every=20, patience=1))):
+        training = Training(
+            steps=30 if quick else 3000, batch_size=250, learning_rate=2e-3, sweep=sweep, schedule="constant"
+        )
+        network = learn(
+            X,
+            training,
+            width=width,
+            lengths=Geometric(0.9),
+            binarize=Binarize(width, signed=True),
+            corruption=0.0,
+            dropout=0.0,
+            spread="common",
+        )
+        found = errors(network, test, lengths)
+        rows.append(
+            {"": name, "fixed": network.fixed, **{f"at {k}": float(e) for k, e in zip(lengths, found, strict=True)}}
+        )
+        networks[name] = network, found
+    return rows, draw(networks, lengths)
+
+
+def draw(networks: dict[str, tuple[OrderedAutoencoder, Any]], lengths: list[int]) -> Figure:
+    """The decoder's filters, and errors by length."""
+    figure = Figure(figsize=(10.5, 3.8))
+    left, middle, right = figure.subplots(1, 3, gridspec_kw={"width_ratios": [1, 1, 1.15]})
+    for axes, (name, (network, _)) in zip((left, middle), networks.items(), strict=True):
+        axes.imshow(mosaic(network.encoder.get_parameter("blocks.0.columns").detach().numpy().T))
+        axes.set_title(f"filters {name}", fontsize=10)
+        axes.axis("off")
+    for (name, (_, found)), color, style in zip(networks.items(), COLORS, ("--", "-"), strict=False):
+        right.plot(lengths, found, style, color=color, linewidth=2, label=name)
+    right.set(xlabel="length: bits kept", ylabel="mean squared error", yscale="log")
+    right.grid(alpha=0.3, which="both")
+    right.legend(frameon=False)
+    figure.tight_layout()
+    return figure
+
+
+def mosaic(filters: Floats) -> Floats:
+    """Filters in rows of ten, first to last, each scaled to show."""
+    side = SIDE + 1
+    count = len(filters)
+    sheet = np.ones((side * -(-count // 10), side * 10, 3), dtype=np.float32)
+    for i, one in enumerate(filters):
+        shown = 0.5 + 0.5 * one.reshape(SIDE, SIDE, 3) / max(np.abs(one).max(), 1e-9)
+        row, column = divmod(i, 10)
+        sheet[row * side : row * side + SIDE, column * side : column * side + SIDE] = shown
+    return sheet

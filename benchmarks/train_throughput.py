@@ -1,0 +1,159 @@
+"""How fast the paper's retrieval network trains: examples a second of a whole step, beside a plain autoencoder's.
+
+The network is 3072-2048-1024-512 and back, with tied weights, in batches of 10,000. Each row is one kind of step, with
+forward and backward passes and the optimizer's update, on rows picked at random from 50,000 images on the device:
+
+    plain       the autoencoder alone
+    nested      with nested dropout
+    noise       also with corrupted inputs and ordinary dropout
+    penalty     also with the adaptive L1 penalty
+    full        also with the invariance penalty, estimated on an eighth of the batch
+    naive       the same with the invariance penalty on the whole batch, as the paper writes it
+    binary      the full step of bits, through which the paper lets no gradient pass
+
+TFLOP/s count the products of matrices only. On a GPU they are in bfloat16 and steps are compiled; kinds of steps take
+turns, and the best of several rounds counts.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from _report import save, show
+from nestcode.lengths import Geometric
+from nestcode.nn import Binarize, OrderedAutoencoder
+from nestcode.training import AdaptivePenalty, Training
+from nestcode.training.hardware import Hardware
+from nestcode.training.objective import Objective
+from nestcode.training.steps import AdamStep
+
+IMAGES = 79_302_017  # of the paper, seen twice
+KINDS = ("plain", "nested", "noise", "penalty", "full", "naive", "binary")
+
+
+def main() -> None:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tiny network, to see that it runs")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="which steps (all)")
+    parser.add_argument("--steps", type=int, default=100, help="steps of a round (100)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
+    options = parser.parse_args()
+    sizes, batch = ([48, 32, 16, 8], 64) if options.quick else ([3072, 2048, 1024, 512], 10_000)
+    steps = 2 if options.quick else options.steps
+    device = Hardware(Training(), steps=0).device
+    data = torch.randint(256, (5 * batch, sizes[0]), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    jobs = {kind: make_step(kind, sizes, batch, data.to(device)) for kind in options.kinds}
+    best = measure(jobs, steps, device)
+    rows = [describe(kind, best, sizes, batch) for kind in options.kinds]
+    where = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    show(f"A step of {'-'.join(map(str, sizes))} in batches of {batch:,} on {where}", rows, "x: beside the plain step.")
+    save(options.json, rows, ["nestcode", "torch"])
+
+
+def make_step(kind: str, sizes: list[int], batch: int, data: torch.Tensor) -> Callable[[], None]:
+    """One step of a kind, as the training loop takes it."""
+    features, *layers, width = sizes
+    rank = KINDS.index(kind)
+    settings = Training(
+        batch_size=batch,
+        penalty=AdaptivePenalty("l1", ratio=0.05) if rank >= 3 else None,
+        invariance=0.01 if rank >= 4 else 0.0,
+        invariance_share=1.0 if kind == "naive" else 0.125,
+    )
+    hardware = Hardware(settings, steps=1_000_000)
+    model = OrderedAutoencoder(
+        features,
+        width,
+        layers,
+        tied=True,
+        lengths=Geometric(0.97),
+        binarize=Binarize(width, 0.2, "none", deferred=True) if kind == "binary" else None,
+        corruption=0.1 if rank >= 2 else 0.0,
+        dropout=0.2 if rank >= 2 else 0.0,
+    ).to(hardware.device)
+    model.set_moments(data[:5000].float().mean(dim=0), data[:5000].float().var(dim=0))
+    if kind == "plain":
+        model.nested.eval()
+    loss_of = hardware.compiled(Objective(model, settings))
+    stepper = AdamStep(model, settings, hardware, total=1_000_000)
+    rows = data[:batch].clone()
+
+    def learn() -> None:
+        with hardware.precision():
+            loss = loss_of(rows)
+        loss.backward()
+
+    graphed = hardware.graphed(learn)
+
+    def backward() -> torch.Tensor:
+        rows.copy_(data[torch.randint(len(data), (batch,), device=data.device)])
+        graphed()
+        return torch.zeros(())
+
+    def step() -> None:
+        stepper.take(1000, backward)
+        if model.binarize is not None:
+            model.binarize.update()
+
+    return step
+
+
+def measure(jobs: dict[str, Callable[[], None]], steps: int, device: torch.device, rounds: int = 3) -> dict[str, float]:
+    """Seconds of a step of each kind, the best of some rounds."""
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    best = dict.fromkeys(jobs, float("inf"))
+    for kind, step in jobs.items():  # compile
+        for _ in range(6):
+            step()
+        wait()
+        print(f"{kind} is ready", file=sys.stderr, flush=True)
+    for _ in range(rounds):
+        for kind, step in jobs.items():
+            start = time.perf_counter()
+            for _ in range(steps):
+                step()
+            wait()
+            best[kind] = min(best[kind], (time.perf_counter() - start) / steps)
+    return best
+
+
+def describe(kind: str, best: dict[str, float], sizes: list[int], batch: int) -> dict[str, Any]:
+    """A row of the table."""
+    speed = batch / best[kind]
+    return {
+        "step": kind,
+        "milliseconds": 1e3 * best[kind],
+        "examples/s": f"{speed:,.0f}",
+        "TFLOP/s": speed * operations(kind, sizes) / 1e12,
+        "x": best[kind] / best["plain"] if "plain" in best else float("nan"),
+        "paper's 2 epochs, s": 2 * IMAGES / speed,
+    }
+
+
+def operations(kind: str, sizes: list[int]) -> float:
+    """Of the products for one example: forward, and back to weights and to inputs, of which the first needs none.
+
+    >>> operations("plain", [4, 2]) == 2 * 8 * (3 + 3 - 1)
+    True
+    """
+    encoder = 2 * sum(a * b for a, b in pairwise(sizes))
+    first = 2 * sizes[0] * sizes[1]
+    back = 0 if kind == "binary" else 2 * encoder - first  # no gradient passes the bits to the encoder
+    whole = encoder + back + 3 * encoder
+    passes = {"full": 2 / 8, "binary": 2 / 8, "naive": 2}.get(kind, 0)  # clean and perturbed
+    return whole + passes * (3 * encoder - first)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What a deep coder needs beside its network: how an index ranks its codes, and its settings as JSON."""
+
+from dataclasses import fields
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core, lengths
+from nestcode.coders._ranking import Batch, BitRanking, Metric, Ready
+from nestcode.coders._rows import as_floats
+from nestcode.coders._sums import DecodedRanking, Decoder
+from nestcode.codes import Codes
+from nestcode.training.data import Source
+
+
+class NetworkCoder(Decoder, Protocol):
+    """The part of a deep coder that ranking uses."""
+
+    def encode(self, X: Any) -> Codes:
+        """The codes of rows."""
+
+
+class NetworkRanking(DecodedRanking):
+    """Roughly by bits, and fully by distances to what the network decodes."""
+
+    def __init__(self, coder: NetworkCoder, features: int, width: int) -> None:
+        super().__init__(coder, np.zeros(features), np.zeros(features, dtype=np.float32), width)
+        self._network, self._by_bits = coder, BitRanking(width)
+
+    def batch(self, queries: NDArray[np.floating[Any]], metric: Metric) -> Batch:
+        """Queries, (n, features), of length 1 for the cosine, made ready."""
+        rows = np.ascontiguousarray(queries, dtype=np.float32)
+        none = np.zeros(len(rows), dtype=np.float32)
+        codes = self._network.encode(rows).prefix(self._width)
+        return Batch(metric, rows, none, none, np.ascontiguousarray(codes.packed))
+
+    def bits(self, count: int) -> int:
+        """How many bits a cell has when there are `count` items."""
+        return self._by_bits.bits(count)
+
+    def ready(self, codes: Codes, bits: int) -> Ready:
+        """Sorted codes made ready."""
+        return self._by_bits.ready(codes, bits)
+
+    def rough(
+        self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
+    ) -> None:
+        """Write the best hits among the items of the nearest cells that hold `candidates`."""
+        self._by_bits.rough(searcher, batch, bits, candidates, out, threads)
+
+
+class NormalizedSource(Source):
+    """Data with every item scaled to length 1."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self.features, self.resident = source, source.features, False
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def rows(self, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Some of the rows."""
+        return as_floats(self._source.rows(indices), normalize=True)
+
+    def whole(self) -> NDArray[Any]:
+        """All rows."""
+        return self.rows(np.arange(len(self)))
+
+
+def useful_lengths(errors: NDArray[np.float64]) -> NDArray[np.int64]:
+    """For each length the one up to it that has the least error: what to decode at.
+
+    >>> useful_lengths(np.array([4.0, 2.0, 3.0, 1.0]))
+    array([0, 1, 1, 3])
+    """
+    least = np.minimum.accumulate(errors)
+    return np.maximum.accumulate(np.where(errors <= least, np.arange(len(errors)), 0))
+
+
+def lengths_to_json(given: object) -> dict[str, Any] | None:
+    """A distribution of `nestcode.lengths` by name, None for others.
+
+    >>> lengths_to_json(lengths.Beyond(lengths.Geometric(0.5), 3))
+    {'kind': 'Beyond', 'lengths': {'kind': 'Geometric', 'decay': 0.5}, 'first': 3}
+    """
+    if type(given).__module__ != lengths.__name__:
+        return None
+    values = {field.name: getattr(given, field.name) for field in fields(given)}  # type: ignore[arg-type]
+    return {"kind": type(given).__name__, **{name: _plain(value) for name, value in values.items()}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, lengths.Lengths):
+        return lengths_to_json(value)
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+def lengths_from_json(values: Any) -> Any:
+    """What `lengths_to_json` gave."""
+    if isinstance(values, list):
+        return [lengths_from_json(value) for value in values]
+    if not isinstance(values, dict):
+        return values
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in lengths.Lengths.__subclasses__()}
+    return kinds[values["kind"]](**{name: lengths_from_json(part) for name, part in values.items() if name != "kind"})

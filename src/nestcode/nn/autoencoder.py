@@ -1,0 +1,233 @@
+"""The ordered autoencoder: a deep network whose code is ordered by nested dropout (section 4 of the paper).
+
+    X ──standardize──▶ z ──corrupt──▶ encoder ──▶ pre-activations ──▶ units or bits ──truncate──▶ decoder ──▶ ẑ ──▶ X̂
+
+The network alone; how it is trained is in `nestcode.training`, and `nestcode.DeepCoder` is both.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nestcode.errors import InvalidInput, whole_number
+from nestcode.lengths import Lengths, LogUniform
+from nestcode.nn.binarize import Binarize
+from nestcode.nn.dropout import Kept, NestedDropout
+from nestcode.nn.layers import Encoder, MirrorDecoder
+from nestcode.nn.nesting import Nesting
+
+Spread = Literal["deviation", "variance", "common"]
+SPREADS = ("deviation", "variance", "common")
+
+
+class OrderedAutoencoder(nn.Module):
+    """An autoencoder of any depth with nested dropout on its code.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = OrderedAutoencoder(3072, width=512, layers=(2048, 1024), tied=True)  # the paper's retrieval network
+    >>> X = torch.rand(4, 3072)
+    >>> model(X).shape, model.encode(X).shape, model.decode(model.encode(X)[:, :64]).shape
+    (torch.Size([4, 3072]), torch.Size([4, 512]), torch.Size([4, 3072]))
+
+    In training mode inputs are corrupted, hidden layers dropped and codes truncated at random; in evaluation not.
+
+    Args:
+        features: numbers of an item.
+        width: units of the code.
+        layers: widths of the hidden layers, from the input to the code; the decoder mirrors them.
+        lengths: how many leading units are kept in training, or another `Nesting`. LogUniform() by default.
+        tied: the decoder's weights are the encoder's, transposed.
+        binarize: makes bits of the units; without it they are rectified numbers.
+        corruption: the probability that an input element becomes 0 (the mean, after standardization).
+        dropout: of ordinary dropout on every layer but the code.
+        spread: what features are divided by: their standard "deviation" (the default); their "variance", as the paper
+            says, which gives features that vary little the most weight; or one number "common" to all, which leaves
+            squared errors what they are.
+        encoder: any module from (n, features) to pre-activations (n, width), in place of `layers`.
+        decoder: any module from (n, width) to (n, features).
+
+    """
+
+    mean: Tensor  # (features,)
+    spread: Tensor  # (features,)
+    _cdf: Tensor | None  # (width,)
+
+    def __init__(
+        self,
+        features: int,
+        width: int,
+        layers: Sequence[int] = (),
+        *,
+        lengths: Lengths | Nesting | None = None,
+        tied: bool = False,
+        binarize: Binarize | None = None,
+        corruption: float = 0.1,
+        dropout: float = 0.2,
+        spread: Spread = "deviation",
+        encoder: nn.Module | None = None,
+        decoder: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.features = whole_number(features, "features", least=1)
+        width = whole_number(width, "width", least=1)
+        self.corruption = check_share(corruption, "corruption")
+        if spread not in SPREADS:
+            raise InvalidInput(f"spread must be one of {', '.join(SPREADS)}, got {spread!r}")
+        if (encoder is None) != (decoder is None) or (tied and encoder is not None):
+            raise InvalidInput(
+                "encoder and decoder come together and replace layers and tied, "
+                f"got encoder={encoder!r}, decoder={decoder!r}, tied={tied}"
+            )
+        if binarize is not None and binarize.width != width:
+            raise InvalidInput(f"binarize must have the code's width {width}, got {binarize.width}")
+        if encoder is None or decoder is None:
+            encoder = Encoder(features, layers, width, tied=tied, dropout=check_share(dropout, "dropout"))
+            decoder = MirrorDecoder(encoder)
+        self.encoder, self.decoder = encoder, decoder
+        self.binarize = binarize
+        self.nested = NestedDropout(LogUniform() if lengths is None else lengths)
+        self.spread_of: Spread = spread
+        self.width = width
+        self.set_lengths(self.nested.lengths)
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("spread", torch.ones(features))
+
+    def set_moments(self, mean: Tensor, variance: Tensor) -> None:
+        """Take over the mean and variance of each feature, (features,)."""
+        if self.spread_of == "common":
+            variance = variance.mean().expand_as(variance)
+        spread = variance if self.spread_of == "variance" else variance.sqrt()
+        self.mean.copy_(mean)
+        self.spread.copy_(torch.where(spread > 0, spread, 1.0))  # a constant feature has nothing to divide by
+
+    def set_lengths(self, lengths: Lengths | Nesting) -> None:
+        """Draw other lengths from now on."""
+        self.nested.lengths = lengths
+        # A table on the device: a compiled step would fetch it from the host, and wait, each time.
+        table = torch.from_numpy(lengths.cdf(self.width)) if isinstance(lengths, Lengths) else None
+        self.register_buffer("_cdf", None if table is None else table.to(self._device()), persistent=False)
+
+    def truncate(self, units: Tensor, kept: Kept | None = None) -> Tensor:
+        """Keep the first `kept` units, or random numbers of them in training."""
+        if kept is None and self.nested.training and self._cdf is not None:
+            draws = torch.rand(len(units), device=units.device, dtype=self._cdf.dtype)
+            kept = 1 + torch.searchsorted(self._cdf, draws, right=True)
+        out: Tensor = self.nested(units, kept)
+        return out
+
+    def standardize(self, X: Tensor) -> Tensor:
+        """(n, features) as the network sees them: around 0."""
+        if X.ndim != 2 or X.shape[1] != self.features:
+            raise InvalidInput(f"data must be (n, {self.features}), got shape {tuple(X.shape)}")
+        return (X.to(self.mean.dtype) - self.mean) / self.spread
+
+    def corrupt(self, z: Tensor) -> Tensor:
+        """Set input elements to 0 at random, in training."""
+        if not (self.training and self.corruption):
+            return z
+        return z * (torch.rand_like(z) >= self.corruption)
+
+    def preactivations(self, X: Tensor) -> Tensor:
+        """What units are made of, (n, features) -> (n, width); without noise."""
+        was = self.training
+        self.eval()
+        pre: Tensor = self.encoder(self.standardize(X))
+        self.train(was)
+        return pre
+
+    def units(self, preactivations: Tensor) -> Tensor:
+        """The code's units: bits, or rectified numbers."""
+        return functional.relu(preactivations) if self.binarize is None else self.binarize(preactivations)
+
+    def forward(self, X: Tensor, kept: Kept | None = None) -> Tensor:
+        """The reconstruction from codes cut to `kept`, or to random lengths in training: (n, features) -> same."""
+        units = self.units(self.encoder(self.corrupt(self.standardize(X))))
+        return self._restore(self.decoder(self.truncate(units, kept)))
+
+    def encode(self, X: Tensor) -> Tensor:
+        """The code's units, (n, features) -> (n, width)."""
+        units: Tensor = self.units(self.encoder(self.standardize(X)))
+        return units
+
+    def decode(self, code: Tensor) -> Tensor:
+        """Any number of leading units, (n, length) -> (n, features); zeros stand for the others."""
+        if code.ndim != 2 or code.shape[1] > self.width:
+            raise InvalidInput(f"a code must be (n, up to {self.width}), got shape {tuple(code.shape)}")
+        return self._restore(self.decoder(functional.pad(code.to(self.mean.dtype), (0, self.width - code.shape[1]))))
+
+    def _restore(self, z: Tensor) -> Tensor:
+        return z * self.spread + self.mean
+
+    # Parts that stay as they are: unit sweeping and growing width.
+
+    @property
+    def fixed(self) -> int:
+        """How many leading units no longer change."""
+        return self.encoder.fixed if isinstance(self.encoder, Encoder) else 0
+
+    def fix(self, units: int) -> None:
+        """Let the first `units` stay as they are, and what feeds them: the hidden layers of the encoder.
+
+        No gradient is computed for them any more. Call `pin` after each step of an optimizer that has momentum.
+        """
+        encoder = self._own_encoder()
+        if not encoder.fixed <= units <= self.width:
+            raise InvalidInput(f"units must be from {encoder.fixed}, fixed before, to {self.width}, got {units}")
+        encoder.fix(units)
+        if self.binarize is not None:
+            self.binarize.fixed = units
+
+    def refix(self) -> None:
+        """Keep fixed units as they are now: after loading."""
+        if self.fixed:
+            self.fix(self.fixed)
+
+    def blocks(self) -> list[int]:
+        """The widths the code grew by, first to last."""
+        if not isinstance(self.encoder, Encoder):
+            return [self.width]
+        return [len(block.weight) for block in self.encoder.code_blocks()]
+
+    def code_weights(self) -> list[nn.Parameter]:
+        """The weights of the code's units that learn, (units, below) for each block."""
+        return [block.weight for block in self._own_encoder().code_blocks() if block.fixed < len(block.weight)]
+
+    def pin(self) -> None:
+        """Put fixed units back to what they were when they were fixed."""
+        for block in self._own_encoder().code_blocks():
+            block.pin()
+
+    def grow(self, units: int) -> None:
+        """Widen the code. All that was is fixed, so old prefixes and what they decode to stay, bit for bit."""
+        units = whole_number(units, "units", least=1)
+        self.fix(self.width)
+        self.decoder.requires_grad_(False)
+        self._own_encoder().grow(units)
+        self.width += units
+        self.set_lengths(self.nested.lengths)
+        if self.binarize is not None:
+            self.binarize.grow(units)
+
+    def _device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def _own_encoder(self) -> Encoder:
+        if not isinstance(self.encoder, Encoder):
+            raise InvalidInput(
+                "units can be fixed, and the code grown, in the built-in layers only: leave out encoder and decoder"
+            )
+        return self.encoder
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        return f"{self.features}, width={self.width}, corruption={self.corruption}, spread={self.spread_of!r}"
+
+
+def check_share(value: float, name: str) -> float:
+    """A probability below 1."""
+    if not 0 <= value < 1:
+        raise InvalidInput(f"{name} must be at least 0 and below 1, got {value!r}")
+    return float(value)

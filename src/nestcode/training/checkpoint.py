@@ -1,0 +1,50 @@
+"""Checkpoints: all that a run needs to go on as if it had not been stopped, in a file that is whole or not there."""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.storage import write_atomic
+
+KIND = "nestcode checkpoint 1\n"
+
+
+def write_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
+    """Write tensors and plain values; a crash leaves the checkpoint before."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    data = buffer.getvalue()
+    head = KIND + hashlib.sha256(data).hexdigest() + "\n"
+    write_atomic(path, head.encode() + data)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what was written, and prove that it is."""
+    whole = Path(path).read_bytes()
+    kind, digest, data = whole[: len(KIND)], whole[len(KIND) : len(KIND) + 64], whole[len(KIND) + 65 :]
+    if kind != KIND.encode():
+        raise DamagedFile(f"{path} is not a checkpoint of this version: give the file that checkpoint= named")
+    if digest != hashlib.sha256(data).hexdigest().encode():
+        raise DamagedFile(f"{path} is damaged, its checksum does not match: start again without resume")
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise DamagedFile(f"{path} cannot be read ({error}): start again without resume") from error
+    return state
+
+
+def check_same(path: str | os.PathLike[str], found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Raise if a checkpoint was made by a run with other settings or data."""
+    for name, value in expected.items():
+        if json.dumps(found.get(name), sort_keys=True, default=str) != json.dumps(value, sort_keys=True, default=str):
+            raise InvalidInput(
+                f"{path} is from a run with {name}={found.get(name)!r}, this one has {value!r}: "
+                "resume with the same settings and data, or give another checkpoint"
+            )

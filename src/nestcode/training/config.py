@@ -1,0 +1,125 @@
+"""How to train: settings that say everything, and are saved with what they produced."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, Self
+
+from nestcode.errors import InvalidInput, whole_number
+from nestcode.training.growth import Growth
+from nestcode.training.regularization import AdaptivePenalty
+from nestcode.training.sweep import Sweep
+
+Optimizer = Literal["adam", "conjugate"]
+Schedule = Literal["cosine", "constant"]
+Precision = Literal["auto", "float32", "bfloat16"]
+_CHOICES = {
+    "optimizer": ("adam", "conjugate"),
+    "schedule": ("cosine", "constant"),
+    "precision": ("auto", "float32", "bfloat16"),
+    "compile": ("auto", True, False),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Settings of a training run.
+
+    >>> Training(steps=500, learning_rate=3e-4).batch_size
+    256
+
+    Args:
+        steps: how many batches to learn from; `epochs` counts passes over the data instead.
+        batch_size: examples of a batch, over all processes.
+        parts: how many pieces a batch is worked off in, one after the other or by as many processes. Randomness belongs
+            to a piece, so two processes with a piece each give the model that one process gives with two pieces.
+        optimizer: "adam" (AdamW), or "conjugate": the paper's conjugate gradients, for large batches.
+        learning_rate: of Adam, after a warm-up of 5 % of the steps.
+        schedule: "cosine" lets the learning rate fall to 0 at the end, "constant" does not.
+        weight_decay: of AdamW.
+        clip: the largest norm of the gradient that Adam sees; larger ones are scaled down.
+        penalty: keeps weights of the code's units small (section 4.2).
+        invariance: the weight of the invariance penalty (section 4.4); 0 leaves it out.
+        perturbation: the variance of its noise (ε̄ in the paper), of features that have variance 1.
+        invariance_share: the share of each batch that it is estimated on.
+        sweep: fixes units that have converged, first to last (section 4.1).
+        growth: starts with a narrow code and widens it while that pays (section 7).
+        holdout: the share of the data kept apart to measure errors on, at most 4,096 items.
+        seed: of all that is random: start, order of the data, noise, lengths.
+        device: "auto" takes a GPU if there is one.
+        precision: of products; "auto" is bfloat16 on GPUs that have it.
+        compile: fuse the step by torch.compile; "auto" does on GPUs, for runs that are worth it.
+
+    """
+
+    steps: int = 2000
+    epochs: float | None = None
+    batch_size: int = 256
+    parts: int = 1
+    optimizer: Optimizer = "adam"
+    learning_rate: float = 1e-3
+    schedule: Schedule = "cosine"
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    penalty: AdaptivePenalty | None = None
+    invariance: float = 0.0
+    perturbation: float = 0.01
+    invariance_share: float = 1.0
+    sweep: Sweep | None = None
+    growth: Growth | None = None
+    holdout: float = 0.05
+    seed: int = 0
+    device: str = "auto"
+    precision: Precision = "auto"
+    compile: bool | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("batch_size", 1), ("parts", 1), ("seed", 0)):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, least))
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise InvalidInput(
+                    f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}"
+                )
+        for name in ("epochs", "learning_rate", "clip", "perturbation", "invariance_share"):
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < float("inf"):
+                raise InvalidInput(f"{name} must be a number above 0, got {getattr(self, name)!r}")
+        for name in ("weight_decay", "invariance", "holdout"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InvalidInput(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
+        if self.holdout > 0.5 or self.invariance_share > 1:
+            raise InvalidInput(
+                f"holdout is at most 0.5 and invariance_share at most 1, got {self.holdout} and {self.invariance_share}"
+            )
+        if self.batch_size % self.parts:
+            raise InvalidInput(f"batch_size must divide by parts, got {self.batch_size} and {self.parts}")
+
+    def total_steps(self, examples: int) -> int:
+        """How many batches that is, of so many examples.
+
+        >>> Training(epochs=3, batch_size=100).total_steps(1000)
+        30
+        """
+        if self.epochs is None:
+            return self.steps
+        return max(1, round(self.epochs * max(1, examples // self.batch_size)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """The settings that `to_json` gave."""
+        parts = {"penalty": AdaptivePenalty, "sweep": Sweep, "growth": Growth}
+        known = {field.name for field in fields(cls)}
+        if set(values) - known:
+            raise InvalidInput(f"unknown settings of training: {', '.join(sorted(set(values) - known))}")
+        made = {name: make(**values[name]) for name, make in parts.items() if values.get(name) is not None}
+        return cls(**{**values, **made})
+
+    def but(self, **changes: Any) -> Self:
+        """The same with some settings changed.
+
+        >>> Training().but(steps=10).steps
+        10
+        """
+        return replace(self, **changes)

@@ -1,0 +1,290 @@
+"""What training reads from: arrays, memory maps, PyTorch datasets and folders of images, as rows of numbers.
+
+A `Source` gives rows by number, so that data larger than memory is read a batch at a time; `batches` gives the numbers.
+Not here: the move to a device, and which rows are held out (`feed.py`); the images themselves (`nestcode.data`).
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import IterableDataset, TensorDataset
+
+from nestcode.errors import InvalidInput, whole_number
+
+Rows = NDArray[np.float32] | NDArray[np.uint8]
+Indices = NDArray[np.int64]
+PIECE = 1 << 24  # numbers checked at a time
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Rows of numbers that are read when asked for.
+
+    >>> source = as_source(np.arange(12.0).reshape(3, 2, 2))      # three items of 2 x 2
+    >>> source.rows(np.array([2, 0]))
+    array([[ 8.,  9., 10., 11.],
+           [ 0.,  1.,  2.,  3.]], dtype=float32)
+
+    Whatever has these five members is a source: `nestcode.data.ImageFolder`, or a reader of your own.
+    """
+
+    features: int  # numbers in a row
+    resident: bool  # whether all rows lie in memory, so that they may be copied to a device at once
+
+    def __len__(self) -> int: ...
+
+    def rows(self, indices: Indices) -> Rows:
+        """The rows of these numbers in their order, (n, features): float32, or uint8 where the data is."""
+
+    def whole(self) -> Rows:
+        """All rows; worth asking of resident sources only."""
+
+
+def as_source(X: object) -> Source:
+    """Anything that can be trained on as a `Source`.
+
+    >>> images = torch.zeros(100, 8, 8, 3, dtype=torch.uint8)
+    >>> source = as_source(torch.utils.data.TensorDataset(images, torch.arange(100)))     # without the labels
+    >>> len(source), source.features, source.resident, source.rows(np.array([5])).dtype
+    (100, 192, True, dtype('uint8'))
+
+    Bytes stay bytes; all other numbers become float32, and must be finite in it. Items of more than one dimension are
+    flattened.
+
+    Args:
+        X: an array or a tensor, (n, features) or (n, height, width, channels); a memory map, which stays on disk; a
+            list of equal arrays; a map-style `torch` dataset (or whatever else has a length and items) whose items
+            are arrays, tensors or tuples that begin with one: what follows, such as a label, is dropped. Its items are
+            read one after another in the caller's thread, or many at a time if it offers `__getitems__`. Or a `Source`.
+
+    """
+    if isinstance(X, Source):
+        return X
+    if isinstance(X, str | Path):
+        raise InvalidInput(
+            f"data must be given, not its path, got {str(X)!r}: read it with np.load(path, mmap_mode='r') "
+            "or nestcode.data.ImageFolder(path)"
+        )
+    if type(X) is TensorDataset:
+        return as_source(X.tensors[0])
+    if isinstance(X, torch.Tensor):
+        return ArraySource(_from_tensor(X))
+    if isinstance(X, np.ndarray):
+        return MappedSource(X) if _is_mapped(X) else ArraySource(X)
+    if isinstance(X, list | tuple):
+        return ArraySource(_read_items(X, range(len(X))))
+    if any(hasattr(X, name) for name in ("__array_interface__", "__dlpack__", "to_numpy")):  # h5py and zarr have none
+        return ArraySource(np.asarray(X))
+    if not isinstance(X, IterableDataset) and hasattr(X, "__len__") and hasattr(X, "__getitem__"):
+        return ItemSource(X)
+    raise InvalidInput(
+        f"data must have a length and items by number, got {type(X).__name__}: "
+        "write what it gives into a .npy file and open that with np.load(path, mmap_mode='r')"
+    )
+
+
+class ArraySource:
+    """Rows of an array in memory, checked and converted at once."""
+
+    resident = True
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.features = _check_shape(array.shape, array.dtype)
+        rows = np.ascontiguousarray(array.reshape(len(array), -1))
+        self._rows = _as_rows(rows, np.arange(len(rows)))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows(self, indices: Indices) -> Rows:
+        """The rows of these numbers, copied."""
+        return self._rows[indices]
+
+    def whole(self) -> Rows:
+        """All rows: the array itself, unless it is read-only, which PyTorch does not take."""
+        return self._rows if self._rows.flags.writeable else self._rows.copy()
+
+
+class MappedSource:
+    """Rows of an array on disk, read in the order in which they lie there."""
+
+    resident = False
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.features = _check_shape(array.shape, array.dtype)
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def rows(self, indices: Indices) -> Rows:
+        """The rows of these numbers, in the order of the numbers."""
+        order = np.argsort(indices)
+        read = np.asarray(self._array[indices[order]]).reshape(len(indices), self.features)
+        checked = _as_rows(read, indices[order])
+        rows = np.empty_like(checked)
+        rows[order] = checked
+        return rows
+
+    def whole(self) -> Rows:
+        """All rows."""
+        return self.rows(np.arange(len(self)))
+
+
+class ItemSource:
+    """Rows that are the items of a dataset, without what comes with them."""
+
+    resident = False
+
+    def __init__(self, items: Any) -> None:
+        first = _read_items(items, range(min(len(items), 1)))
+        self.features = _check_shape(first.shape, first.dtype)
+        self._items, self._first = items, first[0]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def rows(self, indices: Indices) -> Rows:
+        """The items of these numbers."""
+        read = _read_items(self._items, indices.tolist(), like=self._first)
+        return _as_rows(read.reshape(len(indices), self.features), indices)
+
+    def whole(self) -> Rows:
+        """All items."""
+        return self.rows(np.arange(len(self)))
+
+
+def batch_count(n: int, size: int) -> int:
+    """How many batches of `size` an epoch of `n` items has: an incomplete one counts only if it is the only one.
+
+    >>> batch_count(10, 4), batch_count(3, 4)
+    (2, 1)
+    """
+    return max(whole_number(n, "n", least=1) // whole_number(size, "size", least=1), 1)
+
+
+def batches(
+    n: int, size: int, epoch: int, seed: int, *, parts: int = 1, part: int = 0, start: int = 0
+) -> Iterator[Indices]:
+    """The numbers of the items in each batch of an epoch, in an order that only `seed` and `epoch` decide.
+
+    >>> list(batches(7, 4, epoch=0, seed=1))
+    [array([5, 0, 1, 4])]
+    >>> [next(batches(7, 4, epoch=0, seed=1, parts=2, part=part)) for part in (0, 1)]     # for two processes
+    [array([5, 0]), array([1, 4])]
+
+    Items that do not fill a last batch wait for another epoch, unless they are all there is.
+
+    Args:
+        n: the number of items.
+        size: the number of items in a batch, of all parts together.
+        epoch: the number of the pass over the data.
+        seed: any whole number.
+        parts: into how many equal pieces each batch is cut.
+        part: which piece to give.
+        start: the number of batches to leave out, when resuming.
+
+    """
+    count, size = batch_count(n, size), min(size, n)
+    epoch, seed = whole_number(epoch, "epoch", least=0), whole_number(seed, "seed", least=0)
+    parts, start = whole_number(parts, "parts", least=1), whole_number(start, "start", least=0)
+    if not 0 <= whole_number(part, "part", least=0) < parts:
+        raise InvalidInput(f"part must be less than the {parts} parts, got {part}")
+    if size % parts:
+        raise InvalidInput(f"a batch of {size} must divide by its {parts} parts: change the size of batches")
+    if start > count:
+        raise InvalidInput(f"start must be at most the {count} batches of an epoch, got {start}")
+    return _pieces(n, size, epoch, seed, range(start, count), slice(part * size // parts, (part + 1) * size // parts))
+
+
+def _pieces(n: int, size: int, epoch: int, seed: int, numbers: range, piece: slice) -> Iterator[Indices]:
+    order = _order(n, seed, epoch)
+    for number in numbers:
+        yield order[number * size : (number + 1) * size][piece].copy()
+
+
+@lru_cache(maxsize=1)  # the parts of one process share it
+def _order(n: int, seed: int, epoch: int) -> Indices:
+    return np.random.default_rng([seed, epoch]).permutation(n)
+
+
+def _from_tensor(tensor: torch.Tensor) -> NDArray[Any]:
+    if tensor.layout != torch.strided:
+        raise InvalidInput(f"data must be a dense tensor, got {tensor.layout}: convert it with X.to_dense()")
+    plain = tensor.detach().cpu()
+    array: NDArray[Any] = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()  # NumPy has no bfloat16
+    return array
+
+
+def _is_mapped(array: NDArray[Any] | None) -> bool:
+    """Whether the array is a part or a view of a memory map."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return True
+        array = array.base
+    return False
+
+
+def _read_items(items: Any, numbers: Sequence[int], like: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Some items of a list or dataset, which must all be `like` one: (n, …)."""
+    if not numbers and like is None:
+        raise InvalidInput("data must have at least 1 item, got none")
+    many = getattr(items, "__getitems__", None)
+    read = [_as_item(item) for item in (many(list(numbers)) if many else (items[i] for i in numbers))]
+    like = like if like is not None else read[0]
+    for number, item in zip(numbers, read, strict=True):
+        if item.shape != like.shape or (item.dtype == np.uint8) != (like.dtype == np.uint8):
+            raise InvalidInput(
+                f"items must all be like the first, {like.shape} of {like.dtype}, got {item.shape} of {item.dtype} at "
+                f"number {number}: bring them to one shape and type"
+            )
+    return np.stack(read) if read else np.empty((0, *like.shape), like.dtype)
+
+
+def _as_item(item: Any) -> NDArray[Any]:
+    """An item as an array, without the label it may come with."""
+    if isinstance(item, tuple) and item and not (np.isscalar(item[0]) or isinstance(item[0], list | tuple)):
+        item = item[0]
+    if isinstance(item, torch.Tensor):
+        return _from_tensor(item)
+    try:
+        return np.asarray(item)
+    except ValueError as error:
+        raise InvalidInput(f"items must be arrays, got {item!r} ({error})") from None
+
+
+def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """The number of features, flattened."""
+    if len(shape) < 2:
+        raise InvalidInput(
+            f"data must have 2 dimensions or more, (items, features) or (items, height, width, channels), got "
+            f"shape {shape}: put one item into x[None, :], single numbers into x[:, None]"
+        )
+    if 0 in shape:
+        raise InvalidInput(f"data must have at least 1 item and 1 feature, got shape {shape}")
+    if dtype.kind not in "fiub":
+        raise InvalidInput(f"data must be numbers, got {dtype}: convert them, as in X.astype(np.float32)")
+    return int(np.prod(shape[1:]))
+
+
+def _as_rows(rows: NDArray[Any], numbers: Indices) -> Rows:
+    """Bytes, or float32 without NaN and infinities: (n, features)."""
+    if rows.dtype == np.uint8:
+        return rows
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is named
+        floats = rows.astype(np.float32, copy=False)
+    step = max(PIECE // floats.shape[1], 1)
+    for first in range(0, len(floats), step):
+        fine = np.isfinite(floats[first : first + step]).all(axis=1)
+        if not fine.all():
+            number = numbers[first + int(fine.argmin())]
+            raise InvalidInput(
+                f"data must be finite and within float32, but row {number} is not: drop or impute such rows first, "
+                "as in X[np.isfinite(X).all(axis=1)]"
+            )
+    return floats

@@ -1,0 +1,42 @@
+"""The error of a model at each length, measured."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nestcode.nn.autoencoder import OrderedAutoencoder
+
+
+def errors_by_length(model: OrderedAutoencoder, X: Tensor, lengths: Iterable[int]) -> NDArray[np.float64]:
+    """The mean squared error of a feature when so many units are kept; length 0 decodes to the mean.
+
+    >>> model = OrderedAutoencoder(4, width=2)
+    >>> errors_by_length(model, torch.ones(3, 4), [0])
+    array([1.])
+    """
+    was = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            target = X.to(model.mean.dtype)
+            code = model.encode(X)
+            return np.array([_error(model, code, target, length) for length in lengths])
+    finally:
+        model.train(was)
+
+
+def _error(model: OrderedAutoencoder, code: Tensor, target: Tensor, length: int) -> float:
+    decoded = model.mean if length == 0 else model.decode(code[:, :length])
+    return float((decoded - target).double().square().mean())
+
+
+def some_lengths(width: int) -> list[int]:
+    """A few lengths that tell how a model does: powers of two, and the width.
+
+    >>> some_lengths(100)
+    [1, 4, 16, 64, 100]
+    """
+    return sorted({*(4**power for power in range(12) if 4**power < width), width})

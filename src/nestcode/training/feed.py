@@ -1,0 +1,103 @@
+"""What the loop reads: rows of the data on the device, which of them are learnt from, and in which order."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nestcode.errors import InvalidInput
+from nestcode.training.config import Training
+from nestcode.training.data import Source, batches
+from nestcode.training.processes import Processes
+
+Indices = NDArray[np.int64]
+MOST_HELD_OUT = 4096
+MOST_FOR_MOMENTS = 100_000
+PIECE = 4096
+
+
+def split_items(count: int, training: Training) -> tuple[Indices, Indices]:
+    """Which items are held out, and which are learnt from.
+
+    >>> [len(part) for part in split_items(1000, Training(holdout=0.05))]
+    [50, 950]
+    """
+    order = np.random.default_rng([training.seed, 0]).permutation(count)
+    apart = min(int(training.holdout * count), MOST_HELD_OUT)
+    return np.sort(order[:apart]), np.sort(order[apart:])
+
+
+class Feed:
+    """Rows for one process: `parts` of each batch, of which this one takes its share."""
+
+    def __init__(self, source: Source, training: Training, processes: Processes, device: torch.device) -> None:
+        self.source, self.device, self.seed = source, device, training.seed
+        self.held_out, self.learnt = split_items(len(source), training)
+        self.parts = max(training.parts, processes.count)
+        self._mine = range(self.parts * processes.rank // processes.count,
+                           self.parts * (processes.rank + 1) // processes.count)  # fmt: skip
+        self.batch_size = min(training.batch_size, len(self.learnt))
+        if self.batch_size % self.parts or self.parts % processes.count:
+            raise InvalidInput(
+                f"a batch of {self.batch_size} must divide by its {self.parts} parts, and these by the "
+                f"{processes.count} processes: change batch_size or parts"
+            )
+        self.total = training.total_steps(len(self.learnt))
+        self._whole = self._copy_to_gpu()
+
+    def rows(self, indices: Indices) -> Tensor:
+        """Rows of the data, (n, features), on the device."""
+        if self._whole is not None:  # pinned memory, so that nobody waits
+            return self._whole[torch.from_numpy(indices).pin_memory().to(self.device, non_blocking=True)]
+        return torch.from_numpy(self.source.rows(indices)).to(self.device, non_blocking=True)
+
+    def probe(self) -> Tensor:
+        """Rows to measure with: those held out, or some of the others."""
+        return self.rows(self.held_out) if len(self.held_out) else self.sample()
+
+    def sample(self) -> Tensor:
+        """A few thousand of the rows that are learnt from."""
+        return self.rows(self.learnt[:: -(-len(self.learnt) // PIECE)])
+
+    def pieces(self) -> Iterator[Tensor]:
+        """A large part of what is learnt from, some rows at a time."""
+        some = self.learnt[:: -(-len(self.learnt) // MOST_FOR_MOMENTS)]
+        for first in range(0, len(some), PIECE):
+            yield self.rows(some[first : first + PIECE])
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """The mean and the variance of each feature."""
+        shift = self.sample().double().mean(dim=0)  # near the mean, so that nothing cancels
+        count, total, squares = 0, torch.zeros_like(shift), torch.zeros_like(shift)
+        for piece in self.pieces():
+            rows = piece.double() - shift
+            total += rows.sum(dim=0)
+            squares += rows.square().sum(dim=0)
+            count += len(rows)
+        mean = total / count
+        return mean + shift, (squares / count - mean.square()).clamp(min=0)
+
+    def batches(self, stage: int, step: int) -> Iterator[list[tuple[int, Indices]]]:
+        """From a step on: the parts of each batch that are this process's, by number."""
+        epoch_steps = len(self.learnt) // self.batch_size
+        seed = self.seed + 1_000_003 * stage
+        while step < self.total:
+            epoch, start = divmod(step, epoch_steps)
+            parts = [
+                batches(len(self.learnt), self.batch_size, epoch, seed, parts=self.parts, part=part, start=start)
+                for part in self._mine
+            ]
+            for pieces in zip(*parts, strict=True):
+                if step < self.total:
+                    yield [(part, self.learnt[piece]) for part, piece in zip(self._mine, pieces, strict=True)]
+                step += 1
+
+    def _copy_to_gpu(self) -> Tensor | None:
+        """All of the data, if it is an array in memory and takes less than a quarter of a GPU's."""
+        if self.device.type != "cuda" or not self.source.resident:
+            return None
+        whole = torch.from_numpy(self.source.whole())
+        free = torch.cuda.mem_get_info(self.device)[0]
+        return whole.to(self.device) if whole.nbytes < free / 4 else None

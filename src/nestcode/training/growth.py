@@ -1,0 +1,41 @@
+"""Growing width: a code that widens while that pays (the infinite latent dimensions of section 7 of the paper).
+
+Not here: how blocks are added without changing what was (`nestcode.nn.layers`), and the training between (`loop.py`).
+"""
+
+from dataclasses import dataclass
+
+from nestcode.errors import InvalidInput, whole_number
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Start with a few units and add more while the last ones gained enough.
+
+    >>> growth = Growth(least=0.01)
+    >>> growth.pays(1.0, 0.5, 0.4, units=4), growth.pays(1.0, 0.4, 0.38, units=4)   # 0.025 a unit, 0.005 a unit
+    (True, False)
+
+    Args:
+        start: units to begin with.
+        step: units added each time.
+        most: units at most.
+        least: the marginal gain Δ_b a unit must have to go on: the mean over the last `step` units of what each
+            took off the error, as a share of the error of length 0.
+
+    """
+
+    start: int = 64
+    step: int = 64
+    most: int = 1024
+    least: float = 1e-4
+
+    def __post_init__(self) -> None:
+        for name in ("start", "step", "most"):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, least=1))
+        if not self.least >= 0:
+            raise InvalidInput(f"least must be a share of the error, at least 0, got {self.least!r}")
+
+    def pays(self, whole: float, before: float, now: float, units: int) -> bool:
+        """Whether the last `units` gained enough, given the errors of length 0, without them and with them."""
+        return bool(before - now > self.least * units * whole)

@@ -1,0 +1,225 @@
+"""The deep coder follows the protocol of coders, and its promises hold: monotone errors, balanced bits, files."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+import nestcode as nc
+from nestcode.coders import DeepCoder
+from nestcode.data import digits
+from nestcode.errors import DamagedFile, InvalidInput, NotFitted
+from nestcode.lengths import Beyond, Empirical, Geometric, LogUniform, Mixture, Uniform
+from nestcode.nn import Groups
+from nestcode.training import Growth, Network, Training
+from nestcode.training.presets import PRESETS
+
+QUICK = Training(steps=120, learning_rate=0.02)
+
+
+def data() -> NDArray[np.float32]:
+    return digits()[0].astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def coder() -> DeepCoder:
+    return DeepCoder(width=24, training=QUICK).fit(data(), progress=False)
+
+
+def test_codes_decode_at_every_length_and_errors_never_rise(coder: DeepCoder) -> None:
+    codes = coder.encode(data())
+    assert (len(codes), codes.width) == (1797, 24)
+    errors = [float(np.mean((data() - coder.decode(codes.prefix(k))) ** 2)) for k in range(25)]
+    assert errors[24] < 0.6 * errors[0]
+    expected = [coder.expected_error(k) for k in range(25)]
+    assert all(a >= b for a, b in pairwise(expected))
+    assert np.allclose(errors, expected, rtol=0.15)
+
+
+def test_length_0_is_the_mean(coder: DeepCoder) -> None:
+    decoded = coder.decode(coder.encode(data()[:3]).prefix(0))
+    assert np.allclose(decoded, coder.network_.mean.numpy())
+    assert np.abs(decoded[0] - data().mean(axis=0)).max() < 0.05
+
+
+def test_bits_that_would_harm_are_left_out(coder: DeepCoder) -> None:
+    codes = coder.encode(data())
+    fit = coder._fitted()
+    for length in range(25):
+        assert np.array_equal(coder.decode(codes.prefix(length)), coder.decode(codes.prefix(int(fit.useful[length]))))
+
+
+@pytest.mark.parametrize("beta", [0.2, 0.5])
+def test_bits_are_1_as_often_as_asked_for(beta: float) -> None:
+    X = np.random.default_rng(0).standard_normal((20_000, 16)).astype(np.float32)
+    coder = DeepCoder(width=16, beta=beta, training=QUICK.but(holdout=0.0)).fit(X[:10_000], progress=False)
+    share = coder.encode(X[10_000:]).bits().mean(axis=0)
+    noise = np.sqrt(2 * beta * (1 - beta) / 10_000)
+    assert np.abs(share - beta).mean() <= 0.01
+    assert np.abs(share - beta).max() < 4.5 * noise
+
+
+def test_files_give_back_the_same_coder(coder: DeepCoder, tmp_path: Path) -> None:
+    coder.save(tmp_path / "deep.coder")
+    again = nc.load_coder(tmp_path / "deep.coder")
+    assert isinstance(again, DeepCoder)
+    codes = coder.encode(data())
+    assert again.encode(data()) == codes
+    assert np.array_equal(again.decode(codes.prefix(11)), coder.decode(codes.prefix(11)))
+    assert again.fingerprint == coder.fingerprint
+    assert [again.expected_error(k) for k in range(25)] == [coder.expected_error(k) for k in range(25)]
+    assert again.training == QUICK
+
+
+def test_a_grown_coder_is_filled_with_zeros_and_survives_a_file(tmp_path: Path) -> None:
+    training = QUICK.but(growth=Growth(start=4, step=4, most=12, least=0.0), steps=40)
+    with pytest.warns(UserWarning, match="the data carries 12 useful bits, the other 8 of 20"):
+        coder = DeepCoder(width=20, training=training).fit(data(), progress=False)
+    codes = coder.encode(data())
+    assert codes.width == 20
+    assert not codes.bits()[:, 12:].any()
+    coder.save(tmp_path / "grown.coder")
+    assert nc.load_coder(tmp_path / "grown.coder").encode(data()) == codes
+
+
+@pytest.mark.parametrize("what", ["settings", "arrays", "useful"])
+def test_damaged_files_are_refused(coder: DeepCoder, what: str, tmp_path: Path) -> None:
+    from nestcode.storage import Record, write_record
+
+    record = coder._to_record()
+    settings, arrays = dict(record.settings), dict(record.arrays)
+    if what == "settings":
+        settings["width"] = 23
+    elif what == "arrays":
+        arrays["mean"] = arrays["mean"][:5]
+    else:
+        arrays["useful"] = arrays["useful"] + 1
+    write_record(tmp_path / "bad.coder", Record(record.kind, record.version, settings, arrays))
+    with pytest.raises(DamagedFile, match="is not a DeepCoder as it should be"):
+        nc.load_coder(tmp_path / "bad.coder")
+
+
+def test_an_index_searches_with_it(coder: DeepCoder, tmp_path: Path) -> None:
+    X = data()
+    index = nc.Index(coder)
+    index.add(X)
+    codes = coder.encode(X)
+    decoded = coder.decode(codes)
+    hits = index.search(X[:20], k=5, candidates=len(X))
+    truth = ((X[:20, None] - decoded[None]) ** 2).sum(axis=2)
+    assert np.allclose(hits.distances, np.sort(truth, axis=1)[:, :5], rtol=1e-3, atol=1e-3)
+    few = index.search(X[:20], k=5, candidates=400, vectors=X)
+    assert (few.ids[:, 0] == np.arange(20)).mean() > 0.9
+    assert index.neighborhood(X[0], size=3).count >= 3
+    index.save(tmp_path / "deep.index")
+    with nc.Index.open(tmp_path / "deep.index") as opened:
+        assert np.array_equal(opened.search(X[:20], k=5, candidates=len(X)).ids, hits.ids)
+
+
+def test_angles(tmp_path: Path) -> None:
+    X = data() * np.random.default_rng(0).uniform(0.5, 2, (1797, 1)).astype(np.float32)
+    coder = DeepCoder(width=16, metric="cosine", training=QUICK).fit(X, progress=False)
+    assert coder.encode(X) == coder.encode(4 * X)
+    coder.save(tmp_path / "angle.coder")
+    assert nc.load_coder(tmp_path / "angle.coder").encode(2 * X) == coder.encode(X)
+
+
+def test_any_modules_serve(tmp_path: Path) -> None:
+    class Convolutions(nn.Sequential):
+        def __init__(self) -> None:
+            parts = nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten()
+            super().__init__(*parts, nn.Linear(64, 12))
+
+    torch.manual_seed(0)
+    modules: dict[str, Any] = {"encoder": Convolutions(), "decoder": nn.Linear(12, 64)}
+    before = modules["decoder"].weight.clone()
+    coder = DeepCoder(width=12, **modules, training=QUICK).fit(data().reshape(-1, 8, 8), progress=False)
+    assert torch.equal(modules["decoder"].weight, before)  # copies are trained
+    assert coder.expected_error(12) < 0.8 * coder.expected_error(0)
+    coder.save(tmp_path / "own.coder")
+    with pytest.raises(InvalidInput, match="give load_coder the encoder= and decoder= too"):
+        nc.load_coder(tmp_path / "own.coder")
+    assert nc.load_coder(tmp_path / "own.coder", **modules).encode(data()) == coder.encode(data())
+
+
+def test_the_papers_presets_are_the_papers() -> None:
+    retrieval = DeepCoder(preset="paper-retrieval")._chosen()
+    assert (retrieval.width, retrieval.layers, retrieval.beta) == (512, (2048, 1024), 0.2)
+    assert retrieval.lengths == Geometric(0.97)
+    assert (retrieval.network.tied, retrieval.network.corruption, retrieval.network.dropout) == (True, 0.1, 0.2)
+    assert (retrieval.training.batch_size, retrieval.training.optimizer) == (10_000, "conjugate")
+    assert retrieval.training.penalty is not None
+    assert retrieval.training.invariance > 0
+    compression = DeepCoder(preset="paper-compression")._chosen()
+    assert (compression.width, compression.layers) == (1024, ())
+    assert set(PRESETS) == {"default", "paper-retrieval", "paper-compression"}
+    assert DeepCoder(preset="paper-retrieval", beta=0.3)._chosen().beta == 0.3
+
+
+def test_a_small_paper_network_trains() -> None:
+    X = data()
+    training = PRESETS["paper-retrieval"].training.but(batch_size=500, epochs=None, steps=10)
+    coder = DeepCoder(width=32, layers=(48,), preset="paper-retrieval", training=training).fit(X, progress=False)
+    assert coder.expected_error(32) < coder.expected_error(0)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [Geometric(0.5), Uniform(), LogUniform(), Empirical([1, 2], [4, 8]), Beyond(Uniform(), 3),
+     Mixture([Uniform(), Geometric(0.9)], [1, 2])],
+)  # fmt: skip
+def test_lengths_survive_json(lengths: nc.lengths.Lengths) -> None:
+    from nestcode.coders._network import lengths_from_json, lengths_to_json
+
+    assert lengths_from_json(json.loads(json.dumps(lengths_to_json(lengths)))) == lengths
+
+
+def test_other_nestings_train_too() -> None:
+    coder = DeepCoder(width=8, lengths=Groups([4, 4], Uniform()), training=QUICK).fit(data(), progress=False)
+    assert coder.expected_error(8) < coder.expected_error(4) < coder.expected_error(0)
+
+
+def test_it_is_an_estimator(coder: DeepCoder) -> None:
+    from sklearn.base import clone
+
+    assert clone(coder).get_params() == coder.get_params()
+    assert coder.transform(data()[:5]).shape == (5, 24)
+    assert np.array_equal(coder.inverse_transform(coder.transform(data()[:5])), coder.decode(coder.encode(data()[:5])))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"width": 0}, "width must be a whole number of at least 1"),
+        ({"preset": "paper"}, "preset must be one of default, paper-retrieval, paper-compression, got 'paper'"),
+        ({"metric": "l1"}, 'metric must be "l2" or "cosine"'),
+    ],
+)
+def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        DeepCoder(**{"width": 8, **wrong})
+
+
+def test_wrong_use_is_named(coder: DeepCoder) -> None:
+    with pytest.raises(NotFitted, match="this DeepCoder is not fitted"):
+        DeepCoder(width=8).encode(data())
+    with pytest.raises(InvalidInput, match="must have the 64 features"):
+        coder.encode(np.ones((3, 5)))
+    with pytest.raises(InvalidInput, match="at most the coder's width 24, got 32"):
+        coder.decode(nc.Codes.from_bits(np.zeros((1, 32), dtype=bool)))
+    with pytest.raises(InvalidInput, match=r"fit takes checkpoint, .*, got epochs"):
+        DeepCoder(width=8).fit(data(), epochs=3)
+    with pytest.raises(InvalidInput, match="beta must"):
+        DeepCoder(width=8, beta=1.5).fit(data(), progress=False)
+
+
+def test_networks_are_frozen_settings() -> None:
+    assert Network() == Network(tied=False)
+    with pytest.raises(AttributeError):
+        Network().tied = True  # type: ignore[misc]
