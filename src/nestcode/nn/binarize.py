@@ -109,9 +109,8 @@ class Binarize(nn.Module):
         if not self.deferred and self.seen == 0:
             self._begin(pre)
         ones = (pre > self.threshold).float()
-        self._sums += torch.stack(
-            [ones.sum(dim=0), pre.sum(dim=0), pre.square().sum(dim=0), torch.ones_like(ones).sum(dim=0)]
-        )
+        count = torch.full_like(self.threshold, len(pre))
+        self._sums += torch.stack([ones.sum(dim=0), pre.sum(dim=0), pre.square().sum(dim=0), count])
         if not self.deferred:
             self.update()
 
@@ -125,12 +124,15 @@ class Binarize(nn.Module):
         deviation = (squares / count - mean.square()).clamp(min=0).sqrt()
         moved = self.threshold + self.rate * self.spread * (ones / count - self.beta)
         spread = self.spread.lerp(deviation, self.rate)
-        learns = (
-            (torch.arange(self.width, device=sums.device) >= self.fixed) & sums.isfinite().all(dim=0) & (sums[3] > 0)
-        )
+        learns = torch.arange(self.width, device=sums.device) >= self.fixed
+        learns &= sums.isfinite().all(dim=0) & (sums[3] > 0)
         self.threshold.copy_(torch.where(learns, moved, self.threshold))
         self.spread.copy_(torch.where(learns & (spread > 0), spread, self.spread))
         self.seen += 1
+
+    def forget(self) -> None:
+        """Leave out what was seen since the last update: a line search looks at a batch several times."""
+        self._sums.zero_()
 
     def _begin(self, pre: Tensor) -> None:
         """Thresholds of the first batch, as if it were normal."""

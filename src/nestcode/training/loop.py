@@ -110,6 +110,7 @@ class Trainer:
 
     def _build(self) -> None:
         """All that is made for a model of this width."""
+        self.model.zero_grad()  # what is fixed now would keep its last gradient
         if self.model.binarize is not None:
             self.model.binarize.deferred = True
             with torch.no_grad():
@@ -138,6 +139,8 @@ class Trainer:
     def _backward(self, parts: list[tuple[int, Indices]], stop: Tensor) -> Tensor:
         """Gradients of a batch, summed over its parts in all processes, and its loss."""
         self.loss.zero_()
+        if self.model.binarize is not None:
+            self.model.binarize.forget()
         for part, indices in parts:
             self.rows.copy_(self.feed.rows(indices), non_blocking=True)
             torch.manual_seed(_mix(self.training.seed, self.stage, self.step, part))
