@@ -19,10 +19,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     width = 10 if quick else 100
     lengths = sorted({1, 2, 5, *range(10, width + 1, 10)})
     rows, networks = [], {}
-    for name, sweep in (("without sweeping", None), ("with sweeping", Sweep(after=400, every=20, patience=1))):
-        training = Training(
-            steps=30 if quick else 3000, batch_size=250, learning_rate=2e-3, sweep=sweep, schedule="constant"
-        )
+    for name, sweep in (("without sweeping", None), ("with sweeping", Sweep(after=1000, every=20, patience=1))):
+        training = Training(steps=30 if quick else 3000, batch_size=500, sweep=sweep, schedule="constant")
         network = learn(
             X,
             training,

@@ -154,10 +154,11 @@ def draw(curves: dict[tuple[str, str], list[float]], grid: range) -> Figure:
             losses = curves[task, name]
             axes.plot(grid, losses, color=method.color, linestyle=method.line, linewidth=2, label=name)
         axes.set(title=TITLES[task], xlabel="evaluations of loss and gradient", ylabel="expected squared error")
-        axes.set(yscale="log")
+        lowest = min(min(curves[task, name]) for name in METHODS)
+        axes.set(ylim=(0.97 * lowest, 1.4 * lowest), xlim=(0, grid[-1]))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(frameon=False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 

@@ -1,112 +1,199 @@
-"""Regularization keeps its ratio at every unit that learns, and the invariance penalty is the Jacobian's norm."""
+"""Regularization that keeps its share at every unit, and invariance of codes to noise."""
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.func import jacrev, vmap
 
 from nestcode.errors import InvalidInput
 from nestcode.training import AdaptivePenalty, invariance_penalty
+from nestcode.training.regularization import Norm
+
+NORMS: list[Norm] = ["l1", "l2"]
 
 
-def unit_weights(scale: float = 1.0, dtype: torch.dtype = torch.float32) -> nn.Parameter:
-    generator = torch.Generator().manual_seed(0)
-    weight = nn.Parameter(torch.randn(20, 30, generator=generator).to(dtype))
-    decay = 0.5 ** torch.arange(20.0)[:, None]  # as late units have it
-    weight.grad = (scale * decay * torch.randn(20, 30, generator=generator)).to(dtype)
-    return weight
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2"])
-@pytest.mark.parametrize(("scale", "dtype"), [(1.0, torch.float32), (1e-12, torch.float32), (1.0, torch.float64)])
-def test_the_ratio_holds_for_every_unit_that_learns(norm: Any, scale: float, dtype: torch.dtype) -> None:
-    weight = unit_weights(scale, dtype)
-    assert weight.grad is not None
-    weight.grad[7] = 0.0
-    with torch.no_grad():
-        weight[9] = 0.0
-    before = weight.grad.clone()
-    coefficients = AdaptivePenalty(norm, ratio=0.05).add_(weight)
-    added = weight.grad.double() - before.double()
-    active = torch.ones(20, dtype=torch.bool)
-    active[[7, 9]] = False
-    computed = coefficients[:, None] * (weight.sign() if norm == "l1" else weight).detach()
-    ratios = computed.double().norm(dim=1) / before.double().norm(dim=1)
-    assert torch.allclose(ratios[active], torch.tensor(0.05, dtype=torch.float64), rtol=0.01)
-    assert torch.allclose(added, computed.double(), rtol=0.01, atol=float(1e-6 * before.abs().max()))
-    assert not coefficients[~active].any()
-    assert torch.equal(weight.grad[~active], before[~active])
+def weights(seed: int, width: int = 6, fan_in: int = 9) -> Tensor:
+    return torch.randn(width, fan_in, generator=seeded(seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2"])
-def test_adding_is_the_gradient_of_the_penalty_with_coefficients_held(norm: Any) -> None:
-    penalty, weight = AdaptivePenalty(norm, ratio=0.3), unit_weights()
-    assert weight.grad is not None
-    before = weight.grad.clone()
-    coefficients = penalty.coefficients(weight, before)
-    penalty.value(weight, coefficients).backward()
-    by_autograd = weight.grad.clone()
-    weight.grad = before.clone()
-    penalty.add_(weight)
-    assert torch.allclose(weight.grad, by_autograd, rtol=1e-5)
+def norm_twin(penalty: AdaptivePenalty, row: Tensor) -> Tensor:
+    return row.abs().sum() if penalty.norm == "l1" else row.square().sum() / 2
 
 
-def test_a_weight_without_a_gradient_is_left_alone() -> None:
-    weight = nn.Parameter(torch.ones(3, 4))
-    assert not AdaptivePenalty("l1", 0.1).add_(weight).any()
-    assert weight.grad is None
+# Adaptive coefficients
 
 
-def test_it_compiles_whole() -> None:
-    weight, gradient = unit_weights().detach(), unit_weights().grad
-    assert gradient is not None
-    penalty = AdaptivePenalty("l1", 0.1)
-    compiled = torch.compile(penalty.coefficients, fullgraph=True, backend="eager")
-    assert torch.equal(compiled(weight, gradient), penalty.coefficients(weight, gradient))
+@given(
+    norm=st.sampled_from(NORMS),
+    ratio=st.floats(1e-3, 10),
+    small=st.floats(-25, 10),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    seed=st.integers(0, 1000),
+)
+def test_the_ratio_holds_at_every_active_unit(
+    norm: Norm, ratio: float, small: float, dtype: torch.dtype, seed: int
+) -> None:
+    """Gradients of late units may be smaller by any power of ten."""
+    penalty = AdaptivePenalty(norm, ratio)
+    weight = weights(seed).to(dtype)
+    gradient = (weights(seed + 1) * torch.logspace(0, small, 6, dtype=torch.float64)[:, None]).to(dtype)
+    coefficients = penalty.coefficients(weight, gradient).double()
+    for row, learnt, coefficient in zip(weight.double(), gradient.double(), coefficients, strict=True):
+        row.requires_grad_()
+        (own,) = torch.autograd.grad(coefficient * norm_twin(penalty, row), row)
+        assert float(own.norm() / learnt.norm()) == pytest.approx(ratio, rel=0.01)
 
 
-def test_of_a_linear_encoder_the_invariance_penalty_is_its_norm_over_the_features() -> None:
-    generator = torch.Generator().manual_seed(0)
-    omega = torch.randn(7, 12, generator=generator, dtype=torch.float64)
-    X = torch.randn(20_000, 12, generator=generator, dtype=torch.float64)
-    draws = [float(invariance_penalty(lambda y: y @ omega.T, part, 0.3, generator=generator)) for part in X.split(500)]
-    mean, error = torch.tensor(draws).mean(), torch.tensor(draws).std() / len(draws) ** 0.5
-    expected = omega.square().sum() / 12
-    assert abs(float(mean - expected)) < 4 * float(error)
-    assert float(error) < 0.02 * float(expected)
+@pytest.mark.parametrize("norm", NORMS)
+def test_units_without_a_gradient_or_without_weights_get_none(norm: Norm) -> None:
+    weight, gradient = weights(0).float(), weights(1).float()
+    gradient[2] = 0
+    weight[4] = 0
+    parameter = nn.Parameter(weight)
+    parameter.grad = gradient.clone()
+    coefficients = AdaptivePenalty(norm, 0.5).add_(parameter)
+    assert (coefficients == 0).tolist() == [False, False, True, False, True, False]
+    assert torch.equal(parameter.grad[2], gradient[2])
+    assert torch.equal(parameter.grad[4], gradient[4])
+    assert (parameter.grad[[0, 1, 3, 5]] != gradient[[0, 1, 3, 5]]).all()
 
 
-def test_of_a_smooth_encoder_and_little_noise_it_is_the_jacobians() -> None:
-    torch.manual_seed(0)
-    encoder = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4)).double()
-    X = torch.randn(200, 6, dtype=torch.float64)
+@pytest.mark.parametrize("norm", NORMS)
+def test_adding_equals_the_gradient_of_the_loss_with_coefficients_held(norm: Norm) -> None:
+    penalty = AdaptivePenalty(norm, 0.3)
+    one, other = nn.Parameter(weights(0)), nn.Parameter(weights(0))
+    x = torch.randn(20, 9, generator=seeded(2), dtype=torch.float64)
+
+    def loss(weight: Tensor) -> Tensor:
+        return torch.tanh(x @ weight.T).square().mean()
+
+    loss(one).backward()
+    held = penalty.add_(one)
+    assert not held.requires_grad
+    (loss(other) + penalty.value(other, held)).backward()
+    torch.testing.assert_close(one.grad, other.grad)
+    expected = sum(coefficient * norm_twin(penalty, row) for coefficient, row in zip(held, other, strict=True))
+    torch.testing.assert_close(penalty.value(other, held), expected)
+
+
+def test_a_weight_that_does_not_learn_gets_none() -> None:
+    parameter = nn.Parameter(torch.ones(3, 2))
+    assert AdaptivePenalty("l1", 0.1).add_(parameter).tolist() == [0, 0, 0]
+    assert parameter.grad is None
+
+
+def test_ratio_zero_adds_nothing() -> None:
+    parameter = nn.Parameter(weights(0))
+    parameter.grad = weights(1)
+    AdaptivePenalty("l2", 0).add_(parameter)
+    assert torch.equal(parameter.grad, weights(1))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's compiler warns of PyTorch
+def test_nothing_waits_for_the_device() -> None:
+    """A whole graph has no number that goes to the host."""
+    torch._dynamo.reset()
+    penalty, weight, gradient = AdaptivePenalty("l1", 0.1), weights(0), weights(1)
+    compiled = torch.compile(penalty.coefficients, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(weight, gradient), penalty.coefficients(weight, gradient))
+
+
+# Invariance
+
+
+def test_of_a_linear_encoder_it_is_the_mean_square_of_its_weight() -> None:
+    """‖Ω‖² / D, for any variance: the direction of the noise is uniform whatever its length."""
+    omega = weights(0, width=4, fan_in=7)
+    X = torch.zeros(50_000, 7, dtype=torch.float64)
+    for variance in (1e-4, 1.0):
+        noise = torch.randn(X.shape, generator=seeded(5), dtype=torch.float64)
+        error = ((noise @ omega.T).square().sum(dim=1) / noise.square().sum(dim=1)).std() / len(X) ** 0.5
+        value = invariance_penalty(lambda y: y @ omega.T, X, variance, generator=seeded(3))
+        assert abs(value - omega.square().sum() / 7) < 4.5 * error
+
+
+def test_of_a_smooth_encoder_and_small_noise_it_is_that_of_the_jacobian() -> None:
+    omega = weights(0, width=4, fan_in=7)
 
     def encode(y: Tensor) -> Tensor:
-        out: Tensor = encoder(y)
+        return torch.tanh(y @ omega.T)
+
+    item = torch.randn(7, generator=seeded(1), dtype=torch.float64)
+    jacobian = torch.func.jacrev(encode)(item)
+    noise = torch.randn(20_000, 7, generator=seeded(5), dtype=torch.float64)
+    error = ((noise @ jacobian.T).square().sum(dim=1) / noise.square().sum(dim=1)).std() / 20_000**0.5
+    value = invariance_penalty(encode, item.expand(20_000, 7), 1e-10, generator=seeded(3))
+    assert abs(value - jacobian.square().sum() / 7) < 4.5 * error
+
+
+def test_it_is_the_definition_example_by_example() -> None:
+    encoder, X = nn.Sequential(nn.Linear(3, 5), nn.Tanh()).double(), weights(0, 8, 3)
+    noise = torch.randn(8, 3, generator=seeded(4), dtype=torch.float64) * 0.2
+    terms = [
+        (encoder(y + step) - encoder(y)).square().sum() / step.square().sum() for y, step in zip(X, noise, strict=True)
+    ]
+    value = invariance_penalty(encoder, X, 0.04, generator=seeded(4))
+    torch.testing.assert_close(value, torch.stack(terms).mean())
+
+
+def test_clean_codes_are_not_computed_again_and_gradients_are_the_same() -> None:
+    encoder, X = nn.Linear(3, 5), weights(0, 8, 3).float()
+    calls = 0
+
+    def encode(y: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        out: Tensor = encoder(y).square()
         return out
 
-    jacobians = vmap(jacrev(encode))(X)
-    expected = float(jacobians.square().sum(dim=(1, 2)).mean() / 6)
-    generator = torch.Generator().manual_seed(1)
-    draws = [float(invariance_penalty(encode, X, 1e-8, clean=encode(X), generator=generator)) for _ in range(300)]
-    assert abs(sum(draws) / 300 - expected) < 0.03 * expected
+    gradients = []
+    for clean in (None, encoder(X).square()):
+        calls = 0
+        value = invariance_penalty(encode, X, 0.1, clean=clean, generator=seeded())
+        gradients.append(torch.autograd.grad(value, list(encoder.parameters())))
+        assert calls == (2 if clean is None else 1)
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+        assert (one != 0).all()
 
 
-def test_its_gradient_reaches_the_encoder() -> None:
-    encoder = nn.Linear(5, 3)
-    invariance_penalty(encoder, torch.randn(10, 5), 0.01).backward()
-    assert encoder.weight.grad is not None
-    assert encoder.weight.grad.any()
+def test_bfloat16_codes_and_images() -> None:
+    images = torch.randn(500, 3, 4, 4, generator=seeded())
+    value = invariance_penalty(lambda y: (2 * y).bfloat16(), images, 1.0, generator=seeded(1))
+    assert value.dtype == torch.float32
+    assert value == pytest.approx(4, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("norm", "ratio", "message"),
-    [("l3", 0.1, 'norm must be "l1" or "l2"'), ("l1", -1, "ratio must be a number of at least 0, got -1")],
-)
-def test_wrong_settings_are_named(norm: Any, ratio: float, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        AdaptivePenalty(norm, ratio)
-    with pytest.raises(InvalidInput, match="variance must be a number above 0, got 0"):
-        invariance_penalty(lambda y: y, torch.ones(2, 2), 0)
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "norm": (lambda: AdaptivePenalty("l3", 0.1), 'norm must be "l1" or "l2", got \'l3\''),  # type: ignore[arg-type]
+    "negative ratio": (lambda: AdaptivePenalty("l1", -1), "ratio must be a number of at least 0, got -1"),
+    "ratio nan": (lambda: AdaptivePenalty("l1", float("nan")), "ratio must be a number of at least 0, got nan"),
+    "bias": (
+        lambda: AdaptivePenalty("l1", 1).coefficients(torch.ones(3), torch.ones(3)),
+        "must both be (width, fan_in), got (3,) and (3,)",
+    ),
+    "transposed": (
+        lambda: AdaptivePenalty("l1", 1).coefficients(torch.ones(3, 2), torch.ones(2, 3)),
+        "must both be (width, fan_in), got (3, 2) and (2, 3)",
+    ),
+    "no noise": (
+        lambda: invariance_penalty(torch.tanh, torch.ones(2, 2), 0),
+        "variance must be a number above 0, got 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named(mistake: str) -> None:
+    call, message = MISTAKES[mistake]
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        call()

@@ -36,7 +36,7 @@ class Wolfe:
     """The strong Wolfe conditions.
 
     The value must fall by `c1` of what the first slope promises, up to `noise`, the rounding error of a value. Where
-    the whole decrease is less than that, a value says nothing and the slopes alone decide. As c2 ≤ 1 − 2·c1 these are
+    the whole decrease is less than that, a value says nothing and the slopes alone decide. Where c2 ≤ 1 − 2·c1 these are
     then the approximate Wolfe conditions of Hager & Zhang (2005).
     """
 
@@ -93,7 +93,7 @@ def search(line: Callable[[float], Trial], start: Trial, first: float, wolfe: Wo
 def _refine(line: Callable[[float], Trial], start: Trial, guess: Trial, wolfe: Wolfe) -> Trial:
     """One more trial, fitted to a guess that happened to hold.
 
-    Conjugate directions are as good as their line searches: without this a quadratic takes twice as many of them.
+    Conjugate directions are as good as their line searches: without this a quadratic can take twice as many steps.
     """
     step = _fit(start, guess, wolfe.noise)
     if step is None or not CLOSE < abs(step / guess.step - 1) < 1:
@@ -128,12 +128,12 @@ def _fit(a: Trial, b: Trial, noise: float) -> float | None:
     """Where the cubic through both trials is least; the parabola through their slopes where values are but noise."""
     width = b.step - a.step
     if abs(b.value - a.value) <= noise:
-        bend = (b.slope - a.slope) / width
-        return b.step - b.slope / bend if bend > 0 else None
-    middle = a.slope + b.slope - 3 * (b.value - a.value) / width
-    square = middle * middle - a.slope * b.slope
-    if not square >= 0:
-        return None
-    root = math.copysign(math.sqrt(square), width)
-    below = b.slope - a.slope + 2 * root
-    return b.step - width * (b.slope + root - middle) / below if below else None
+        rise = b.slope - a.slope
+        fitted = b.step - width * b.slope / rise if rise * width > 0 else math.nan
+    else:
+        middle = a.slope + b.slope - 3 * (b.value - a.value) / width
+        square = middle * middle - a.slope * b.slope
+        root = math.copysign(math.sqrt(square), width) if square >= 0 else math.nan
+        rise = b.slope - a.slope + 2 * root
+        fitted = b.step - width * (b.slope + root - middle) / rise if rise else math.nan
+    return fitted if math.isfinite(fitted) else None

@@ -195,7 +195,8 @@ class ConjugateGradient(Optimizer):
 
     def _directions(self, line: "_Line") -> Iterator[tuple[bool, list[Tensor]]]:
         """−g + β·(the last direction) where it descends, then −g; and whether it is the latter."""
-        if beta := self.param_groups[0]["beta"]:
+        beta = self.param_groups[0]["beta"]
+        if beta and self.state:
             last = (self.state[p].get("direction", torch.zeros_like(p)) for p in line.params)
             direction = [beta * towards - grad for towards, grad in zip(last, line.gradient, strict=True)]
             if _dot(line.gradient, direction) < 0:

@@ -105,7 +105,7 @@ class Trainer:
         self.processes.same_everywhere(self.model.parameters())
         self.probe, self.sample = self.feed.probe(), self.feed.sample()
         self.rows = self.sample.new_empty(self.feed.batch_size // self.feed.parts, self.model.features)
-        self.loss = torch.zeros((), device=self.hardware.device)
+        self.loss, self.stop = torch.zeros(2, device=self.hardware.device)
         self._build()
 
     def _build(self) -> None:
@@ -127,16 +127,16 @@ class Trainer:
         if self.step == 0:
             self._report(journal)
         for parts in self.feed.batches(self.stage, self.step):
-            stop = torch.tensor(float(stopping.asked), device=self.hardware.device)
-            loss = self.stepper.take(self.step, partial(self._backward, parts, stop))
+            self.stop.fill_(stopping.asked)
+            loss = self.stepper.take(self.step, partial(self._backward, parts))
             self.losses.append(loss)
             self.step += 1
             self._after_step(journal)
-            if stopping.asked or (self.processes.count > 1 and stop > 0):
+            if stopping.asked or (self.processes.count > 1 and self.stop > 0):
                 self._save()
                 stopping.stop(self.run.checkpoint, self.step)
 
-    def _backward(self, parts: list[tuple[int, Indices]], stop: Tensor) -> Tensor:
+    def _backward(self, parts: list[tuple[int, Indices]]) -> Tensor:
         """Gradients of a batch, summed over its parts in all processes, and its loss."""
         self.loss.zero_()
         if self.model.binarize is not None:
@@ -146,7 +146,7 @@ class Trainer:
             torch.manual_seed(_mix(self.training.seed, self.stage, self.step, part))
             self.learn()
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        self.processes.add_up([*gradients, self.loss, stop])
+        self.processes.add_up([*gradients, self.loss, self.stop])
         return self.loss.clone()
 
     def _learn(self) -> None:

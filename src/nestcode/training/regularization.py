@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
 
+Norm = Literal["l1", "l2"]
+
 
 @dataclass(frozen=True)
 class AdaptivePenalty:
@@ -32,7 +34,7 @@ class AdaptivePenalty:
 
     """
 
-    norm: Literal["l1", "l2"]
+    norm: Norm
     ratio: float
 
     def __post_init__(self) -> None:
@@ -46,9 +48,13 @@ class AdaptivePenalty:
 
         A unit without a gradient, or without weights, gets none.
         """
-        own = torch.linalg.vector_norm(self._gradient(weight.detach()).float(), dim=1)
-        learnt = torch.linalg.vector_norm(gradient.detach().float(), dim=1)
-        return torch.where(own > 0, self.ratio * learnt / own.clamp(min=torch.finfo(own.dtype).tiny), 0.0)
+        if weight.ndim != 2 or gradient.shape != weight.shape:
+            raise InvalidInput(
+                "weight and gradient must both be (width, fan_in), "
+                f"got {tuple(weight.shape)} and {tuple(gradient.shape)}"
+            )
+        own, learnt = _row_norms(self._gradient(weight.detach())), _row_norms(gradient.detach())
+        return torch.where(own > 0, self.ratio * learnt / own, 0.0)
 
     def add_(self, weight: nn.Parameter) -> Tensor:
         """Add the penalty's gradient to `weight.grad`, in place; the coefficients, (width,)."""
@@ -60,6 +66,7 @@ class AdaptivePenalty:
 
     def value(self, weight: Tensor, coefficients: Tensor) -> Tensor:
         """The penalty with coefficients held, for line searches: a number to add to the loss."""
+        weight = _at_least_float32(weight)
         norms = weight.abs().sum(dim=1) if self.norm == "l1" else weight.square().sum(dim=1) / 2
         return (coefficients * norms).sum()
 
@@ -80,11 +87,12 @@ def invariance_penalty(
     For a linear encoder Ω its expectation is ‖Ω‖² / features; for any smooth one and small noise, that of its Jacobian.
 
     >>> double = lambda y: 2 * y
-    >>> invariance_penalty(double, torch.rand(5, 3), variance=0.01)
-    tensor(4.0000)
+    >>> round(float(invariance_penalty(double, torch.rand(5, 3), variance=0.01)), 3)
+    4.0
 
     Args:
-        encode: from (n, features) to units, (n, width); with no randomness of its own.
+        encode: from (n, features) to units, (n, width); with no randomness of its own. Units in bfloat16 are rounded
+            by a few thousandths of their size, which small noise hardly exceeds.
         X: items, (n, features).
         variance: of the noise (ε̄ in the paper).
         clean: encode(X), if it is known.
@@ -98,5 +106,19 @@ def invariance_penalty(
     else:
         noise = torch.randn(X.shape, dtype=X.dtype, device=X.device, generator=generator) * variance**0.5
     change = encode(X + noise) - (encode(X) if clean is None else clean)
-    penalty: Tensor = (change.float().square().sum(dim=1) / noise.float().square().sum(dim=1)).mean()
+    moved, pushed = (_at_least_float32(part).square().flatten(1).sum(dim=1) for part in (change, noise))
+    penalty: Tensor = (moved / pushed.clamp(min=torch.finfo(pushed.dtype).tiny)).mean()
     return penalty
+
+
+def _row_norms(rows: Tensor) -> Tensor:
+    """The length of each row, (width, fan_in) -> (width,), also where its square would be too small for the type."""
+    rows = _at_least_float32(rows)
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    scaled = torch.where(largest > 0, rows / largest, 0.0)
+    norms: Tensor = largest[:, 0] * torch.linalg.vector_norm(scaled, dim=1)
+    return norms
+
+
+def _at_least_float32(numbers: Tensor) -> Tensor:
+    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))

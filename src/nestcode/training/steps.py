@@ -34,9 +34,13 @@ class AdamStep(Stepper):
     def __init__(self, model: OrderedAutoencoder, training: Training, hardware: Hardware, total: int) -> None:
         self.model, self.training, self.total = model, training, total
         self._graphs = hardware.graphs
-        rate = torch.tensor(training.learning_rate, device=hardware.device) if self._graphs else training.learning_rate
+        self._rate = torch.tensor(training.learning_rate, device=hardware.device)  # where a graph finds it
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-            _learning(model), rate, weight_decay=training.weight_decay, fused=hardware.gpu, capturable=self._graphs
+            _learning(model),
+            training.learning_rate,
+            weight_decay=training.weight_decay,
+            fused=hardware.gpu,
+            capturable=self._graphs,
         )
         self._update = hardware.graphed(self._apply)
 
@@ -59,11 +63,9 @@ class AdamStep(Stepper):
         self.optimizer.step()
 
     def _set_rate(self, rate: float) -> None:
+        self._rate.fill_(rate)
         for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+            group["lr"] = self._rate if self._graphs else rate
 
     def _share(self, step: int) -> float:
         """Of the learning rate."""

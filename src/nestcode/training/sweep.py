@@ -100,7 +100,7 @@ class Sweeper:
         assert isinstance(fixed, int)
         assert isinstance(waited, int)
         assert before is None or isinstance(before, Tensor)
-        self.waited, self.before = waited, before
+        self.waited, self.before = waited, None if before is None else before.to(self.probe.device)
         if fixed:
             self.model.fix(fixed)
             self.model.set_lengths(Beyond(self.lengths, fixed))
