@@ -27,6 +27,7 @@ TITLES: dict[Kind, str] = {
     "with rescoring": "With rescoring: raw vectors kept",
 }
 LEAST = 0.5  # recall below which nothing is drawn
+WIDE = 84  # letters that fit side by side into the legend of a panel
 
 
 def draw_fronts(title: str, results: Sequence[Measured]) -> Figure:
@@ -71,7 +72,12 @@ def draw_panel(axes: Any, results: Sequence[Measured]) -> None:
     if low:
         note = textwrap.fill(f"recall below {LEAST}: {', '.join(low)}", 60)
         axes.text(0.02, 0.02, note, transform=axes.transAxes, fontsize=8, color="#555555")
-    axes.legend(*reordered(axes), fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, frameon=False)
+    lines, names = reordered(axes)
+    half = (len(names) + 1) // 2
+    letters = sum(max(map(len, part), default=0) for part in (names[:half], names[half:]))
+    columns = 2 if letters <= WIDE else 1  # longer names would leave the figure
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.08)}
+    axes.legend(lines, names, fontsize=8, ncols=columns, frameon=False, **place)
 
 
 def reordered(axes: Any) -> tuple[list[Any], list[str]]:

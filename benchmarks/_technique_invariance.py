@@ -33,7 +33,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     axes = figure.subplots()
     for (weight, flipped), color, style in zip(shares.items(), COLORS, ("-", "--", "-."), strict=False):
         axes.plot(NOISE, flipped, style, color=color, marker="o", linewidth=2, label=f"weight {weight:g}")
-    axes.set(xlabel="noise: standard deviation, of pixels from 0 to 1", ylabel="share of bits that flip", xscale="log")
+    axes.set(xlabel="noise: standard deviation, of pixels from 0 to 1", ylabel="share of bits that flip")
+    axes.set_xticks(NOISE, [f"{noise:g}" for noise in NOISE])
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, title="invariance penalty")
     return rows, figure

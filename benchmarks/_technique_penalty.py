@@ -41,7 +41,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     for (name, ratio), color, style in zip(ratios.items(), COLORS[1::-1], ("--", "-"), strict=True):
         axes.plot(np.arange(1, width + 1), ratio, style, color=color, linewidth=2, label=name)
     axes.axhline(1, color="black", linewidth=0.8)
-    axes.text(1, 1.3, "regularization outweighs reconstruction", fontsize=8)
+    axes.text(32, 0.62, "above: regularization outweighs reconstruction", fontsize=8, ha="right")
     axes.set(xlabel="unit", ylabel="regularization / reconstruction gradient", yscale="log")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)

@@ -164,7 +164,7 @@ def test_the_papers_presets_are_the_papers() -> None:
 
 def test_a_small_paper_network_trains() -> None:
     X = data()
-    training = PRESETS["paper-retrieval"].training.but(batch_size=500, epochs=None, steps=10)
+    training = PRESETS["paper-retrieval"].training.but(batch_size=500, epochs=None, steps=10, searches=2)
     coder = DeepCoder(width=32, layers=(48,), preset="paper-retrieval", training=training).fit(X, progress=False)
     assert coder.expected_error(32) < coder.expected_error(0)
 

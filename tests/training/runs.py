@@ -17,7 +17,12 @@ from nestcode.training import AdaptivePenalty, Growth, Run, Sweep, Training, tra
 
 KINDS: dict[str, dict[str, Any]] = {
     "adam": {"penalty": AdaptivePenalty("l1", ratio=0.05), "invariance": 0.01},
-    "conjugate": {"optimizer": "conjugate", "penalty": AdaptivePenalty("l2", ratio=0.05), "batch_size": 200},
+    "conjugate": {
+        "optimizer": "conjugate",
+        "searches": 2,
+        "penalty": AdaptivePenalty("l2", ratio=0.05),
+        "batch_size": 200,
+    },
     "sweep": {"sweep": Sweep(every=3, patience=2, tolerance=0.05)},
     "growth": {"growth": Growth(start=8, step=8, most=24, least=0.0)},
 }

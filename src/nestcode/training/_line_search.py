@@ -36,7 +36,7 @@ class Wolfe:
     """The strong Wolfe conditions.
 
     The value must fall by `c1` of what the first slope promises, up to `noise`, the rounding error of a value. Where
-    the whole decrease is less than that, a value says nothing and the slopes alone decide. Where c2 ≤ 1 − 2·c1 these are
+    the whole decrease is less than that, a value says nothing and the slopes alone decide. If c2 ≤ 1 − 2·c1 these are
     then the approximate Wolfe conditions of Hager & Zhang (2005).
     """
 

@@ -32,6 +32,7 @@ class Training:
         parts: how many pieces a batch is worked off in, one after the other or by as many processes. Randomness belongs
             to a piece, so two processes with a piece each give the model that one process gives with two pieces.
         optimizer: "adam" (AdamW), or "conjugate": the paper's conjugate gradients, for large batches.
+        searches: line searches of "conjugate" on each batch, with the same noise and lengths.
         learning_rate: of Adam, after a warm-up of 5 % of the steps.
         schedule: "cosine" lets the learning rate fall to 0 at the end, "constant" does not.
         weight_decay: of AdamW.
@@ -55,6 +56,7 @@ class Training:
     batch_size: int = 256
     parts: int = 1
     optimizer: Optimizer = "adam"
+    searches: int = 10
     learning_rate: float = 1e-3
     schedule: Schedule = "cosine"
     weight_decay: float = 0.0
@@ -72,7 +74,7 @@ class Training:
     compile: bool | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch_size", 1), ("parts", 1), ("seed", 0)):
+        for name, least in (("steps", 1), ("batch_size", 1), ("parts", 1), ("searches", 1), ("seed", 0)):
             object.__setattr__(self, name, whole_number(getattr(self, name), name, least))
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:

@@ -105,7 +105,8 @@ class Trainer:
         self.processes.same_everywhere(self.model.parameters())
         self.probe, self.sample = self.feed.probe(), self.feed.sample()
         self.rows = self.sample.new_empty(self.feed.batch_size // self.feed.parts, self.model.features)
-        self.loss, self.stop = torch.zeros(2, device=self.hardware.device)
+        self.loss: Tensor = torch.zeros((), device=self.hardware.device)
+        self.stop: Tensor = torch.zeros((), device=self.hardware.device)
         self._build()
 
     def _build(self) -> None:

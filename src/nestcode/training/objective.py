@@ -37,11 +37,25 @@ class Objective(nn.Module):
         loss: Tensor = (model.decoder(code) - z).square().mean()
         if settings.invariance:
             some = z[: max(1, round(settings.invariance_share * len(z)))]
-            loss = loss + settings.invariance * invariance_penalty(self._units, some, settings.perturbation)
+            loss = loss + settings.invariance * self._variability(some)
         return loss
 
-    def _units(self, z: Tensor) -> Tensor:
-        return torch.relu(self._still[0](z))
+    def _variability(self, z: Tensor) -> Tensor:
+        """The invariance penalty, of units as the decoder gets them; of bits, of pre-activations in their deviations.
+
+        A bit does not change when its pre-activation is scaled: without the deviations, small weights would satisfy
+        the penalty and leave the bits what they were.
+        """
+        pre: Tensor = self._still[0](z)
+        scale = pre.float().std(dim=0, correction=0).clamp(min=1e-6)
+
+        def units(pre: Tensor) -> Tensor:
+            return torch.relu(pre) if self.model.binarize is None else pre / scale
+
+        def encode(y: Tensor) -> Tensor:
+            return units(self._still[0](y))
+
+        return invariance_penalty(encode, z, self.training_settings.perturbation, clean=units(pre))
 
 
 def _still(module: nn.Module) -> nn.Module:

@@ -80,7 +80,7 @@ class ConjugateStep(Stepper):
 
     def __init__(self, model: OrderedAutoencoder, training: Training, hardware: Hardware, total: int) -> None:  # noqa: ARG002
         self.model, self.training = model, training
-        self.optimizer = ConjugateGradient(_learning(model))
+        self.optimizer = ConjugateGradient(_learning(model), searches=training.searches)
 
     def take(self, step: int, backward: Backward) -> Tensor:  # noqa: ARG002
         """Take a step; the loss before it."""
