@@ -182,6 +182,17 @@ def test_a_bar_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> No
     assert "error at" in shown
 
 
+def test_tensorboard_gets_the_same_numbers(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    _, reports = learn(settings(), tensorboard=tmp_path)
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {"loss", "error/1", "error/4", "error/8"}
+    assert [event.step for event in events.Scalars("loss")] == [10, 20, 30]
+    assert events.Scalars("error/8")[-1].value == pytest.approx(reports[-1]["errors"][8])
+
+
 def test_data_may_come_from_anywhere(tmp_path: Path) -> None:
     X = digits()[0][:600].astype(np.float32)
     np.save(tmp_path / "digits.npy", X)
