@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from _technique import COLORS, digits, learn
+from _technique import COLORS, learn, patches
 from nestcode.nn import Binarize
 from nestcode.training import Training
 
@@ -13,8 +13,8 @@ BETAS = (0.2, 0.5)
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
-    """The share of ones of each bit on unseen digits."""
-    X, test = digits()
+    """The share of ones of each bit on unseen patches."""
+    X, test = patches(quick, size=8)
     figure = Figure(figsize=(7.5, 3.2))
     rows = []
     for axes, beta in zip(figure.subplots(1, len(BETAS), sharey=True), BETAS, strict=True):

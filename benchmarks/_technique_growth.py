@@ -18,7 +18,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     figure = Figure(figsize=(6.5, 3.8))
     axes = figure.subplots()
     rows = []
-    for least, color in zip((5e-3, 1e-3, 1e-4), COLORS, strict=False):
+    for least, color in zip((5e-3, 3e-4, 1e-4), COLORS, strict=False):
         growth = Growth(start=start, step=start, most=12 * start, least=least)
         training = Training(steps=20 if quick else 800, batch_size=250, learning_rate=3e-3, growth=growth)
         network = learn(

@@ -76,9 +76,10 @@ class Request:
             vectors = np.ascontiguousarray(vectors, dtype=np.float32)
         queries = queries.astype(np.float32, copy=False)
         out = np.empty(ids.shape, dtype=np.float32)
-        _core.rescore(
-            np.asarray(vectors), queries, np.ascontiguousarray(ids), self.metric, out, threads, NO_NORMS, 0.0, NO_NORMS
-        )
+        own = np.ascontiguousarray(ids)
+        _core.rescore(np.asarray(vectors), queries, own, self.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
+        if np.isnan(out).any():
+            raise InvalidInput("vectors must be finite, but some of those compared hold NaN: drop or impute such rows")
         return out
 
     def to_all(self, ranking: Ranking, first: int, last: int, ids: Ids, codes: Codes) -> Floats:

@@ -23,6 +23,8 @@ from nestcode.index.live import Live
 from nestcode.index.request import Rank, Request, answer, check_filter
 from nestcode.index.view import Prepared, View
 
+MOST_MISSING = 1 << 16  # k may be beyond the number of items, as ids of -1 say, but not without bounds
+
 
 class Searchable:
     """The searches of an index."""
@@ -81,7 +83,7 @@ class Searchable:
         """
         request = Request(self.coder, self._encode, queries, rank, metric, vectors)
         view = self._view(request, filter)
-        k = whole_number(k, "k", least=1)
+        k = _check_k(k, view.count)
         effort = max(self._effort(candidates, view), k)  # k are found wherever there are so many
         keep = self._rerank(rerank, k)
         found = answer(view, request, k, effort, keep, thread_count(threads))
@@ -264,3 +266,10 @@ class Searchable:
 
 def _default_effort(count: int) -> int:
     return 1000 + count // 50
+
+
+def _check_k(k: int, count: int) -> int:
+    most = max(count, MOST_MISSING)
+    if whole_number(k, "k", least=1) > most:
+        raise InvalidInput(f"k must be at most {most} with {count} items, got {k}: there are no more to find")
+    return k
