@@ -38,5 +38,5 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
         axes.set(xlabel="bit", title=f"β = {beta}", ylim=(0, 0.7))
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("share of ones")
-    figure.axes[1].legend(frameon=False, fontsize=8, loc="lower right")
+    figure.axes[0].legend(frameon=False, fontsize=8, loc="upper left")
     return rows, figure
