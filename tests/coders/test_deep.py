@@ -17,7 +17,7 @@ from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.lengths import Beyond, Empirical, Geometric, LogUniform, Mixture, Uniform
 from nestcode.nn import Groups
-from nestcode.training import Growth, Network, Training
+from nestcode.training import AdaptivePenalty, Growth, Network, Training
 from nestcode.training.presets import PRESETS
 
 QUICK = Training(steps=120, learning_rate=0.02)
@@ -79,13 +79,46 @@ def test_files_give_back_the_same_coder(coder: DeepCoder, tmp_path: Path) -> Non
 
 def test_a_grown_coder_is_filled_with_zeros_and_survives_a_file(tmp_path: Path) -> None:
     training = QUICK.but(growth=Growth(start=4, step=4, most=12, least=0.0), steps=40)
-    with pytest.warns(UserWarning, match="the data carries 12 useful bits, the other 8 of 20"):
+    with pytest.warns(UserWarning, match="growth stopped at 12 of 20 bits"):
         coder = DeepCoder(width=20, training=training).fit(data(), progress=False)
     codes = coder.encode(data())
     assert codes.width == 20
     assert not codes.bits()[:, 12:].any()
+    assert np.array_equal(coder.decode(codes), coder.decode(codes.prefix(12)))
+    index = nc.Index(coder)
+    index.add(data())
+    assert index.search(data()[:3], k=2).ids.shape == (3, 2)
     coder.save(tmp_path / "grown.coder")
     assert nc.load_coder(tmp_path / "grown.coder").encode(data()) == codes
+
+
+def test_a_code_never_grows_beyond_its_width() -> None:
+    training = QUICK.but(growth=Growth(start=16, step=16, most=64, least=0.0), steps=20)
+    coder = DeepCoder(width=32, training=training).fit(data(), progress=False)
+    assert coder.encode(data()).width == coder.network_.width == 32
+
+
+def test_settings_changed_after_fitting_wait_for_the_next_fit(tmp_path: Path) -> None:
+    coder = DeepCoder(width=12, training=QUICK).fit(data(), progress=False)
+    codes, decoded = coder.encode(data()), coder.decode(coder.encode(data()))
+    changed: dict[str, Any] = {"width": 16, "beta": 0.2, "network": Network(signed=False), "layers": (7,)}
+    coder.set_params(**changed)
+    assert coder.encode(data()) == codes
+    coder.save(tmp_path / "kept.coder")
+    again = nc.load_coder(tmp_path / "kept.coder")
+    assert again.encode(data()) == codes
+    assert np.array_equal(again.decode(codes), decoded)
+
+
+def test_distances_are_to_what_codes_decode_to(coder: DeepCoder) -> None:
+    codes = coder.encode(data()[:50]).prefix(11)
+    plain = ((data()[:5, None] - coder.decode(codes)) ** 2).sum(axis=2)
+    assert np.allclose(coder.asymmetric_distances(data()[:5], codes), plain, atol=1e-4)
+
+
+def test_nothing_encodes_to_no_codes(coder: DeepCoder) -> None:
+    assert len(coder.encode(data()[:0])) == 0
+    assert coder.decode(coder.encode(data()[:0])).shape == (0, 64)
 
 
 @pytest.mark.parametrize("what", ["settings", "arrays", "useful"])
@@ -146,6 +179,31 @@ def test_any_modules_serve(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="give load_coder the encoder= and decoder= too"):
         nc.load_coder(tmp_path / "own.coder")
     assert nc.load_coder(tmp_path / "own.coder", **modules).encode(data()) == coder.encode(data())
+    index = nc.Index(coder)
+    index.add(data())
+    with pytest.raises(InvalidInput, match="an index reads its coder from a file, and cannot read modules of your own"):
+        index.save(tmp_path / "own.index")
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        ({"encoder": nn.Linear(64, 12), "decoder": nn.Linear(12, 1)}, "the decoder must give 64 numbers a row"),
+        ({"encoder": nn.Linear(64, 12), "decoder": nn.Linear(11, 64)}, "the decoder does not take rows of shape"),
+        ({"encoder": nn.Linear(64, 11), "decoder": nn.Linear(12, 64)}, "the encoder must give 12 numbers a row"),
+        ({"encoder": nn.LSTM(64, 12), "decoder": nn.Linear(12, 64)}, "the encoder does not take rows of shape"),
+    ],
+)
+def test_modules_that_do_not_fit_are_named(modules: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        DeepCoder(width=12, **modules, training=QUICK).fit(data(), progress=False)
+
+
+def test_what_acts_on_layers_needs_the_built_in_ones() -> None:
+    modules: dict[str, Any] = {"encoder": nn.Linear(64, 12), "decoder": nn.Linear(12, 64)}
+    training = QUICK.but(penalty=AdaptivePenalty("l1", 0.1))
+    with pytest.raises(InvalidInput, match="penalty, sweep and growth act on the built-in layers"):
+        DeepCoder(width=12, **modules, training=training).fit(data(), progress=False)
 
 
 def test_the_papers_presets_are_the_papers() -> None:
@@ -199,6 +257,8 @@ def test_it_is_an_estimator(coder: DeepCoder) -> None:
         ({"width": 0}, "width must be a whole number of at least 1"),
         ({"preset": "paper"}, "preset must be one of default, paper-retrieval, paper-compression, got 'paper'"),
         ({"metric": "l1"}, 'metric must be "l2" or "cosine"'),
+        ({"layers": 5}, "layers must be widths of hidden layers"),
+        ({"training": {"steps": 3}}, r"training must be Training\(…\)"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:

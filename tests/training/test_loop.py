@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -106,12 +107,15 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     learn(settings(), checkpoint=path)
-    with pytest.raises(InvalidInput, match="resume with the same settings and data"):
+    with pytest.raises(InvalidInput, match=r"from a run with learning_rate=0.01, not 0.5: resume with the same"):
         learn(settings(learning_rate=0.5), checkpoint=path, resume=True)
-    with pytest.raises(InvalidInput, match="from a run with data"):
-        learn(settings(), digits()[0][1:601], checkpoint=path, resume=True)
-    with pytest.raises(InvalidInput, match="from a run with model"):
-        learn(settings(), model=network(layers=(25,)), checkpoint=path, resume=True)
+    other = digits()[0][:600].copy()
+    other[599, 30] += 1
+    with pytest.raises(InvalidInput, match="from a run with other data"):
+        learn(settings(), other, checkpoint=path, resume=True)
+    for change in ({"layers": (25,)}, {"dropout": 0.3}, {"tied": False}, {"lengths": None}):
+        with pytest.raises(InvalidInput, match="from a run with other model"):
+            learn(settings(), model=network(**change), checkpoint=path, resume=True)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "foreign", "empty"])
@@ -121,7 +125,7 @@ def test_a_damaged_checkpoint_is_named(damage: str, tmp_path: Path) -> None:
     data = path.read_bytes()
     flipped = data[:1000] + bytes([data[1000] ^ 1]) + data[1001:]
     path.write_bytes({"cut": data[:-100], "flip": flipped, "foreign": b"PK" * 500, "empty": b""}[damage])
-    with pytest.raises(DamagedFile, match=r"run\.ckpt is"):
+    with pytest.raises(InvalidInput if damage == "foreign" else DamagedFile, match=r"run\.ckpt is"):
         learn(settings(), checkpoint=path, resume=True)
 
 
@@ -135,7 +139,9 @@ def test_a_loss_that_is_no_number_stops_with_the_last_good_model(tmp_path: Path)
             return np.full_like(found, 1e38) if self.reads >= 20 and len(indices) == 50 else found
 
     model = network()
-    with pytest.raises(Diverged, match=r"step 20 of 30: lower learning_rate .* that of step 15, the last good one"):
+    with pytest.raises(
+        Diverged, match=r"step 20 of 30: lower learning_rate .* step 15 is kept in .*, and the model is that"
+    ):
         learn(settings(), Spoilt(lambda: None, at=0), model=model, checkpoint=path, checkpoint_every=5)
     assert all(tensor.isfinite().all() for tensor in state(model).values())
     good = network()
@@ -155,6 +161,64 @@ def test_a_batch_that_does_not_fit_says_what_to_lower(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Objective, "forward", too_large)
     with pytest.raises(OutOfMemory, match=r"a batch of 50 in 1 parts .* raise parts, lower batch_size"):
         learn(settings())
+
+
+def test_a_loss_that_is_no_number_in_a_later_stage_leaves_the_checkpoint_of_the_one_before(tmp_path: Path) -> None:
+    class Spoilt(Digits):
+        def rows(self, indices: Any) -> Any:
+            found = super().rows(indices)
+            return np.full_like(found, 1e38) if self.reads >= 35 and len(indices) == 50 else found
+
+    with pytest.raises(Diverged, match=r"The last good step 30 is kept in .*run\.ckpt$"):
+        learn(settings("growth"), Spoilt(lambda: None, at=0), checkpoint=tmp_path / "run.ckpt")
+
+
+def test_ctrl_c_in_the_last_moment_is_not_lost(tmp_path: Path) -> None:
+    class Late(Digits):
+        def rows(self, indices: Any) -> Any:
+            if self.reads == 30 and len(indices) > 500:
+                interrupt()()
+            return super().rows(indices)
+
+    with pytest.raises(KeyboardInterrupt):
+        learn(settings(), Late(lambda: None, at=0), checkpoint=tmp_path / "run.ckpt")
+
+
+@pytest.mark.parametrize("path", ["", "folder", "notes.txt", "notes.txt/run.ckpt", 5])
+def test_a_checkpoint_that_cannot_be_written_is_noticed_before_training(path: Any, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "notes.txt").write_text("mine")
+    given = tmp_path / path if isinstance(path, str) and path else path
+    with pytest.raises(InvalidInput, match="checkpoint"):
+        learn(settings(), checkpoint=given)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"checkpoint_every": 0}, "checkpoint_every must be a whole number of at least 1, got 0"),
+        ({"report_every": 2.5}, "report_every must be a whole number"),
+        ({"resume": True}, "resume is True or False, and goes on from a checkpoint"),
+        ({"resume": "run.ckpt"}, "resume is True or False"),
+        ({"progress": "no"}, "progress must be True, False or None, got 'no'"),
+    ],
+)
+def test_wrong_settings_of_a_run_are_named(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        learn(settings(), **wrong)
+
+
+def test_runs_in_threads_take_turns() -> None:
+    alone = state(learn(settings())[0])
+    models = [network(), network()]
+    threads = [threading.Thread(target=learn, args=(settings(),), kwargs={"model": model}) for model in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for model in models:
+        assert_same(alone, state(model))
 
 
 def test_what_it_reports_is_one_json_object_a_line(tmp_path: Path) -> None:
@@ -226,6 +290,10 @@ def test_parts_work_off_a_batch_piece_by_piece() -> None:
         ({"holdout": 0.9}, "holdout is at most 0.5"),
         ({"epochs": 0}, "epochs must be a number above 0"),
         ({"device": "cuda:99"}, "device must be one that is here"),
+        ({"penalty": "l1"}, r"penalty must be None or AdaptivePenalty\(…\), got 'l1'"),
+        ({"sweep": True}, r"sweep must be None or Sweep\(…\), got True"),
+        ({"learning_rate": "1"}, "learning_rate must be a number, got '1'"),
+        ({"seed": 2**70}, "seed must be below 2\\^63"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:

@@ -55,6 +55,8 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
     if kind is None:
         known = ", ".join([*_KINDS, "DeepCoder"])
         raise DamagedFile(f"{path} holds a {record.kind}, this version knows {known}: upgrade nestcode")
+    if modules and not record.settings.get("modules"):
+        raise InvalidInput(f"{path} holds a coder without modules of its own: leave out {', '.join(modules)}")
     if record.settings.get("modules") and not {"encoder", "decoder"} <= set(modules):
         raise InvalidInput(
             f"{path} holds a coder with modules of its own: give load_coder the encoder= and decoder= too"

@@ -78,6 +78,14 @@ def useful_lengths(errors: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.maximum.accumulate(np.where(errors <= least, np.arange(len(errors)), 0))
 
 
+def check_table(errors: NDArray[Any], useful: NDArray[Any], width: int) -> None:
+    """Raise unless errors and lengths from a file can be those of a coder."""
+    if errors.shape != (width + 1,) or useful.shape != errors.shape:
+        raise ValueError(f"its errors have shape {errors.shape}, expected {(width + 1,)}")
+    if not np.isfinite(errors).all() or (useful > np.arange(len(useful))).any() or (useful < 0).any():
+        raise ValueError("its errors or useful lengths are out of range")
+
+
 def lengths_to_json(given: object) -> dict[str, Any] | None:
     """A distribution of `nestcode.lengths` by name, None for others.
 

@@ -3,9 +3,10 @@
 The network is `nestcode.nn.OrderedAutoencoder`, its training `nestcode.training`; here they meet the coders' protocol.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,12 +17,13 @@ from torch import Tensor, nn
 from nestcode.coders._network import (
     NetworkRanking,
     NormalizedSource,
+    check_table,
     lengths_from_json,
     lengths_to_json,
     useful_lengths,
 )
-from nestcode.coders._rows import PIECE, Floats, as_floats
-from nestcode.coders.base import Coder, error_at, warn_of_useless_bits
+from nestcode.coders._rows import PIECE, Floats, as_floats, check_rows, squares
+from nestcode.coders.base import Coder, error_at
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.lengths import Lengths
@@ -33,8 +35,8 @@ from nestcode.training.config import Training
 from nestcode.training.data import Source, as_source
 from nestcode.training.errors_by_length import errors_by_length
 from nestcode.training.feed import split_items
-from nestcode.training.journal import Run
-from nestcode.training.loop import train
+from nestcode.training.journal import run_of
+from nestcode.training.loop import ONE_AT_A_TIME, train
 from nestcode.training.presets import Network, Preset, find_preset
 
 MEASURED = 512  # items that errors are measured on
@@ -42,6 +44,7 @@ MEASURED = 512  # items that errors are measured on
 
 @dataclass(frozen=True)
 class _Fitted:
+    settings: Preset  # settings that were changed since wait for the next fit
     network: OrderedAutoencoder
     errors: NDArray[np.float64]  # of an item, by length
     useful: NDArray[np.int64]  # the length to decode at, of all up to a length
@@ -93,6 +96,11 @@ class DeepCoder(Coder):
             raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')
         self.width = chosen.width if width is None else width
         whole_number(self.width, "width", least=1)
+        if layers is not None and not isinstance(layers, Sequence):
+            raise InvalidInput(f"layers must be widths of hidden layers, as in (256, 128), got {layers!r}")
+        for name, value, kind in (("network", network, Network), ("training", training, Training)):
+            if not isinstance(value, kind | None):
+                raise InvalidInput(f"{name} must be {kind.__name__}(…), got {value!r}")
         self.layers, self.lengths, self.beta = layers, lengths, beta
         self.encoder, self.decoder = encoder, decoder
         self.preset, self.network, self.training = preset, network, training
@@ -108,24 +116,26 @@ class DeepCoder(Coder):
             run: where the run leaves its traces: checkpoint, resume, log, tensorboard, progress (see `training.Run`).
 
         """
-        settings = self._settings_of_run(run)
-        training = self._chosen().training
+        how = run_of(run)
+        settings = self._chosen()
+        training = settings.training
         source = as_source(X)
         if self.metric == "cosine":
             source = NormalizedSource(source)
-        width = self.width if training.growth is None else min(training.growth.start, self.width)
-        with torch.random.fork_rng():
+        with ONE_AT_A_TIME, torch.random.fork_rng():
             torch.manual_seed(training.seed)
-            network = self._build(source.features, width)
-        train(network, source, training, settings)
+            network = self._build(settings, source.features, settings.width)
+        train(network, source, training, how)
         apart, learnt = split_items(len(source), training)
         probe = torch.from_numpy(source.rows((apart if len(apart) else learnt)[:MEASURED]))
-        self._fit = self._measured(network, probe)
+        self._fit = self._measured(settings, network, probe)
         return self
 
     def encode(self, X: ArrayLike) -> Codes:
         """(n, features) -> codes of `width` bits."""
         fit = self._fitted()
+        if isinstance(X, np.ndarray) and X.shape == (0, fit.network.features):
+            return Codes._wrap(np.zeros((0, -(-self._bits(fit) // 8)), dtype=np.uint8), self._bits(fit))
         network, source = fit.network, self._source(X)
         packed = np.zeros((len(source), -(-self._bits(fit) // 8)), dtype=np.uint8)
         done = 0
@@ -181,32 +191,34 @@ class DeepCoder(Coder):
             "lengths": self.lengths, "network": self.network, "training": self.training,
         }  # fmt: skip
         own: dict[str, Any] = {field.name: getattr(preset, field.name) for field in fields(preset)}
-        return Preset(**{name: own[name] if value is None else value for name, value in given.items()})
+        chosen = Preset(**{name: own[name] if value is None else value for name, value in given.items()})
+        growth = chosen.training.growth
+        if growth is None:
+            return chosen
+        growth = replace(growth, start=min(growth.start, self.width), most=min(growth.most, self.width))
+        return replace(chosen, training=chosen.training.but(growth=growth))
 
-    @staticmethod
-    def _settings_of_run(run: dict[str, Any]) -> Run:
-        unknown = set(run) - {field.name for field in fields(Run)}
-        if unknown:
-            known = ", ".join(field.name for field in fields(Run))
-            raise InvalidInput(f"fit takes {known}, got {', '.join(sorted(unknown))}")
-        return Run(**run)
-
-    def _build(self, features: int, width: int) -> OrderedAutoencoder:
-        chosen = self._chosen()
+    def _build(self, chosen: Preset, features: int, width: int) -> OrderedAutoencoder:
+        if chosen.training.growth is not None:
+            width = chosen.training.growth.start
         how = asdict(chosen.network)
         binarize = Binarize(width, chosen.beta, how.pop("gradient"), signed=how.pop("signed"))
         how |= {"encoder": deepcopy(self.encoder), "decoder": deepcopy(self.decoder)}
         return OrderedAutoencoder(features, width, chosen.layers, lengths=chosen.lengths, binarize=binarize, **how)
 
-    def _measured(self, network: OrderedAutoencoder, probe: Tensor) -> _Fitted:
+    def _measured(self, settings: Preset, network: OrderedAutoencoder, probe: Tensor) -> _Fitted:
         """With the errors of all lengths: the first 64, then every eighth, and straight lines between."""
         measured = np.array(sorted({*range(min(64, network.width) + 1), *range(64, network.width, 8), network.width}))
         errors = errors_by_length(network, probe.to(network.mean.device), measured) * network.features
-        known = np.interp(np.arange(self.width + 1), measured, errors)  # and the last one beyond
-        if network.width < self.width:
-            warn_of_useless_bits(network.width, self.width)
-        useful = useful_lengths(known)
-        return _Fitted(network, known[useful], useful, self.metric == "cosine")
+        known = np.interp(np.arange(settings.width + 1), measured, errors)  # and the last one beyond
+        if network.width < settings.width:
+            warnings.warn(
+                f"growth stopped at {network.width} of {settings.width} bits, the others are always 0: train longer, "
+                "or lower the least gain",
+                stacklevel=3,
+            )
+        useful = np.minimum(useful_lengths(known), network.width)
+        return _Fitted(settings, network, known[useful], useful, self.metric == "cosine")
 
     @staticmethod
     def _bits(fit: _Fitted) -> int:
@@ -231,6 +243,15 @@ class DeepCoder(Coder):
             floats = as_floats(rows, normalize=fit.normalize).astype(np.float32, copy=False)
             yield torch.from_numpy(floats).to(fit.network.mean.device)
 
+    def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
+        """Squared distances from raw queries to decoded codes, (queries, items); by angle with metric "cosine"."""
+        network, normalize = self._fitted().network, self._fitted().normalize
+        rows = as_floats(check_rows(queries, network.features), normalize=normalize).astype(np.float32)
+        decoded = self.decode(codes)
+        own, norms = squares(rows)[:, None], squares(decoded)
+        distances = np.maximum(own + norms - 2.0 * (rows @ decoded.T), 0).astype(np.float32)
+        return self._by_angle(queries, codes, distances) if normalize else distances
+
     def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:  # noqa: ARG002
         return self.decode(codes)
 
@@ -244,9 +265,9 @@ class DeepCoder(Coder):
 
     def _to_record(self) -> Record:
         fit = self._fitted()
-        chosen = self._chosen()
+        chosen = fit.settings
         settings = {
-            "width": self.width, "layers": list(chosen.layers), "lengths": lengths_to_json(chosen.lengths),
+            "width": chosen.width, "layers": list(chosen.layers), "lengths": lengths_to_json(chosen.lengths),
             "beta": chosen.beta, "preset": self.preset, "network": asdict(chosen.network),
             "training": chosen.training.to_json(), "metric": "cosine" if fit.normalize else "l2",
             "features": fit.network.features, "blocks": fit.network.blocks(),
@@ -265,16 +286,14 @@ class DeepCoder(Coder):
         settings["training"] = Training.from_json(settings["training"])
         coder = cls(**settings, encoder=encoder, decoder=decoder)
         errors, useful = arrays.pop("errors"), arrays.pop("useful")
-        if errors.shape != (coder.width + 1,) or useful.shape != errors.shape:
-            raise ValueError(f"its errors have shape {errors.shape}, expected {(coder.width + 1,)}")
-        if not np.isfinite(errors).all() or (useful > np.arange(len(useful))).any() or (useful < 0).any():
-            raise ValueError("its errors or useful lengths are out of range")
-        network = coder._build(features, blocks[0])
+        check_table(errors, useful, coder.width)
+        chosen = coder._chosen()
+        network = coder._build(replace(chosen, training=chosen.training.but(growth=None)), features, blocks[0])
         for units in blocks[1:]:
             network.grow(units)
         try:
             network.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
         except RuntimeError as error:  # other names or shapes
             raise ValueError(str(error)) from error
-        coder._fit = _Fitted(network.eval(), errors, useful, coder.metric == "cosine")
+        coder._fit = _Fitted(chosen, network.eval(), errors, useful, coder.metric == "cosine")
         return coder

@@ -272,7 +272,13 @@ class Store:
             return None
         if coder is self._coder[0]:
             return self._coder[1]
-        fingerprint = coder.fingerprint
+        record = coder._to_record()
+        if record.settings.get("modules"):
+            raise InvalidInput(
+                "an index reads its coder from a file, and cannot read modules of your own: keep their codes in "
+                "Index(width=…), and save the coder itself"
+            )
+        fingerprint = record.fingerprint
         coder.save(self.path / f"coder-{fingerprint[:16]}")
         return {"name": f"coder-{fingerprint[:16]}", "fingerprint": fingerprint}
 

@@ -93,6 +93,10 @@ class Encoder(nn.Module):
         parts = [block.encode(z) for block in self.code_blocks()]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        return f"{'-'.join(map(str, self.sizes))}, tied={self.tied}, dropout={self.dropout}"
+
     def code_blocks(self) -> list[Block]:
         """The blocks of the code, first to last."""
         return [block for block in self.blocks if isinstance(block, Block)]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.storage import write_atomic
+from nestcode.storage import make_folder, write_atomic
 
 KIND = "nestcode checkpoint 1\n"
 
@@ -40,11 +40,28 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Raise before training if a checkpoint could not be written there, or would replace another kind of file."""
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise InvalidInput(f"checkpoint must be the path of a file, got {path!r}")
+    file = Path(path)
+    try:
+        make_folder(file.parent)
+        kind = file.read_bytes()[: len(KIND)] if file.exists() else KIND.encode()
+    except OSError as error:
+        raise InvalidInput(f"checkpoint must be a file that can be written, got {path}: {error}") from error
+    if kind not in (KIND.encode(), b""):
+        raise InvalidInput(f"{path} is there and no checkpoint: give another path, or remove it")
+    if not os.access(file.parent, os.W_OK):
+        raise InvalidInput(f"checkpoint must be in a folder that can be written to, got {path}")
+
+
 def check_same(path: str | os.PathLike[str], found: dict[str, Any], expected: dict[str, Any]) -> None:
     """Raise if a checkpoint was made by a run with other settings or data."""
     for name, value in expected.items():
-        if json.dumps(found.get(name), sort_keys=True, default=str) != json.dumps(value, sort_keys=True, default=str):
-            raise InvalidInput(
-                f"{path} is from a run with {name}={found.get(name)!r}, this one has {value!r}: "
-                "resume with the same settings and data, or give another checkpoint"
-            )
+        if json.dumps(found.get(name), sort_keys=True) == json.dumps(value, sort_keys=True):
+            continue
+        what = f"other {name}" if name in ("data", "model") else f"{name}={found.get(name)!r}, not {value!r}"
+        raise InvalidInput(
+            f"{path} is from a run with {what}: resume with the same settings, data and model, or to another path"
+        )

@@ -27,7 +27,8 @@ class Training:
     256
 
     Args:
-        steps: how many batches to learn from; `epochs` counts passes over the data instead.
+        steps: how many batches to learn from, in each stage of a code that grows; `epochs` counts passes over the data
+            instead.
         batch_size: examples of a batch, over all processes.
         parts: how many pieces a batch is worked off in, one after the other or by as many processes. Randomness belongs
             to a piece, so two processes with a piece each give the model that one process gives with two pieces.
@@ -81,6 +82,14 @@ class Training:
                 raise InvalidInput(
                     f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}"
                 )
+        for name, kind in (("penalty", AdaptivePenalty), ("sweep", Sweep), ("growth", Growth)):
+            if not isinstance(getattr(self, name), kind | None):
+                raise InvalidInput(f"{name} must be None or {kind.__name__}(…), got {getattr(self, name)!r}")
+        for name in ("epochs", "learning_rate", "clip", "perturbation", "weight_decay", "invariance", "holdout"):
+            if not isinstance(getattr(self, name), int | float | None) or isinstance(getattr(self, name), bool):
+                raise InvalidInput(f"{name} must be a number, got {getattr(self, name)!r}")
+        if self.seed >= 2**63:
+            raise InvalidInput(f"seed must be below 2^63, got {self.seed}")
         for name in ("epochs", "learning_rate", "clip", "perturbation", "invariance_share"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < float("inf"):
                 raise InvalidInput(f"{name} must be a number above 0, got {getattr(self, name)!r}")

@@ -41,8 +41,8 @@ class Feed:
         self.batch_size = min(training.batch_size, len(self.learnt))
         if self.batch_size % self.parts or self.parts % processes.count:
             raise InvalidInput(
-                f"a batch of {self.batch_size} must divide by its {self.parts} parts, and these by the "
-                f"{processes.count} processes: change batch_size or parts"
+                f"a batch of {self.batch_size}, of {len(self.learnt)} items to learn from, must divide by its "
+                f"{self.parts} parts, and these by the {processes.count} processes: change batch_size or parts"
             )
         self.total = training.total_steps(len(self.learnt))
         self._whole = self._copy_to_gpu()

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,12 +14,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from nestcode.errors import import_extra
+from nestcode.errors import InvalidInput, import_extra, whole_number
+from nestcode.training.checkpoint import check_path
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """Where a run leaves its traces. None of it changes what is learnt.
+
+    >>> Run(checkpoint="run.ckpt", resume=True, log="run.jsonl").report_every
+    100
 
     Args:
         checkpoint: a file to go on from after a crash, written every `checkpoint_every` steps and at the end.
@@ -38,6 +42,32 @@ class Run:
     tensorboard: str | os.PathLike[str] | None = None
     progress: bool | None = None
     report_every: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("checkpoint_every", "report_every"):
+            whole_number(getattr(self, name), name, least=1)
+        if self.checkpoint is not None:
+            check_path(self.checkpoint)
+        if not isinstance(self.resume, bool) or (self.resume and self.checkpoint is None):
+            raise InvalidInput(
+                f"resume is True or False, and goes on from a checkpoint, got resume={self.resume!r}, "
+                f"checkpoint={self.checkpoint!r}"
+            )
+        if self.progress not in (None, True, False):
+            raise InvalidInput(f"progress must be True, False or None, got {self.progress!r}")
+
+
+def run_of(options: dict[str, Any]) -> Run:
+    """The settings that came as keywords.
+
+    >>> run_of({"log": "run.jsonl"}).log
+    'run.jsonl'
+    """
+    known = [field.name for field in fields(Run)]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise InvalidInput(f"fit takes {', '.join(known)}, got {', '.join(unknown)}: training= takes the others")
+    return Run(**options)
 
 
 class Journal:
@@ -91,9 +121,10 @@ class Journal:
             for length, error in values["errors"].items():
                 self._board.add_scalar(f"error/{length}", error, values["step"])
         if self._bar is not None:
-            shown = "  ".join(f"{length}: {error:.4g}" for length, error in values["errors"].items())
-            loss = "" if values["loss"] is None else f"loss {values['loss']:.4g}  "
-            speed = f"{report['examples_per_second']:,} examples/s"
+            errors = list(values["errors"].items())
+            shown = "  ".join(f"{length}: {error:.3g}" for length, error in (errors[len(errors) // 2], errors[-1]))
+            loss = "" if values["loss"] is None else f"loss {values['loss']:.3g}  "
+            speed = f"{report['examples_per_second']:,}/s"
             self._bar.update(self._task, note=f"{loss}error at {shown}  {speed}")
         return report
 

@@ -6,7 +6,9 @@ search sees the same noise and lengths at every point it tries; and processes th
 anything but its number.
 """
 
+import hashlib
 import math
+import threading
 from functools import partial
 from typing import Any
 
@@ -18,6 +20,7 @@ from nestcode.errors import Diverged, InvalidInput, OutOfMemory
 from nestcode.lengths import Beyond, Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.training.checkpoint import check_same, read_checkpoint, write_checkpoint
+from nestcode.training.checks import check_model, checksum
 from nestcode.training.config import Training
 from nestcode.training.data import as_source
 from nestcode.training.errors_by_length import errors_by_length, some_lengths
@@ -29,6 +32,8 @@ from nestcode.training.processes import Processes
 from nestcode.training.steps import AdamStep, ConjugateStep, Stepper
 from nestcode.training.stopping import Stopping
 from nestcode.training.sweep import Sweeper
+
+ONE_AT_A_TIME = threading.RLock()  # PyTorch's randomness is one for all threads
 
 
 def train(
@@ -53,7 +58,8 @@ def train(
     training = training or Training()
     processes = Processes()
     try:
-        return Trainer(model, X, training, run or Run(), processes).train()
+        with ONE_AT_A_TIME:
+            return Trainer(model, X, training, run or Run(), processes).train()
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"a batch of {training.batch_size} in {training.parts} parts does not fit into memory: raise parts, lower "
@@ -76,11 +82,10 @@ class Trainer:
         self.saved: int | None = None
         self.reports: list[dict[str, Any]] = []
         self.losses: list[Tensor] = []
-        some = source.rows(np.arange(min(16, len(source))))
         self.identity = {
-            "training": training.but(device="auto").to_json(),
-            "data": [len(source), source.features, float(np.asarray(some, dtype=np.float64).sum())],
-            "model": str(model),
+            **training.but(device="auto", parts=self.feed.parts).to_json(),
+            "data": checksum(source),
+            "model": hashlib.sha256(str(model).encode()).hexdigest()[:16],
         }
 
     def train(self) -> list[dict[str, Any]]:
@@ -97,11 +102,14 @@ class Trainer:
                     break
                 self._widen()
             self._finish()
+            if stopping.asked:
+                stopping.stop(self.run.checkpoint, self.step)
         return self.reports
 
     def _prepare(self) -> None:
         self.model.to(self.hardware.device).train()
         self.model.set_moments(*self.feed.moments())
+        check_model(self.model, self.training, self.feed.rows(self.feed.learnt[:2]))
         self.processes.same_everywhere(self.model.parameters())
         self.probe, self.sample = self.feed.probe(), self.feed.sample()
         self.rows = self.sample.new_empty(self.feed.batch_size // self.feed.parts, self.model.features)
@@ -133,7 +141,8 @@ class Trainer:
             self.losses.append(loss)
             self.step += 1
             self._after_step(journal)
-            if stopping.asked or (self.processes.count > 1 and self.stop > 0):
+            # All processes stop at the same step: who was asked in the middle of one goes on to the next.
+            if self.stop > 0 if self.processes.count > 1 else stopping.asked:
                 self._save()
                 stopping.stop(self.run.checkpoint, self.step)
 
@@ -188,10 +197,13 @@ class Trainer:
         loss = float(self.losses[-1])
         if math.isfinite(loss):
             return
-        kept = "Nothing was kept: give Run(checkpoint=…)"
+        kept = "Nothing was kept: give a checkpoint"
         if self.saved is not None and self.run.checkpoint is not None:
-            self.model.load_state_dict(read_checkpoint(self.run.checkpoint)["model"])
-            kept = f"The model is that of step {self.saved}, the last good one, which is kept in {self.run.checkpoint}"
+            kept = f"The last good step {self.saved} is kept in {self.run.checkpoint}"
+            state = read_checkpoint(self.run.checkpoint)
+            if state["stage"] == self.stage:
+                self.model.load_state_dict(state["model"])
+                kept += ", and the model is that of this step"
         raise Diverged(
             f"the loss became {loss} at step {self.step} of {self.feed.total}: lower learning_rate "
             f"({self.training.learning_rate:g}) or clip ({self.training.clip:g}), or look for huge values in the data. "

@@ -25,6 +25,9 @@ from nestcode.training.regularization import AdaptivePenalty
 class Network:
     """How an ordered autoencoder is made, beside its sizes.
 
+    >>> Network(tied=True, gradient="none", signed=False).tied      # the paper's bits
+    True
+
     Args:
         tied: the decoder's weights are the encoder's.
         gradient: how bits learn: "none" is the paper's (only through tied weights), "straight-through", "stochastic".

@@ -20,6 +20,10 @@ from nestcode.nn.autoencoder import OrderedAutoencoder
 class Sweep:
     """When units are fixed.
 
+    >>> sweep = Sweep(after=200, every=50)
+    >>> [step for step in range(100, 400) if sweep.due(step)]
+    [200, 250, 300, 350]
+
     Args:
         after: steps before the first look.
         every: steps between looks.
