@@ -10,6 +10,7 @@ forward and backward passes and the optimizer's update, on rows picked at random
     full        also with the invariance penalty, estimated on an eighth of the batch
     naive       the same with the invariance penalty on the whole batch, as the paper writes it
     binary      the full step of bits, through which the paper lets no gradient pass
+    loop        the full step as `train` takes it, with what it reads, reports and checks on the way
 
 TFLOP/s count the products of matrices only. On a GPU they are in bfloat16 and steps are compiled; kinds of steps take
 turns, and the best of several rounds counts.
@@ -28,13 +29,13 @@ import torch
 from _report import save, show
 from nestcode.lengths import Geometric
 from nestcode.nn import Binarize, OrderedAutoencoder
-from nestcode.training import AdaptivePenalty, Training
+from nestcode.training import AdaptivePenalty, Run, Training, train
 from nestcode.training.hardware import Hardware
 from nestcode.training.objective import Objective
 from nestcode.training.steps import AdamStep
 
 IMAGES = 79_302_017  # of the paper, seen twice
-KINDS = ("plain", "nested", "noise", "penalty", "full", "naive", "binary")
+KINDS = ("plain", "nested", "noise", "penalty", "full", "naive", "binary", "loop")
 
 
 def main() -> None:
@@ -49,35 +50,56 @@ def main() -> None:
     steps = 2 if options.quick else options.steps
     device = Hardware(Training(), steps=0).device
     data = torch.randint(256, (5 * batch, sizes[0]), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    jobs = {kind: make_step(kind, sizes, batch, data.to(device)) for kind in options.kinds}
+    jobs = {kind: make_step(kind, sizes, batch, data.to(device)) for kind in options.kinds if kind != "loop"}
     best = measure(jobs, steps, device)
+    if "loop" in options.kinds:
+        best["loop"] = loop_seconds(sizes, batch, data, 5 * steps)
     rows = [describe(kind, best, sizes, batch) for kind in options.kinds]
     where = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     show(f"A step of {'-'.join(map(str, sizes))} in batches of {batch:,} on {where}", rows, "x: beside the plain step.")
     save(options.json, rows, ["nestcode", "torch"])
 
 
-def make_step(kind: str, sizes: list[int], batch: int, data: torch.Tensor) -> Callable[[], None]:
-    """One step of a kind, as the training loop takes it."""
-    features, *layers, width = sizes
+def make_settings(kind: str, batch: int, steps: int) -> Training:
+    """How a kind of step trains."""
     rank = KINDS.index(kind)
-    settings = Training(
+    return Training(
+        steps=steps,
         batch_size=batch,
         penalty=AdaptivePenalty("l1", ratio=0.05) if rank >= 3 else None,
         invariance=0.01 if rank >= 4 else 0.0,
         invariance_share=1.0 if kind == "naive" else 0.125,
     )
-    hardware = Hardware(settings, steps=1_000_000)
-    model = OrderedAutoencoder(
+
+
+def make_model(kind: str, sizes: list[int]) -> OrderedAutoencoder:
+    """The network of a kind of step."""
+    features, *layers, width = sizes
+    noisy = KINDS.index(kind) >= 2
+    return OrderedAutoencoder(
         features,
         width,
         layers,
         tied=True,
         lengths=Geometric(0.97),
         binarize=Binarize(width, 0.2, "none", deferred=True) if kind == "binary" else None,
-        corruption=0.1 if rank >= 2 else 0.0,
-        dropout=0.2 if rank >= 2 else 0.0,
-    ).to(hardware.device)
+        corruption=0.1 if noisy else 0.0,
+        dropout=0.2 if noisy else 0.0,
+    )
+
+
+def loop_seconds(sizes: list[int], batch: int, data: torch.Tensor, steps: int) -> float:
+    """Seconds of a step of the training loop, from the second report on: the first ones compile."""
+    run = Run(progress=False, report_every=steps)
+    reports = train(make_model("loop", sizes), data.numpy(), make_settings("loop", batch, 3 * steps), run)
+    return float(reports[3]["seconds"] - reports[2]["seconds"]) / steps or float("nan")
+
+
+def make_step(kind: str, sizes: list[int], batch: int, data: torch.Tensor) -> Callable[[], None]:
+    """One step of a kind, as the training loop takes it."""
+    settings = make_settings(kind, batch, steps=1_000_000)
+    hardware = Hardware(settings, steps=settings.steps)
+    model = make_model(kind, sizes).to(hardware.device)
     model.set_moments(data[:5000].float().mean(dim=0), data[:5000].float().var(dim=0))
     if kind == "plain":
         model.nested.eval()
@@ -151,7 +173,7 @@ def operations(kind: str, sizes: list[int]) -> float:
     first = 2 * sizes[0] * sizes[1]
     back = 0 if kind == "binary" else 2 * encoder - first  # no gradient passes the bits to the encoder
     whole = encoder + back + 3 * encoder
-    passes = {"full": 2 / 8, "binary": 2 / 8, "naive": 2}.get(kind, 0)  # clean and perturbed
+    passes = {"full": 2 / 8, "loop": 2 / 8, "binary": 2 / 8, "naive": 2}.get(kind, 0)  # clean and perturbed
     return whole + passes * (3 * encoder - first)
 
 

@@ -230,10 +230,12 @@ def test_what_it_reports_is_one_json_object_a_line(tmp_path: Path) -> None:
     assert set(lines[0]["errors"]) == {"1", "4", "8"}
 
 
-def test_a_resumed_run_appends_to_its_log(tmp_path: Path) -> None:
+def test_the_log_of_a_resumed_run_is_that_of_the_whole_run(tmp_path: Path) -> None:
     run: dict[str, Any] = {"log": tmp_path / "run.jsonl", "checkpoint": tmp_path / "run.ckpt"}
     with pytest.raises(KeyboardInterrupt):
         learn(settings(), Digits(interrupt(), at=14), **run)
+    with (tmp_path / "run.jsonl").open("a") as log:  # as if it had been killed later than its last checkpoint
+        log.write(json.dumps({"step": 20}) + "\n")
     learn(settings(), **run, resume=True)
     lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 10, 20, 30]

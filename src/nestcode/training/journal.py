@@ -28,7 +28,7 @@ class Run:
     Args:
         checkpoint: a file to go on from after a crash, written every `checkpoint_every` steps and at the end.
         resume: go on from it, if it is there.
-        log: a file of one JSON object a line; a resumed run appends to it.
+        log: a file of one JSON object a line, of the whole run also where it was resumed.
         tensorboard: a folder for TensorBoard (extra `tensorboard`).
         progress: a bar on the terminal; None shows it if there is one.
         report_every: steps between reports.
@@ -82,7 +82,7 @@ class Journal:
         self._board: Any = None
         if speaks and run.log is not None:
             Path(run.log).parent.mkdir(parents=True, exist_ok=True)
-            self._log = Path(run.log).open("a" if run.resume else "w", encoding="utf-8")  # noqa: SIM115
+            self._log = Path(run.log).open("w", encoding="utf-8")  # noqa: SIM115
         if speaks and run.tensorboard is not None:
             import_extra("tensorboard", extra="tensorboard", purpose="Run(tensorboard=…)")
             from torch.utils.tensorboard import SummaryWriter
@@ -102,6 +102,11 @@ class Journal:
                 if part is not None:
                     getattr(part, end)()
 
+    def replay(self, reports: list[dict[str, Any]]) -> None:
+        """Begin the log with what was reported up to a checkpoint; what came after it will be reported again."""
+        for report in reports:
+            self._write(report)
+
     def advance(self, step: int, examples: int) -> None:
         """One more step is done."""
         self._examples += examples
@@ -112,9 +117,7 @@ class Journal:
         """Write a report: numbers by name, `errors` by length."""
         elapsed = time.perf_counter() - self._started
         report = {**values, "examples_per_second": round(self._examples / elapsed), "seconds": round(elapsed, 2)}
-        if self._log is not None:
-            self._log.write(json.dumps(report) + "\n")
-            self._log.flush()
+        self._write(report)
         if self._board is not None:
             if values["loss"] is not None:
                 self._board.add_scalar("loss", values["loss"], values["step"])
@@ -127,6 +130,11 @@ class Journal:
             speed = f"{report['examples_per_second']:,}/s"
             self._bar.update(self._task, note=f"{loss}error at {shown}  {speed}")
         return report
+
+    def _write(self, report: dict[str, Any]) -> None:
+        if self._log is not None:
+            self._log.write(json.dumps(report) + "\n")
+            self._log.flush()
 
 
 def _bar() -> Progress:

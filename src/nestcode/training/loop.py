@@ -96,6 +96,7 @@ class Trainer:
             self._prepare()
             if self.run.resume and self.run.checkpoint is not None:
                 self._resume()
+                journal.replay(self.reports)
             while True:
                 self._run_stage(journal, stopping)
                 if not self._pays():
