@@ -18,7 +18,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     figure = Figure(figsize=(6.5, 3.8))
     axes = figure.subplots()
     rows = []
-    for least, color in zip((5e-3, 3e-4, 1e-4), COLORS, strict=False):
+    widths = 9, 5, 2  # of lines, which share their beginnings
+    for least, color, linewidth in zip((5e-3, 3e-4, 1e-4), COLORS, widths, strict=False):
         growth = Growth(start=start, step=start, most=12 * start, least=least)
         training = Training(steps=20 if quick else 800, batch_size=250, learning_rate=3e-3, growth=growth)
         network = learn(
@@ -28,9 +29,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
         lengths = list(range(network.width + 1))
         found = errors(network, test, lengths)
         ends = np.cumsum(network.blocks())
-        axes.plot(
-            lengths[1:], found[1:], color=color, linewidth=2, alpha=0.8, label=f"least gain {least:g}: {network.width}"
-        )
+        name = f"least gain {least:g}: {network.width}"
+        axes.plot(lengths[1:], found[1:], color=color, linewidth=linewidth, label=name)
         axes.plot(ends, found[ends], "o", color=color)
         rows.append({"least gain of a unit": least, "width reached": network.width, "error": float(found[-1])})
     axes.set(xlabel="length: bits kept (dots: ends of stages)", ylabel="mean squared error", yscale="log")

@@ -16,7 +16,7 @@ from nestcode.coders import DeepCoder
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.lengths import Beyond, Empirical, Geometric, LogUniform, Mixture, Uniform
-from nestcode.nn import Groups
+from nestcode.nn import Groups, Tree
 from nestcode.training import AdaptivePenalty, Growth, Network, Training
 from nestcode.training.presets import PRESETS
 
@@ -230,9 +230,9 @@ def test_a_small_paper_network_trains() -> None:
 @pytest.mark.parametrize(
     "lengths",
     [Geometric(0.5), Uniform(), LogUniform(), Empirical([1, 2], [4, 8]), Beyond(Uniform(), 3),
-     Mixture([Uniform(), Geometric(0.9)], [1, 2])],
+     Mixture([Uniform(), Geometric(0.9)], [1, 2]), Groups([2, 3], Uniform()), Tree([-1, 0, 0], units=2)],
 )  # fmt: skip
-def test_lengths_survive_json(lengths: nc.lengths.Lengths) -> None:
+def test_lengths_survive_json(lengths: object) -> None:
     from nestcode.coders._network import lengths_from_json, lengths_to_json
 
     assert lengths_from_json(json.loads(json.dumps(lengths_to_json(lengths)))) == lengths

@@ -11,6 +11,7 @@ from nestcode.coders._ranking import Batch, BitRanking, Metric, Ready
 from nestcode.coders._rows import as_floats
 from nestcode.coders._sums import DecodedRanking, Decoder
 from nestcode.codes import Codes
+from nestcode.nn import nesting
 from nestcode.training.data import Source
 
 
@@ -87,15 +88,21 @@ def check_table(errors: NDArray[Any], useful: NDArray[Any], width: int) -> None:
 
 
 def lengths_to_json(given: object) -> dict[str, Any] | None:
-    """A distribution of `nestcode.lengths` by name, None for others.
+    """A distribution of `nestcode.lengths`, or a nesting of `nestcode.nn`, by name; None for others.
 
     >>> lengths_to_json(lengths.Beyond(lengths.Geometric(0.5), 3))
     {'kind': 'Beyond', 'lengths': {'kind': 'Geometric', 'decay': 0.5}, 'first': 3}
     """
-    if type(given).__module__ != lengths.__name__:
+    if type(given) not in _kinds():
         return None
-    values = {field.name: getattr(given, field.name) for field in fields(given)}  # type: ignore[arg-type]
+    values = {field.name: getattr(given, field.name) for field in fields(given) if field.init}  # type: ignore[arg-type]
     return {"kind": type(given).__name__, **{name: _plain(value) for name, value in values.items()}}
+
+
+def _kinds() -> list[type]:
+    """The distributions and nestings that come with Nestcode."""
+    every = [*lengths.Lengths.__subclasses__(), *nesting.Nesting.__subclasses__()]
+    return [kind for kind in every if kind.__module__ in (lengths.__name__, nesting.__name__)]
 
 
 def _plain(value: Any) -> Any:
@@ -110,5 +117,5 @@ def lengths_from_json(values: Any) -> Any:
         return [lengths_from_json(value) for value in values]
     if not isinstance(values, dict):
         return values
-    kinds: dict[str, Any] = {kind.__name__: kind for kind in lengths.Lengths.__subclasses__()}
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in _kinds()}
     return kinds[values["kind"]](**{name: lengths_from_json(part) for name, part in values.items() if name != "kind"})
