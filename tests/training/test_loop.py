@@ -85,7 +85,7 @@ KILLED = """
 import sys
 from tests.training.runs import learn, settings, state
 import torch
-model, _ = learn(settings(steps=400), checkpoint=sys.argv[1], checkpoint_every=1, resume=True)
+model, _ = learn(settings(steps=120), checkpoint=sys.argv[1], checkpoint_every=1, resume=True)
 torch.save(state(model), sys.argv[2])
 """
 
@@ -101,7 +101,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     process.wait()
     assert not out.exists()
     subprocess.run(command, check=True)
-    assert_same(state(learn(settings(steps=400))[0]), torch.load(out))
+    assert_same(state(learn(settings(steps=120))[0]), torch.load(out))
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
