@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode import _core, lengths
-from nestcode.coders._ranking import Batch, BitRanking, Metric, Ready
+from nestcode import lengths
+from nestcode.coders._ranking import Batch, BitRanking, Metric
 from nestcode.coders._rows import as_floats
 from nestcode.coders._sums import DecodedRanking, Decoder
 from nestcode.codes import Codes
@@ -22,12 +22,12 @@ class NetworkCoder(Decoder, Protocol):
         """The codes of rows."""
 
 
-class NetworkRanking(DecodedRanking):
+class NetworkRanking(BitRanking, DecodedRanking):
     """Roughly by bits, and fully by distances to what the network decodes."""
 
     def __init__(self, coder: NetworkCoder, features: int, width: int) -> None:
-        super().__init__(coder, np.zeros(features), np.zeros(features, dtype=np.float32), width)
-        self._network, self._by_bits = coder, BitRanking(width)
+        DecodedRanking.__init__(self, coder, np.zeros(features), np.zeros(features, dtype=np.float32), width)
+        self._network = coder
 
     def batch(self, queries: NDArray[np.floating[Any]], metric: Metric) -> Batch:
         """Queries, (n, features), of length 1 for the cosine, made ready."""
@@ -35,20 +35,6 @@ class NetworkRanking(DecodedRanking):
         none = np.zeros(len(rows), dtype=np.float32)
         codes = self._network.encode(rows).prefix(self._width)
         return Batch(metric, rows, none, none, np.ascontiguousarray(codes.packed))
-
-    def bits(self, count: int) -> int:
-        """How many bits a cell has when there are `count` items."""
-        return self._by_bits.bits(count)
-
-    def ready(self, codes: Codes, bits: int) -> Ready:
-        """Sorted codes made ready."""
-        return self._by_bits.ready(codes, bits)
-
-    def rough(
-        self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
-    ) -> None:
-        """Write the best hits among the items of the nearest cells that hold `candidates`."""
-        self._by_bits.rough(searcher, batch, bits, candidates, out, threads)
 
 
 class NormalizedSource(Source):

@@ -17,7 +17,7 @@ from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn.binarize import Binarize
 from nestcode.nn.dropout import Kept, NestedDropout
 from nestcode.nn.layers import Encoder, MirrorDecoder
-from nestcode.nn.nesting import Nesting
+from nestcode.nn.nesting import Nesting, draw_lengths
 
 Spread = Literal["deviation", "variance", "common"]
 SPREADS = ("deviation", "variance", "common")
@@ -113,8 +113,7 @@ class OrderedAutoencoder(nn.Module):
     def truncate(self, units: Tensor, kept: Kept | None = None) -> Tensor:
         """Keep the first `kept` units, or random numbers of them in training."""
         if kept is None and self.nested.training and self._cdf is not None:
-            draws = torch.rand(len(units), device=units.device, dtype=self._cdf.dtype)
-            kept = 1 + torch.searchsorted(self._cdf, draws, right=True)
+            kept = draw_lengths(self._cdf, len(units))
         out: Tensor = self.nested(units, kept)
         return out
 

@@ -46,11 +46,19 @@ def sample_lengths(
     check_lengths(lengths)
     device = torch.device(device or "cpu")
     precision = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
-    cdf = length_table("cdf", lengths, width, device, precision)
+    return draw_lengths(length_table("cdf", lengths, width, device, precision), n, generator)
+
+
+def draw_lengths(cdf: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
+    """Draw `n` lengths, given P(length ≤ k) for k = 1, …, width.
+
+    >>> draw_lengths(torch.tensor([0.0, 1.0]), 3)
+    tensor([2, 2, 2])
+    """
     if generator is None:  # torch.compile takes the default generator only, and only unnamed
-        draws = torch.rand(n, device=device, dtype=precision)
+        draws = torch.rand(n, device=cdf.device, dtype=cdf.dtype)
     else:
-        draws = torch.rand(n, device=device, dtype=precision, generator=generator)
+        draws = torch.rand(n, device=cdf.device, dtype=cdf.dtype, generator=generator)
     return 1 + torch.searchsorted(cdf, draws, right=True)
 
 

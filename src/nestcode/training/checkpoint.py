@@ -47,7 +47,10 @@ def check_path(path: str | os.PathLike[str]) -> None:
     file = Path(path)
     try:
         make_folder(file.parent)
-        kind = file.read_bytes()[: len(KIND)] if file.exists() else KIND.encode()
+        kind = KIND.encode()
+        if file.exists():
+            with file.open("rb") as opened:  # its beginning only: networks are large
+                kind = opened.read(len(KIND))
     except OSError as error:
         raise InvalidInput(f"checkpoint must be a file that can be written, got {path}: {error}") from error
     if kind not in (KIND.encode(), b""):

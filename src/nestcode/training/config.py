@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
 from nestcode.errors import InvalidInput, whole_number
+from nestcode.training.data import batch_count
 from nestcode.training.growth import Growth
 from nestcode.training.regularization import AdaptivePenalty
 from nestcode.training.sweep import Sweep
@@ -111,7 +112,7 @@ class Training:
         """
         if self.epochs is None:
             return self.steps
-        return max(1, round(self.epochs * max(1, examples // self.batch_size)))
+        return max(1, round(self.epochs * batch_count(examples, self.batch_size)))
 
     def to_json(self) -> dict[str, Any]:
         """The settings as JSON values."""

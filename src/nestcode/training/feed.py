@@ -4,15 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from nestcode.errors import InvalidInput
 from nestcode.training.config import Training
-from nestcode.training.data import Source, batches
+from nestcode.training.data import Indices, Source, batch_count, batches
 from nestcode.training.processes import Processes
 
-Indices = NDArray[np.int64]
 MOST_HELD_OUT = 4096
 MOST_FOR_MOMENTS = 100_000
 PIECE = 4096
@@ -81,7 +79,7 @@ class Feed:
 
     def batches(self, stage: int, step: int) -> Iterator[list[tuple[int, Indices]]]:
         """From a step on: the parts of each batch that are this process's, by number."""
-        epoch_steps = len(self.learnt) // self.batch_size
+        epoch_steps = batch_count(len(self.learnt), self.batch_size)
         seed = self.seed + 1_000_003 * stage
         while step < self.total:
             epoch, start = divmod(step, epoch_steps)

@@ -22,9 +22,9 @@ from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.training.checkpoint import check_same, read_checkpoint, write_checkpoint
 from nestcode.training.checks import check_model, checksum
 from nestcode.training.config import Training
-from nestcode.training.data import as_source
+from nestcode.training.data import Indices, as_source
 from nestcode.training.errors_by_length import errors_by_length, some_lengths
-from nestcode.training.feed import Feed, Indices
+from nestcode.training.feed import Feed
 from nestcode.training.hardware import Hardware
 from nestcode.training.journal import Journal, Run
 from nestcode.training.objective import Objective
