@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.hpp"
+#include "nestcode/adaptive.hpp"
 #include "nestcode/cells.hpp"
 #include "nestcode/hamming.hpp"
 #include "nestcode/order.hpp"
@@ -139,6 +140,45 @@ void sum_entries(const Packed& cells, const Array<const float, 3>& codebooks, co
     nestcode::sum_entries(rows, codebooks.data(), codebooks.shape(2), out.data(), threads);
 }
 
+void find_widest(const Array<const std::int16_t, 2>& levels, const Array<std::int32_t, 2>& out, std::size_t threads) {
+    const std::size_t count = levels.shape(0), directions = levels.shape(1), dims = out.shape(1);
+    if (out.shape(0) != count || dims < 1 || dims > directions || directions > 0xFFFF)
+        throw nb::value_error("out must have a row of 1 to all of the coordinates for each row of levels");
+    nb::gil_scoped_release released;
+    nestcode::find_widest(levels.data(), count, directions, dims, out.data(), threads);
+}
+
+nestcode::Adaptive adaptive_of(const Vec<std::int16_t>& levels, const Array<const float, 3>& books,
+                               const Array<const std::int16_t, 3>& changes) {
+    const std::size_t directions = levels.shape(0), stages = books.shape(0), dims = books.shape(1);
+    if (books.shape(2) != nestcode::kEntries || dims < 1 || dims > directions || directions > 0xFFFF)
+        throw nb::value_error("books must have 256 entries for 1 to all of the coordinates");
+    if (changes.shape(0) != stages || changes.shape(1) != nestcode::kEntries || changes.shape(2) != dims)
+        throw nb::value_error("there must be a change of level for each number of the books");
+    return {directions, stages, dims, levels.data(), books.data(), changes.data()};
+}
+
+void encode_adaptive(const Array<const float, 2>& rows, const Vec<std::int16_t>& levels,
+                     const Array<const float, 3>& books, const Array<const std::int16_t, 3>& changes, std::size_t beams,
+                     const Array<std::uint8_t, 2>& out, std::size_t threads) {
+    const nestcode::Adaptive coder = adaptive_of(levels, books, changes);
+    if (rows.shape(1) != coder.directions || out.shape(0) != rows.shape(0) || out.shape(1) != coder.stages)
+        throw nb::value_error("rows must have all coordinates, and out a byte for each book");
+    if (beams < 1 || beams > 1024) throw nb::value_error("there must be 1 to 1024 beams");
+    nb::gil_scoped_release released;
+    nestcode::encode_adaptive(coder, rows.data(), rows.shape(0), beams, out.data(), threads);
+}
+
+void decode_adaptive(const Packed& codes, const Vec<std::int16_t>& levels, const Array<const float, 3>& books,
+                     const Array<const std::int16_t, 3>& changes, const Array<float, 2>& out, std::size_t threads) {
+    const nestcode::Adaptive coder = adaptive_of(levels, books, changes);
+    const nestcode::Rows rows = rows_of(codes);
+    if (rows.bytes != coder.stages || out.shape(0) != rows.count || out.shape(1) != coder.directions)
+        throw nb::value_error("codes must have a byte for each book, and out a row of coordinates for each code");
+    nb::gil_scoped_release released;
+    nestcode::decode_adaptive(coder, rows, out.data(), threads);
+}
+
 std::vector<std::string> simd_names() {
     std::vector<std::string> names;
     for (nestcode::Simd simd : nestcode::available_simd()) names.emplace_back(nestcode::name_of(simd));
@@ -168,5 +208,12 @@ void add_codes(nb::module_& m) {
           "Write the best continuations of each item's partial sums by one more entry.");
     m.def("sum_entries", sum_entries, "cells"_a.noconvert(), "codebooks"_a.noconvert(), "out"_a.noconvert(),
           "threads"_a = 1, "Add, to each row, the entries that its cells name in the codebooks.");
+    m.def("find_widest", find_widest, "levels"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
+          "Write which coordinates of each row have the highest levels, highest first.");
+    m.def("encode_adaptive", encode_adaptive, "rows"_a.noconvert(), "levels"_a.noconvert(), "books"_a.noconvert(),
+          "changes"_a.noconvert(), "beams"_a, "out"_a.noconvert(), "threads"_a = 1,
+          "Write codes whose bytes refine the coordinates that are least known, found by beam search.");
+    m.def("decode_adaptive", decode_adaptive, "codes"_a.noconvert(), "levels"_a.noconvert(), "books"_a.noconvert(),
+          "changes"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1, "Write what such codes stand for.");
     m.def("simd_names", simd_names, "The instruction sets this processor runs, slowest first.");
 }

@@ -44,6 +44,24 @@ def extend_beams(
 def sum_entries(
     cells: NDArray[np.uint8], codebooks: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
 ) -> None: ...
+def find_widest(levels: NDArray[np.int16], out: NDArray[np.int32], threads: int = 1) -> None: ...
+def encode_adaptive(
+    rows: NDArray[np.float32],
+    levels: NDArray[np.int16],
+    books: NDArray[np.float32],
+    changes: NDArray[np.int16],
+    beams: int,
+    out: NDArray[np.uint8],
+    threads: int = 1,
+) -> None: ...
+def decode_adaptive(
+    codes: NDArray[np.uint8],
+    levels: NDArray[np.int16],
+    books: NDArray[np.float32],
+    changes: NDArray[np.int16],
+    out: NDArray[np.float32],
+    threads: int = 1,
+) -> None: ...
 def simd_names() -> list[str]: ...
 
 class Guard:

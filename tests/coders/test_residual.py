@@ -263,4 +263,4 @@ def test_trials_foresee_the_errors() -> None:
     rows, unseen = clustered(6000), clustered(2000, seed=1)
     coders = LinearCoder(24).fit(rows), ResidualCoder(24, beams=1).fit(rows)
     errors = [20 * mse(coder.decode(coder.encode(unseen)), unseen) for coder in coders]
-    assert np.allclose(trial_errors(rows, 24, "l2", 0), errors, rtol=0.1)
+    assert np.allclose(trial_errors(rows, [LinearCoder(24), ResidualCoder(24)]), errors, rtol=0.1)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode.coders._rows import PIECE, Floats, center, check_rows, squares
-from nestcode.codes import Codes
+from nestcode.codes import CORES, Codes
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted, whole_number
 from nestcode.storage import Arrays, Record, write_record
 
@@ -70,6 +70,14 @@ class Coder(ABC):
     @abstractmethod
     def n_features_in_(self) -> int:
         """How many features the coder was fitted on."""
+
+    def _basis(self) -> tuple[NDArray[np.float64], Floats]:
+        """The mean, and the directions that `_coefficients` are in, where decoding is linear in them."""
+        raise NotImplementedError
+
+    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
+        """What codes decode to in those directions around the mean, (n, directions)."""
+        raise NotImplementedError
 
     @abstractmethod
     def _ranking(self, width: int) -> "DecodedRanking":

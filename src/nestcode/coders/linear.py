@@ -175,6 +175,11 @@ class LinearCoder(Coder):
         mean, directions, _ = self._fitted()
         return project(queries, mean, directions, normalize=self._normalize)
 
+    def _basis(self) -> tuple[Doubles, Floats]:
+        """The mean, and the directions that `_coefficients` are in."""
+        mean, directions, _ = self._fitted()
+        return mean, directions
+
     def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes decode to in principal directions around the mean, (n, directions)."""
         planes = self._fitted()[2]

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode import _core
 from nestcode.coders import _tables
 from nestcode.coders._codebooks import ENTRIES, Beams, encode, grow_book, shorten
-from nestcode.coders._principal import measure, principal_directions
-from nestcode.coders._rows import PIECE, Floats, Sample, center, check_rows, pieces, project, squares
+from nestcode.coders._principal import hold_out, worthwhile
+from nestcode.coders._rows import PIECE, Floats, center, check_rows, pieces, project, squares
 from nestcode.coders._sums import BookRanking, SumRanking
 from nestcode.coders.base import Coder, check_arrays, error_at
 from nestcode.codes import CORES, Codes
@@ -23,7 +23,7 @@ from nestcode.principal import Doubles
 from nestcode.storage import Record
 
 _ARRAYS = ("mean", "directions", "books", "counts", "errors")
-SAMPLE_ROWS, SAMPLE_BYTES = 1 << 19, 1 << 30  # of what is trained on, all beams counted
+SAMPLE_BYTES = 1 << 30  # of what is trained on, all beams counted
 
 
 class ResidualCoder(Coder):
@@ -61,22 +61,11 @@ class ResidualCoder(Coder):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        sample_of = Sample(rng, SAMPLE_ROWS, SAMPLE_BYTES // self.beams)
-        moments, sample = measure(pieces(X), normalize=normalize, sample=sample_of)
-        mean = moments.mean()
-        directions = worthwhile_directions(moments.covariance(), self.width, rng)
-        rows, outside = [], 0.0
-        for part in pieces(sample):
-            centered = center(part, mean, normalize=normalize)
-            rows.append(centered @ directions.T)
-            outside += float((squares(centered) - squares(rows[-1])).sum())
-        every = np.concatenate(rows)
-        held_out = np.zeros(len(every), dtype=bool)  # where errors are measured
-        if len(every) >= 2 * ENTRIES:
-            held_out[rng.choice(len(every), min(len(every) // 20, 10_000), replace=False)] = True
-        books, counts = _train(every[~held_out], self.width, self.beams, rng)
-        model = _Model(mean, directions, books, counts, np.zeros(self.width + 1), normalize)
-        model.errors = model.measure(every[held_out] if held_out.any() else every, self.beams) + outside / len(every)
+        found = worthwhile(pieces(X), self.width, rng, SAMPLE_BYTES // self.beams, normalize=normalize)
+        held_out = hold_out(len(found.rows), rng)
+        books, counts = _train(found.rows[~held_out], self.width, self.beams, rng)
+        model = _Model(found.mean, found.directions, books, counts, np.zeros(self.width + 1), normalize)
+        model.errors = model.measure(found.rows[held_out] if held_out.any() else found.rows, self.beams) + found.outside
         self._model = model
         return self
 
@@ -142,6 +131,11 @@ class ResidualCoder(Coder):
         """Rows in principal directions around the mean, (n, directions)."""
         model = self._fitted()
         return project(queries, model.mean, model.directions, normalize=model.normalize)
+
+    def _basis(self) -> tuple[Doubles, Floats]:
+        """The mean, and the directions that `_coefficients` are in."""
+        model = self._fitted()
+        return model.mean, model.directions
 
     def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes decode to in principal directions around the mean, (n, directions)."""
@@ -256,22 +250,3 @@ def _train(rows: Floats, width: int, beams: int, rng: np.random.Generator) -> tu
         books.append(np.repeat(book, ENTRIES >> bits, axis=0))
         counts.append(np.repeat(np.bincount(chosen, minlength=len(book)), ENTRIES >> bits))
     return np.array(books), np.array(counts, dtype=np.int64)
-
-
-def worthwhile_directions(covariance: Doubles, width: int, rng: np.random.Generator) -> Floats:
-    """The principal directions that `width` bits could say anything about, as rows; noise in the others is not learnt.
-
-    For Gaussian data the best code spends bits on directions whose variance is above a water level, half of log2 of
-    the ratio on each. Those down to half the level are kept, as data is not Gaussian.
-    """
-    directions = principal_directions(covariance, min(2 * width, len(covariance)), rng)
-    variances = np.maximum(np.einsum("df,fg,dg->d", directions, covariance, directions, optimize=True), 0)
-    if variances[0] == 0:
-        return directions[:1]
-    bits = 0.5 * np.log2(np.maximum(variances / variances[0], 1e-12))
-    low, high = -20.0, 0.0  # the water level lies between, in the same units
-    for _ in range(50):
-        level = (low + high) / 2
-        low, high = (level, high) if np.maximum(bits - level, 0).sum() > width else (low, level)
-    kept: Floats = directions[bits >= high - 0.5]
-    return kept
