@@ -3,13 +3,15 @@
     train ──▶ loop.py ──▶ feed.py (rows) ──▶ objective.py (loss) ──▶ steps.py (optimizer) ──▶ checkpoint.py, journal.py
 
 Each technique of the paper is one file: `conjugate_gradient.py`, `sweep.py`, `regularization.py`, `growth.py`; its
-networks are in `presets.py`. Settings are frozen objects: `Training` says what is learnt, `Run` what is kept of it.
+networks are in `presets.py`. `agreement.py` goes beyond it: codes that two views of an item share. Settings are frozen
+objects: `Training` says what is learnt, `Run` what is kept of it.
 """
 
 from nestcode.errors import import_extra
 
 import_extra("torch", extra="torch", purpose="nestcode.training")
 
+from nestcode.training.agreement import disagreement  # noqa: E402
 from nestcode.training.config import Training  # noqa: E402
 from nestcode.training.conjugate_gradient import ConjugateGradient  # noqa: E402
 from nestcode.training.growth import Growth  # noqa: E402
@@ -27,6 +29,7 @@ __all__ = [
     "Run",
     "Sweep",
     "Training",
+    "disagreement",
     "invariance_penalty",
     "train",
 ]

@@ -1,6 +1,7 @@
-"""What is looked at before a run: whether the model fits the data, and which data they are."""
+"""What is looked at before a run: whether the model fits the data, its labels too, and which data they are."""
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,20 +9,25 @@ from torch import Tensor
 
 from nestcode.errors import InvalidInput
 from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.nn.classifier import OrderedClassifier
 from nestcode.nn.layers import Encoder
 from nestcode.training.config import Training
-from nestcode.training.data import Source
+from nestcode.training.data import Indices, Source
 
 
 def check_model(model: OrderedAutoencoder, training: Training, rows: Tensor) -> None:
     """Raise unless the modules take some rows of the data and give what they must."""
     if not isinstance(model.encoder, Encoder) and (training.penalty or training.sweep or training.growth):
         raise InvalidInput("penalty, sweep and growth act on the built-in layers: leave them out, or your modules")
+    if isinstance(model, OrderedClassifier) and training.growth:
+        raise InvalidInput(
+            "the code of a classifier does not grow: leave growth out, and make it as wide as it may get"
+        )
     was = model.training
     code = torch.zeros(len(rows), model.width, device=rows.device)
     for name, module, given, out in (
         ("encoder", model.encoder, model.standardize(rows), model.width),
-        ("decoder", model.decoder, code, model.features),
+        ("decoder", model.decoder, code, model.classes if isinstance(model, OrderedClassifier) else model.features),
     ):
         try:
             with torch.no_grad():
@@ -33,8 +39,33 @@ def check_model(model: OrderedAutoencoder, training: Training, rows: Tensor) -> 
     model.train(was)
 
 
-def checksum(source: Source) -> str:
-    """Of up to 1,024 rows, the same however they are stored: tells other data from the same.
+def check_labels(model: OrderedAutoencoder, labels: Any, items: int) -> Indices | None:
+    """Labels as whole numbers, one for each item; none for a model that takes none.
+
+    >>> check_labels(OrderedClassifier(4, width=2, classes=3), [0, 2], items=2)
+    array([0, 2])
+    """
+    if not isinstance(model, OrderedClassifier):
+        if labels is not None:
+            raise InvalidInput("labels are for an OrderedClassifier: make one, or leave the labels out")
+        return None
+    if labels is None:
+        raise InvalidInput("an OrderedClassifier learns from labels: give one for each item, as in labels=y")
+    numbers = np.asarray(labels)
+    if numbers.shape != (items,) or numbers.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"labels must be whole numbers, one for each of {items} items, got {numbers.dtype} of shape {numbers.shape}"
+        )
+    if numbers.min() < 0 or numbers.max() >= model.classes:
+        raise InvalidInput(
+            f"labels must be from 0 to {model.classes - 1}, got {numbers.min()} to {numbers.max()}: number the "
+            "classes, as np.unique(y, return_inverse=True) does, and make a model with so many"
+        )
+    return numbers.astype(np.int64)
+
+
+def checksum(source: Source, labels: Indices | None = None) -> str:
+    """Of up to 1,024 rows, the same however they are stored, and of all labels: tells other data from the same.
 
     >>> from nestcode.training.data import as_source
     >>> checksum(as_source(np.ones((3, 2)))) == checksum(as_source(np.zeros((3, 2))))
@@ -43,4 +74,6 @@ def checksum(source: Source) -> str:
     rows = source.rows(np.unique(np.linspace(0, len(source) - 1, 1024).astype(np.int64)))
     digest = hashlib.sha256(f"{len(source)} {source.features}".encode())
     digest.update(rows.astype(np.float32).tobytes())
+    if labels is not None:
+        digest.update(labels.tobytes())
     return digest.hexdigest()[:16]

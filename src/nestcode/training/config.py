@@ -18,6 +18,8 @@ _CHOICES = {
     "precision": ("auto", "float32", "bfloat16"),
     "compile": ("auto", True, False),
 }
+_ABOVE_0 = ("epochs", "learning_rate", "clip", "perturbation", "invariance_share", "temperature")
+_AT_LEAST_0 = ("weight_decay", "invariance", "agreement", "reconstruction", "holdout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,10 @@ class Training:
         invariance: the weight of the invariance penalty (section 4.4); 0 leaves it out.
         perturbation: the variance of its noise (ε̄ in the paper), of features that have variance 1.
         invariance_share: the share of each batch that it is estimated on.
+        agreement: the weight of what asks two views of an item for the same code, see `agreement.py`; 0 leaves it out.
+        temperature: of its similarities; the lower, the more the hardest others count.
+        reconstruction: how much of the decoder's gradient reaches the encoder. With 0 the decoder only listens: it
+            learns to read codes that are made for something else.
         sweep: fixes units that have converged, first to last (section 4.1).
         growth: starts with a narrow code and widens it while that pays (section 7).
         holdout: the share of the data kept apart to measure errors on, at most 4,096 items.
@@ -67,6 +73,9 @@ class Training:
     invariance: float = 0.0
     perturbation: float = 0.01
     invariance_share: float = 1.0
+    agreement: float = 0.0
+    temperature: float = 0.3
+    reconstruction: float = 1.0
     sweep: Sweep | None = None
     growth: Growth | None = None
     holdout: float = 0.05
@@ -86,15 +95,15 @@ class Training:
         for name, kind in (("penalty", AdaptivePenalty), ("sweep", Sweep), ("growth", Growth)):
             if not isinstance(getattr(self, name), kind | None):
                 raise InvalidInput(f"{name} must be None or {kind.__name__}(…), got {getattr(self, name)!r}")
-        for name in ("epochs", "learning_rate", "clip", "perturbation", "weight_decay", "invariance", "holdout"):
+        for name in (*_ABOVE_0, *_AT_LEAST_0):
             if not isinstance(getattr(self, name), int | float | None) or isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name} must be a number, got {getattr(self, name)!r}")
         if self.seed >= 2**63:
             raise InvalidInput(f"seed must be below 2^63, got {self.seed}")
-        for name in ("epochs", "learning_rate", "clip", "perturbation", "invariance_share"):
+        for name in _ABOVE_0:
             if getattr(self, name) is not None and not 0 < getattr(self, name) < float("inf"):
                 raise InvalidInput(f"{name} must be a number above 0, got {getattr(self, name)!r}")
-        for name in ("weight_decay", "invariance", "holdout"):
+        for name in _AT_LEAST_0:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InvalidInput(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
         if self.holdout > 0.5 or self.invariance_share > 1:

@@ -8,10 +8,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.nn.classifier import OrderedClassifier
 
 
-def errors_by_length(model: OrderedAutoencoder, X: Tensor, lengths: Iterable[int]) -> NDArray[np.float64]:
+def errors_by_length(
+    model: OrderedAutoencoder, X: Tensor, lengths: Iterable[int], labels: Tensor | None = None
+) -> NDArray[np.float64]:
     """The mean squared error of a feature when so many units are kept; length 0 decodes to the mean.
+
+    Of a classifier, the share of items whose class is not their label.
 
     >>> model = OrderedAutoencoder(4, width=2)
     >>> errors_by_length(model, torch.ones(3, 4), [0])
@@ -21,8 +26,12 @@ def errors_by_length(model: OrderedAutoencoder, X: Tensor, lengths: Iterable[int
     model.eval()
     try:
         with torch.inference_mode():
-            target = X.to(model.mean.dtype)
             code = model.encode(X)
+            if isinstance(model, OrderedClassifier):
+                assert labels is not None
+                guesses = [model.decode(code[:, :length]).argmax(dim=1) for length in lengths]
+                return np.array([float((guess != labels).double().mean()) for guess in guesses])
+            target = X.to(model.mean.dtype)
             return np.array([_error(model, code, target, length) for length in lengths])
     finally:
         model.train(was)

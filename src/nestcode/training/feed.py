@@ -30,7 +30,14 @@ def split_items(count: int, training: Training) -> tuple[Indices, Indices]:
 class Feed:
     """Rows for one process: `parts` of each batch, of which this one takes its share."""
 
-    def __init__(self, source: Source, training: Training, processes: Processes, device: torch.device) -> None:
+    def __init__(
+        self,
+        source: Source,
+        training: Training,
+        processes: Processes,
+        device: torch.device,
+        labels: Indices | None = None,
+    ) -> None:
         self.source, self.device, self.seed = source, device, training.seed
         self.held_out, self.learnt = split_items(len(source), training)
         self.parts = max(training.parts, processes.count)
@@ -44,20 +51,32 @@ class Feed:
             )
         self.total = training.total_steps(len(self.learnt))
         self._whole = self._copy_to_gpu()
+        self._labels = None if labels is None else torch.from_numpy(labels).to(device)
+        some = self.learnt[:: -(-len(self.learnt) // PIECE)]
+        self._sampled, self._probed = some, self.held_out if len(self.held_out) else some
 
     def rows(self, indices: Indices) -> Tensor:
         """Rows of the data, (n, features), on the device."""
-        if self._whole is not None:  # pinned memory, so that nobody waits
-            return self._whole[torch.from_numpy(indices).pin_memory().to(self.device, non_blocking=True)]
+        if self._whole is not None:
+            return self._whole[self._places(indices)]
         return torch.from_numpy(self.source.rows(indices)).to(self.device, non_blocking=True)
+
+    def labels(self, indices: Indices) -> Tensor:
+        """Their labels, (n,), on the device."""
+        assert self._labels is not None
+        return self._labels[self._places(indices)]
 
     def probe(self) -> Tensor:
         """Rows to measure with: those held out, or some of the others."""
-        return self.rows(self.held_out) if len(self.held_out) else self.sample()
+        return self.rows(self._probed)
+
+    def probe_labels(self) -> Tensor | None:
+        """The labels of those, if there are any."""
+        return None if self._labels is None else self.labels(self._probed)
 
     def sample(self) -> Tensor:
         """A few thousand of the rows that are learnt from."""
-        return self.rows(self.learnt[:: -(-len(self.learnt) // PIECE)])
+        return self.rows(self._sampled)
 
     def pieces(self) -> Iterator[Tensor]:
         """A large part of what is learnt from, some rows at a time."""
@@ -91,6 +110,11 @@ class Feed:
                 if step < self.total:
                     yield [(part, self.learnt[piece]) for part, piece in zip(self._mine, pieces, strict=True)]
                 step += 1
+
+    def _places(self, indices: Indices) -> Tensor:
+        """Numbers of items on the device; from pinned memory, so that nobody waits."""
+        places = torch.from_numpy(indices)
+        return places.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else places
 
     def _copy_to_gpu(self) -> Tensor | None:
         """All of the data, if it is an array in memory and takes less than a quarter of a GPU's."""

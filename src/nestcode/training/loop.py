@@ -9,6 +9,7 @@ anything but its number.
 import hashlib
 import math
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from nestcode.errors import Diverged, InvalidInput, OutOfMemory
 from nestcode.lengths import Beyond, Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.training.checkpoint import check_same, read_checkpoint, write_checkpoint
-from nestcode.training.checks import check_model, checksum
+from nestcode.training.checks import check_labels, check_model, checksum
 from nestcode.training.config import Training
 from nestcode.training.data import Indices, as_source
 from nestcode.training.errors_by_length import errors_by_length, some_lengths
@@ -37,7 +38,7 @@ ONE_AT_A_TIME = threading.RLock()  # PyTorch's randomness is one for all threads
 
 
 def train(
-    model: OrderedAutoencoder, X: Any, training: Training | None = None, run: Run | None = None
+    model: OrderedAutoencoder, X: Any, training: Training | None = None, run: Run | None = None, labels: Any = None
 ) -> list[dict[str, Any]]:
     """Train a model on data; what was reported on the way.
 
@@ -53,13 +54,14 @@ def train(
         X: an array or memory map (n, features), images (n, …), a torch dataset, a folder of images.
         training: how.
         run: checkpoints and logs.
+        labels: a class for each item, (n,), for an `OrderedClassifier`.
 
     """
     training = training or Training()
     processes = Processes()
     try:
         with ONE_AT_A_TIME:
-            return Trainer(model, X, training, run or Run(), processes).train()
+            return Trainer(model, X, training, run or Run(), processes, labels).train()
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"a batch of {training.batch_size} in {training.parts} parts does not fit into memory: raise parts, lower "
@@ -72,11 +74,14 @@ def train(
 class Trainer:
     """One run. It has one stage, or one for each width of a code that grows."""
 
-    def __init__(self, model: OrderedAutoencoder, X: Any, training: Training, run: Run, processes: Processes) -> None:
+    def __init__(
+        self, model: OrderedAutoencoder, X: Any, training: Training, run: Run, processes: Processes, labels: Any = None
+    ) -> None:
         self.model, self.training, self.run, self.processes = model, training, run, processes
         source = as_source(X)
+        labels = check_labels(model, labels, len(source))
         self.hardware = Hardware(training, steps=training.total_steps(len(source)))
-        self.feed = Feed(source, training, processes, self.hardware.device)
+        self.feed = Feed(source, training, processes, self.hardware.device, labels)
         self.lengths = model.nested.lengths
         self.stage = self.step = 0
         self.saved: int | None = None
@@ -84,7 +89,7 @@ class Trainer:
         self.losses: list[Tensor] = []
         self.identity = {
             **training.but(device="auto", parts=self.feed.parts).to_json(),
-            "data": checksum(source),
+            "data": checksum(source, labels),
             "model": hashlib.sha256(str(model).encode()).hexdigest()[:16],
         }
 
@@ -112,8 +117,10 @@ class Trainer:
         self.model.set_moments(*self.feed.moments())
         check_model(self.model, self.training, self.feed.rows(self.feed.learnt[:2]))
         self.processes.same_everywhere(self.model.parameters())
-        self.probe, self.sample = self.feed.probe(), self.feed.sample()
-        self.rows = self.sample.new_empty(self.feed.batch_size // self.feed.parts, self.model.features)
+        self.probe, self.sample, self.probe_labels = self.feed.probe(), self.feed.sample(), self.feed.probe_labels()
+        piece = self.feed.batch_size // self.feed.parts
+        self.rows = self.sample.new_empty(piece, self.model.features)
+        self.labels = None if self.probe_labels is None else self.probe_labels.new_empty(piece)
         self.loss: Tensor = torch.zeros((), device=self.hardware.device)
         self.stop: Tensor = torch.zeros((), device=self.hardware.device)
         self._build()
@@ -126,7 +133,7 @@ class Trainer:
             with torch.no_grad():
                 self.model.binarize.initialize(self.model.preactivations(self.sample))
         self.objective = Objective(self.model, self.training)
-        self.loss_of = self.hardware.compiled(self.objective)
+        self.loss_of: Callable[..., Tensor] = self.hardware.compiled(self.objective)
         self.learn = self.hardware.graphed(self._learn)
         make = AdamStep if self.training.optimizer == "adam" else ConjugateStep
         self.stepper: Stepper = make(self.model, self.training, self.hardware, self.feed.total)
@@ -154,6 +161,8 @@ class Trainer:
             self.model.binarize.forget()
         for part, indices in parts:
             self.rows.copy_(self.feed.rows(indices), non_blocking=True)
+            if self.labels is not None:
+                self.labels.copy_(self.feed.labels(indices), non_blocking=True)
             torch.manual_seed(_mix(self.training.seed, self.stage, self.step, part))
             self.learn()
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
@@ -163,7 +172,7 @@ class Trainer:
     def _learn(self) -> None:
         """Add the gradients and the loss of `rows`."""
         with self.hardware.precision():
-            share = self.loss_of(self.rows) / self.feed.parts
+            share = self.loss_of(self.rows, self.labels) / self.feed.parts
         share.backward()
         self.loss += share.detach()
 
@@ -187,7 +196,8 @@ class Trainer:
 
     def _report(self, journal: Journal) -> None:
         lengths = some_lengths(self.model.width)
-        errors = errors_by_length(self.model, self.probe[:1024], lengths)
+        known = None if self.probe_labels is None else self.probe_labels[:1024]
+        errors = errors_by_length(self.model, self.probe[:1024], lengths, known)
         loss = float(torch.stack(self.losses).mean()) if self.losses else None
         self.losses = []
         by_length = dict(zip(lengths, map(float, errors), strict=True))

@@ -1,4 +1,4 @@
-"""What training minimises: the reconstruction of truncated codes, and the invariance of codes to noise."""
+"""What training minimises: what truncated codes get wrong, how codes change with noise, how views disagree."""
 
 from copy import deepcopy
 
@@ -6,12 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.nn.classifier import OrderedClassifier
+from nestcode.training.agreement import disagreement
 from nestcode.training.config import Training
 from nestcode.training.regularization import invariance_penalty
 
 
 class Objective(nn.Module):
-    """The loss of a batch, (n, features) -> a number; in units of standardized features.
+    """The loss of a batch, (n, features) -> a number; squares of standardized features, or the entropy of labels.
 
     >>> _ = torch.manual_seed(0)
     >>> model = OrderedAutoencoder(64, width=16)
@@ -29,12 +31,22 @@ class Objective(nn.Module):
         # Two passes through random layers would differ by their noise: the penalty is of the network without it.
         self._still = (_still(self.model.encoder),)  # in a tuple, so that train() does not reach it
 
-    def forward(self, X: Tensor) -> Tensor:
-        """Reconstruct from codes cut at random, and compare."""
+    def forward(self, X: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Decode codes cut at random, and compare with the items or their labels."""
         model, settings = self.model, self.training_settings
         z = model.standardize(X)
-        code = model.truncate(model.units(model.encoder(model.corrupt(z))))
-        loss: Tensor = (model.decoder(code) - z).square().mean()
+        views = z.repeat(2, 1) if settings.agreement else z
+        units = model.units(model.encoder(model.corrupt(views)))
+        code, share = model.truncate(units[: len(z)]), settings.reconstruction
+        decoded = model.decoder(code if share == 1 else share * code + (1 - share) * code.detach())
+        if isinstance(model, OrderedClassifier):
+            assert labels is not None
+            loss = model.loss(decoded, labels)
+        else:
+            loss = (decoded - z).square().mean()
+        if settings.agreement:
+            kept = model.truncate(torch.ones_like(units))
+            loss = loss + settings.agreement * disagreement(units, kept, settings.temperature)
         if settings.invariance:
             some = z[: max(1, round(settings.invariance_share * len(z)))]
             loss = loss + settings.invariance * self._variability(some)

@@ -1,0 +1,97 @@
+"""The ordered classifier: bits that tell classes apart, the first ones most (nested dropout with labels).
+
+    X ──standardize──▶ z ──corrupt──▶ encoder ──▶ pre-activations ──▶ bits ──truncate──▶ head ──▶ scores of classes
+
+The paper leaves labels to future work. Items of a class get similar codes, so that the nearest by Hamming distance in
+an index are of the class, at every length.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nestcode.errors import InvalidInput, whole_number
+from nestcode.lengths import Lengths
+from nestcode.nn.autoencoder import OrderedAutoencoder, Spread, check_share
+from nestcode.nn.binarize import Binarize
+from nestcode.nn.layers import Encoder
+from nestcode.nn.nesting import Nesting
+
+
+class OrderedClassifier(OrderedAutoencoder):
+    """Nested dropout on a code from which classes are read, by one linear layer; `decode` gives a number for each.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = OrderedClassifier(64, width=16, classes=10, layers=(32,), binarize=Binarize(16, signed=True)).eval()
+    >>> X = torch.rand(5, 64)
+    >>> model.decode(model.encode(X)[:, :4]).shape, model.classify(X, kept=4).shape
+    (torch.Size([5, 10]), torch.Size([5]))
+
+    Train it with `train(model, X, training, labels=y)`; the errors reported are then shares of wrong classes.
+
+    Args:
+        features: numbers of an item.
+        width: units of the code.
+        classes: how many; labels are 0 to classes - 1.
+        layers: widths of the hidden layers.
+        lengths: how many leading units are kept in training, or another `Nesting`. LogUniform() by default.
+        binarize: makes bits of the units; without it they are rectified numbers.
+        corruption: the probability that an input element becomes 0.
+        dropout: of ordinary dropout on the hidden layers.
+        spread: what features are divided by, see `OrderedAutoencoder`.
+        encoder: any module from (n, features) to pre-activations (n, width), in place of `layers`.
+        smoothing: the share of a label that is spread over all classes.
+
+    """
+
+    def __init__(
+        self,
+        features: int,
+        width: int,
+        classes: int,
+        layers: Sequence[int] = (),
+        *,
+        lengths: Lengths | Nesting | None = None,
+        binarize: Binarize | None = None,
+        corruption: float = 0.0,
+        dropout: float = 0.0,
+        spread: Spread = "common",
+        encoder: nn.Module | None = None,
+        smoothing: float = 0.0,
+    ) -> None:
+        classes = whole_number(classes, "classes", least=2)
+        super().__init__(
+            features,
+            width,
+            lengths=lengths,
+            binarize=binarize,
+            corruption=corruption,
+            spread=spread,
+            encoder=Encoder(features, layers, width, dropout=check_share(dropout, "dropout"))
+            if encoder is None
+            else encoder,
+            decoder=nn.Linear(whole_number(width, "width", least=1), classes),
+        )
+        self.classes, self.smoothing = classes, check_share(smoothing, "smoothing")
+
+    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The cross-entropy, (n, classes), (n,) -> a number."""
+        return functional.cross_entropy(scores, labels, label_smoothing=self.smoothing)
+
+    @torch.no_grad()
+    def classify(self, X: Tensor, kept: int | None = None) -> Tensor:
+        """The likeliest class given the first `kept` units, or all: (n, features) -> (n,)."""
+        return self.decode(self.encode(X)[:, :kept]).argmax(dim=1)
+
+    def grow(self, units: int) -> None:
+        """Not here: a head would have to grow with the code."""
+        raise InvalidInput(f"the code of a classifier does not grow, got {units} units: make it as wide as it may get")
+
+    def _restore(self, z: Tensor) -> Tensor:
+        return z
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        return f"{super().extra_repr()}, classes={self.classes}, smoothing={self.smoothing}"
