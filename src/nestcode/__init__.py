@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nestcode import lengths as lengths
     from nestcode import nn as nn
     from nestcode import training as training
+    from nestcode.coders import AdaptiveCoder as AdaptiveCoder
     from nestcode.coders import CellCoder as CellCoder
     from nestcode.coders import DeepCoder as DeepCoder
     from nestcode.coders import LinearCoder as LinearCoder
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives; a module stands for itself.
 _HOMES = {
+    "AdaptiveCoder": "nestcode.coders",
     "CellCoder": "nestcode.coders",
     "Codes": "nestcode.codes",
     "DeepCoder": "nestcode.coders",
@@ -55,6 +57,7 @@ _HOMES = {
 
 # `from nestcode import *` must work without PyTorch, so nn, training and DeepCoder are not among them.
 __all__ = [
+    "AdaptiveCoder",
     "CellCoder",
     "Codes",
     "Index",

@@ -1,4 +1,4 @@
-"""The deep coder follows the protocol of coders, and its promises hold: monotone errors, balanced bits, files."""
+"""The deep coder with bits of its own keeps what coders promise: errors that never rise, balanced bits, files."""
 
 import json
 from itertools import pairwise
@@ -16,7 +16,7 @@ from nestcode.coders import DeepCoder
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.lengths import Beyond, Empirical, Geometric, LogUniform, Mixture, Uniform
-from nestcode.nn import Groups, Tree
+from nestcode.nn import Groups, OrderedAutoencoder, Tree
 from nestcode.training import AdaptivePenalty, Growth, Network, Training
 from nestcode.training.presets import PRESETS
 
@@ -29,7 +29,7 @@ def data() -> NDArray[np.float32]:
 
 @pytest.fixture(scope="module")
 def coder() -> DeepCoder:
-    return DeepCoder(width=24, training=QUICK).fit(data(), progress=False)
+    return DeepCoder(width=24, layers=(), training=QUICK).fit(data(), progress=False)
 
 
 def test_codes_decode_at_every_length_and_errors_never_rise(coder: DeepCoder) -> None:
@@ -44,6 +44,7 @@ def test_codes_decode_at_every_length_and_errors_never_rise(coder: DeepCoder) ->
 
 def test_length_0_is_the_mean(coder: DeepCoder) -> None:
     decoded = coder.decode(coder.encode(data()[:3]).prefix(0))
+    assert isinstance(coder.network_, OrderedAutoencoder)
     assert np.allclose(decoded, coder.network_.mean.numpy())
     assert np.abs(decoded[0] - data().mean(axis=0)).max() < 0.05
 
@@ -99,7 +100,7 @@ def test_a_code_never_grows_beyond_its_width() -> None:
 
 
 def test_settings_changed_after_fitting_wait_for_the_next_fit(tmp_path: Path) -> None:
-    coder = DeepCoder(width=12, training=QUICK).fit(data(), progress=False)
+    coder = DeepCoder(width=12, layers=(), training=QUICK).fit(data(), progress=False)
     codes, decoded = coder.encode(data()), coder.decode(coder.encode(data()))
     changed: dict[str, Any] = {"width": 16, "beta": 0.2, "network": Network(signed=False), "layers": (7,)}
     coder.set_params(**changed)
@@ -157,7 +158,7 @@ def test_an_index_searches_with_it(coder: DeepCoder, tmp_path: Path) -> None:
 
 def test_angles(tmp_path: Path) -> None:
     X = data() * np.random.default_rng(0).uniform(0.5, 2, (1797, 1)).astype(np.float32)
-    coder = DeepCoder(width=16, metric="cosine", training=QUICK).fit(X, progress=False)
+    coder = DeepCoder(width=16, layers=(), metric="cosine", training=QUICK).fit(X, progress=False)
     assert coder.encode(X) == coder.encode(4 * X)
     coder.save(tmp_path / "angle.coder")
     assert nc.load_coder(tmp_path / "angle.coder").encode(2 * X) == coder.encode(X)
@@ -233,7 +234,7 @@ def test_a_small_paper_network_trains() -> None:
      Mixture([Uniform(), Geometric(0.9)], [1, 2]), Groups([2, 3], Uniform()), Tree([-1, 0, 0], units=2)],
 )  # fmt: skip
 def test_lengths_survive_json(lengths: object) -> None:
-    from nestcode.coders._network import lengths_from_json, lengths_to_json
+    from nestcode.coders.deep.network import lengths_from_json, lengths_to_json
 
     assert lengths_from_json(json.loads(json.dumps(lengths_to_json(lengths)))) == lengths
 

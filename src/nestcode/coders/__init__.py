@@ -1,13 +1,14 @@
 """Coders: they fit data, encode items to codes and decode any prefix back.
 
-`base.py` says what every coder does; each coder is one file. `linear.py`, `residual.py` and `cells.py` need
-NumPy only; `choose.py` picks the better of the first two, and `cells.py` is made for search. `deep.py` needs PyTorch
+`base.py` says what every coder does; each coder is one file. `linear.py`, `residual.py`, `adaptive.py` and `cells.py`
+need NumPy only; `choose.py` picks the better of the first two, and `cells.py` is made for search. `deep` needs PyTorch
 and is loaded when it is asked for.
 """
 
 import os
 from typing import TYPE_CHECKING, Any
 
+from nestcode.coders.adaptive import AdaptiveCoder
 from nestcode.coders.base import Coder
 from nestcode.coders.cells import CellCoder
 from nestcode.coders.choose import fit
@@ -19,9 +20,19 @@ from nestcode.storage import read_record
 if TYPE_CHECKING:
     from nestcode.coders.deep import DeepCoder as DeepCoder
 
-__all__ = ["CellCoder", "Coder", "LinearCoder", "ResidualCoder", "fit", "load_coder"]  # what needs no PyTorch
+__all__ = [
+    "AdaptiveCoder",
+    "CellCoder",
+    "Coder",
+    "LinearCoder",
+    "ResidualCoder",
+    "fit",
+    "load_coder",
+]  # what needs no PyTorch
 
-_KINDS: dict[str, type[Coder]] = {"CellCoder": CellCoder, "LinearCoder": LinearCoder, "ResidualCoder": ResidualCoder}
+_KINDS: dict[str, type[Coder]] = {
+    kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder)
+}
 
 
 def __getattr__(name: str) -> Any:

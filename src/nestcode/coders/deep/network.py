@@ -4,7 +4,9 @@ from dataclasses import fields
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from nestcode import lengths
 from nestcode.coders._ranking import Batch, BitRanking, Metric
@@ -12,6 +14,7 @@ from nestcode.coders._rows import as_floats
 from nestcode.coders._sums import DecodedRanking, Decoder
 from nestcode.codes import Codes
 from nestcode.nn import nesting
+from nestcode.storage import Arrays
 from nestcode.training.data import Source
 
 
@@ -63,6 +66,33 @@ def useful_lengths(errors: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     least = np.minimum.accumulate(errors)
     return np.maximum.accumulate(np.where(errors <= least, np.arange(len(errors)), 0))
+
+
+def some_lengths(width: int) -> NDArray[np.int64]:
+    """Lengths that errors are measured at: the first 64, then every eighth.
+
+    >>> some_lengths(80)[-3:]
+    array([64, 72, 80])
+    """
+    return np.array(sorted({*range(min(64, width) + 1), *range(64, width, 8), width}))
+
+
+def weights_of(network: nn.Module) -> Arrays:
+    """A network's parameters for a file."""
+    return {name: tensor.cpu().numpy() for name, tensor in network.state_dict().items()}
+
+
+def load_weights(network: nn.Module, arrays: Arrays) -> None:
+    """What `weights_of` gave; numbers may be stored with half the digits."""
+    known = network.state_dict()
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+    same = {name: tensor.to(known[name].dtype) if name in known else tensor for name, tensor in tensors.items()}
+    if any(not tensor.isfinite().all() for tensor in same.values()):
+        raise ValueError("its weights are not finite")
+    try:
+        network.load_state_dict(same)
+    except RuntimeError as error:  # other names or shapes
+        raise ValueError(str(error)) from error
 
 
 def check_table(errors: NDArray[Any], useful: NDArray[Any], width: int) -> None:

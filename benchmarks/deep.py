@@ -1,0 +1,153 @@
+"""Distortion by bits: what a network that decodes adds, and what the bits themselves do.
+
+Every coder is fitted once, at the largest length; shorter codes are prefixes. Errors are mean squares of pixels between
+0 and 1, on images that were not trained on.
+
+    linear      ordered bit planes of principal directions
+    residual    nested residual codebooks
+    adaptive    codebooks for the coordinates that are least known
+    deep        the better of the last two, decoded by a network trained with nested dropout
+    full only   the same network trained at full length only
+    bound       of Gaussian data with these principal variances, which no linear coder can pass
+
+Data: CIFAR-10 at 64 to 1024 bits with --data DIR, else what a processor does in minutes: digits, and patches of
+photographs in grey and in colour, at 8 to 128 bits.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from _report import save, show
+from nestcode import data
+from nestcode.coders import AdaptiveCoder, Coder, LinearCoder, ResidualCoder, load_coder
+from nestcode.coders.deep import DeepCoder
+from nestcode.coders.deep.coder import REFINING, make_refiner
+from nestcode.coders.deep.refined import RefinedBits
+from nestcode.training import Run, Training
+from nestcode.training.data import as_source
+
+Images = NDArray[Any]
+METHODS = ("linear", "residual", "adaptive", "deep", "full only")
+
+
+def main() -> None:
+    """Measure, print and save."""
+    options = read_options()
+    rows = []
+    for name, train, test, lengths in tasks(options):
+        found = [row for row in measure(train, test, lengths, options) if row]
+        note = f"{len(train):,} images of {train.shape[1:]} to learn from, {len(test):,} others to measure on."
+        show(f"Squared error of a pixel by bits: {name}", found, note)
+        rows += [{"data": name, **row} for row in found]
+    save(options.json, rows, ["nestcode", "numpy", "torch"])
+
+
+def read_options() -> argparse.Namespace:
+    """Data, sizes, and how long to train."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10")
+    parser.add_argument("--width", type=int, metavar="K", help="bits of a code (1024 for CIFAR-10, 128 for the others)")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="which (all)")
+    parser.add_argument("--steps", type=int, metavar="N", help="of training, in place of the coder's own number")
+    parser.add_argument("--batch-size", type=int, default=REFINING.batch_size, metavar="N")
+    parser.add_argument("--channels", nargs="+", type=int, default=[16, 32], metavar="C", help="of the convolutions")
+    parser.add_argument("--mirrored", action="store_true", help="learn from mirrored images too")
+    parser.add_argument("--learning-rate", type=float, default=1e-3, metavar="R")
+    parser.add_argument("--beams", type=int, default=8, metavar="N", help="of the adaptive coder's search (8)")
+    parser.add_argument("--base", type=Path, metavar="FILE", help="a fitted coder to decode, in place of a new one")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="where the deep coder is left")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
+    return parser.parse_args()
+
+
+def tasks(options: argparse.Namespace) -> Iterator[tuple[str, Images, Images, list[int]]]:
+    """A name, images to learn from and to measure on, and lengths."""
+    if options.data is not None:
+        cifar = data.cifar10(options.data)
+        both = [part.reshape(-1, 3, 32, 32).astype(np.float32) / 255 for part in (cifar.train, cifar.test)]
+        yield "CIFAR-10", both[0], both[1], [8, 16, 32, 64, 128, 256, 512, 1024]
+        return
+    rng, lengths = np.random.default_rng(0), [8, 16, 32, 64, 128]
+    digits = rng.permutation(data.digits()[0].reshape(-1, 8, 8))
+    yield "digits", digits[:1400], digits[1400:], lengths
+    if options.quick:
+        return
+    photographs = list(data.photographs().values())
+    for name, size in (("grey patches of photographs", 28), ("colour patches of photographs", 16)):
+        cut = data.patches(photographs, size=size, n=12_000, rng=rng).astype(np.float32) / 255
+        cut = cut.mean(axis=3) if "grey" in name else cut
+        yield name, cut[:10_000], cut[10_000:], lengths
+
+
+def measure(train: Images, test: Images, lengths: list[int], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The errors of each method by length."""
+    width = options.width or (32 if options.quick else lengths[-1])
+    lengths = [length for length in lengths if length <= width]
+    flat = train.reshape(len(train), -1)
+    training = Training(
+        steps=options.steps or (20 if options.quick else REFINING.steps),
+        batch_size=options.batch_size,
+        learning_rate=options.learning_rate,
+    )
+    adaptive = AdaptiveCoder(width, beams=options.beams)
+    simple = {"linear": LinearCoder(width), "residual": ResidualCoder(width), "adaptive": adaptive}
+    for name in [name for name in simple if name in options.methods]:
+        start = time.perf_counter()
+        coder = simple[name].fit(flat)
+        yield describe(name, coder, test, lengths, time.perf_counter() - start)
+    fitted = adaptive if options.data is not None and "adaptive" in options.methods else None
+    if options.base is not None:
+        fitted = load_coder(options.base).set_params(beams=options.beams)  # type: ignore[assignment]
+    start = time.perf_counter()
+    deep = DeepCoder(width, training=training, base=fitted, channels=options.channels, mirrored=options.mirrored)
+    if "deep" in options.methods:
+        deep.fit(train)
+        yield describe("deep", deep, test, lengths, time.perf_counter() - start)
+        if options.save is not None:
+            deep.save(options.save)
+    if "full only" in options.methods:
+        base = deep.base_ if "deep" in options.methods else fitted or adaptive.fit(flat)
+        torch.manual_seed(0)
+        network = make_refiner(flat.shape[1], train.shape[1:], options.channels, mirrored=options.mirrored)
+        once = RefinedBits.fit(as_source(train), base, network, training, Run(), normalize=False, lengths=[width])
+        deep._fit = once
+        yield describe("full only", deep, test, lengths, 0.0)
+    variances = np.linalg.eigvalsh(np.cov(flat, rowvar=False))
+    yield {"method": "bound", **{str(length): bound(variances, length) for length in lengths}, "fit": ""}
+
+
+def describe(name: str, coder: Coder, test: Images, lengths: list[int], seconds: float) -> dict[str, Any]:
+    """A row of the table."""
+    flat = test.reshape(len(test), -1)
+    codes = coder.encode(test if isinstance(coder, DeepCoder) else flat)
+    errors = {str(length): _mse(flat, coder.decode(codes.prefix(length))) for length in lengths}
+    row = {"method": name, **errors, "fit": f"{seconds:.0f} s"}
+    print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    return row
+
+
+def _mse(true: Images, made: Images) -> float:
+    return round(float(np.mean((true - made) ** 2)), 5)
+
+
+def bound(variances: NDArray[Any], bits: int) -> float:
+    """The least error that Gaussian data of these principal variances allows."""
+    variances = np.maximum(variances, 1e-12)
+    low, high = 1e-12, float(variances.max())
+    for _ in range(100):
+        level = float(np.sqrt(low * high))
+        rate = 0.5 * np.log2(np.maximum(variances / level, 1)).sum()
+        low, high = (level, high) if rate > bits else (low, level)
+    return round(float(np.minimum(variances, high).mean()), 5)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""Coders with networks: `coder.py` is the coder, `refined.py` and `autoencoder.py` its two kinds of bits."""
+
+from nestcode.coders.deep.coder import DeepCoder
+
+__all__ = ["DeepCoder"]
