@@ -4,15 +4,12 @@ import copy
 import pickle
 import re
 from collections.abc import Callable
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch import distributed as dist
-from torch.multiprocessing.spawn import start_processes
 
 from nestcode.errors import InvalidInput
 from nestcode.nn import Binarize
@@ -167,30 +164,6 @@ def test_pieces_of_a_batch_count_as_the_batch() -> None:
         pieces.update()
     torch.testing.assert_close(pieces.threshold, whole.threshold)
     torch.testing.assert_close(pieces.spread, whole.spread)
-
-
-def shared(step: int) -> Tensor:
-    return skewed(200, seeded(step))
-
-
-def work(rank: int, folder: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    binarize = Binarize(WIDTH, 0.2)
-    for step in range(3):
-        binarize(shared(step)[rank::2])
-    torch.save(binarize.state_dict(), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
-
-
-@pytest.mark.skipif(not dist.is_available(), reason="this PyTorch was built without torch.distributed")
-def test_processes_add_up_what_they_see(tmp_path: Path) -> None:
-    start_processes(work, args=(str(tmp_path),), nprocs=2, start_method="spawn")
-    alone = Binarize(WIDTH, 0.2)
-    for step in range(3):
-        alone(shared(step))
-    for rank in range(2):
-        for name, value in torch.load(tmp_path / f"{rank}.pt").items():
-            torch.testing.assert_close(value, alone.get_buffer(name))
 
 
 def test_fixed_units_stay_and_new_ones_come_after() -> None:

@@ -1,4 +1,4 @@
-"""Nested dropout under DistributedDataParallel: two processes give the gradients of one."""
+"""Nested dropout and bits in two processes: they give the gradients and the thresholds of one."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 from nestcode.lengths import Uniform
-from nestcode.nn import NestedDropout
+from nestcode.nn import Binarize, NestedDropout
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this PyTorch was built without torch.distributed")
 
@@ -31,6 +31,10 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.randn(12, 5, generator=generator), torch.randint(0, 9, (12,), generator=generator)
 
 
+def skewed(step: int) -> Tensor:
+    return torch.randn(200, 16, generator=torch.Generator().manual_seed(step)).exp()
+
+
 def work(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     model = DistributedDataParallel(Model())
@@ -38,15 +42,35 @@ def work(rank: int, folder: str) -> None:
     model(x, kept).square().mean().backward()
     gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
     model(x).sum().backward()  # lengths of its own, too
-    torch.save(gradients, f"{folder}/{rank}.pt")
+    torch.save(gradients, f"{folder}/gradients.{rank}")
+    binarize = Binarize(16, 0.2)
+    for step in range(3):
+        binarize(skewed(step)[rank::2])
+    torch.save(binarize.state_dict(), f"{folder}/bits.{rank}")
     dist.destroy_process_group()
 
 
-def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
-    start_processes(work, args=(str(tmp_path),), nprocs=2, start_method="spawn")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes left; starting them takes longer than their work, so it is done once."""
+    found = tmp_path_factory.mktemp("processes")
+    start_processes(work, args=(str(found),), nprocs=2, start_method="spawn")
+    return found
+
+
+def test_two_processes_give_the_gradients_of_one(folder: Path) -> None:
     model = Model()
     x, kept = batch()
     model(x, kept).square().mean().backward()
     for rank in range(2):
-        for got, parameter in zip(torch.load(tmp_path / f"{rank}.pt"), model.parameters(), strict=True):
+        for got, parameter in zip(torch.load(folder / f"gradients.{rank}"), model.parameters(), strict=True):
             torch.testing.assert_close(got, parameter.grad)
+
+
+def test_thresholds_add_up_what_processes_see(folder: Path) -> None:
+    alone = Binarize(16, 0.2)
+    for step in range(3):
+        alone(skewed(step))
+    for rank in range(2):
+        for name, value in torch.load(folder / f"bits.{rank}").items():
+            torch.testing.assert_close(value, alone.get_buffer(name))

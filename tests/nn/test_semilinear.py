@@ -37,12 +37,12 @@ def cost(model: SemiLinearAutoencoder, length: int = WIDTH) -> float:
 
 @pytest.fixture(scope="module")
 def nested() -> SemiLinearAutoencoder:
-    return SemiLinearAutoencoder(WIDTH).fit(X, by="exact")
+    return SemiLinearAutoencoder(WIDTH).fit(X, by="exact", steps=500)
 
 
 @pytest.fixture(scope="module")
 def ordinary() -> SemiLinearAutoencoder:
-    return SemiLinearAutoencoder(WIDTH, lengths=ORDINARY).fit(X, by="exact", steps=400)
+    return SemiLinearAutoencoder(WIDTH, lengths=ORDINARY).fit(X, by="exact", steps=250)
 
 
 def test_theorem_1_the_nested_optimum_is_as_good_as_the_ordinary_one(

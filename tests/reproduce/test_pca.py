@@ -13,8 +13,10 @@ def test_it_prints_tables_and_writes_a_page(tmp_path: Path) -> None:
     source = (
         "import sys; from nestcode.data import cifar10 as module; from tests.data.test_cifar10 import small_sums\n"
         "module_ = sys.modules['nestcode.data.cifar10']; module_.SHA256.update(small_sums())\n"
+        "from nestcode.reproduce import pca; from nestcode.nn import semilinear\n"
+        "pca.WIDTH = 4; semilinear._STEPS.update(exact=200, sampled=200)  # few units are learnt soon\n"
         f"sys.argv = ['pca', '--quick', '--data', {str(tmp_path / 'data')!r}, '--out', {str(tmp_path / 'out')!r}]\n"
-        "from nestcode.reproduce.pca import main; main()"
+        "pca.main()"
     )
     run = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,15 @@ def test_training_lowers_the_error(kind: str) -> None:
     assert reports[-1]["errors"][width] < 0.9 * reports[0]["errors"][max(reports[0]["errors"])]
 
 
-def test_the_same_seed_gives_the_same_model_and_another_one_another() -> None:
-    assert_same(state(learn(settings())[0]), state(learn(settings())[0]))
-    one, other = state(learn(settings())[0]), state(learn(settings(seed=1))[0])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_same_seed_gives_the_same_model_and_another_one_another(threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        one, same, other = (state(learn(settings(seed=seed))[0]) for seed in (0, 0, 1))
+    finally:
+        torch.set_num_threads(before)
+    assert_same(one, same)
     assert any(not torch.equal(one[name], other[name]) for name in one)
 
 
@@ -45,17 +52,23 @@ def test_the_callers_randomness_is_left_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@cache
+def undisturbed(kind: str) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    """What a run that nothing stops gives: its state and its reports."""
+    model, reports = learn(settings(kind))
+    return state(model), reports
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("at", [4, 17])
 def test_ctrl_c_saves_and_resuming_gives_the_run_that_was_never_stopped(kind: str, at: int, tmp_path: Path) -> None:
-    training = settings(kind)
-    whole, reports = learn(training)
+    training, (whole, reports) = settings(kind), undisturbed(kind)
     run: dict[str, Any] = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_every": 1000}
     source = Digits(interrupt(), at, rows=training.batch_size)
     with pytest.raises(KeyboardInterrupt, match=r"stopped after step \d+: resume from .*run\.ckpt"):
         learn(training, source, **run)
     resumed, again = learn(training, **run, resume=True)
-    assert_same(state(whole), state(resumed))
+    assert_same(whole, state(resumed))
     clock = {"seconds", "examples_per_second"}
     assert [{k: v for k, v in r.items() if k not in clock} for r in again] == [
         {k: v for k, v in r.items() if k not in clock} for r in reports
