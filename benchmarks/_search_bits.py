@@ -10,6 +10,7 @@ import nestcode as nc
 from _report import show
 from _search_codes import PEERS, Answer, principal_directions, reduce, sign_bits
 from _search_task import NEAREST, Budget, Row, Task, first, read_task, wanted
+from nestcode.training import Training
 
 ITEMS = 50_000  # where no number is given
 Answers = dict[int, Answer | None]  # by length
@@ -19,7 +20,7 @@ def recall_by_bits(options: argparse.Namespace) -> list[Row]:
     """Measure, print, and return what is saved."""
     task = read_task(options, 300 if options.quick else options.base or ITEMS)
     lengths = (8, 16, 80) if options.quick else (64, 128, 256) if options.short else (64, 128, 256, 512)
-    answers = ours(task, lengths)
+    answers = ours(task, lengths, options.deep)
     principal = principal_directions(task.base)
     if wanted("sign bits", options):
         answers["sign bits"] = sign_bits(task, principal, lengths)
@@ -53,8 +54,8 @@ def table_row(name: str, by_length: Answers, lengths: tuple[int, ...]) -> Row:
     return row
 
 
-def ours(task: Task, lengths: tuple[int, ...]) -> dict[str, Answers]:
-    """Both coders, one of them as nestcode.fit chooses it: fitted once, read at every length."""
+def ours(task: Task, lengths: tuple[int, ...], deep: int | None) -> dict[str, Answers]:
+    """Both coders, one of them as nestcode.fit chooses it, and its bits decoded by a network: read at every length."""
     start = time.perf_counter()
     chosen = nc.fit(task.base, lengths[-1], task.metric)
     seconds = time.perf_counter() - start
@@ -68,11 +69,17 @@ def ours(task: Task, lengths: tuple[int, ...]) -> dict[str, Answers]:
     other.fit(task.base)
     seconds = time.perf_counter() - start
     answers[type(other).__name__] = read_prefixes(task, other, seconds, lengths)
+    if deep is not None:
+        training = Training(steps=deep, batch_size=1024, holdout=0.01)
+        start = time.perf_counter()
+        coder = nc.DeepCoder(base=chosen, metric=task.metric, training=training).fit(task.base)
+        seconds = time.perf_counter() - start
+        answers["DeepCoder, the bits of nestcode.fit"] = read_prefixes(task, coder, seconds, lengths)
     return answers
 
 
 def read_prefixes(
-    task: Task, coder: nc.LinearCoder | nc.ResidualCoder, fit: float, lengths: tuple[int, ...]
+    task: Task, coder: nc.LinearCoder | nc.ResidualCoder | nc.DeepCoder, fit: float, lengths: tuple[int, ...]
 ) -> Answers:
     """One fitted coder at every length; the seconds are counted once, at the largest."""
     start = time.perf_counter()

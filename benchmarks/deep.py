@@ -30,7 +30,7 @@ from nestcode.coders import AdaptiveCoder, Coder, LinearCoder, ResidualCoder, lo
 from nestcode.coders.deep import DeepCoder
 from nestcode.coders.deep.coder import REFINING, make_refiner
 from nestcode.coders.deep.refined import RefinedBits
-from nestcode.training import Run, Training
+from nestcode.training import Run
 from nestcode.training.data import as_source
 
 Images = NDArray[Any]
@@ -57,15 +57,18 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--width", type=int, metavar="K", help="bits of a code (1024 for CIFAR-10, 128 for the others)")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="which (all)")
     parser.add_argument("--steps", type=int, metavar="N", help="of training, in place of the coder's own number")
-    parser.add_argument("--batch-size", type=int, default=REFINING.batch_size, metavar="N")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="of training, in place of its own")
     parser.add_argument("--channels", nargs="+", type=int, default=[16, 32], metavar="C", help="of the convolutions")
     parser.add_argument("--mirrored", action="store_true", help="learn from mirrored images too")
-    parser.add_argument("--learning-rate", type=float, default=1e-3, metavar="R")
+    parser.add_argument("--learning-rate", type=float, metavar="R", help="of training, in place of its own")
     parser.add_argument("--beams", type=int, default=8, metavar="N", help="of the adaptive coder's search (8)")
     parser.add_argument("--base", type=Path, metavar="FILE", help="a fitted coder to decode, in place of a new one")
     parser.add_argument("--save", type=Path, metavar="FILE", help="where the deep coder is left")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.quick:
+        options.steps = 20
+    return options
 
 
 def tasks(options: argparse.Namespace) -> Iterator[tuple[str, Images, Images, list[int]]]:
@@ -92,11 +95,10 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
     width = options.width or (32 if options.quick else lengths[-1])
     lengths = [length for length in lengths if length <= width]
     flat = train.reshape(len(train), -1)
-    training = Training(
-        steps=options.steps or (20 if options.quick else REFINING.steps),
-        batch_size=options.batch_size,
-        learning_rate=options.learning_rate,
-    )
+    training = REFINING["images"]
+    for name in ("steps", "batch_size", "learning_rate"):
+        if getattr(options, name) is not None:
+            training = training.but(**{name: getattr(options, name)})
     adaptive = AdaptiveCoder(width, beams=options.beams)
     simple = {"linear": LinearCoder(width), "residual": ResidualCoder(width), "adaptive": adaptive}
     for name in [name for name in simple if name in options.methods]:

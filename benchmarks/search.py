@@ -51,6 +51,7 @@ def read_options() -> argparse.Namespace:
     data.add_argument("--hdf5", type=Path, metavar="FILE", help="data of ann-benchmarks, angular or euclidean")
     parser.add_argument("--base", type=int, metavar="N", help="items that are searched (bits: 50,000; speed: all)")
     parser.add_argument("--queries", type=int, default=1000, metavar="N", help="items that are searched for (1,000)")
+    parser.add_argument("--deep", type=int, metavar="N", help="bits: also a network that decodes, trained for N steps")
     parser.add_argument("--short", action="store_true", help="bits: up to 256, not 512")
     parser.add_argument(
         "--limit", type=float, default=60, metavar="S", help="seconds for a method's lengths or sweep (60)"

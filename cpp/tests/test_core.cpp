@@ -1,4 +1,5 @@
 // The kernels against plain loops over single bits, on every instruction set of this processor.
+#include "nestcode/adaptive.hpp"
 #include "nestcode/cells.hpp"
 #include "nestcode/hamming.hpp"
 #include "nestcode/order.hpp"
@@ -100,6 +101,90 @@ void test_permutation_and_tables(std::mt19937& random) {
         }
 }
 
+// The way of one item in plain steps: all levels are sorted again for every byte.
+struct PlainWay {
+    std::vector<int> levels;
+    std::vector<double> sum;
+
+    explicit PlainWay(const Adaptive& coder)
+        : levels(coder.levels, coder.levels + coder.directions), sum(coder.directions) {}
+
+    std::vector<std::size_t> widest() const {
+        std::vector<std::size_t> order(levels.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return levels[a] > levels[b]; });
+        return order;
+    }
+
+    void apply(const Adaptive& coder, std::size_t stage, std::size_t entry) {
+        const std::vector<std::size_t> order = widest();
+        for (std::size_t j = 0; j < coder.dims; ++j) {
+            const float number = coder.books[(stage * coder.dims + j) * kEntries + entry];
+            const int change = coder.changes[(stage * kEntries + entry) * coder.dims + j];
+            sum[order[j]] += number * std::exp2(levels[order[j]] / double{kLevelSteps});
+            levels[order[j]] = std::clamp(levels[order[j]] + change, kLowestLevel, kHighestLevel);
+        }
+    }
+
+    double error(const float* row) const {
+        double left = 0;
+        for (std::size_t d = 0; d < sum.size(); ++d) left += (row[d] - sum[d]) * (row[d] - sum[d]);
+        return left;
+    }
+};
+
+void test_adaptive(std::size_t directions, std::size_t dims, std::size_t stages, std::mt19937& random) {
+    constexpr std::size_t count = 20;
+    std::vector<std::int16_t> levels(directions), changes(stages * kEntries * dims);
+    std::vector<float> books(stages * dims * kEntries), rows(count * directions), decoded(rows.size());
+    std::normal_distribution<float> normal;
+    for (std::int16_t& level : levels) level = static_cast<std::int16_t>(random() % 4 * 50);  // with ties
+    for (std::int16_t& change : changes) change = static_cast<std::int16_t>(random() % 5 * 50 - 150);
+    for (int i = 0; i < 9; ++i) changes[random() % changes.size()] = i % 2 ? 32767 : -32768;
+    for (float& number : books) number = normal(random);
+    for (float& number : rows) number = normal(random);
+    const Adaptive coder{directions, stages, dims, levels.data(), books.data(), changes.data()};
+
+    std::vector<std::int32_t> found(dims);
+    find_widest(levels.data(), 1, directions, dims, found.data(), 1);
+    const std::vector<std::size_t> order = PlainWay(coder).widest();
+    CHECK(std::equal(found.begin(), found.end(), order.begin(),
+                     [](std::int32_t a, std::size_t b) { return static_cast<std::size_t>(a) == b; }));
+
+    const Bits bits(count, 8 * stages, random);
+    decode_adaptive(coder, bits.rows, decoded.data(), 2);
+    for (std::size_t i = 0; i < count; ++i) {
+        PlainWay way(coder);
+        for (std::size_t t = 0; t < stages; ++t) way.apply(coder, t, bits.rows[i][t]);
+        for (std::size_t d = 0; d < directions; ++d) {
+            const double number = decoded[i * directions + d];
+            CHECK(std::abs(number - way.sum[d]) <= 1e-4 * (1 + std::abs(way.sum[d])));
+        }
+    }
+
+    for (std::int16_t& change : changes) change = std::clamp<std::int16_t>(change, -300, 300);
+    std::vector<std::uint8_t> codes(count * stages), again(codes.size());
+    encode_adaptive(coder, rows.data(), count, 1, codes.data(), 2);
+    encode_adaptive(coder, rows.data(), count, 1, again.data(), 1);
+    CHECK(codes == again);
+    for (std::size_t i = 0; i < count; ++i) {  // one beam takes the best entry each time
+        PlainWay way(coder);
+        for (std::size_t t = 0; t < stages; ++t) {
+            PlainWay chosen = way;
+            chosen.apply(coder, t, codes[i * stages + t]);
+            const double error = chosen.error(&rows[i * directions]);
+            for (std::size_t e = 0; e < kEntries; ++e) {
+                PlainWay other = way;
+                other.apply(coder, t, e);
+                CHECK(error <= other.error(&rows[i * directions]) * (1 + 1e-4) + 1e-4);
+            }
+            way = chosen;
+        }
+    }
+    encode_adaptive(coder, rows.data(), count, 300, codes.data(), 2);  // more beams than a book has entries
+}
+
 }  // namespace
 
 int main() {
@@ -111,6 +196,9 @@ int main() {
     test_reversed_rows(random);
     test_cells(random);
     test_permutation_and_tables(random);
+    test_adaptive(1, 1, 3, random);
+    test_adaptive(13, 4, 3, random);
+    test_adaptive(40, 40, 2, random);
     std::printf("checked:");
     for (const Simd simd : available_simd()) std::printf(" %s", std::string(name_of(simd)).c_str());
     std::printf("\n");

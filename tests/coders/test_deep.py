@@ -177,7 +177,7 @@ def test_any_modules_serve(tmp_path: Path) -> None:
     assert torch.equal(modules["decoder"].weight, before)  # copies are trained
     assert coder.expected_error(12) < 0.8 * coder.expected_error(0)
     coder.save(tmp_path / "own.coder")
-    with pytest.raises(InvalidInput, match="give load_coder the encoder= and decoder= too"):
+    with pytest.raises(InvalidInput, match="give load_coder the decoder and encoder too"):
         nc.load_coder(tmp_path / "own.coder")
     assert nc.load_coder(tmp_path / "own.coder", **modules).encode(data()) == coder.encode(data())
     index = nc.Index(coder)

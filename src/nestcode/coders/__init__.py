@@ -6,6 +6,7 @@ and is loaded when it is asked for.
 """
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestcode.coders.adaptive import AdaptiveCoder
@@ -30,6 +31,10 @@ __all__ = [
     "load_coder",
 ]  # what needs no PyTorch
 
+PRETRAINED = {  # what comes with Nestcode, and what it was learnt from (`benchmarks/pretrained.py`)
+    "cifar10-small": "images of 3 x 32 x 32 pixels between 0 and 1: CIFAR-10's 50,000 training images",
+    "photos-small": "images of 3 x 32 x 32 pixels between 0 and 1: patches of photographs, and CIFAR-10's images",
+}
 _KINDS: dict[str, type[Coder]] = {
     kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder)
 }
@@ -45,7 +50,10 @@ def __getattr__(name: str) -> Any:
 
 
 def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
-    """Load a coder that `save` wrote.
+    """Load a coder that `save` wrote, or one that comes with Nestcode.
+
+    >>> load_coder("cifar10-small").width       # learnt from CIFAR-10; "photos-small" from patches of photographs
+    256
 
     >>> import tempfile
     >>> import numpy as np
@@ -57,10 +65,12 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
     True
 
     Args:
-        path: the file.
+        path: the file, or a name in `PRETRAINED`.
         modules: `encoder` and `decoder`, where a `DeepCoder` was given modules of your own.
 
     """
+    if str(path) in PRETRAINED and not Path(path).exists():
+        path = Path(__file__).parent / "pretrained" / f"{path}.coder"
     record = read_record(path)
     kind: type[Coder] | None = __getattr__("DeepCoder") if record.kind == "DeepCoder" else _KINDS.get(record.kind)
     if kind is None:
@@ -68,8 +78,9 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
         raise DamagedFile(f"{path} holds a {record.kind}, this version knows {known}: upgrade nestcode")
     if modules and not record.settings.get("modules"):
         raise InvalidInput(f"{path} holds a coder without modules of its own: leave out {', '.join(modules)}")
-    if record.settings.get("modules") and not {"encoder", "decoder"} <= set(modules):
+    needed = {"encoder"} if "classes" in record.settings else {"encoder", "decoder"}
+    if record.settings.get("modules") and not needed <= set(modules):
         raise InvalidInput(
-            f"{path} holds a coder with modules of its own: give load_coder the encoder= and decoder= too"
+            f"{path} holds a coder with modules of its own: give load_coder the {' and '.join(sorted(needed))} too"
         )
     return kind._from_record(record, path, **modules)

@@ -91,13 +91,16 @@ class Books:
                 state.apply(at, self.entries[stage].T[packed[:, stage]], self.changes[stage][packed[:, stage]])
         return found / len(rows) * float(self.unit[0]) ** 2
 
-    def typical(self, stages: int) -> Floats:
-        """The first books as vectors, (stages, 256, directions), along the way that most rows go."""
+    def typical(self, length: int) -> Floats:
+        """The books of the first bits as vectors, (bytes, 256, directions), along the way that most rows go."""
+        stages = -(-length // 8)
         level = self.levels.astype(np.float64)
         books = np.zeros((stages, ENTRIES, len(level)), dtype=np.float32)
         for stage in range(stages):
             widest = np.argsort(-level, kind="stable")[: self.entries.shape[1]]
-            books[stage][:, widest] = self.entries[stage].T * np.exp2(level[widest] / STEPS).astype(np.float32)
+            known = min(8, length - 8 * stage)
+            book = self.entries[stage] if known == 8 else self.shortened(stage, known)
+            books[stage][:, widest] = book.T * np.exp2(level[widest] / STEPS).astype(np.float32)
             weights = self.counts[stage] + 1e-6
             level[widest] += weights @ self.changes[stage] / weights.sum()
         return books * self.unit
@@ -187,7 +190,7 @@ def _learn_book(at: Look, bits: int, parts: int, dims: int, rng: np.random.Gener
 def _grow(at: Look, bits: int, rng: np.random.Generator) -> Floats:
     """A codebook in units of spreads, (2^bits, dims)."""
     weights = np.sqrt(np.mean(at.spreads.astype(np.float64) ** 2, axis=0)).astype(np.float32)
-    book = grow_book(at.rest / at.spreads * weights, bits, rng) / np.maximum(weights, 1e-30)
+    book: Floats = grow_book(at.rest / at.spreads * weights, bits, rng) / np.maximum(weights, 1e-30)
     for _ in range(2):  # now each row by its own spreads
         owners = _nearest(at, book)
         sums, _ = gather(at.spreads * at.rest, owners, len(book))

@@ -10,9 +10,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode import _core
 from nestcode.coders._adaptive import HIGHEST, Books, learn
 from nestcode.coders._codebooks import ENTRIES
 from nestcode.coders._principal import hold_out, worthwhile
+from nestcode.coders._ranking import NO_BLOCKS, Ready, find_starts
 from nestcode.coders._rows import PIECE, Floats, as_floats, check_rows, pieces, project, squares
 from nestcode.coders._sums import BookRanking
 from nestcode.coders.base import Coder, check_arrays, error_at
@@ -27,12 +29,12 @@ SAMPLE_BYTES = 1 << 30  # of what is trained on
 class AdaptiveCoder(Coder):
     """Codebooks for the coordinates that are least known; the best without a network for images.
 
-    >>> from nestcode.data import patches
-    >>> X = patches(2000)
+    >>> from nestcode.data import digits
+    >>> X, _ = digits()
     >>> coder = AdaptiveCoder(width=64).fit(X)
     >>> codes = coder.encode(X)
     >>> errors = [float(np.mean((X - coder.decode(codes.prefix(k))) ** 2)) for k in (0, 8, 16, 32, 64)]
-    >>> all(np.diff(errors) < 0)
+    >>> bool(np.all(np.diff(errors) < 0))
     True
 
     Args:
@@ -127,11 +129,11 @@ class AdaptiveCoder(Coder):
         self._check_length(codes, model.width)
         return model.books.decode(codes.packed, codes.width, threads)
 
-    def _ranking(self, width: int) -> BookRanking:
+    def _ranking(self, width: int) -> "TypicalRanking":
         """Roughly by what the first bytes mostly stand for, and fully by what is decoded."""
         model = self._fitted()
-        books = model.books.typical(min(-(-width // 8), BookRanking.BYTES))
-        return BookRanking(self, model.mean, model.directions, books, width)
+        books = model.books.typical(min(width, 8 * TypicalRanking.BYTES))
+        return TypicalRanking(self, model.mean, model.directions, books, width)
 
     def _to_record(self) -> Record:
         model = self._fitted()
@@ -165,6 +167,22 @@ class AdaptiveCoder(Coder):
         model = _Model(arrays["mean"], arrays["directions"], books, arrays["errors"], coder.metric == "cosine")
         coder._model = model
         return coder
+
+
+class TypicalRanking(BookRanking):
+    """Roughly by what bytes mostly stand for: norms too, as distances would be none if they knew more than products."""
+
+    BYTES = 4  # later ones stand for too many things
+
+    def ready(self, codes: Codes, bits: int) -> Ready:
+        """Sorted codes made ready."""
+        norms = np.empty(len(codes), dtype=np.float32)
+        for first in range(0, len(codes), PIECE):
+            packed = codes.packed[first : first + PIECE]
+            typical = np.zeros((len(packed), self._books.shape[2]), dtype=np.float32)
+            _core.sum_entries(packed[:, : len(self._books)], self._books, typical, threads=CORES)
+            norms[first : first + PIECE] = squares(typical)
+        return Ready(codes.packed, find_starts(codes, bits), *NO_BLOCKS, 0.0, norms)
 
 
 class _Model:

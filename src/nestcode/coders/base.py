@@ -83,9 +83,17 @@ class Coder(ABC):
     def _ranking(self, width: int) -> "DecodedRanking":
         """How an index that keeps `width` bits ranks items."""
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted coder to one file; `nestcode.load_coder` reads it."""
-        write_record(path, self._to_record())
+    def save(self, path: str | os.PathLike[str], *, half: bool = False) -> None:
+        """Write the fitted coder to one file; `nestcode.load_coder` reads it.
+
+        With `half`, numbers keep half their digits: the file is half as large, and what it holds is another coder that
+        decodes nearly the same.
+        """
+        record = self._to_record()
+        if half:
+            arrays = {name: _halved(array) for name, array in record.arrays.items()}
+            record = Record(record.kind, record.version, record.settings, arrays)
+        write_record(path, record)
 
     @property
     def fingerprint(self) -> str:
@@ -99,8 +107,10 @@ class Coder(ABC):
                 f"{path} has version {record.version} of the {record.kind} layout, "
                 f"this nestcode reads up to {cls.VERSION}: upgrade nestcode"
             )
+        whole = {name: array.astype(np.float32) if array.dtype == np.float16 else array
+                 for name, array in record.arrays.items()}  # fmt: skip
         try:
-            return cls._read(record, **modules)
+            return cls._read(Record(record.kind, record.version, record.settings, whole), **modules)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise DamagedFile(f"{path} is not a {record.kind} as it should be: {error}") from error
 
@@ -175,6 +185,13 @@ class Coder(ABC):
 
     def _not_fitted(self) -> NotFitted:
         return NotFitted(f"this {type(self).__name__} is not fitted: call fit(X) first")
+
+
+def _halved(array: NDArray[Any]) -> NDArray[Any]:
+    """Numbers of 32 bits in 16, where they fit."""
+    largest = float(np.abs(array).max(initial=0))
+    fits = largest == 0 or 1e-3 < largest < np.finfo(np.float16).max
+    return array.astype(np.float16) if fits and array.dtype == np.float32 else array
 
 
 def error_at(length: int, errors: NDArray[np.float64], features: int) -> float:

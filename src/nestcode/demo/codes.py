@@ -1,4 +1,4 @@
-"""Chapter 3: codes find similar digits, and it matters how they are compared."""
+"""Chapter 4: codes find similar digits, and it matters how they are compared."""
 
 import numpy as np
 from numpy.typing import NDArray

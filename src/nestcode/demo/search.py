@@ -1,4 +1,4 @@
-"""Chapter 4: an index searches patches of photographs, and shows what it found."""
+"""Chapter 5: an index searches patches of photographs, and shows what it found."""
 
 import time
 

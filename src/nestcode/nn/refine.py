@@ -112,6 +112,7 @@ class ImageRefiner(nn.Module):
         self.end = nn.Conv2d(channels[0], self.shape[0], 3, padding=1)
         self._multiple = 2 ** (len(channels) - 1)
         _add_nothing(self.end)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """(n, features), (n,) -> (n, features)."""

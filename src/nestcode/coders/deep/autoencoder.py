@@ -45,6 +45,10 @@ class Modules:
     encoder: nn.Module | None = None
     decoder: nn.Module | None = None
 
+    def fresh_encoder(self) -> nn.Module | None:
+        """A copy, so that training leaves the user's own as it is."""
+        return deepcopy(self.encoder)
+
 
 @dataclass(frozen=True)
 class AutoencoderBits:
@@ -166,7 +170,7 @@ def build(chosen: Preset, features: int, width: int, modules: Modules) -> Ordere
         width = chosen.training.growth.start
     how = asdict(chosen.network)
     binarize = Binarize(width, chosen.beta, how.pop("gradient"), signed=how.pop("signed"))
-    how |= {"encoder": deepcopy(modules.encoder), "decoder": deepcopy(modules.decoder)}
+    how |= {"encoder": modules.fresh_encoder(), "decoder": deepcopy(modules.decoder)}
     return OrderedAutoencoder(features, width, chosen.layers, lengths=chosen.lengths, binarize=binarize, **how)
 
 

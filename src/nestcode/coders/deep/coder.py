@@ -21,6 +21,7 @@ from nestcode.coders.adaptive import AdaptiveCoder
 from nestcode.coders.base import Coder, error_at
 from nestcode.coders.choose import better
 from nestcode.coders.deep.autoencoder import AutoencoderBits, Modules
+from nestcode.coders.deep.labelled import LabelledBits
 from nestcode.coders.deep.refined import BASE, RefinedBits
 from nestcode.coders.linear import LinearCoder
 from nestcode.coders.residual import ResidualCoder
@@ -39,7 +40,10 @@ from nestcode.training.presets import Network, Preset, find_preset
 
 BASES: dict[str, type[Coder]] = {kind.__name__: kind for kind in (LinearCoder, ResidualCoder, AdaptiveCoder)}
 
-REFINING = Training(steps=2000, batch_size=64)  # of a network that decodes, where nothing else is said
+REFINING = {  # how a network that decodes is trained where nothing else is said: minutes on a processor
+    "images": Training(steps=1000, batch_size=32, learning_rate=2e-3),
+    "vectors": Training(steps=2000, batch_size=256),
+}
 
 
 class DeepCoder(Coder):
@@ -87,7 +91,7 @@ class DeepCoder(Coder):
         network: Network | None = None,
         training: Training | None = None,
         metric: Literal["l2", "cosine"] = "l2",
-        base: Coder | None = None,
+        base: LinearCoder | ResidualCoder | AdaptiveCoder | None = None,
         shape: Sequence[int] | None = None,
         channels: Sequence[int] = (16, 32),
         mirrored: bool = False,
@@ -101,6 +105,10 @@ class DeepCoder(Coder):
         whole_number(self.width, "width", least=1)
         if base is not None and base.width != self.width:
             raise InvalidInput(f"width must be that of base, {base.width}, got {self.width}")
+        if base is not None and base.metric != metric:
+            raise InvalidInput(f"metric must be that of base, {base.metric!r}, got {metric!r}")
+        if shape is not None and not isinstance(shape, Sequence):
+            raise InvalidInput(f"shape must be that of an image, as in (3, 32, 32), got {shape!r}")
         if layers is not None and not isinstance(layers, Sequence):
             raise InvalidInput(f"layers must be widths of hidden layers, as in (256, 128), got {layers!r}")
         for name, value, kind in (("network", network, Network), ("training", training, Training)):
@@ -115,24 +123,29 @@ class DeepCoder(Coder):
             raise InvalidInput("base has bits of its own: leave out base, or what an autoencoder is made of")
         self._fit: AutoencoderBits | RefinedBits | None = None
 
-    def fit(self, X: Any, y: object = None, **run: Any) -> Self:  # noqa: ARG002
+    def fit(self, X: Any, y: Any = None, **run: Any) -> Self:
         """Train on data: an array or memory map, images, a torch dataset, an `ImageFolder`.
 
         Args:
             X: the data.
-            y: ignored.
+            y: a label for each item, where codes are to tell classes apart: an `nn.OrderedClassifier` of `layers` or
+                `encoder` then finds the bits, and items of a class are near each other by Hamming distance.
             run: where the run leaves its traces: checkpoint, resume, log, tensorboard, progress (see `training.Run`).
 
         """
         how, settings, source = run_of(run), self._chosen(), as_source(X)
         normalize = self.metric == "cosine"
+        modules = Modules(self.encoder, self.decoder)
+        if y is not None:
+            self._fit = LabelledBits.learn(source, y, settings, modules, how, normalize=normalize)
+            return self
         if self._finds_bits():
-            modules = Modules(self.encoder, self.decoder)
             self._fit = AutoencoderBits.fit(source, settings, modules, how, normalize=normalize)
             return self
-        training = self.training or REFINING
         seen = tuple(getattr(X, "shape", ())[1:])
         shape = self.shape if self.shape is not None else seen if len(seen) in (2, 3) else None
+        training = self.training or REFINING["vectors" if shape is None else "images"]
+        check_refining(training)
         with ONE_AT_A_TIME, torch.random.fork_rng():
             torch.manual_seed(training.seed)
             network = make_refiner(source.features, shape, self.channels, mirrored=self.mirrored)
@@ -253,7 +266,8 @@ class DeepCoder(Coder):
         settings, normalize = record.settings, record.settings["metric"] == "cosine"
         if "base" not in settings:
             modules = Modules(encoder, decoder)
-            fit = AutoencoderBits.read(settings, record.arrays, modules, normalize=normalize)
+            kind = LabelledBits if "classes" in settings else AutoencoderBits
+            fit = kind.read(settings, record.arrays, modules, normalize=normalize)
             chosen = {field.name: getattr(fit.settings, field.name) for field in fields(fit.settings)}
             coder = cls(
                 **chosen, encoder=encoder, decoder=decoder, preset=settings["preset"], metric=settings["metric"]
@@ -262,13 +276,24 @@ class DeepCoder(Coder):
             return coder
         below = settings["base"]
         arrays = {name.removeprefix(BASE): array for name, array in record.arrays.items() if name.startswith(BASE)}
-        base = BASES[below["kind"]]._read(Record(below["kind"], below["version"], below["settings"], arrays))
-        made = settings["refiner"]
+        base: Any = BASES[below["kind"]]._read(Record(below["kind"], below["version"], below["settings"], arrays))
+        made: dict[str, Any] = {
+            name: tuple(part) if isinstance(part, list) else part for name, part in settings["refiner"].items()
+        }
         network = make_refiner(base.n_features_in_, **made)
         refined = RefinedBits.read(settings, record.arrays, base, network, normalize=normalize)
         coder = cls(settings["width"], training=refined.training, metric=settings["metric"], base=base, **made)
         coder._fit = refined
         return coder
+
+
+def check_refining(training: Training) -> None:
+    """Raise if settings ask for what only an autoencoder's training does."""
+    if training != training.but(optimizer="adam", penalty=None, invariance=0.0, agreement=0.0, parts=1):
+        raise InvalidInput(
+            "a network that decodes another coder's bits is trained by Adam without penalties: give layers= for an "
+            "autoencoder, or leave optimizer, penalty, invariance, agreement and parts as they are"
+        )
 
 
 def make_refiner(

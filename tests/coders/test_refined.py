@@ -1,0 +1,370 @@
+"""The deep coder that decodes another coder's bits: never worse than that one, and better than single directions."""
+
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import nestcode as nc
+from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder
+from nestcode.coders import DeepCoder
+from nestcode.coders.deep.refined import RefinedBits, octaves
+from nestcode.data import digits
+from nestcode.errors import DamagedFile, InvalidInput, NotFitted
+from nestcode.nn.refine import ImageRefiner, VectorRefiner
+from nestcode.storage import Record, write_record
+from nestcode.training import Training
+from nestcode.training.feed import split_items
+from tests import twins
+
+Rows = NDArray[np.float32]
+QUICK = Training(steps=60, batch_size=32, learning_rate=3e-3, holdout=0.1)
+SHORT = QUICK.but(steps=2)
+SMALL: dict[str, Any] = {"channels": (8,)}
+
+
+@cache
+def shuffled() -> Rows:
+    return np.random.default_rng(0).permutation(digits()[0].astype(np.float32))
+
+
+@pytest.fixture
+def data() -> Rows:
+    return shuffled()[:1000]
+
+
+@pytest.fixture
+def unseen() -> Rows:
+    return shuffled()[1000:]
+
+
+@cache
+def fitted() -> DeepCoder:
+    return DeepCoder(width=68, training=QUICK).fit(shuffled()[:1000], progress=False)
+
+
+@cache
+def short() -> LinearCoder:
+    return LinearCoder(width=20).fit(shuffled()[:300])
+
+
+@pytest.fixture
+def coder() -> DeepCoder:
+    return fitted()
+
+
+def mse(a: NDArray[Any], b: NDArray[Any]) -> float:
+    return float(np.mean((a.astype(np.float64) - b) ** 2))
+
+
+def test_by_default_the_better_coder_of_bytes_makes_the_bits(coder: DeepCoder, data: Rows) -> None:
+    assert isinstance(coder.base_, AdaptiveCoder | ResidualCoder)
+    assert isinstance(coder.network_, VectorRefiner)
+    assert coder.encode(data) == coder.base_.encode(data)
+    assert coder.n_features_in_ == 64
+
+
+def test_it_is_never_worse_than_its_base(coder: DeepCoder, data: Rows) -> None:
+    """On the items that its trust was measured on, at any length: errors are known at all of the first 64."""
+    apart, _ = split_items(len(data), QUICK)
+    rows, base = data[apart], coder.base_
+    codes = coder.encode(rows)
+    expected = [coder.expected_error(length) for length in range(69)]
+    assert all(longer <= shorter for shorter, longer in pairwise(expected))
+    for length in (*range(65), 68):
+        own, other = (mse(one.decode(codes.prefix(length)), rows) for one in (coder, base))
+        assert own <= other * (1 + 1e-5)
+        assert own == pytest.approx(coder.expected_error(length), rel=1e-3)
+
+
+def test_it_is_better_than_its_base_and_single_directions(coder: DeepCoder, data: Rows, unseen: Rows) -> None:
+    linear = LinearCoder(width=64).fit(data)
+    own, other = coder.encode(unseen), linear.encode(unseen)
+    for length in (8, 16, 32, 64):
+        error = mse(coder.decode(own.prefix(length)), unseen)
+        assert error < mse(linear.decode(other.prefix(length)), unseen)
+        assert error < 1.01 * mse(coder.base_.decode(own.prefix(length)), unseen)
+    refined = [mse(coder.decode(own.prefix(k)), unseen) for k in range(8, 65, 8)]
+    assert np.mean(refined) < np.mean([mse(coder.base_.decode(own.prefix(k)), unseen) for k in range(8, 65, 8)])
+
+
+def test_length_0_is_about_the_mean(coder: DeepCoder, data: Rows) -> None:
+    decoded = coder.decode(coder.encode(data[:3]).prefix(0))
+    assert np.abs(decoded - data.mean(axis=0)).max() < 0.1
+
+
+def test_decoding_is_the_base_and_what_the_network_adds(coder: DeepCoder, unseen: Rows) -> None:
+    """In plain steps: around the mean, in units of the scale, as far as it is trusted."""
+    codes, fit = coder.encode(unseen[:20]), coder._fitted()
+    assert isinstance(fit, RefinedBits)
+    scale = np.float32(fit.scale)
+    mean = coder.base_.decode(codes[:1].prefix(0))
+    for length in (3, 8, 30, 66):
+        kept = int(fit.useful[length])
+        plain = coder.base_.decode(codes.prefix(kept))
+        with torch.inference_mode():
+            x = torch.from_numpy((plain - mean) / scale)
+            refined = coder.network_(x, torch.full((20,), kept)).numpy() * scale + mean
+        expected = plain + fit.trust[kept] * (refined - plain)
+        assert np.allclose(coder.decode(codes.prefix(length)), expected, atol=1e-5)
+
+
+# Files
+
+
+@pytest.mark.parametrize("kind", ["vectors", "images"])
+def test_files_give_back_the_same_coder(kind: str, coder: DeepCoder, data: Rows, tmp_path: Path) -> None:
+    if kind == "images":
+        images = data[:300].reshape(-1, 8, 8)
+        coder = DeepCoder(width=20, base=short(), training=SHORT, **SMALL).fit(images, progress=False)
+    coder.save(tmp_path / "deep.coder")
+    again = nc.load_coder(tmp_path / "deep.coder")
+    assert isinstance(again, DeepCoder)
+    assert again.fingerprint == coder.fingerprint
+    codes = coder.encode(data[:99])
+    assert again.encode(data[:99]) == codes
+    for length in (0, 7, 11, codes.width):
+        assert np.array_equal(again.decode(codes.prefix(length)), coder.decode(codes.prefix(length)))
+    assert [again.expected_error(k) for k in range(21)] == [coder.expected_error(k) for k in range(21)]
+    assert again.training == coder.training
+    assert again.base_.fingerprint == coder.base_.fingerprint
+    assert list(again.channels) == list(coder.channels)
+
+
+def broken(array: NDArray[Any], value: Any) -> NDArray[Any]:
+    copy = array.copy()
+    copy.reshape(-1)[-1] = value
+    return copy
+
+
+DAMAGE: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
+    "width": lambda settings, _: settings.update(width=67),
+    "base's width": lambda settings, _: settings["base"]["settings"].update(width=60),
+    "base's kind": lambda settings, _: settings["base"].update(kind="DeepCoder"),
+    "no base": lambda settings, _: settings.update(base={}),
+    "scale": lambda settings, _: settings.update(scale=0.0),
+    "negative scale": lambda settings, _: settings.update(scale=-1.0),
+    "no scale": lambda settings, _: settings.update(scale="1"),
+    "refiner": lambda settings, _: settings["refiner"].update(shape=[8, 8], channels=[8]),
+    "other shape": lambda settings, _: settings["refiner"].update(shape=[8, 9]),
+    "useful": lambda _, arrays: arrays.update(useful=arrays["useful"] + 1),
+    "errors": lambda _, arrays: arrays.update(errors=arrays["errors"][1:]),
+    "trust": lambda _, arrays: arrays.update(trust=broken(arrays["trust"], 1.5)),
+    "trust is nan": lambda _, arrays: arrays.update(trust=broken(arrays["trust"], np.nan)),
+    "weights": lambda _, arrays: arrays.update({"end.bias": arrays["end.bias"][:5]}),
+    "weights are nan": lambda _, arrays: arrays.update({"end.bias": broken(arrays["end.bias"], np.nan)}),
+    "no weights": lambda _, arrays: arrays.pop("end.bias"),
+    "base's mean": lambda _, arrays: arrays.update({"base.mean": arrays["base.mean"][:5]}),
+    "no mean": lambda _, arrays: arrays.pop("base.mean"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files_are_refused(damage: str, coder: DeepCoder, tmp_path: Path) -> None:
+    record = coder._to_record()
+    settings = {name: dict(value) if isinstance(value, dict) else value for name, value in record.settings.items()}
+    settings["base"]["settings"] = dict(settings["base"]["settings"])
+    arrays = dict(record.arrays)
+    DAMAGE[damage](settings, arrays)
+    write_record(tmp_path / "bad.coder", Record(record.kind, record.version, settings, arrays))
+    with pytest.raises(DamagedFile, match="is not a DeepCoder as it should be"):
+        nc.load_coder(tmp_path / "bad.coder")
+
+
+# The base
+
+
+def test_a_fitted_base_stays_as_it_is(data: Rows) -> None:
+    before, state = short().fingerprint, vars(short()).copy()
+    coder = DeepCoder(base=short(), training=SHORT).fit(data, progress=False)
+    assert coder.width == 20
+    assert coder.base_ is short()
+    assert short().fingerprint == before
+    assert vars(short()) == state
+    assert coder.encode(data) == short().encode(data)
+
+
+def test_a_base_that_is_not_fitted_is_fitted_as_a_copy(data: Rows) -> None:
+    base = LinearCoder(width=20)
+    coder = DeepCoder(20, base=base, training=SHORT).fit(data, progress=False)
+    assert not base.__sklearn_is_fitted__()
+    assert isinstance(coder.base_, LinearCoder)
+    _, learnt = split_items(len(data), SHORT)
+    assert coder.base_.fingerprint == LinearCoder(20).fit([data[learnt]]).fingerprint  # not on what it is measured on
+
+
+def test_an_autoencoder_has_no_base(data: Rows) -> None:
+    coder = DeepCoder(width=8, layers=(), training=SHORT).fit(data[:200], progress=False)
+    with pytest.raises(AttributeError, match="an autoencoder finds its bits itself"):
+        _ = coder.base_
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "width": (lambda: DeepCoder(width=24, base=short()), "width must be that of base, 20, got 24"),
+    "base": (lambda: DeepCoder(width=8, base="linear"), "base must be one of LinearCoder, .*, got 'linear'"),  # type: ignore[arg-type]
+    "deep base": (lambda: DeepCoder(8, base=DeepCoder(8)), "base must be one of LinearCoder"),  # type: ignore[arg-type]
+    "layers": (lambda: DeepCoder(20, layers=(9,), base=short()), "base has bits of its own: leave out base, or"),
+    "preset": (lambda: DeepCoder(20, preset="paper-retrieval", base=short()), "base has bits of its own"),
+    "shape": (
+        lambda: DeepCoder(20, shape=(8, 9), training=SHORT).fit(shuffled()[:99], progress=False),
+        r"shape must be that of 64 features, got \(8, 9\)",
+    ),
+    "dimensions": (
+        lambda: DeepCoder(20, shape=(64,), training=SHORT).fit(shuffled()[:99], progress=False),
+        r"shape must be \(height, width\)",
+    ),
+    "channels": (
+        lambda: DeepCoder(20, shape=(8, 8), channels=(12,), training=SHORT).fit(shuffled()[:99], progress=False),
+        r"channels must be multiples of 8, .*got \(12,\)",
+    ),
+    "features": (
+        lambda: DeepCoder(base=short(), training=SHORT).fit(np.eye(5), progress=False),
+        "base was fitted on 64 features, the data has 5",
+    ),
+    "metric": (
+        lambda: DeepCoder(base=short(), metric="cosine", training=SHORT).fit(shuffled()[:99], progress=False),
+        "metric must be that of base, 'l2', got 'cosine'",
+    ),
+    "other features": (lambda: fitted().encode(np.ones((3, 5))), "must have the 64 features"),
+    "not a number": (lambda: fitted().encode(np.full((3, 64), np.nan)), "finite"),
+    "long codes": (lambda: fitted().decode(Codes.from_bits(np.zeros((1, 99), dtype=bool))), "at most the coder's"),
+    "length": (lambda: fitted().expected_error(69), "between 0 and the coder's width 68, got 69"),
+    "run": (lambda: DeepCoder(20).fit(shuffled(), epochs=3), "fit takes checkpoint, .*, got epochs"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named(mistake: str) -> None:
+    call, message = MISTAKES[mistake]
+    with pytest.raises(InvalidInput, match=message):
+        call()
+
+
+def test_a_coder_must_be_fitted() -> None:
+    with pytest.raises(NotFitted, match="this DeepCoder is not fitted"):
+        DeepCoder(width=8).encode(shuffled())
+
+
+# Data
+
+
+def test_images_and_rows_with_a_shape_agree(data: Rows) -> None:
+    rows = data[:300]
+    one = DeepCoder(base=short(), shape=(8, 8), training=SHORT, **SMALL).fit(rows, progress=False)
+    other = DeepCoder(base=short(), training=SHORT, **SMALL).fit(rows.reshape(-1, 8, 8), progress=False)
+    tensor = torch.from_numpy(rows.reshape(-1, 8, 8))
+    third = DeepCoder(base=short(), training=SHORT, **SMALL).fit(tensor, progress=False)
+    assert isinstance(one.network_, ImageRefiner)
+    assert one.fingerprint == other.fingerprint == third.fingerprint
+    assert other.encode(rows.reshape(-1, 8, 8)) == one.encode(rows)
+
+
+@pytest.mark.parametrize("shape", [(16, 2, 2), (2, 2, 16), (4, 16)])
+def test_images_of_other_layouts_train(shape: tuple[int, ...], data: Rows) -> None:
+    coder = DeepCoder(base=short(), shape=shape, training=SHORT, mirrored=True, **SMALL).fit(data[:99], progress=False)
+    assert coder.decode(coder.encode(data[:9])).shape == (9, 64)
+
+
+def test_a_stopped_fit_goes_on(data: Rows, tmp_path: Path) -> None:
+    whole = DeepCoder(base=LinearCoder(16), training=SHORT).fit(data[:200], progress=False)
+    DeepCoder(base=LinearCoder(16), training=SHORT).fit(data[:200], progress=False, checkpoint=tmp_path / "run.ckpt")
+    again = DeepCoder(base=LinearCoder(16), training=SHORT)
+    again.fit(data[:200], progress=False, checkpoint=tmp_path / "run.ckpt", resume=True)
+    assert again.fingerprint == whole.fingerprint
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [np.full((30, 4), 1e6 + 1 / 3), np.zeros((1, 3)), np.arange(60.0)[:, None], np.full((40, 2), 7, dtype=np.uint8)],
+    ids=["all alike", "one", "one feature", "bytes"],
+)
+def test_little_data_is_no_mistake(rows: NDArray[Any]) -> None:
+    coder = DeepCoder(width=12, training=SHORT).fit(rows, progress=False)
+    error = np.abs(coder.decode(coder.encode(rows)) - rows.astype(np.float64)).max()
+    assert error <= 0.2 + np.abs(coder.base_.decode(coder.encode(rows)) - rows.astype(np.float64)).max()
+    assert len(coder.encode(rows[:0])) == 0
+
+
+def test_the_scale_of_data_does_not_matter(data: Rows) -> None:
+    rows, training = data[:200], QUICK.but(steps=8)
+    plain = DeepCoder(base=LinearCoder(16), training=training).fit(rows, progress=False)
+    for scale in (1e-12, 1e12):
+        coder = DeepCoder(base=LinearCoder(16), training=training).fit(rows * np.float32(scale), progress=False)
+        for length in (4, 16):
+            assert coder.expected_error(length) / scale**2 == pytest.approx(plain.expected_error(length), rel=0.05)
+
+
+def test_a_base_of_much_smaller_data_makes_no_infinities(data: Rows) -> None:
+    coder = DeepCoder(base=short(), training=SHORT).fit(1e9 * data[:200], progress=False)
+    assert np.isfinite(coder.decode(coder.encode(1e9 * data[:200]))).all()
+
+
+# Distances, search, protocol
+
+
+def test_angles(data: Rows, tmp_path: Path) -> None:
+    rows = data[:400] * np.random.default_rng(0).uniform(0.5, 2, (400, 1)).astype(np.float32)
+    coder = DeepCoder(width=16, metric="cosine", training=SHORT).fit(rows, progress=False)
+    codes = coder.encode(rows)
+    assert coder.encode(4 * rows) == codes
+    assert coder.expected_error(16) < 0.5 * coder.expected_error(0)
+    slow = twins.distances(rows[:5], coder.decode(codes), "cosine")
+    assert np.allclose(coder.asymmetric_distances(3 * rows[:5], codes), slow, atol=1e-4)
+    coder.save(tmp_path / "angle.coder")
+    assert nc.load_coder(tmp_path / "angle.coder").encode(2 * rows) == codes
+
+
+def test_distances_are_to_what_codes_decode_to(coder: DeepCoder, data: Rows) -> None:
+    codes = coder.encode(data[:50]).prefix(11)
+    slow = twins.distances(data[:5], coder.decode(codes), "l2")
+    assert np.allclose(coder.asymmetric_distances(data[:5], codes), slow, atol=1e-4)
+
+
+@pytest.mark.parametrize(("metric", "width"), [("l2", 68), ("l2", 20), ("cosine", 68), ("inner", 68)])
+def test_a_search_among_all_ranks_by_what_decodes(
+    metric: Any, width: int, coder: DeepCoder, data: Rows, unseen: Rows, tmp_path: Path
+) -> None:
+    data = data[:300]
+    index = nc.Index(coder, width=width)
+    index.add(data)
+    truth = twins.distances(unseen[:9], index.reconstruct(index.ids), metric)
+    hits = index.search(unseen[:9], k=7, candidates=len(data), metric=metric)
+    twins.check_all(hits, truth, index.ids, 1e-4)
+    few = index.search(unseen[:9], k=7, candidates=len(data) // 3, metric=metric)
+    twins.check_hits(few, truth, index.ids, 1e-4)
+    assert np.isin(few.ids, hits.ids).mean() > 0.6
+    index.save(tmp_path / "deep.index")
+    with nc.Index.open(tmp_path / "deep.index") as opened:
+        again = opened.search(unseen[:9], k=7, candidates=len(data), metric=metric)
+        assert np.array_equal(again.ids, hits.ids)
+
+
+def test_it_is_an_estimator(coder: DeepCoder, data: Rows) -> None:
+    from sklearn.base import clone
+
+    assert clone(coder).get_params() == coder.get_params()
+    assert coder.transform(data[:5]).shape == (5, 68)
+    assert np.array_equal(coder.inverse_transform(coder.transform(data[:5])), coder.decode(coder.encode(data[:5])))
+    own = DeepCoder(base=short(), shape=(8, 8))
+    copy = clone(own)
+    assert copy.get_params()["shape"] == (8, 8)
+    assert copy.base.get_params() == short().get_params()
+    own.set_params(shape=None, mirrored=True)
+    assert (own.shape, own.mirrored, own.base) == (None, True, short())
+    with pytest.raises(InvalidInput, match="width must be that of base, 20, got 24"):
+        own.set_params(width=24)
+    with pytest.raises(InvalidInput, match=r"settings must be among width, .*, got depth"):
+        own.set_params(depth=3)
+
+
+def test_lengths_of_every_octave_are_trained_at() -> None:
+    for width in range(1, 200):
+        lengths = octaves(width)
+        assert (lengths[0], lengths[-1]) == (1, width)
+        assert all(a < b <= 2 * a for a, b in pairwise(lengths))
