@@ -8,7 +8,7 @@ Every coder is fitted once, at the largest length; shorter codes are prefixes. E
     adaptive    codebooks for the coordinates that are least known
     deep        the better of the last two, decoded by a network trained with nested dropout
     full only   the same network trained at full length only
-    bound       of Gaussian data with these principal variances, which no linear coder can pass
+    bound       of Gaussian data with these principal variances
 
 Data: CIFAR-10 at 64 to 1024 bits with --data DIR, else what a processor does in minutes: digits, and patches of
 photographs in grey and in colour, at 8 to 128 bits.

@@ -203,6 +203,7 @@ def view_model(task: Task, options: argparse.Namespace) -> Made:
         temperature=options.temperature,
         reconstruction=0.0,
         holdout=0.02,
+        compile=False,  # PyTorch 2.11's compiler fails on the colours of views
     )
     return model, training
 

@@ -15,7 +15,7 @@ from nestcode.coders._adaptive import HIGHEST, Books, learn
 from nestcode.coders._codebooks import ENTRIES
 from nestcode.coders._principal import hold_out, worthwhile
 from nestcode.coders._ranking import NO_BLOCKS, Ready, find_starts
-from nestcode.coders._rows import PIECE, Floats, as_floats, check_rows, pieces, project, squares
+from nestcode.coders._rows import PIECE, Floats, check_rows, pieces, project, squares
 from nestcode.coders._sums import BookRanking
 from nestcode.coders.base import Coder, check_arrays, error_at
 from nestcode.codes import CORES, Codes
@@ -96,12 +96,7 @@ class AdaptiveCoder(Coder):
 
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from raw queries to decoded codes, (queries, items); by angle with metric "cosine"."""
-        model = self._fitted()
-        rows = as_floats(check_rows(queries, len(model.mean)), normalize=model.normalize).astype(np.float32)
-        decoded = self.decode(codes)
-        own, norms = squares(rows)[:, None], squares(decoded)
-        distances = np.maximum(own + norms - 2.0 * (rows @ decoded.T), 0).astype(np.float32)
-        return self._by_angle(queries, codes, distances) if model.normalize else distances
+        return self._decoded_distances(queries, codes, normalize=self._fitted().normalize)
 
     @property
     def n_features_in_(self) -> int:

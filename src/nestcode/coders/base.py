@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.coders._rows import PIECE, Floats, center, check_rows, squares
+from nestcode.coders._rows import PIECE, Floats, as_floats, center, check_rows, squares
 from nestcode.codes import CORES, Codes
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted, whole_number
 from nestcode.storage import Arrays, Record, write_record
@@ -172,6 +172,14 @@ class Coder(ABC):
                 f"codes must have at most the coder's width {width}, got {codes.width}: "
                 "decode with the coder that made them"
             )
+
+    def _decoded_distances(self, queries: ArrayLike, codes: Codes, *, normalize: bool) -> Floats:
+        """Squared distances from raw queries to decoded codes, (queries, items); by angle if they are normalized."""
+        rows = as_floats(check_rows(queries, self.n_features_in_), normalize=normalize).astype(np.float32)
+        decoded = self.decode(codes)
+        own, norms = squares(rows)[:, None], squares(decoded)
+        distances = np.maximum(own + norms - 2.0 * (rows @ decoded.T), 0).astype(np.float32)
+        return self._by_angle(queries, codes, distances) if normalize else distances
 
     def _by_angle(self, queries: ArrayLike, codes: Codes, distances: Floats) -> Floats:
         """What squared distances become when the decoded items are scaled to length 1."""

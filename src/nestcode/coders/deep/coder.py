@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from nestcode.coders._rows import PIECE, Floats, as_floats, check_rows, squares
+from nestcode.coders._rows import PIECE, Floats
 from nestcode.coders._sums import DecodedRanking
 from nestcode.coders.adaptive import AdaptiveCoder
 from nestcode.coders.base import Coder, error_at
@@ -236,12 +236,7 @@ class DeepCoder(Coder):
 
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from raw queries to decoded codes, (queries, items); by angle with metric "cosine"."""
-        fit = self._fitted()
-        rows = as_floats(check_rows(queries, fit.features), normalize=fit.normalize).astype(np.float32)
-        decoded = self.decode(codes)
-        own, norms = squares(rows)[:, None], squares(decoded)
-        distances = np.maximum(own + norms - 2.0 * (rows @ decoded.T), 0).astype(np.float32)
-        return self._by_angle(queries, codes, distances) if fit.normalize else distances
+        return self._decoded_distances(queries, codes, normalize=self._fitted().normalize)
 
     def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:  # noqa: ARG002
         return self.decode(codes)
