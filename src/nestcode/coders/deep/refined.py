@@ -35,7 +35,7 @@ from nestcode.training.journal import Run
 from nestcode.training.loop import ONE_AT_A_TIME
 from nestcode.training.refinement import Pairs, refine
 
-MEASURED = 1024  # items that errors are measured on
+MEASURED = 512  # items that errors are measured on
 MOST_BYTES = 3 << 30  # of what is trained on
 MOST = 60_000.0  # times `scale` from the mean: what is farther is trained on as if it were there, as float16 ends
 BASE = "base."  # begins the names of the coder's own arrays in a file
