@@ -33,7 +33,6 @@ __all__ = [
 
 PRETRAINED = {  # what comes with Nestcode, and what it was learnt from (`benchmarks/pretrained.py`)
     "cifar10-small": "images of 3 x 32 x 32 pixels between 0 and 1: CIFAR-10's 50,000 training images",
-    "photos-small": "images of 3 x 32 x 32 pixels between 0 and 1: patches of photographs, and CIFAR-10's images",
 }
 _KINDS: dict[str, type[Coder]] = {
     kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder)
@@ -52,7 +51,7 @@ def __getattr__(name: str) -> Any:
 def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
     """Load a coder that `save` wrote, or one that comes with Nestcode.
 
-    >>> load_coder("cifar10-small").width       # learnt from CIFAR-10; "photos-small" from patches of photographs
+    >>> load_coder("cifar10-small").width       # for images of 3 x 32 x 32 pixels
     256
 
     >>> import tempfile

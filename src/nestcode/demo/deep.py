@@ -21,7 +21,7 @@ def add_chapter(page: Page, *, console: Console) -> None:
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
     with console.status("  a linear coder of patches of 32 x 32"):
         linear = LinearCoder(max(SHOWN)).fit(X[:5_000])
-    deep = load_coder("photos-small")
+    deep = load_coder("cifar10-small")
     test = X[5_000:]
     kinds: dict[str, Coder] = {"linear": linear, "deep": deep}
     errors = [
@@ -31,8 +31,8 @@ def add_chapter(page: Page, *, console: Console) -> None:
     page.section(
         "A network that decodes",
         "The bits of an adaptive coder go where an image is least known, and a network that was trained at all lengths "
-        "decodes them. This one comes with Nestcode and has not seen these photographs; the linear coder was fitted on "
-        f"them. A patch of {SIDE} x {SIDE} pixels is {8 * 3 * SIDE**2:,} bits of pixels.",
+        "decodes them. This one comes with Nestcode: it was learnt from CIFAR-10 and has not seen photographs like these, "
+        f"on which the linear coder was fitted. A patch of {SIDE} x {SIDE} pixels is {8 * 3 * SIDE**2:,} bits of pixels.",
     )
     page.figure(
         "deep",
