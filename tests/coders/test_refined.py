@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from PIL import Image
+from torch.utils.data import TensorDataset
 
 import nestcode as nc
 from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder
-from nestcode.coders import DeepCoder
+from nestcode.coders import PRETRAINED, DeepCoder
 from nestcode.coders.deep.refined import RefinedBits, octaves
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
@@ -184,7 +186,8 @@ def test_a_fitted_base_stays_as_it_is(data: Rows) -> None:
     before, state = short().fingerprint, vars(short()).copy()
     coder = DeepCoder(base=short(), training=SHORT).fit(data, progress=False)
     assert coder.width == 20
-    assert coder.base_ is short()
+    assert coder.base_.fingerprint == before
+    assert coder.base_ is not short()  # so that fitting it again changes no codes
     assert short().fingerprint == before
     assert vars(short()) == state
     assert coder.encode(data) == short().encode(data)
@@ -368,3 +371,47 @@ def test_lengths_of_every_octave_are_trained_at() -> None:
         lengths = octaves(width)
         assert (lengths[0], lengths[-1]) == (1, width)
         assert all(a < b <= 2 * a for a, b in pairwise(lengths))
+
+
+def test_images_are_known_as_such_however_they_come(data: Rows, tmp_path: Path) -> None:
+    images = data[:60].reshape(-1, 8, 8)
+    for number, image in enumerate(images):
+        Image.fromarray((image * 15).astype(np.uint8)).save(tmp_path / f"{number}.png")
+    folder = nc.data.ImageFolder(tmp_path, size=8, color=False)
+    dataset = TensorDataset(torch.from_numpy(images), torch.zeros(60))
+    for given in (images, list(images), torch.from_numpy(images), dataset, folder):
+        coder = DeepCoder(width=8, training=Training(steps=2)).fit(given, progress=False)
+        assert isinstance(coder.network_, ImageRefiner)
+        assert coder.network_.shape == (1, 8, 8)
+
+
+def test_images_of_another_layout_are_refused(data: Rows) -> None:
+    planes = np.repeat(data[:40].reshape(-1, 1, 8, 8), 3, axis=1)
+    coder = DeepCoder(width=8, training=Training(steps=2)).fit(planes, progress=False)
+    with pytest.raises(InvalidInput, match=r"images must have the shape \(3, 8, 8\) .* got \(8, 8, 3\)"):
+        coder.encode(planes.transpose(0, 2, 3, 1))
+
+
+def test_labels_and_a_coder_below_exclude_each_other(data: Rows) -> None:
+    with pytest.raises(InvalidInput, match="with labels a classifier finds the bits"):
+        DeepCoder(base=short(), training=SHORT).fit(data, np.arange(len(data)) % 2, progress=False)
+
+
+def test_half_the_digits_decode_nearly_the_same(coder: DeepCoder, data: Rows, tmp_path: Path) -> None:
+    coder.save(tmp_path / "whole.coder")
+    coder.save(tmp_path / "half.coder", half=True)
+    assert (tmp_path / "half.coder").stat().st_size < 0.7 * (tmp_path / "whole.coder").stat().st_size
+    codes = coder.encode(data)
+    assert np.abs(nc.load_coder(tmp_path / "half.coder").decode(codes) - coder.decode(codes)).max() < 0.01
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_coders_that_come_with_the_package_know_photographs(name: str) -> None:
+    coder = nc.load_coder(name)
+    cut = nc.data.patches(list(nc.data.photographs().values()), size=32, n=40, rng=np.random.default_rng(0))
+    rows = cut.transpose(0, 3, 1, 2).reshape(len(cut), -1).astype(np.float32) / 255
+    codes = coder.encode(rows)
+    errors = [mse(coder.decode(codes.prefix(length)), rows) for length in (0, 16, 64, 256)]
+    assert errors[3] < 0.6 * errors[2] < 0.6 * errors[1] < 0.3 * errors[0]
+    with pytest.raises(FileNotFoundError, match=f"or one of {name}"):
+        nc.load_coder(name + "er")

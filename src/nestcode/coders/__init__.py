@@ -70,6 +70,10 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
     """
     if str(path) in PRETRAINED and not Path(path).exists():
         path = Path(__file__).parent / "pretrained" / f"{path}.coder"
+    elif not Path(path).exists() and not Path(path).parent.name:
+        raise FileNotFoundError(
+            f"there is no file {path}: give the path that was saved to, or one of {', '.join(PRETRAINED)}"
+        )
     record = read_record(path)
     kind: type[Coder] | None = __getattr__("DeepCoder") if record.kind == "DeepCoder" else _KINDS.get(record.kind)
     if kind is None:

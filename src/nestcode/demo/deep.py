@@ -31,8 +31,8 @@ def add_chapter(page: Page, *, console: Console) -> None:
     page.section(
         "A network that decodes",
         "The bits of an adaptive coder go where an image is least known, and a network that was trained at all lengths "
-        "decodes them. This one comes with Nestcode: it was learnt from CIFAR-10 and has not seen photographs like these, "
-        f"on which the linear coder was fitted. A patch of {SIDE} x {SIDE} pixels is {8 * 3 * SIDE**2:,} bits of pixels.",
+        "decodes them. This one comes with Nestcode: it was learnt from CIFAR-10 and has not seen photographs like "
+        f"these, on which the linear coder was fitted. A patch of {SIDE} x {SIDE} pixels is {24 * SIDE**2:,} bits.",
     )
     page.figure(
         "deep",

@@ -99,7 +99,7 @@ class ImageRefiner(nn.Module):
         if not len(channels) or any(number < 1 or number % GROUPS for number in channels):
             raise InvalidInput(f"channels must be multiples of {GROUPS}, as in {CHANNELS}, got {tuple(channels)}")
         self.shape, self._first = _planes(shape)
-        self._given, self._channels, self.mirrored = tuple(shape), tuple(channels), mirrored
+        self.given, self._channels, self.mirrored = tuple(map(int, shape)), tuple(channels), mirrored
         told = 2 * channels[0]
         self.length = LengthEmbedding(told)
         self.begin = nn.Conv2d(self.shape[0], channels[0], 3, padding=1)
@@ -147,7 +147,11 @@ class ImageRefiner(nn.Module):
 
     def made(self) -> dict[str, Any]:
         """The settings that another one like it is made of, for a file."""
-        return {"shape": list(self._given), "channels": list(self._channels), "mirrored": self.mirrored}
+        return {
+            "shape": [int(size) for size in self.given],
+            "channels": [int(size) for size in self._channels],
+            "mirrored": self.mirrored,
+        }
 
 
 class _Block(nn.Module):

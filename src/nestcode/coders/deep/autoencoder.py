@@ -142,7 +142,8 @@ class AutoencoderBits:
         """Settings and arrays for a file."""
         chosen = self.settings
         settings = {
-            "width": chosen.width, "layers": list(chosen.layers), "lengths": lengths_to_json(chosen.lengths),
+            "width": int(chosen.width), "layers": [int(size) for size in chosen.layers],
+            "lengths": lengths_to_json(chosen.lengths),
             "beta": chosen.beta, "network": asdict(chosen.network), "training": chosen.training.to_json(),
             "features": self.features, "blocks": self.network.blocks(),
         }  # fmt: skip

@@ -107,8 +107,11 @@ class DeepCoder(Coder):
             raise InvalidInput(f"width must be that of base, {base.width}, got {self.width}")
         if base is not None and base.metric != metric:
             raise InvalidInput(f"metric must be that of base, {base.metric!r}, got {metric!r}")
-        if shape is not None and not isinstance(shape, Sequence):
-            raise InvalidInput(f"shape must be that of an image, as in (3, 32, 32), got {shape!r}")
+        for name, sizes in (("shape", shape), ("channels", channels)):
+            if sizes is not None and (not isinstance(sizes, Sequence) or isinstance(sizes, str) or not sizes):
+                raise InvalidInput(f"{name} must be whole numbers, as in (3, 32, 32), got {sizes!r}")
+            for size in sizes or ():
+                whole_number(size, name, least=1)
         if layers is not None and not isinstance(layers, Sequence):
             raise InvalidInput(f"layers must be widths of hidden layers, as in (256, 128), got {layers!r}")
         for name, value, kind in (("network", network, Network), ("training", training, Training)):
@@ -137,13 +140,14 @@ class DeepCoder(Coder):
         normalize = self.metric == "cosine"
         modules = Modules(self.encoder, self.decoder)
         if y is not None:
+            if self.base is not None or self.decoder is not None:
+                raise InvalidInput("with labels a classifier finds the bits: leave out base and decoder")
             self._fit = LabelledBits.learn(source, y, settings, modules, how, normalize=normalize)
             return self
         if self._finds_bits():
             self._fit = AutoencoderBits.fit(source, settings, modules, how, normalize=normalize)
             return self
-        seen = tuple(getattr(X, "shape", ())[1:])
-        shape = self.shape if self.shape is not None else seen if len(seen) in (2, 3) else None
+        shape = self.shape if self.shape is not None else image_shape(X)
         training = self.training or REFINING["vectors" if shape is None else "images"]
         check_refining(training)
         with ONE_AT_A_TIME, torch.random.fork_rng():
@@ -163,6 +167,12 @@ class DeepCoder(Coder):
             raise InvalidInput(
                 f"data must have the {fit.features} features the coder was fitted on, got {source.features}: "
                 "fit a new coder or give the same features"
+            )
+        seen, known = image_shape(X), fit.network.given if isinstance(fit.network, ImageRefiner) else ()
+        if seen is not None and len(seen) == len(known) and seen != known:
+            raise InvalidInput(
+                f"images must have the shape {known} the coder was fitted on, got {seen}: move the axes, as in "
+                "X.transpose(0, 3, 1, 2)"
             )
         return Codes._wrap(fit.encode(source), fit.width)
 
@@ -200,7 +210,7 @@ class DeepCoder(Coder):
 
     def _finds_bits(self) -> bool:
         """Whether an autoencoder is asked for."""
-        parts = self.layers, self.lengths, self.beta, self.encoder, self.preset, self.network
+        parts = self.layers, self.lengths, self.beta, self.encoder, self.decoder, self.preset, self.network
         growth = self.training is not None and (self.training.growth or self.training.sweep)
         return bool(growth) or any(part is not None for part in parts)
 
@@ -224,9 +234,10 @@ class DeepCoder(Coder):
         if self.base is not None and self.base.__sklearn_is_fitted__():
             if self.base.n_features_in_ != source.features:
                 raise InvalidInput(
-                    f"base was fitted on {self.base.n_features_in_} features, the data has {source.features}"
+                    f"base was fitted on {self.base.n_features_in_} features, the data has {source.features}: "
+                    "fit base on this data, or give one that is not fitted"
                 )
-            return self.base
+            return deepcopy(self.base)
         learnt = split_items(len(source), training)[1]
         rows = [source.rows(learnt[first : first + PIECE]) for first in range(0, len(learnt), PIECE)]
         if self.base is not None:
@@ -280,6 +291,21 @@ class DeepCoder(Coder):
         coder = cls(settings["width"], training=refined.training, metric=settings["metric"], base=base, **made)
         coder._fit = refined
         return coder
+
+
+def image_shape(X: Any) -> tuple[int, ...] | None:
+    """The shape of an item, if items are images: of arrays, tensors, datasets, lists and folders of them."""
+    if hasattr(X, "paths") and hasattr(X, "shape"):  # a folder of images has the shape of one
+        shape = X.shape
+    elif hasattr(X, "shape"):
+        shape = X.shape[1:]
+    else:
+        try:
+            first = X[0]
+        except (TypeError, IndexError, KeyError):
+            return None
+        shape = np.shape(first[0] if isinstance(first, tuple) else first)
+    return tuple(int(size) for size in shape) if len(shape) in (2, 3) else None
 
 
 def check_refining(training: Training) -> None:

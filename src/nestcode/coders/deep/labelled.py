@@ -46,9 +46,20 @@ class LabelledBits(AutoencoderBits):
         cls, source: Source, labels: ArrayLike, settings: Preset, modules: Modules, run: Run, *, normalize: bool
     ) -> Self:
         """Train a classifier, then fit the decoder."""
-        given = np.asarray(labels)
+        try:
+            given = np.asarray(labels)
+            given = np.array(given.tolist()) if given.dtype == object else given
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InvalidInput(f"y must be one label an item, as in an array of numbers or names ({error})") from error
         if given.shape != (len(source),):
-            raise InvalidInput(f"y must have a label for each of the {len(source)} items, got shape {given.shape}")
+            raise InvalidInput(
+                f"y must have a label for each of the {len(source)} items, got shape {given.shape}: give y.ravel(), or "
+                "y.argmax(axis=1) of one column a class"
+            )
+        if given.dtype.kind not in "biufU" or (given.dtype.kind == "f" and not np.isfinite(given).all()):
+            raise InvalidInput(
+                f"y must be whole numbers or names without gaps, got {given.dtype}: drop items without one"
+            )
         classes, numbers = np.unique(given, return_inverse=True)
         if len(classes) < 2:
             raise InvalidInput(f"y must have at least 2 classes, got {len(classes)}: without labels leave y out")
@@ -110,8 +121,10 @@ class LabelledBits(AutoencoderBits):
         """Settings and arrays for a file."""
         settings, arrays = super().to_record()
         own = {name: getattr(self, name) for name in ("mean", "offsets", "apart", "steps")}
-        names = [value.item() for value in self.classes]
-        return {**settings, "classes": names}, {**arrays, **{f"decoder.{name}": own[name] for name in own}}
+        return {**settings, "classes": self.classes.tolist()}, {
+            **arrays,
+            **{f"decoder.{name}": own[name] for name in own},
+        }
 
     @classmethod
     def read(cls, settings: dict[str, Any], arrays: Arrays, modules: Modules, *, normalize: bool) -> Self:

@@ -93,10 +93,13 @@ class RefinedBits:
             cut = codes.prefix(int(length))
             plain = self.base.decode(cut)
             added, left = self.refined(plain, int(length)) - plain, true - plain
+            added, left = added.astype(np.float64), left.astype(np.float64)
             norm = float(np.vdot(added, added))
             share = float(np.clip(np.vdot(added, left) / norm, 0, 1)) if norm > 0 else 0.0
             trust.append(share)
-            errors.append(float(np.mean(np.sum((left - np.float32(share) * added) ** 2, axis=1, dtype=np.float64))))
+            errors.append(float(np.mean(np.sum((left - share * added) ** 2, axis=1))))
+        if not np.isfinite(errors).all():
+            raise InvalidInput("data must not be so uneven that squares leave the range: drop or clip what is huge")
         known = np.interp(every, lengths, errors)
         useful = useful_lengths(known)
         found = np.interp(every, lengths, trust)
@@ -150,7 +153,7 @@ class RefinedBits:
         """Settings and arrays for a file."""
         below = self.base._to_record()
         settings = {
-            "width": self.width, "training": self.training.to_json(), "scale": self.scale,
+            "width": int(self.width), "training": self.training.to_json(), "scale": self.scale,
             "refiner": self.network.made(),
             "base": {"kind": below.kind, "version": below.version, "settings": below.settings},
         }  # fmt: skip
@@ -206,7 +209,7 @@ def octaves(width: int) -> list[int]:
     >>> octaves(40)
     [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40]
     """
-    powers = [1 << i for i in range(width.bit_length())]
+    powers = [1 << i for i in range(int(width).bit_length())]
     return sorted({length for power in powers for length in (power, power * 3 // 2) if length <= width} | {width})
 
 
