@@ -28,8 +28,8 @@ from _report import save, show
 from nestcode import data
 from nestcode.coders import AdaptiveCoder, Coder, LinearCoder, ResidualCoder, load_coder
 from nestcode.coders.deep import DeepCoder
-from nestcode.coders.deep.coder import REFINING, make_refiner
-from nestcode.coders.deep.refined import RefinedBits
+from nestcode.coders.deep.coder import REFINING
+from nestcode.coders.deep.refined import RefinedBits, make_refiner
 from nestcode.training import Run
 from nestcode.training.data import as_source
 

@@ -23,8 +23,8 @@ def table_row(html: str, name: str) -> list[float]:
 
 def test_the_page_and_its_pictures_are_written(page: Path) -> None:
     assert sorted(path.name for path in page.parent.iterdir()) == [
-        "bits-error.png", "bits.png", "error.png", "filters.png", "found.png", "index.html", "neighbours.png",
-        "photograph.png",
+        "bits-error.png", "bits.png", "deep.png", "error.png", "filters.png", "found.png", "index.html",
+        "neighbours.png", "photograph.png",
     ]  # fmt: skip
 
 

@@ -22,14 +22,14 @@ from nestcode.coders.base import Coder, error_at
 from nestcode.coders.choose import better
 from nestcode.coders.deep.autoencoder import AutoencoderBits, Modules
 from nestcode.coders.deep.labelled import LabelledBits
-from nestcode.coders.deep.refined import BASE, RefinedBits
+from nestcode.coders.deep.refined import BASE, RefinedBits, check_refining, image_shape, make_refiner
 from nestcode.coders.linear import LinearCoder
 from nestcode.coders.residual import ResidualCoder
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.lengths import Lengths
 from nestcode.nn.nesting import Nesting
-from nestcode.nn.refine import ImageRefiner, VectorRefiner
+from nestcode.nn.refine import ImageRefiner
 from nestcode.storage import Record
 from nestcode.training.config import Training
 from nestcode.training.data import Source, as_source
@@ -291,38 +291,3 @@ class DeepCoder(Coder):
         coder = cls(settings["width"], training=refined.training, metric=settings["metric"], base=base, **made)
         coder._fit = refined
         return coder
-
-
-def image_shape(X: Any) -> tuple[int, ...] | None:
-    """The shape of an item, if items are images: of arrays, tensors, datasets, lists and folders of them."""
-    if hasattr(X, "paths") and hasattr(X, "shape"):  # a folder of images has the shape of one
-        shape = X.shape
-    elif hasattr(X, "shape"):
-        shape = X.shape[1:]
-    else:
-        try:
-            first = X[0]
-        except (TypeError, IndexError, KeyError):
-            return None
-        shape = np.shape(first[0] if isinstance(first, tuple) else first)
-    return tuple(int(size) for size in shape) if len(shape) in (2, 3) else None
-
-
-def check_refining(training: Training) -> None:
-    """Raise if settings ask for what only an autoencoder's training does."""
-    if training != training.but(optimizer="adam", penalty=None, invariance=0.0, agreement=0.0, parts=1):
-        raise InvalidInput(
-            "a network that decodes another coder's bits is trained by Adam without penalties: give layers= for an "
-            "autoencoder, or leave optimizer, penalty, invariance, agreement and parts as they are"
-        )
-
-
-def make_refiner(
-    features: int, shape: Sequence[int] | None, channels: Sequence[int], *, mirrored: bool = False
-) -> VectorRefiner | ImageRefiner:
-    """An untrained network for images of a shape, or for vectors."""
-    if shape is None:
-        return VectorRefiner(features)
-    if int(np.prod(shape)) != features:
-        raise InvalidInput(f"shape must be that of {features} features, got {tuple(shape)}")
-    return ImageRefiner(shape, channels, mirrored=mirrored)

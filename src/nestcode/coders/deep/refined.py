@@ -246,3 +246,38 @@ class RefinedRanking(DecodedRanking):
         """Write the best hits among the items of the nearest cells that hold `candidates`."""
         assert isinstance(batch, RefinedBatch)
         self._below.rough(searcher, batch.below, bits, candidates, out, threads)
+
+
+def image_shape(X: Any) -> tuple[int, ...] | None:
+    """The shape of an item, if items are images: of arrays, tensors, datasets, lists and folders of them."""
+    if hasattr(X, "paths") and hasattr(X, "shape"):  # a folder of images has the shape of one
+        shape = X.shape
+    elif hasattr(X, "shape"):
+        shape = X.shape[1:]
+    else:
+        try:
+            first = X[0]
+        except (TypeError, IndexError, KeyError):
+            return None
+        shape = np.shape(first[0] if isinstance(first, tuple) else first)
+    return tuple(int(size) for size in shape) if len(shape) in (2, 3) else None
+
+
+def check_refining(training: Training) -> None:
+    """Raise if settings ask for what only an autoencoder's training does."""
+    if training != training.but(optimizer="adam", penalty=None, invariance=0.0, agreement=0.0, parts=1):
+        raise InvalidInput(
+            "a network that decodes another coder's bits is trained by Adam without penalties: give layers= for an "
+            "autoencoder, or leave optimizer, penalty, invariance, agreement and parts as they are"
+        )
+
+
+def make_refiner(
+    features: int, shape: Sequence[int] | None, channels: Sequence[int], *, mirrored: bool = False
+) -> VectorRefiner | ImageRefiner:
+    """An untrained network for images of a shape, or for vectors."""
+    if shape is None:
+        return VectorRefiner(features)
+    if int(np.prod(shape)) != features:
+        raise InvalidInput(f"shape must be that of {features} features, got {tuple(shape)}")
+    return ImageRefiner(shape, channels, mirrored=mirrored)
