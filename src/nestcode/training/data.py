@@ -30,7 +30,8 @@ class Source(Protocol):
     array([[ 8.,  9., 10., 11.],
            [ 0.,  1.,  2.,  3.]], dtype=float32)
 
-    Whatever has these five members is a source: `nestcode.data.ImageFolder`, or a reader of your own.
+    Whatever has these five members is a source: `nestcode.data.ImageFolder`, or a reader of your own. It may also have
+    the `shape` of an item, as all those here do: images are known by it.
     """
 
     features: int  # numbers in a row
@@ -95,6 +96,7 @@ class ArraySource:
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.features = _check_shape(array.shape, array.dtype)
+        self.shape = array.shape[1:]
         rows = np.ascontiguousarray(array.reshape(len(array), -1))
         self._rows = _as_rows(rows, np.arange(len(rows)))
 
@@ -117,6 +119,7 @@ class MappedSource:
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.features = _check_shape(array.shape, array.dtype)
+        self.shape = array.shape[1:]
         self._array = array
 
     def __len__(self) -> int:
@@ -144,6 +147,7 @@ class ItemSource:
     def __init__(self, items: Any) -> None:
         first = _read_items(items, range(min(len(items), 1)))
         self.features = _check_shape(first.shape, first.dtype)
+        self.shape = first.shape[1:]
         self._items, self._first = items, first[0]
 
     def __len__(self) -> int:

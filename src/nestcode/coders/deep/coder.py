@@ -147,7 +147,7 @@ class DeepCoder(Coder):
         if self._finds_bits():
             self._fit = AutoencoderBits.fit(source, settings, modules, how, normalize=normalize)
             return self
-        shape = self.shape if self.shape is not None else image_shape(X)
+        shape = self.shape if self.shape is not None else image_shape(source)
         training = self.training or REFINING["vectors" if shape is None else "images"]
         check_refining(training)
         with ONE_AT_A_TIME, torch.random.fork_rng():
@@ -168,7 +168,7 @@ class DeepCoder(Coder):
                 f"data must have the {fit.features} features the coder was fitted on, got {source.features}: "
                 "fit a new coder or give the same features"
             )
-        seen, known = image_shape(X), fit.network.given if isinstance(fit.network, ImageRefiner) else ()
+        seen, known = image_shape(source), fit.network.given if isinstance(fit.network, ImageRefiner) else ()
         if seen is not None and len(seen) == len(known) and seen != known:
             raise InvalidInput(
                 f"images must have the shape {known} the coder was fitted on, got {seen}: move the axes, as in "

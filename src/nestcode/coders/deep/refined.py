@@ -137,7 +137,7 @@ class RefinedBits:
 
     def refined(self, plain: Floats, length: int) -> Floats:
         """What the network makes of decoded items."""
-        mean, scale = self.base.decode(Codes.from_bits(np.zeros((1, 0), dtype=bool))), np.float32(self.scale)
+        mean, scale = self.base._basis()[0].astype(np.float32), np.float32(self.scale)
         device = next(self.network.parameters()).device
         with torch.inference_mode():
             x = torch.from_numpy((plain - mean) / scale).to(device)
@@ -248,19 +248,10 @@ class RefinedRanking(DecodedRanking):
         self._below.rough(searcher, batch.below, bits, candidates, out, threads)
 
 
-def image_shape(X: Any) -> tuple[int, ...] | None:
-    """The shape of an item, if items are images: of arrays, tensors, datasets, lists and folders of them."""
-    if hasattr(X, "paths") and hasattr(X, "shape"):  # a folder of images has the shape of one
-        shape = X.shape
-    elif hasattr(X, "shape"):
-        shape = X.shape[1:]
-    else:
-        try:
-            first = X[0]
-        except (TypeError, IndexError, KeyError):
-            return None
-        shape = np.shape(first[0] if isinstance(first, tuple) else first)
-    return tuple(int(size) for size in shape) if len(shape) in (2, 3) else None
+def image_shape(source: Source) -> tuple[int, ...] | None:
+    """The shape of an item, if items are images."""
+    shape: tuple[int, ...] = getattr(source, "shape", ())
+    return shape if len(shape) in (2, 3) else None
 
 
 def check_refining(training: Training) -> None:
