@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode import _core
 from nestcode.coders._adaptive import HIGHEST, Books, learn
 from nestcode.coders._codebooks import ENTRIES
+from nestcode.coders._directions import DirectionsCoder
 from nestcode.coders._principal import hold_out, worthwhile
 from nestcode.coders._ranking import NO_BLOCKS, Ready, find_starts
-from nestcode.coders._rows import PIECE, Floats, check_rows, pieces, project, squares
+from nestcode.coders._rows import PIECE, Floats, check_rows, pieces, squares
 from nestcode.coders._sums import BookRanking
-from nestcode.coders.base import Coder, check_arrays, error_at
+from nestcode.coders.base import check_arrays
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.principal import Doubles
@@ -26,7 +27,7 @@ from nestcode.storage import Record
 SAMPLE_BYTES = 1 << 30  # of what is trained on
 
 
-class AdaptiveCoder(Coder):
+class AdaptiveCoder(DirectionsCoder["_Model"]):
     """Codebooks for the coordinates that are least known; the best without a network for images.
 
     >>> from nestcode.data import digits
@@ -82,41 +83,9 @@ class AdaptiveCoder(Coder):
             packed[:, -1] &= 0xFF << (-model.width % 8) & 0xFF
         return Codes._wrap(packed, model.width)
 
-    def decode(self, codes: Codes) -> Floats:
-        """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
-        model = self._fitted()
-        decoded: Floats = self._coefficients(codes) @ model.directions
-        decoded += model.mean.astype(np.float32)
-        return decoded
-
-    def expected_error(self, length: int) -> float:
-        """The mean squared error of a feature at `length` bits, as measured on rows that were not trained on."""
-        model = self._fitted()
-        return error_at(length, model.errors, len(model.mean))
-
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from raw queries to decoded codes, (queries, items); by angle with metric "cosine"."""
         return self._decoded_distances(queries, codes, normalize=self._fitted().normalize)
-
-    @property
-    def n_features_in_(self) -> int:
-        """How many features the coder was fitted on."""
-        return len(self._fitted().mean)
-
-    def _fitted(self) -> "_Model":
-        if self._model is None:
-            raise self._not_fitted()
-        return self._model
-
-    def _project(self, queries: ArrayLike) -> Floats:
-        """Rows in principal directions around the mean, (n, directions)."""
-        model = self._fitted()
-        return np.ascontiguousarray(project(queries, model.mean, model.directions, normalize=model.normalize))
-
-    def _basis(self) -> tuple[Doubles, Floats]:
-        """The mean, and the directions that `_coefficients` are in."""
-        model = self._fitted()
-        return model.mean, model.directions
 
     def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes decode to in principal directions around the mean, (n, directions)."""

@@ -24,11 +24,12 @@ from nestcode.coders._cells import (
     rows_for,
     tree_means,
 )
+from nestcode.coders._directions import DirectionsCoder
 from nestcode.coders._planes import Planes, check_planes, order_bits, pack_bits, read_bits
 from nestcode.coders._principal import measure, principal_directions
-from nestcode.coders._rows import PIECE, Floats, Sample, center, check_rows, pieces, project, squares
+from nestcode.coders._rows import PIECE, Floats, Sample, center, check_rows, pieces, squares
 from nestcode.coders._sums import PlaneRanking, SumRanking
-from nestcode.coders.base import Coder, check_arrays, error_at, warn_of_useless_bits
+from nestcode.coders.base import check_arrays, warn_of_useless_bits
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.principal import Doubles
@@ -39,7 +40,7 @@ _ARRAYS = ("mean", "directions", "centers", "counts", "errors")
 _PLANES = {"owners": "owners", "thresholds": "thresholds", "levels": "centers"}  # as the file names them
 
 
-class CellCoder(Coder):
+class CellCoder(DirectionsCoder["_Model"]):
     """Cells of k-means with ordered bit planes inside; best for fast search.
 
     >>> from nestcode.data import digits
@@ -121,18 +122,6 @@ class CellCoder(Coder):
             done += len(part)
         return Codes._wrap(packed, model.width)
 
-    def decode(self, codes: Codes) -> Floats:
-        """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
-        model = self._fitted()
-        out: Floats = self._coefficients(codes) @ model.directions
-        out += model.mean.astype(np.float32)
-        return out
-
-    def expected_error(self, length: int) -> float:
-        """The mean squared error of a feature at `length` bits, as measured on a sample of the data."""
-        model = self._fitted()
-        return error_at(length, model.errors, len(model.mean))
-
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from raw queries to decoded codes, (queries, items), by table look-ups.
 
@@ -166,21 +155,6 @@ class CellCoder(Coder):
             products += (projected @ centers.T).take(cells, axis=1)
             distances[first : first + 256] = np.maximum(squares(centered)[:, None] - 2 * products + norms, 0)
         return self._by_angle(rows, codes, distances) if model.normalize else distances
-
-    @property
-    def n_features_in_(self) -> int:
-        """How many features the coder was fitted on."""
-        return len(self._fitted().mean)
-
-    def _fitted(self) -> "_Model":
-        if self._model is None:
-            raise self._not_fitted()
-        return self._model
-
-    def _project(self, queries: ArrayLike) -> Floats:
-        """Rows in principal directions around the mean, (n, directions)."""
-        model = self._fitted()
-        return project(queries, model.mean, model.directions, normalize=model.normalize)
 
     def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes decode to in principal directions around the mean, (n, directions)."""

@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode import _core
 from nestcode.coders import _tables
 from nestcode.coders._codebooks import ENTRIES, Beams, encode, grow_book, shorten
+from nestcode.coders._directions import DirectionsCoder
 from nestcode.coders._principal import hold_out, worthwhile
-from nestcode.coders._rows import PIECE, Floats, center, check_rows, pieces, project, squares
+from nestcode.coders._rows import PIECE, Floats, center, check_rows, pieces, squares
 from nestcode.coders._sums import BookRanking, SumRanking
-from nestcode.coders.base import Coder, check_arrays, error_at
+from nestcode.coders.base import check_arrays
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.principal import Doubles
@@ -26,7 +27,7 @@ _ARRAYS = ("mean", "directions", "books", "counts", "errors")
 SAMPLE_BYTES = 1 << 30  # of what is trained on, all beams counted
 
 
-class ResidualCoder(Coder):
+class ResidualCoder(DirectionsCoder["_Model"]):
     """Nested residual codebooks; best for embeddings and other data with a flat spectrum.
 
     >>> rng = np.random.default_rng(0)
@@ -80,16 +81,6 @@ class ResidualCoder(Coder):
             done += len(part)
         return Codes._wrap(packed, model.width)
 
-    def decode(self, codes: Codes) -> Floats:
-        """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
-        model = self._fitted()
-        return self._coefficients(codes) @ model.directions + model.mean.astype(np.float32)
-
-    def expected_error(self, length: int) -> float:
-        """The mean squared error of a feature at `length` bits, as measured on rows that were not trained on."""
-        model = self._fitted()
-        return error_at(length, model.errors, len(model.mean))
-
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from raw queries to decoded codes, (queries, items), by one table look-up a byte.
 
@@ -116,26 +107,6 @@ class ResidualCoder(Coder):
             products = _tables.sum_up(codes.packed, tables.reshape(len(centered), len(books), ENTRIES), CORES)
             distances[first : first + 256] = np.maximum(squares(centered)[:, None] - 2 * products + norms, 0)
         return self._by_angle(rows, codes, distances) if model.normalize else distances
-
-    @property
-    def n_features_in_(self) -> int:
-        """How many features the coder was fitted on."""
-        return len(self._fitted().mean)
-
-    def _fitted(self) -> "_Model":
-        if self._model is None:
-            raise self._not_fitted()
-        return self._model
-
-    def _project(self, queries: ArrayLike) -> Floats:
-        """Rows in principal directions around the mean, (n, directions)."""
-        model = self._fitted()
-        return project(queries, model.mean, model.directions, normalize=model.normalize)
-
-    def _basis(self) -> tuple[Doubles, Floats]:
-        """The mean, and the directions that `_coefficients` are in."""
-        model = self._fitted()
-        return model.mean, model.directions
 
     def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes decode to in principal directions around the mean, (n, directions)."""
