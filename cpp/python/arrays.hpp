@@ -29,4 +29,6 @@ using Vec = Array<const Scalar, 1>;
 // Each file adds what it knows to the module.
 void add_codes(nb::module_& m);
 void add_index(nb::module_& m);
+void add_pictures(nb::module_& m);
 void add_search(nb::module_& m);
+void add_streams(nb::module_& m);

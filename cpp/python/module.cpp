@@ -6,5 +6,7 @@ NB_MODULE(_core, m) {
     m.doc() = "Kernels over packed bits. Use nestcode.Codes.";
     add_codes(m);
     add_index(m);
+    add_pictures(m);
     add_search(m);
+    add_streams(m);
 }
