@@ -3,6 +3,7 @@
     cifar10-small   256 bits, CIFAR-10's 50,000 training images (--data DIR)
     photos-small    256 bits, patches of 32 x 32 pixels: half of them from photographs at several scales (--photos DIR),
                     half of them CIFAR-10's training images
+    photos          for pictures of any size: the same photographs as a whole, at four scales (--photos DIR)
 
 The photographs were those in colour of Debian's packages mate-backgrounds (the folder nature) and
 plasma-workspace-wallpapers (the JPEG files of 2560 x 1600). Weights are kept with half the digits.
@@ -18,18 +19,27 @@ from PIL import Image
 
 from _report import save, show
 from nestcode import data, load_coder
-from nestcode.coders import AdaptiveCoder, LinearCoder
+from nestcode.coders import AdaptiveCoder, LinearCoder, PictureCoder
 from nestcode.coders.deep import DeepCoder
 from nestcode.training import Training
 
 SIZE, LENGTHS = 32, (8, 16, 32, 64, 128, 256)
 PATCHES, SCALES = 40_000, (1.0, 0.5, 0.25)
+PICTURE_SCALES, PICTURE_LENGTHS = (1.0, 0.5, 0.25, 0.1), (32, 64, 128, 256, 512, 1024)
 Images = NDArray[Any]  # (n, 3, 32, 32), between 0 and 1
 
 
 def main() -> None:
     """Make, measure, print and save."""
     options = read_options()
+    if options.name == "photos":
+        make_pictures(options)
+    else:
+        make_images(options)
+
+
+def make_images(options: argparse.Namespace) -> None:
+    """A coder for images of one size, and its errors by length."""
     train, tests = read_images(options)
     if options.measure is not None:
         coder = load_coder(options.measure)
@@ -58,7 +68,7 @@ def main() -> None:
 def read_options() -> argparse.Namespace:
     """Which coder, from which data."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="?", choices=("cifar10-small", "photos-small"), default="cifar10-small")
+    parser.add_argument("name", nargs="?", choices=("cifar10-small", "photos-small", "photos"), default="cifar10-small")
     parser.add_argument("--quick", action="store_true", help="a tiny coder of the sample photographs")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10")
     parser.add_argument("--photos", type=Path, metavar="DIR", help="folder of photographs")
@@ -72,8 +82,9 @@ def read_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick and options.save is None and options.measure is None:
         options.measure = options.name
-    if not options.quick and (options.data is None or (options.name == "photos-small" and options.photos is None)):
-        parser.error("give --data, and for photos-small --photos too; --quick needs neither")
+    for name, needed in (("data", options.name != "photos"), ("photos", options.name != "cifar10-small")):
+        if needed and getattr(options, name) is None and not (options.quick or options.measure):
+            parser.error(f"give --{name}: {options.name} is learnt from it; --quick needs none")
     return options
 
 
@@ -111,6 +122,33 @@ def make(train: Images, options: argparse.Namespace) -> DeepCoder:
     training = Training(steps=options.steps, batch_size=options.batch_size, learning_rate=2e-3)
     coder = DeepCoder(base=base, channels=options.channels, mirrored=True, training=training)
     return coder.fit(train)
+
+
+def make_pictures(options: argparse.Namespace) -> None:
+    """Learn from photographs as a whole, and measure on two others."""
+    if options.measure is not None:
+        coder = PictureCoder.load(options.measure)
+    else:
+        chosen = [(path, scale) for path in sorted(options.photos.iterdir()) for scale in PICTURE_SCALES]
+        order = np.random.default_rng(0).permutation(len(chosen))
+        coder = PictureCoder().fit([middle(scaled(*chosen[i])) for i in order])
+        coder.save(options.save or Path("photos.coder"))
+    rows: list[dict[str, Any]] = []
+    for name, picture in data.photographs().items():
+        pixels = picture.shape[0] * picture.shape[1]
+        row: dict[str, Any] = {"picture": name}
+        for length in PICTURE_LENGTHS:
+            decoded = coder.decode(coder.encode(picture, limit=length * pixels // SIZE**2 // 8), picture.shape)
+            row[f"{length} bits"] = round(10 * np.log10(255**2 / np.mean((decoded - picture.astype(float)) ** 2)), 2)
+        rows.append(row)
+    show("PSNR in dB by bits of a tile of 32 x 32 pixels: photos", rows, "1024 bits are one for each pixel.")
+    save(options.json, rows, ["nestcode", "numpy"])
+
+
+def middle(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """At most 768 x 512 pixels of it."""
+    top, left = (max(0, (size - most) // 2) for size, most in zip(picture.shape, (512, 768), strict=False))
+    return np.ascontiguousarray(picture[top : top + 512, left : left + 768])
 
 
 if __name__ == "__main__":

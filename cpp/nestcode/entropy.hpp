@@ -30,9 +30,7 @@ struct Interval {
         else
             low = middle + 1;
     }
-    bool settled() const {
-        return ((low ^ high) & 0xFF000000U) == 0;
-    }
+    bool settled() const { return ((low ^ high) & 0xFF000000U) == 0; }
     void shift() {
         low <<= 8;
         high = high << 8 | 0xFF;
@@ -40,10 +38,11 @@ struct Interval {
 };
 
 class RangeEncoder {
-public:
+  public:
     void encode(bool bit, Chance one) {
         interval_.narrow(bit, interval_.middle(one));
-        for (; interval_.settled(); interval_.shift()) bytes_.push_back(static_cast<std::uint8_t>(interval_.high >> 24));
+        for (; interval_.settled(); interval_.shift())
+            bytes_.push_back(static_cast<std::uint8_t>(interval_.high >> 24));
     }
 
     // Writes the fewest bytes that make every bit certain.
@@ -59,17 +58,15 @@ public:
         interval_ = Interval{};
     }
 
-    const std::vector<std::uint8_t>& bytes() const {
-        return bytes_;
-    }
+    const std::vector<std::uint8_t>& bytes() const { return bytes_; }
 
-private:
+  private:
     Interval interval_;
     std::vector<std::uint8_t> bytes_;
 };
 
 class RangeDecoder {
-public:
+  public:
     // Gives more of the string; what was decoded stays as it is.
     void feed(const std::uint8_t* bytes, std::size_t count) {
         bytes_.insert(bytes_.end(), bytes, bytes + count);
@@ -91,7 +88,7 @@ public:
         return bit;
     }
 
-private:
+  private:
     // Puts the byte at a place in the window of four, if it has arrived.
     void take(std::size_t at) {
         if (at >= bytes_.size()) return;
@@ -103,7 +100,7 @@ private:
 
     Interval interval_;
     std::vector<std::uint8_t> bytes_;
-    std::size_t place_ = 0;                          // of the window's first byte
+    std::size_t place_ = 0;                         // of the window's first byte
     std::uint32_t least_ = 0, most_ = 0xFFFFFFFFU;  // what the window may hold
 };
 
@@ -123,8 +120,9 @@ constexpr auto make_squash() {
     for (int x = -kFarthest; x <= kFarthest; ++x) {
         const double e = exponential(x < 0 ? -x : x), small = kSure / (1 + e);
         const double chance = x < 0 ? small : kSure - small;
-        table[static_cast<std::size_t>(x + kFarthest)] =
-            static_cast<std::uint16_t>(chance < 1 ? 1 : chance > 65535 ? 65535 : chance + 0.5);
+        table[static_cast<std::size_t>(x + kFarthest)] = static_cast<std::uint16_t>(chance < 1       ? 1
+                                                                                    : chance > 65535 ? 65535
+                                                                                                     : chance + 0.5);
     }
     return table;
 }
@@ -164,12 +162,13 @@ inline int stretch(Chance one) {
 
 // The chance of a 1 in one context: an average of what was seen, of the recent past more than of the distant one.
 class Learner {
-public:
-    Chance chance() const {
-        return std::clamp<Chance>(one_ >> 16, 1, kSure - 1);
-    }
-    int seen() const {
-        return seen_;
+  public:
+    Chance chance() const { return std::clamp<Chance>(one_ >> 16, 1, kSure - 1); }
+    int seen() const { return seen_; }
+    // As if it had seen that much.
+    void recall(Chance one, int seen) {
+        one_ = one << 16;
+        seen_ = seen;
     }
     void learn(bool bit, int memory) {
         const std::int64_t target = bit ? 0xFFFFFFFFLL : 0;
@@ -177,7 +176,7 @@ public:
         if (seen_ < memory) ++seen_;
     }
 
-private:
+  private:
     std::uint32_t one_ = 1U << 31;
     std::int32_t seen_ = 0;
 };
@@ -185,13 +184,10 @@ private:
 // One chance out of several: a sum of their odds, with weights that learn which of them to believe.
 template <std::size_t kInputs>
 class Mixer {
-public:
-    Mixer() {
-        weights_.fill(kOne * 4 / (3 * static_cast<int>(kInputs) + 1));
-    }
-    void set(std::size_t input, Chance one) {
-        odds_[input] = stretch(one);
-    }
+  public:
+    Mixer() { weights_.fill(kOne * 4 / (3 * static_cast<int>(kInputs) + 1)); }
+    std::array<std::int32_t, kInputs>& weights() { return weights_; }
+    void set(std::size_t input, Chance one) { odds_[input] = stretch(one); }
     Chance chance() {
         std::int64_t sum = 0;
         for (std::size_t i = 0; i < kInputs; ++i) sum += std::int64_t{weights_[i]} * odds_[i];
@@ -205,7 +201,7 @@ public:
                 std::clamp<std::int64_t>(weights_[i] + ((odds_[i] * error) >> 18), -16 * kOne, 16 * kOne));
     }
 
-private:
+  private:
     static constexpr int kOne = 1 << 16;
     std::array<std::int32_t, kInputs> weights_{};
     std::array<std::int32_t, kInputs> odds_{};

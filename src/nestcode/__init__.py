@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nestcode import index as index
     from nestcode import lengths as lengths
     from nestcode import nn as nn
+    from nestcode import streams as streams
     from nestcode import training as training
     from nestcode.coders import AdaptiveCoder as AdaptiveCoder
     from nestcode.coders import CellCoder as CellCoder
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     from nestcode.codes import Codes as Codes
     from nestcode.index import Index as Index
     from nestcode.index import PrefixTree as PrefixTree
+    from nestcode.streams import StreamDecoder as StreamDecoder
+    from nestcode.streams import StreamReader as StreamReader
+    from nestcode.streams import StreamWriter as StreamWriter
+    from nestcode.streams import compress as compress
+    from nestcode.streams import decompress as decompress
+    from nestcode.streams import info as info
 
 __version__ = "0.1.0"
 
@@ -44,14 +51,21 @@ _HOMES = {
     "LinearCoder": "nestcode.coders",
     "PrefixTree": "nestcode.index",
     "ResidualCoder": "nestcode.coders",
+    "StreamDecoder": "nestcode.streams",
+    "StreamReader": "nestcode.streams",
+    "StreamWriter": "nestcode.streams",
     "coders": "nestcode.coders",
+    "compress": "nestcode.streams",
     "data": "nestcode.data",
+    "decompress": "nestcode.streams",
     "errors": "nestcode.errors",
     "fit": "nestcode.coders",
     "index": "nestcode.index",
+    "info": "nestcode.streams",
     "lengths": "nestcode.lengths",
     "load_coder": "nestcode.coders",
     "nn": "nestcode.nn",
+    "streams": "nestcode.streams",
     "training": "nestcode.training",
 }
 
@@ -64,14 +78,21 @@ __all__ = [
     "LinearCoder",
     "PrefixTree",
     "ResidualCoder",
+    "StreamDecoder",
+    "StreamReader",
+    "StreamWriter",
     "__version__",
     "coders",
+    "compress",
     "data",
+    "decompress",
     "errors",
     "fit",
     "index",
+    "info",
     "lengths",
     "load_coder",
+    "streams",
 ]
 
 

@@ -15,7 +15,7 @@ import math
 import mmap
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -54,6 +54,11 @@ class Record:
 
 def write_record(path: str | os.PathLike[str], record: Record) -> None:
     """Write a record as one safetensors file, whole or not at all."""
+    write_atomic(path, record_bytes(record))
+
+
+def record_bytes(record: Record) -> bytes:
+    """What a record's file holds."""
     from safetensors.numpy import save
 
     metadata = {
@@ -63,20 +68,45 @@ def write_record(path: str | os.PathLike[str], record: Record) -> None:
         "settings": json.dumps(record.settings, sort_keys=True),
         "sha256": record.fingerprint,
     }
-    write_atomic(path, save({name: np.ascontiguousarray(array) for name, array in record.arrays.items()}, metadata))
+    data = save({name: np.ascontiguousarray(array) for name, array in record.arrays.items()}, metadata)
+    end = 8 + int.from_bytes(data[:8], "little")
+    text = json.dumps(json.loads(data[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)  # safetensors shuffles the metadata: equal records are to be equal files
+    return len(text).to_bytes(8, "little") + text + data[end:]
 
 
 def read_record(path: str | os.PathLike[str]) -> Record:
     """Read a record and prove that it is what was written."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}: give the path that was saved to")
-    try:
+
+    def read() -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
         with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+    return _proven(read, str(path))
+
+
+def parse_record(data: bytes, name: str) -> Record:
+    """A record out of what `record_bytes` gave; `name` is what errors call it."""
+    from safetensors.numpy import load
+
+    def read() -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+        arrays = load(data)  # which proves that the header is one
+        return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}), arrays
+
+    return _proven(read, name)
+
+
+def _proven(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]], path: str) -> Record:
+    """The record that metadata and arrays are, if they are what was written."""
+    from safetensors import SafetensorError
+
+    try:
+        metadata, arrays = read()
         if metadata.get("format") != FORMAT:
             raise DamagedFile(f"{path} was not written by Nestcode: give a file that a coder's save() wrote")
         record = Record(metadata["kind"], int(metadata["version"]), json.loads(metadata["settings"]), arrays)
@@ -97,11 +127,16 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 
     The folder is made if it is not there.
     """
+    write_pieces(path, [data])
+
+
+def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryview]) -> None:
+    """Replace the file at `path` by pieces one after another, as `write_atomic` does."""
     path = Path(path)
     make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        write_new(draft, [data])
+        write_new(draft, pieces)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)

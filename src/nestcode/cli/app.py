@@ -9,6 +9,7 @@ from rich.markup import escape
 
 import nestcode
 from nestcode.cli import data, demo, info
+from nestcode.cli.simulate_bandwidth import simulate_bandwidth
 from nestcode.errors import NestcodeError
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command(epilog="Example: nestcode info --json")(info.info)
 app.command(epilog="Example: nestcode demo --out report")(demo.demo)
 app.command(epilog="Example: nestcode data cifar10 --to data")(data.data)
+app.command(epilog="Example: nestcode simulate-bandwidth link.csv --unit kbit --items 1000")(simulate_bandwidth)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,7 +2,7 @@
 
 `base.py` says what every coder does; each coder is one file. `linear.py`, `residual.py`, `adaptive.py` and `cells.py`
 need NumPy only; `choose.py` picks the better of the first two, and `cells.py` is made for search. `deep` needs PyTorch
-and is loaded when it is asked for.
+and is loaded when it is asked for. `pictures.py` codes pictures of any size, for streams.
 """
 
 import os
@@ -14,6 +14,7 @@ from nestcode.coders.base import Coder
 from nestcode.coders.cells import CellCoder
 from nestcode.coders.choose import fit
 from nestcode.coders.linear import LinearCoder
+from nestcode.coders.pictures import PictureCoder
 from nestcode.coders.residual import ResidualCoder
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.storage import read_record
@@ -26,6 +27,7 @@ __all__ = [
     "CellCoder",
     "Coder",
     "LinearCoder",
+    "PictureCoder",
     "ResidualCoder",
     "fit",
     "load_coder",
@@ -33,6 +35,7 @@ __all__ = [
 
 PRETRAINED = {  # what comes with Nestcode, and what it was learnt from (`benchmarks/pretrained.py`)
     "cifar10-small": "images of 3 x 32 x 32 pixels between 0 and 1: CIFAR-10's 50,000 training images",
+    "photos-small": "the same: 20,000 patches of 23 photographs at three scales, 20,000 of CIFAR-10's training images",
 }
 _KINDS: dict[str, type[Coder]] = {
     kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder)
@@ -76,6 +79,8 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
         )
     record = read_record(path)
     kind: type[Coder] | None = __getattr__("DeepCoder") if record.kind == "DeepCoder" else _KINDS.get(record.kind)
+    if record.kind == "PictureCoder":
+        raise InvalidInput(f"{path} holds a coder of pictures: load it with PictureCoder.load")
     if kind is None:
         known = ", ".join([*_KINDS, "DeepCoder"])
         raise DamagedFile(f"{path} holds a {record.kind}, this version knows {known}: upgrade nestcode")

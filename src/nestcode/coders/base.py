@@ -26,38 +26,10 @@ if TYPE_CHECKING:
     from nestcode.coders._sums import DecodedRanking
 
 
-class Coder(ABC):
-    """Fits data, encodes items to codes of `width` bits, decodes any prefix back (f and g in the paper).
-
-    Subclasses have their settings as keyword arguments of the constructor, stored under the same names, and implement
-    `fit`, `encode`, `decode`, `expected_error` and the two ways to and from a `Record`.
-
-    >>> import numpy as np
-    >>> from nestcode.coders import LinearCoder
-    >>> X = np.random.default_rng(0).standard_normal((500, 4))
-    >>> coder = LinearCoder(width=12).fit(X)
-    >>> [round(float(np.mean((X - coder.decode(coder.encode(X).prefix(k))) ** 2)), 2) for k in (0, 4, 8, 12)]
-    [1.0, 0.36, 0.12, 0.03]
-    """
+class Stored(ABC):
+    """What can be saved to one file and found again by its checksum."""
 
     VERSION: ClassVar[int] = 1  # of the layout on disk
-    width: int
-
-    @abstractmethod
-    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: object = None) -> Self:
-        """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
-
-    @abstractmethod
-    def encode(self, X: ArrayLike) -> Codes:
-        """(n, features) -> codes of `width` bits."""
-
-    @abstractmethod
-    def decode(self, codes: Codes) -> NDArray[np.float32]:
-        """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
-
-    @abstractmethod
-    def expected_error(self, length: int) -> float:
-        """The mean squared error of a feature when `length` bits are kept, as measured in fitting."""
 
     @abstractmethod
     def _to_record(self) -> Record: ...
@@ -65,23 +37,6 @@ class Coder(ABC):
     @classmethod
     @abstractmethod
     def _read(cls, record: Record) -> Self: ...
-
-    @property
-    @abstractmethod
-    def n_features_in_(self) -> int:
-        """How many features the coder was fitted on."""
-
-    def _basis(self) -> tuple[NDArray[np.float64], Floats]:
-        """The mean, and the directions that `_coefficients` are in, where decoding is linear in them."""
-        raise NotImplementedError
-
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
-        """What codes decode to in those directions around the mean, (n, directions)."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def _ranking(self, width: int) -> "DecodedRanking":
-        """How an index that keeps `width` bits ranks items."""
 
     def save(self, path: str | os.PathLike[str], *, half: bool = False) -> None:
         """Write the fitted coder to one file; `nestcode.load_coder` reads it.
@@ -113,6 +68,56 @@ class Coder(ABC):
             return cls._read(Record(record.kind, record.version, record.settings, whole), **modules)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise DamagedFile(f"{path} is not a {record.kind} as it should be: {error}") from error
+
+
+class Coder(Stored):
+    """Fits data, encodes items to codes of `width` bits, decodes any prefix back (f and g in the paper).
+
+    Subclasses have their settings as keyword arguments of the constructor, stored under the same names, and implement
+    `fit`, `encode`, `decode`, `expected_error` and the two ways to and from a `Record`.
+
+    >>> import numpy as np
+    >>> from nestcode.coders import LinearCoder
+    >>> X = np.random.default_rng(0).standard_normal((500, 4))
+    >>> coder = LinearCoder(width=12).fit(X)
+    >>> [round(float(np.mean((X - coder.decode(coder.encode(X).prefix(k))) ** 2)), 2) for k in (0, 4, 8, 12)]
+    [1.0, 0.36, 0.12, 0.03]
+    """
+
+    width: int
+
+    @abstractmethod
+    def fit(self, X: ArrayLike | Iterable[ArrayLike], y: object = None) -> Self:
+        """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
+
+    @abstractmethod
+    def encode(self, X: ArrayLike) -> Codes:
+        """(n, features) -> codes of `width` bits."""
+
+    @abstractmethod
+    def decode(self, codes: Codes) -> NDArray[np.float32]:
+        """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
+
+    @abstractmethod
+    def expected_error(self, length: int) -> float:
+        """The mean squared error of a feature when `length` bits are kept, as measured in fitting."""
+
+    @property
+    @abstractmethod
+    def n_features_in_(self) -> int:
+        """How many features the coder was fitted on."""
+
+    def _basis(self) -> tuple[NDArray[np.float64], Floats]:
+        """The mean, and the directions that `_coefficients` are in, where decoding is linear in them."""
+        raise NotImplementedError
+
+    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
+        """What codes decode to in those directions around the mean, (n, directions)."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _ranking(self, width: int) -> "DecodedRanking":
+        """How an index that keeps `width` bits ranks items."""
 
     # scikit-learn's protocol
 

@@ -52,11 +52,11 @@ class ImageFolder:
     resident = False  # larger than memory, for all that training knows
 
     def __init__(self, path: str | Path, size: int = 32, color: bool = True, *, skip_damaged: bool = False) -> None:
-        _pillow("Image")
+        pillow("Image")
         size = whole_number(size, "size", least=1)
         self.shape = (size, size, 3) if color else (size, size)
         self.features = int(np.prod(self.shape))
-        files = _image_files(Path(path))
+        files = image_files(Path(path))
         fine = self._readable(files) if skip_damaged else [True] * len(files)
         self.paths = tuple(file for file, good in zip(files, fine, strict=True) if good)
         self.damaged = tuple(file for file, good in zip(files, fine, strict=True) if not good)
@@ -119,17 +119,17 @@ def read_image(path: Path, shape: tuple[int, ...]) -> Images:
     array([[10, 20],
            [30, 40]], dtype=uint8)
     """
-    pillow = _pillow("Image")
+    images = pillow("Image")
     size, mode = shape[0], "RGB" if len(shape) == 3 else "L"
     with path.open("rb") as file:
         try:
-            image = pillow.open(file, formats=FORMATS)
+            image = images.open(file, formats=FORMATS)
             image.draft(mode, (2 * size, 2 * size))  # a large JPEG need not be decoded in full
-            image = _opaque(_upright(image), mode)
+            image = _opaque(upright(image), mode)
             side = min(image.size)
             left, top = ((length - side) // 2 for length in image.size)
             box = (left, top, left + side, top + side)
-            return np.asarray(image.resize((size, size), pillow.Resampling.LANCZOS, box))
+            return np.asarray(image.resize((size, size), images.Resampling.LANCZOS, box))
         except MemoryError:
             raise
         except Exception as error:  # Pillow's plugins raise many kinds, and so do damaged files
@@ -138,27 +138,28 @@ def read_image(path: Path, shape: tuple[int, ...]) -> Images:
             ) from error
 
 
-def _upright(image: Any) -> Any:
+def upright(image: Any) -> Any:
     """The image as its camera was held, with at most 8 bits a color."""
-    _pillow("ImageOps").exif_transpose(image, in_place=True)
+    pillow("ImageOps").exif_transpose(image, in_place=True)
     if image.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
-        return _pillow("Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        return pillow("Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image
 
 
 def _opaque(image: Any, mode: str) -> Any:
     """The image on white, in a mode without transparency."""
     if "A" in image.getbands() or "transparency" in image.info:
-        pillow, image = _pillow("Image"), image.convert("RGBA")
-        image = pillow.alpha_composite(pillow.new("RGBA", image.size, "white"), image)
+        images, image = pillow("Image"), image.convert("RGBA")
+        image = images.alpha_composite(images.new("RGBA", image.size, "white"), image)
     return image.convert(mode)
 
 
-def _pillow(module: str) -> ModuleType:
-    return import_extra(f"PIL.{module}", extra="reproduce", purpose="nestcode.data.ImageFolder")
+def pillow(module: str) -> ModuleType:
+    """A module of Pillow, or an error that says how to install it."""
+    return import_extra(f"PIL.{module}", extra="reproduce", purpose="reading images")
 
 
-def _image_files(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
     """The files named like images, in the order of their names."""
     if not folder.is_dir():
         raise InvalidInput(f"path must be a folder of images, got {folder}: there is no such folder")

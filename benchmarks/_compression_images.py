@@ -1,0 +1,151 @@
+"""The images of the compression benchmark: errors by bits of coders, networks, codecs and the bound."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from _compression_codecs import CODECS, Codec
+from _compression_figure import draw
+from _compression_obd import damage_order, decode_in_order, encode_units, train_autoencoder
+from _compression_task import Curve, Task, as_rows, pixel_error
+from _report import show
+from distortion import gaussian_bound
+from nestcode.coders import Coder
+from nestcode.coders.deep import DeepCoder
+
+SHOWN = (64, 128, 256, 512, 742, 1024, 1108)  # WebP's smallest files have 742 bits
+SEEN = 1000  # images that damage is estimated on
+ROUNDS = 32  # in which it is estimated anew
+
+
+def measure(task: Task) -> list[dict[str, Any]]:
+    """Print errors and verdicts, draw the figure, and return rows for the file."""
+    curves = []
+    for curve in all_curves(task):
+        say(f"{curve.name}: {curve.errors[-1]:.5f} at {curve.bits[-1]:.0f} bits")
+        curves.append(curve)
+    title = f"Squared error of a pixel by bits of an image, {task.name}"
+    note = f"Learnt from {len(task.train):,} images, measured on {len(task.test):,} others, the same for all."
+    show(title, [table_row(curve) for curve in curves], note)
+    best = min((curve for curve in curves if curve.kind == "ours"), key=lambda curve: curve.errors[-1])
+    verdicts = [verdict(best, rival) for rival in curves if rival.kind in ("codec", "network")]
+    show(
+        f"{best.name} beside each, at every size that it has up to {best.bits[-1]:.0f} bits",
+        verdicts,
+        sentence(verdicts),
+    )
+    if task.options.figure is not None:
+        draw(title, curves).savefig(task.options.figure, dpi=130)
+    saved = [{"method": curve.name, "bits": curve.bits.tolist(), "errors": curve.errors.tolist()} for curve in curves]
+    return [*saved, *verdicts]
+
+
+def all_curves(task: Task) -> Iterator[Curve]:
+    """Every method, as it is measured."""
+    for name, coder in task.coders.items():
+        yield coder_curve(task, name, coder)
+    lengths = network_lengths(task.width)
+    for kind in task.options.networks:
+        yield from network_curves(task, kind, lengths)
+    for name in ("JPEG", "WebP", "AVIF", "JPEG 2000"):
+        yield from codec_curves(task, CODECS[name])
+    bits = sorted({*lengths, *(size for size in SHOWN if not task.options.quick)})
+    yield Curve.of("Gaussian bound", "bound", bits, gaussian_bound(task.train, bits))
+
+
+def network_lengths(width: int) -> list[int]:
+    """Some lengths, denser where they are short.
+
+    >>> network_lengths(64)
+    [8, 16, 24, 32, 40, 48, 56, 64]
+    """
+    short = range(8, min(width, 128) + 1, 8)
+    return sorted({*short, *range(128, width + 1, 32), *(size for size in SHOWN if size <= width), width})
+
+
+def coder_curve(task: Task, name: str, coder: Coder) -> Curve:
+    """One of ours."""
+    rows = as_rows(task.test)
+    codes = coder.encode(rows)
+    lengths = [0, *(network_lengths(coder.width) if isinstance(coder, DeepCoder) else range(8, coder.width + 1, 8))]
+    return Curve.of(name, "ours", lengths, [task.error(coder.decode(codes.prefix(length))) for length in lengths])
+
+
+def network_curves(task: Task, kind: str, lengths: list[int]) -> Iterator[Curve]:
+    """An autoencoder, truncated in the order its units have and in others; and one trained with nested dropout."""
+    rows = as_rows(task.test)
+    plain = train_autoencoder(kind, False, task.rows, task.width, task.options)
+    as_it_is = np.arange(task.width)
+    orders = {
+        "truncated": as_it_is,
+        "OBD": damage_order(plain, task.rows[:SEEN]),
+        "OBD, repeated": damage_order(plain, task.rows[:SEEN], ROUNDS),
+    }
+    made = [(f"autoencoder ({kind}), {name}", plain, order) for name, order in orders.items()]
+    if task.options.nested:
+        ordered = train_autoencoder(kind, True, task.rows, task.width, task.options)
+        made.append((f"nested dropout ({kind})", ordered, as_it_is))
+    for name, model, order in made:
+        units = encode_units(model, rows)
+        errors = [task.error(decode_in_order(model, units, order, length)) for length in lengths]
+        yield Curve.of(name, "network", lengths, errors)
+
+
+def codec_curves(task: Task, codec: Codec) -> tuple[Curve, Curve]:
+    """A codec over its qualities, as files and without headers."""
+    step = 12 if task.options.quick else 1
+    files, bare, errors = [], [], []
+    for quality in codec.qualities[::step]:
+        coded = [codec(picture, quality) for picture in task.pictures]
+        files.append(8 * np.mean([len(blob) for blob, _ in coded]))
+        pairs = zip(task.pictures, coded, strict=True)
+        bare.append(8 * np.mean([codec.bare_bytes(picture, quality, blob) for picture, (blob, _) in pairs]))
+        errors.append(pixel_error(task.pictures, np.stack([decoded for _, decoded in coded])))
+    return (
+        Curve.of(codec.name, "codec", files, errors),
+        Curve.of(f"{codec.name}, no headers", "codec", bare, errors),
+    )
+
+
+def table_row(curve: Curve) -> dict[str, Any]:
+    """Errors at the sizes that are shown, and where the method begins and ends."""
+    at = {str(bits): curve.at(bits) for bits in SHOWN}
+    return {
+        "method": curve.name,
+        **{bits: "-" if error is None else f"{error:.5f}" for bits, error in at.items()},
+        "from": f"{curve.bits[0]:,.0f}",
+        "to bits": f"{curve.bits[-1]:,.0f}",
+        "error there": f"{curve.errors[-1]:.5f}",
+    }
+
+
+def verdict(ours: Curve, rival: Curve) -> dict[str, Any]:
+    """At how many of a rival's sizes ours is below it, and where it comes nearest."""
+    pairs = [(bits, error, ours.at(bits)) for bits, error in zip(rival.bits, rival.errors, strict=True)]
+    ratios = {float(bits): float(error / own) for bits, error, own in pairs if own is not None and bits > 0}
+    if not ratios:
+        return {"rival": rival.name, "sizes": 0, "below it at": "-", "its error / ours, least": "-", "at bits": "-"}
+    nearest = min(ratios, key=lambda bits: ratios[bits])
+    below = sum(ratio > 1 for ratio in ratios.values())
+    return {
+        "rival": rival.name,
+        "sizes": len(ratios),
+        "below it at": "all" if below == len(ratios) else below,
+        "its error / ours, least": ratios[nearest],
+        "at bits": nearest,
+    }
+
+
+def sentence(verdicts: list[dict[str, Any]]) -> str:
+    """What the verdicts come to."""
+    lost = [row["rival"] for row in verdicts if row["below it at"] not in ("all", "-")]
+    none = [row["rival"] for row in verdicts if row["below it at"] == "-"]
+    said = f"Ours is not below everywhere: {', '.join(lost)}." if lost else "Ours is below all of them everywhere."
+    return said + (f" Too large to compare: {', '.join(none)}." if none else "")
+
+
+def say(line: str) -> None:
+    """To whoever waits."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,54 @@
+// Entropy coding of codes: they come back, whatever arrives when, and a cut leaves a true beginning.
+#include <vector>
+
+#include "nestcode/code_entropy.hpp"
+#include "support.hpp"
+
+std::vector<std::uint8_t> encoded(const Rows& rows, std::size_t width) {
+    CodeEncoder encoder(width);
+    for (std::size_t group = 0; 64 * group < width; ++group) encoder.encode(rows, group);
+    return encoder.finish();
+}
+
+// The codes as a stream without entropy coding has them.
+std::vector<std::uint8_t> in_groups(const Rows& rows) {
+    std::vector<std::uint8_t> plain;
+    for (std::size_t first = 0; first < rows.bytes; first += 8)
+        for (std::size_t i = 0; i < rows.count; ++i)
+            plain.insert(plain.end(), rows[i] + first, rows[i] + std::min(first + 8, rows.bytes));
+    return plain;
+}
+
+void comes_back_in_pieces(std::mt19937& random) {
+    const std::size_t count = random() % 9, width = random() % 200;
+    const Bits codes(count, width, random, random() % 4);
+    const auto bytes = encoded(codes.rows, width), plain = in_groups(codes.rows);
+    std::vector<std::uint8_t> found(plain.size());
+    CodeDecoder decoder(count, width);
+    std::uint64_t before = 0;
+    for (std::size_t at = 0; at < bytes.size(); ++at) {
+        const std::uint64_t bits = decoder.feed(bytes.data() + at, 1, found.data());
+        CHECK(bits >= before);
+        before = bits;
+        std::vector<std::uint8_t> fresh(plain.size());  // pieces make no difference
+        CHECK(CodeDecoder(count, width).feed(bytes.data(), at + 1, fresh.data()) == bits);
+        CHECK(fresh == found);
+        for (std::size_t i = 0; i < found.size(); ++i) CHECK((found[i] & ~plain[i]) == 0);
+    }
+    CHECK(before == count * width);
+    CHECK(found == plain);
+}
+
+void survives_noise(std::mt19937& random) {
+    const std::size_t count = random() % 9, width = random() % 200;
+    std::vector<std::uint8_t> noise(random() % 500), found(count * ((width + 7) / 8));
+    for (auto& byte : noise) byte = static_cast<std::uint8_t>(random());
+    CHECK(CodeDecoder(count, width).feed(noise.data(), noise.size(), found.data()) <= count * width);
+}
+
+int main() {
+    std::mt19937 random(0);
+    for (int i = 0; i < 15; ++i) comes_back_in_pieces(random);
+    for (int i = 0; i < 60; ++i) survives_noise(random);
+    std::puts("code_entropy: ok");
+}

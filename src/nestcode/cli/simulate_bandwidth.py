@@ -1,0 +1,206 @@
+"""`nestcode simulate-bandwidth`: what a link's bandwidth does to a stream that is cut, and to fixed encodings."""
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from nestcode.errors import InvalidInput, import_extra
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from nestcode.coders import Coder
+    from nestcode.streams.bandwidth import Outcome, Played
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+UNITS = {"bit": 1.0, "byte": 8.0, "kbit": 1e3, "Mbit": 1e6}
+CUT, LADDER, OTHER = "cut to fit", "ladder", "cut, for others"
+COLOURS = {CUT: "#c1121f", LADDER: "#1565c0", OTHER: "#f0941f"}
+SHOWN = 120  # periods that a plot shows
+
+
+def simulate_bandwidth(
+    trace: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A log: bits a second, a line for each period; or seconds and the bits since the line before."
+        ),
+    ] = None,
+    generate: Annotated[
+        Literal["markov", "lognormal", "uniform"], typer.Option(help="What is made up where no log is given.")
+    ] = "markov",
+    mean: Annotated[
+        float | None, typer.Option(help="Its mean in bits a second.", show_default="half a code an item")
+    ] = None,
+    periods: Annotated[int, typer.Option(min=1, help="Its length.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of what is made up, and of training.")] = 0,
+    unit: Annotated[Literal["bit", "byte", "kbit", "Mbit"], typer.Option(help="What the log counts.")] = "bit",
+    period: Annotated[float, typer.Option(help="Seconds for which an item is shown.")] = 1.0,
+    items: Annotated[int, typer.Option(min=1, help="Items that share a period, as tiles of a picture.")] = 1,
+    buffer: Annotated[int, typer.Option(min=1, help="Items a receiver may have fetched before they are shown.")] = 4,
+    rungs: Annotated[int, typer.Option(min=1, help="Fixed encodings of the ladder.")] = 7,
+    safety: Annotated[float, typer.Option(help="The share of the throughput that the ladder uses.")] = 0.8,
+    coder: Annotated[
+        str | None, typer.Option(help="A fitted coder.", show_default="one trained on digits for this trace")
+    ] = None,
+    other: Annotated[
+        str | None, typer.Option(help="One fitted for other receivers.", show_default="for receivers a quarter as fast")
+    ] = None,
+    width: Annotated[int, typer.Option(min=1, help="Bits of a code, where coders are trained here.")] = 64,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps, where coders are trained here.")] = 300,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Also draw a figure (PNG, SVG or PDF by its name).")] = None,
+) -> None:
+    """Play a trace of a link against an ordered stream that is cut to fit and a ladder of fixed encodings.
+
+    Distortion is a coder's mean squared error at the lengths that arrived. Stalls are items that were waited for.
+    """
+    from nestcode.coders import load_coder
+    from nestcode.streams import bandwidth
+    from nestcode.streams.traces import GENERATED, bits_per_item, check_above_0, read_trace
+
+    check_above_0(period, "period")
+    if plot is not None:  # what is missing is better known before the work
+        import_extra("matplotlib", extra="reproduce", purpose="--plot")
+        _check_name(plot)
+    given = None if coder is None else load_coder(coder)
+    width = width if given is None else given.width
+    if trace is None:
+        mean = width * items / 2 / period if mean is None else mean
+        carried = GENERATED[generate](periods, mean * period, np.random.default_rng(seed))
+    else:
+        carried = read_trace(trace, period) * UNITS[unit]
+    bits = bits_per_item(carried, items)
+    cut = bandwidth.cut_to_fit(bits, width, buffer)
+    lengths = bandwidth.ladder_rungs(width, rungs)
+    fixed = bandwidth.ladder(bits, lengths, buffer, safety)
+    curve, others = _curves(given, other, cut.lengths, width, steps=steps, seed=seed)
+    plays = {CUT: (cut, curve), LADDER: (fixed, curve)} | ({} if others is None else {OTHER: (cut, others)})
+    outcomes = {name: bandwidth.judge(played, errors) for name, (played, errors) in plays.items()}
+    if plot is not None:
+        _write_figure(plot, bits, {name: played for name, (played, _) in plays.items()}, outcomes)
+    facts = {"periods": len(bits), "mean_bits": float(bits.mean()), "width": width, "buffer": buffer, "rungs": lengths}
+    if as_json:
+        strategies = {name: found.as_dict() for name, found in outcomes.items()}
+        print(json.dumps({**facts, "strategies": strategies}, indent=2))
+    else:
+        _show(facts, outcomes)
+
+
+def _curves(
+    given: "Coder | None", other: str | None, lengths: Ints, width: int, *, steps: int, seed: int
+) -> tuple[Floats, Floats | None]:
+    """Errors by length: of the coder for these receivers, and of one for others where there is one."""
+    from nestcode.coders import load_coder
+
+    others = None if other is None else load_coder(other)
+    if others is not None and others.width < width:
+        raise InvalidInput(f"the other coder must have at least the width {width}, got {others.width}")
+    if given is None:
+        mine, slower = _trained(lengths, width, steps=steps, seed=seed, both=others is None)
+        given, others = mine, others if slower is None else slower
+    return _errors(given, width), None if others is None else _errors(others, width)
+
+
+def _trained(lengths: Ints, width: int, *, steps: int, seed: int, both: bool) -> tuple["Coder", "Coder | None"]:
+    """Ordered autoencoders of digits: for receivers of these lengths, and for those a quarter as fast."""
+    import_extra("torch", extra="reproduce", purpose="training a coder for this trace (or name one by --coder)")
+    from nestcode.coders.deep import DeepCoder
+    from nestcode.data import digits
+    from nestcode.lengths import Empirical
+    from nestcode.training import Training
+
+    known = lengths[lengths > 0]  # where nothing arrives no coder helps
+    X, _ = digits()
+    training = Training(steps=steps, learning_rate=3e-3, holdout=0.2, seed=seed)
+    made: list[Coder] = []
+    with Console(stderr=True).status("Training coders on digits"):
+        for observed in (known, np.maximum(known // 4, 1))[: 1 + both]:
+            receivers = Empirical.from_samples(observed)
+            fresh = DeepCoder(width, layers=(64,), lengths=receivers, training=training)
+            made.append(fresh.fit(X, progress=False))
+    return made[0], made[1] if both else None
+
+
+def _errors(coder: "Coder", width: int) -> Floats:
+    return np.array([coder.expected_error(length) for length in range(width + 1)])
+
+
+def _show(facts: dict[str, Any], outcomes: dict[str, "Outcome"]) -> None:
+    title = f"{facts['periods']:,} periods of {facts['mean_bits']:.4g} bits an item on average"
+    note = (
+        f"Codes of {facts['width']} bits; a buffer of {facts['buffer']}; rungs {', '.join(map(str, facts['rungs']))}."
+    )
+    table = Table(title=title, title_justify="left", caption=note, caption_justify="left")
+    for name in ("", "distortion", "with stalls", "mean bits", "stalls", "time stalled", "bits unused"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for name, found in outcomes.items():
+        cells = [f"{found.error:.5f}", f"{found.error_in_time:.5f}", f"{found.length:.1f}", f"{found.stalls:,}"]
+        table.add_row(name, *cells, f"{found.stalled:.1%}", f"{found.unused:.1%}")
+    console = Console()
+    console.width = max(console.width, 110)
+    console.print(table)
+
+
+def _check_name(path: Path) -> None:
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InvalidInput(f"--plot must name a .png, .svg or .pdf file, got {path}")
+
+
+def _write_figure(path: Path, bits: Ints, plays: dict[str, "Played"], outcomes: dict[str, "Outcome"]) -> None:
+    from nestcode.storage import write_atomic
+
+    buffer = io.BytesIO()
+    _draw(bits, plays, outcomes).savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
+    write_atomic(path, buffer.getvalue())
+
+
+def _draw(bits: Ints, plays: dict[str, "Played"], outcomes: dict[str, "Outcome"]) -> "Figure":
+    """The lengths of the first items by the time they are shown, and the distortion of all."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(2.4, 1))
+    width = max(int(played.lengths.max()) for played in plays.values())
+    shown = min(SHOWN, len(bits))
+    left.stairs(
+        np.minimum(bits[:shown], 1.15 * width), np.arange(shown + 1), fill=True, color="#dddddd", label="carried"
+    )
+    for name in (CUT, LADDER):
+        played = plays[name]
+        times = np.arange(1, len(bits) + 1) + np.cumsum(played.waits)
+        ends = np.append(times, times[-1] + 1)[: shown + 1]
+        left.stairs(
+            played.lengths[: len(ends) - 1], ends, baseline=None, color=COLOURS[name], linewidth=1.6, label=name
+        )
+        late = np.flatnonzero(played.waits[: len(ends) - 1])
+        if len(late):
+            left.hlines(
+                np.full(len(late), -0.04 * width), ends[late] - played.waits[late], ends[late], color="black",
+                linewidth=5, label="stalled",
+            )  # fmt: skip
+    left.set(xlabel="time in periods", ylabel="bits of an item", xlim=(0, shown), ylim=(-0.08 * width, 1.18 * width))
+    left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+    names = list(outcomes)
+    seen = [outcomes[name].error for name in names]
+    right.bar(names, seen, color=[COLOURS[name] for name in names])
+    right.bar(
+        names, [outcomes[name].error_in_time - outcomes[name].error for name in names], bottom=seen, color="black"
+    )
+    for place, name in enumerate(names):
+        found = outcomes[name]
+        text = f"{found.error_in_time:.4f}\nstalled {found.stalled:.1%}"
+        right.annotate(text, (place, found.error_in_time), (0, 3), "data", "offset points", ha="center", fontsize=9)
+    top = 1.2 * max(found.error_in_time for found in outcomes.values())
+    right.set(ylabel="distortion, nothing shown while stalled", ylim=(0, top or 1))
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -1,0 +1,285 @@
+"""The picture coder: nested bits of a picture of any size.
+
+    pixels ──colors──▶ channels ──lapped cosines──▶ tiles ──planes, with their chances──▶ bytes that can be cut anywhere
+
+Tiles alone would need 5 dB more than their neighbourhood does, so a picture is coded as a whole: its coefficients come
+plane by plane, and what is known of the picture so far says how likely each bit is (`cpp/nestcode/pictures.hpp`).
+`_lapped.py` keeps seams away, `_colors.py` turns colors so that most is in the first channel. What is learnt from other
+pictures is where the chances begin.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.coders._colors import TURN, colors_of, find_turn
+from nestcode.coders._lapped import TILE, from_tiles, to_tiles
+from nestcode.coders._rows import Floats
+from nestcode.coders.base import Stored, check_arrays
+from nestcode.errors import DamagedFile, InvalidInput, NotFitted
+from nestcode.storage import Record, read_record
+
+Picture = NDArray[np.uint8]
+KINDS = {1: [0], 2: [0, 3], 3: [0, 1, 2], 4: [0, 1, 2, 3]}  # of channels: lightness, two colors, opacity
+MIDDLE, OPAQUE = 128, 255  # what channels are counted from
+PLANES, PASSES = 15, 45  # at most
+FIRST, LATER = 0.4, 0.48  # where in its range a magnitude is taken to be: with its first bit, and with more of them
+EVERYTHING = 1 << 62
+SHIPPED = {  # what comes with Nestcode, and what it was learnt from (`benchmarks/pretrained.py`)
+    "photos": "24 photographs of Debian's packages mate-backgrounds and plasma-workspace-wallpapers, at four sizes",
+}
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The bytes of a picture, and after each pass, from the highest plane that can be, how many and what is left."""
+
+    data: bytes
+    sizes: tuple[int, ...]  # (PASSES,)
+    errors: tuple[float, ...]  # (PASSES,): roughly, of a pixel in grey levels, squared
+
+
+class PictureCoder(Stored):
+    """Codes pictures of any size, grey or in color, with or without opacity; every prefix of the bytes decodes.
+
+    >>> from nestcode.data import photographs
+    >>> picture = photographs()["flower"][:128, :128]
+    >>> coder = PictureCoder().fit([picture])
+    >>> data = coder.encode(picture)
+    >>> rough, fine = (coder.decode(data[:n], picture.shape) for n in (200, 2000))
+    >>> errors = [float(np.mean((picture - some.astype(float)) ** 2)) for some in (rough, fine)]
+    >>> errors[0] > 2 * errors[1]
+    True
+
+    Args:
+        step: what the last bit of a coefficient is worth, in grey levels: 4 ends near 44 dB, 1 near 51.
+
+    """
+
+    def __init__(self, step: float = 4.0) -> None:
+        if isinstance(step, bool) or not isinstance(step, int | float) or not 1 <= step <= 1000:
+            raise InvalidInput(f"step must be between 1 and 1000 grey levels, got {step!r}: 4 is good")
+        self.step = float(step)
+        self._is_fitted = False
+        self._model = _core.PictureModel()
+
+    def fit(self, pictures: Sequence[Picture]) -> Self:
+        """Learn from pictures, arrays of bytes (height, width) or (height, width, channels); one after the other."""
+        if not isinstance(pictures, Sequence) or len(pictures) == 0:
+            raise InvalidInput(f"pictures must be a list with at least one picture, got {_told(pictures)}")
+        model = _core.PictureModel()
+        for picture in pictures:
+            self._code(picture, model, EVERYTHING, learn=True)
+        self._is_fitted = True
+        self._model.read(**_arrays(model))  # with no more memory than a file has, so that it codes as when loaded
+        return self
+
+    def encode(self, picture: Picture, limit: int | None = None) -> bytes:
+        """A picture -> its bytes; the best that `limit` bytes can do are its first ones."""
+        return self._encode(picture, EVERYTHING if limit is None else limit).data[:limit]
+
+    def decode(self, data: bytes, shape: Sequence[int]) -> Picture:
+        """As many bytes as there are -> a picture of that shape; none give grey."""
+        decoder = PictureDecoder(self, shape)
+        decoder.feed(data)
+        return decoder.picture()
+
+    def _encode(self, picture: Picture, limit: int = EVERYTHING) -> "Encoded":
+        self._check_fitted()
+        return self._code(picture, self._model, limit, learn=False)
+
+    def _code(self, picture: Picture, model: _core.PictureModel, limit: int, *, learn: bool) -> "Encoded":
+        turn = find_turn(check_picture(picture))
+        cosines = to_tiles(_channels(picture, colors_of(turn)))
+        numbers = np.clip(np.trunc(cosines / np.float32(self.step)), -(1 << PLANES) + 1, (1 << PLANES) - 1)
+        numbers = np.ascontiguousarray(numbers, dtype=np.int32)
+        planes = int(np.abs(numbers).max()).bit_length()
+        data, passes = _core.encode_picture(model, KINDS[len(numbers)], numbers, planes, limit, learn)
+        rounding = cosines - self.step * (numbers + LATER * np.sign(numbers))
+        error, floor = (float(np.vdot(some, some)) / numbers.size for some in (cosines, rounding))
+        start = bytes([planes | bool(turn) << 7]) + turn
+        none = 3 * (PLANES - planes)  # passes over planes that this picture does not have
+        sizes = [0] * none + [len(start) + size for size, _ in passes]
+        errors = [error] * none + [floor + left * self.step**2 / numbers.size for _, left in passes]
+        rest = PASSES - len(sizes)
+        sizes, errors = sizes + [0] * rest, errors + errors[-1:] * rest
+        sizes[len(sizes) - rest - 1 :] = [len(start) + len(data)] * (rest + 1)
+        return Encoded(start + data, tuple(sizes), tuple(errors))
+
+    def _check_fitted(self) -> None:
+        if not self._is_fitted:
+            raise NotFitted("this PictureCoder is not fitted: call fit(pictures) first, or take PictureCoder.load()")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str] = "photos") -> Self:
+        """Load one that `save` wrote, or one that comes with Nestcode, by its name in `SHIPPED`.
+
+        >>> PictureCoder.load()
+        PictureCoder(step=4)
+        """
+        shipped = str(path) in SHIPPED and not Path(path).exists()
+        record = read_record(Path(__file__).parent / "pretrained" / f"{path}.coder" if shipped else path)
+        if record.kind != "PictureCoder":
+            raise InvalidInput(f"{path} holds a {record.kind}, which does not code pictures: load it with load_coder")
+        return cls._from_record(record, path)
+
+    def __repr__(self) -> str:
+        return f"PictureCoder(step={self.step:g})"
+
+    def _to_record(self) -> Record:
+        self._check_fitted()
+        return Record("PictureCoder", self.VERSION, {"step": self.step}, _arrays(self._model))
+
+    @classmethod
+    def _read(cls, record: Record) -> Self:
+        coder = cls(**record.settings)
+        learners, weights = _core.picture_model_sizes()
+        arrays = dict(record.arrays)
+        check_arrays(
+            arrays,
+            {
+                "chances": (np.uint16, (learners,)),
+                "seen": (np.uint8, (learners,)),
+                "weights": (np.int32, (weights,)),
+            },
+        )
+        coder._model.read(**arrays)
+        coder._is_fitted = True
+        return coder
+
+
+class PictureDecoder:
+    """A picture that gets better as its bytes come.
+
+    >>> from nestcode.data import photographs
+    >>> picture = photographs()["flower"][:64, :64]
+    >>> coder = PictureCoder().fit([picture])
+    >>> data, decoder = coder.encode(picture), PictureDecoder(coder, picture.shape)
+    >>> for first in range(0, len(data), 100):
+    ...     decoder.feed(data[first : first + 100])
+    >>> bool((decoder.picture() == coder.decode(data, picture.shape)).all())
+    True
+    """
+
+    def __init__(self, coder: PictureCoder, shape: Sequence[int]) -> None:
+        self.shape = check_shape(shape)
+        coder._check_fitted()
+        self._coder, self._colors = coder, colors_of(b"")
+        self._kinds = KINDS[self.shape[2] if len(self.shape) == 3 else 1]
+        self._start = b""  # what came before its first bits
+        self._known: NDArray[np.int32] | None = None
+        self._reader: _core.PictureReader | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        if self._reader is None:
+            self._start += data
+            data = self._begin()
+        if self._reader is not None and data:
+            self._reader.feed(data)
+
+    def _begin(self) -> bytes:
+        """Make ready once the first bytes are there; those that come after them."""
+        if not self._start:
+            return b""
+        planes, turned = self._start[0] & 0x7F, TURN * (self._start[0] >> 7)
+        if planes > PLANES:
+            raise DamagedFile(f"a picture has at most {PLANES} planes, this one says {planes}: send it again")
+        if len(self._start) < 1 + turned:
+            return b""
+        self._colors = colors_of(self._start[1 : 1 + turned])
+        rows, columns = (-(-size // TILE) for size in self.shape[:2])
+        self._known = np.zeros((len(self._kinds), rows, columns, TILE, TILE), dtype=np.int32)
+        self._reader = _core.PictureReader(self._coder._model, self._kinds, planes, self._known)
+        return self._start[1 + turned :]
+
+    def picture(self) -> Picture:
+        """The picture as far as it is known."""
+        if self._known is None:
+            out = np.full(self.shape, MIDDLE, dtype=np.uint8)
+            if len(self._kinds) in (2, 4):
+                out[..., -1] = OPAQUE
+            return out
+        channels = from_tiles(_numbers(self._known) * np.float32(self._coder.step))
+        return _pixels(channels, self._colors, self.shape)
+
+
+def _arrays(model: _core.PictureModel) -> dict[str, NDArray[Any]]:
+    """What a model has learnt."""
+    learners, weights = _core.picture_model_sizes()
+    arrays: dict[str, NDArray[Any]] = {
+        "chances": np.empty(learners, np.uint16), "seen": np.empty(learners, np.uint8),
+        "weights": np.empty(weights, np.int32),
+    }  # fmt: skip
+    model.write(**arrays)
+    return arrays
+
+
+def _numbers(known: NDArray[np.int32]) -> Floats:
+    """What coefficients probably are: (2 m + 1) 2^p stands for a magnitude from m 2^p up to (m + 1) 2^p."""
+    twice = np.abs(known)
+    width = twice & -twice
+    low = (twice - width) / 2
+    place = np.where(low == width, np.float32(FIRST), np.float32(LATER))
+    out: Floats = (np.sign(known) * (low + width * place)).astype(np.float32)
+    return out
+
+
+def _channels(picture: Picture, colors: Floats) -> Floats:
+    """(height, width[, channels]) bytes -> (channels, height, width) around 0, filled up to whole tiles."""
+    planes = picture[..., None] if picture.ndim == 2 else picture
+    fill = [(0, -size % TILE) for size in planes.shape[:2]]
+    numbers = np.pad(planes, [*fill, (0, 0)], mode="symmetric").astype(np.float32)
+    count = numbers.shape[2]
+    if count in (2, 4):
+        numbers[..., -1] -= OPAQUE
+        numbers[..., :-1] -= MIDDLE
+    else:
+        numbers -= MIDDLE
+    if count >= 3:
+        numbers[..., :3] = numbers[..., :3] @ colors.T
+    return np.ascontiguousarray(np.moveaxis(numbers, 2, 0))
+
+
+def _pixels(channels: Floats, colors: Floats, shape: tuple[int, ...]) -> Picture:
+    """What `_channels` was given, as far as the channels know."""
+    numbers = np.moveaxis(channels, 0, 2)[: shape[0], : shape[1]].copy()
+    count = numbers.shape[2]
+    if count >= 3:
+        numbers[..., :3] = numbers[..., :3] @ colors
+    numbers += MIDDLE
+    if count in (2, 4):
+        numbers[..., -1] += OPAQUE - MIDDLE
+    pixels: Picture = np.clip(np.rint(numbers), 0, 255).astype(np.uint8).reshape(shape)
+    return pixels
+
+
+def check_picture(picture: Any) -> Picture:
+    """An array that is a picture, or an error that says why it is none."""
+    if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8:
+        raise InvalidInput(
+            f"a picture must be an array of bytes (uint8), got {_told(picture)}: convert it, as in np.asarray(image)"
+        )
+    check_shape(picture.shape)
+    return picture
+
+
+def check_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a picture, or an error that says why it is none."""
+    sizes = tuple(int(size) for size in shape)
+    if len(sizes) not in (2, 3) or min(sizes) < 1 or (len(sizes) == 3 and sizes[2] not in KINDS):
+        raise InvalidInput(
+            f"a picture must be (height, width) or (height, width, channels) with 1 to 4 channels, got shape {sizes}: "
+            "channels come last, as in X.transpose(1, 2, 0)"
+        )
+    return sizes
+
+
+def _told(value: Any) -> str:
+    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"

@@ -1,0 +1,86 @@
+"""Pictures as files: of any size, grey or in color, with or without opacity."""
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode.data.folder import FORMATS, Images, image_files, pillow, upright
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.storage import write_atomic
+
+
+class PictureFiles(Sequence[Images]):
+    """The pictures of some files and folders, read when they are asked for.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     Image.new("RGBA", (60, 40)).save(Path(path) / "wide.png")
+    ...     files = PictureFiles([Path(path)])
+    ...     files.names, files[0].shape
+    (['wide.png'], (40, 60, 4))
+
+    Args:
+        paths: files, and folders with all that is named like an image in them and below.
+
+    Attributes:
+        paths: the file of each picture.
+        names: their paths inside of the folder they were found in.
+
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths: list[Path] = []
+        self.names: list[str] = []
+        for path in paths:
+            found = image_files(path) if path.is_dir() else [path]
+            self.paths += found
+            self.names += [(file.relative_to(path) if path.is_dir() else Path(file.name)).as_posix() for file in found]
+        for path in self.paths:
+            if not path.is_file():
+                raise InvalidInput(f"there is no file {path}: give images, or folders of them")
+        if not self.paths:
+            raise InvalidInput(f"there are no images in {', '.join(map(str, paths))}: give images, or folders of them")
+        twice = {name for name in self.names if self.names.count(name) > 1} if len(paths) > 1 else set()
+        if twice:
+            raise InvalidInput(
+                f"names of pictures must differ, got {min(twice)} twice: give the folder that holds both"
+            )
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, number: int) -> Images: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Images]: ...
+    def __getitem__(self, number: int | slice) -> Images | list[Images]:
+        if isinstance(number, slice):
+            return [read_picture(path) for path in self.paths[number]]
+        return read_picture(self.paths[number])
+
+
+def read_picture(path: Path) -> Images:
+    """A picture as its camera was held: (height, width) if it is grey, else (height, width, channels)."""
+    with path.open("rb") as file:
+        try:
+            image = upright(pillow("Image").open(file, formats=FORMATS))
+            opacity = "A" in image.getbands() or "transparency" in image.info
+            colors = "L" if image.mode in ("1", "L", "LA", "La", "F") else "RGB"
+            return np.asarray(image.convert(colors + "A" if opacity else colors))
+        except MemoryError:
+            raise
+        except Exception as error:  # Pillow's plugins raise many kinds, and so do damaged files
+            raise DamagedFile(f"{path} cannot be read as an image ({error}): remove or repair it") from error
+
+
+def write_picture(path: Path, picture: NDArray[Any]) -> None:
+    """Write a picture as a PNG file, whole or not at all."""
+    memory = io.BytesIO()
+    pillow("Image").fromarray(np.squeeze(picture, axis=2) if picture.shape[2:] == (1,) else picture).save(memory, "PNG")
+    write_atomic(path, memory.getvalue())

@@ -1,0 +1,179 @@
+"""Streams of pictures in files and in chunks: nothing is held in memory that need not be."""
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from nestcode.coders.pictures import Picture, PictureCoder, PictureDecoder
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.storage import make_folder, write_pieces
+from nestcode.streams.format import CutHeader
+from nestcode.streams.payload import Blocks, Checked
+from nestcode.streams.picture_format import PicturesHeader, lay_out, parse_pictures
+from nestcode.streams.pictures import (
+    Collection,
+    PicturesInfo,
+    check_pixels,
+    decode_one,
+    describe_pictures,
+    find_picture_coder,
+)
+from nestcode.streams.stream import LIMIT, Buffer, as_view
+
+
+class PicturesWriter:
+    """Writes a stream of pictures that come one by one; the file appears when it is whole, or not at all.
+
+    >>> from nestcode.data import photographs
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "photographs.nest"
+    ...     with PicturesWriter(path, length=64) as writer:
+    ...         for name, picture in photographs().items():
+    ...             writer.add(name, picture)
+    ...     with PicturesReader(path) as reader:
+    ...         reader.names, reader["china"].shape
+    (('china', 'flower'), (427, 640, 3))
+
+    Until then bytes are kept in a file without a name in the same folder, which is gone however the process ends.
+
+    Args:
+        path: the file; one that is there gives way when the new one is whole.
+        coder, embed, length, budget, max_error: as `compress_pictures` takes them.
+
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        coder: PictureCoder | None = None,
+        *,
+        embed: bool = False,
+        length: int | None = None,
+        budget: int | None = None,
+        max_error: float | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._embed, self._length, self._budget = embed, length, budget
+        self._collection = Collection(PictureCoder.load() if coder is None else coder, max_error)
+        self._starts = [0]  # of the pictures in the spool
+        make_folder(self.path.parent)
+        self._spool: Any = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115
+
+    def add(self, name: str, picture: Picture) -> None:
+        """Add a picture, an array of bytes (height, width) or (height, width, channels)."""
+        if self._spool is None:
+            raise InvalidInput(f"{self.path} is closed: open another PicturesWriter")
+        data = self._collection.add(name, picture)
+        try:
+            self._spool.write(data)
+        except BaseException:
+            self.discard()
+            raise
+        self._starts.append(self._starts[-1] + len(data))
+
+    def close(self) -> None:
+        """Write the file."""
+        if self._spool is None:
+            return
+        try:
+            header, embedded = self._collection.finish(embed=self._embed, length=self._length, budget=self._budget)
+            self._spool.flush()
+            kept = mmap.mmap(self._spool.fileno(), 0, prot=mmap.PROT_READ) if self._starts[-1] else b""
+
+            def read(number: int, some: slice) -> bytes:
+                return kept[self._starts[number] + some.start : self._starts[number] + some.stop]
+
+            write_pieces(self.path, lay_out(header, embedded, read))
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Forget what was written; there will be no file."""
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+class PicturesReader:
+    """Reads pictures of a stream in a file, whole or cut, one at a time: by name, by number, or one after the other.
+
+    The file is mapped, and blocks are checked when they are read.
+
+    Args:
+        path: the file.
+        coder: the one that made it, unless it is embedded or comes with Nestcode.
+        length: use at most so many bits of a tile of 32 x 32 pixels, on average.
+
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], coder: PictureCoder | None = None, *, length: int | None = None
+    ) -> None:
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
+        with self.path.open("rb") as file:
+            empty = os.fstat(file.fileno()).st_size == 0  # which cannot be mapped
+            view = memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        self._header = parse_pictures(view)
+        self._coder = find_picture_coder(self._header, view, coder)
+        self._blocks: Blocks | None = Blocks(self._header, view)
+        self._arrived = min(self._blocks.bits // 8, self._header.bytes_for(length))
+        self.names = tuple(entry.name for entry in self._header.entries)
+
+    @property
+    def info(self) -> PicturesInfo:
+        """What the stream holds; all blocks are checked."""
+        blocks = self._open()
+        blocks.verify()
+        return describe_pictures(self._header, blocks)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, picture: int | str) -> Picture:
+        """A picture by its number or name."""
+        if isinstance(picture, str):
+            if picture not in self.names:
+                raise KeyError(f"there is no picture {picture!r} among {len(self)}: names lists them")
+            picture = self.names.index(picture)
+        if isinstance(picture, bool) or not isinstance(picture, int | np.integer):
+            raise InvalidInput(f"pictures are read by numbers and names, got {picture!r}")
+        if not -len(self) <= picture < len(self):
+            raise IndexError(f"picture must be between 0 and {len(self) - 1}, got {picture}")
+        return decode_one(self._header, self._open(), self._coder, int(picture) % len(self), self._arrived)
+
+    def __iter__(self) -> Iterator[Picture]:
+        return (self[number] for number in range(len(self)))
+
+    def _open(self) -> Blocks:
+        if self._blocks is None:
+            raise InvalidInput(f"{self.path} is closed: open another PicturesReader")
+        return self._blocks
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._blocks = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

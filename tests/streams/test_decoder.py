@@ -1,0 +1,109 @@
+"""Items refine as bytes arrive: as decoding what arrived at once, without doing it twice."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nestcode import Codes, LinearCoder, StreamDecoder, compress, decompress, info
+from nestcode.errors import DamagedFile, InvalidInput
+from tests.streams.collections import skewed, some_coder, some_items, stream
+
+PLAIN, CODED = stream(some_items(40)), skewed(120)
+EMPTY = stream(some_items(0))
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([PLAIN, CODED, EMPTY]), st.data())
+def test_chunks_of_any_size_give_what_all_at_once_gives(data: bytes, draw: st.DataObject) -> None:
+    cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=6)))
+    decoder, start = StreamDecoder(some_coder()), info(data).header_bytes
+    for first, last in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        decoder.feed(data[first:last])
+        assert (decoder.info is None) == (last < start)
+        if decoder.info is not None:
+            assert decoder.info == info(data[:last], some_coder())
+            assert decoder.lengths.min(initial=150) == decoder.info.length
+            assert decoder.lengths.sum() == decoder.info.bits
+            np.testing.assert_allclose(decoder.items(), decompress(data[:last], some_coder()), atol=1e-5)
+    assert (decoder.lengths == 150).all()
+
+
+@pytest.mark.parametrize("data", [PLAIN, CODED], ids=["plain", "entropy"])
+def test_byte_by_byte_gives_what_all_at_once_gives(data: bytes) -> None:
+    decoder = StreamDecoder(some_coder())
+    for at in range(len(data)):
+        decoder.feed(data[at : at + 1])
+    assert decoder.info == info(data, some_coder())
+    np.testing.assert_allclose(decoder.items(), decompress(data, some_coder()), atol=1e-5)
+
+
+def test_only_items_of_which_more_arrived_are_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = some_items(500)
+    data = compress(items, some_coder())
+    start, decoder, decoded = info(data).header_bytes, StreamDecoder(some_coder()), 0
+    plain = LinearCoder.decode
+
+    def counted(self: LinearCoder, codes: Codes) -> np.ndarray:
+        nonlocal decoded
+        decoded += len(codes)
+        return plain(self, codes)
+
+    monkeypatch.setattr(LinearCoder, "decode", counted)
+    decoder.feed(data[: start + 800])
+    decoder.items()
+    assert decoded == 500
+    decoder.items()
+    assert decoded == 500
+    decoder.feed(data[start + 800 : start + 1600])
+    decoder.items()
+    assert decoded == 600
+    assert (decoder.lengths == [64] * 200 + [0] * 300).all()
+
+
+@pytest.mark.parametrize("data", [PLAIN, CODED], ids=["plain", "entropy"])
+def test_a_damaged_block_raises_and_what_precedes_it_stays(data: bytes) -> None:
+    start, decoder = info(data).header_bytes, StreamDecoder(some_coder())
+    changed = bytearray(data)
+    changed[start + 3 * 68 + 5] ^= 4
+    decoder.feed(changed[: start + 3 * 68 + 60])
+    decoder.items()  # with what is not verified yet, and wrong
+    for _ in range(2):
+        with pytest.raises(DamagedFile, match="block 3 of"):
+            decoder.feed(changed[start + 3 * 68 + 60 :])
+        assert decoder.info is not None
+        assert (decoder.info.damaged, decoder.info.verified, decoder.info.unverified) == (3, 192, 0)
+        np.testing.assert_allclose(decoder.items(), decompress(data[: start + 3 * 68], some_coder()), atol=1e-5)
+
+
+def test_what_follows_the_end_raises() -> None:
+    decoder = StreamDecoder(some_coder())
+    decoder.feed(PLAIN)
+    with pytest.raises(DamagedFile, match="1 bytes follow"):
+        decoder.feed(b"x")
+    np.testing.assert_array_equal(decoder.items(), decompress(PLAIN, some_coder()))
+
+
+def test_what_is_no_stream_is_refused_at_once() -> None:
+    with pytest.raises(DamagedFile, match="not a stream"):
+        StreamDecoder().feed(b"\x89P")
+    decoder = StreamDecoder()
+    with pytest.raises(InvalidInput, match="not whole after 0 bytes"):
+        decoder.items()
+    decoder.feed(b"\x89NEST")
+    with pytest.raises(InvalidInput, match="not whole after 5 bytes"):
+        decoder.lengths  # noqa: B018
+    with pytest.raises(InvalidInput, match="more than the limit of 10"):
+        StreamDecoder(some_coder(), limit=10).feed(PLAIN)
+    refused = StreamDecoder()
+    for again in (lambda: refused.feed(PLAIN), lambda: refused.feed(b""), refused.items):
+        with pytest.raises(InvalidInput, match="neither comes with Nestcode nor is embedded"):
+            again()
+
+
+def test_items_are_the_callers_own() -> None:
+    decoder = StreamDecoder(some_coder())
+    decoder.feed(PLAIN)
+    mine = decoder.items()
+    mine[:] = 0
+    assert decoder.items().any()

@@ -1,0 +1,164 @@
+"""What the compression benchmark rests on: sizes without headers, the order of damage, the bound."""
+
+import importlib
+import io
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from nestcode import AdaptiveCoder, LinearCoder
+from nestcode.data import photographs
+from nestcode.nn import Binarize, OrderedAutoencoder
+
+
+def load(name: str) -> ModuleType:
+    folder = str(Path(__file__).parents[1] / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(folder)
+
+
+codecs, obd, task, images = map(
+    load, ("_compression_codecs", "_compression_obd", "_compression_task", "_compression_images")
+)
+
+
+def photograph(side: int) -> NDArray[np.uint8]:
+    return next(iter(photographs().values()))[100 : 100 + side, 200 : 200 + side].copy()
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("side", [8, 32, 100])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"quality": 1},
+        {"quality": 50, "optimize": True},
+        {"quality": 95, "progressive": True},
+        {"quality": 75, "restart_marker_blocks": 1, "comment": b"\xff\xda\x00"},
+        {"quality": 75, "exif": b"Exif\x00\x00" + b"\xff\xd9" * 20},
+    ],
+    ids=str,
+)
+def test_headers_and_scans_are_the_whole_jpeg_file(side: int, settings: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(photograph(side)).save(buffer, "JPEG", **settings)
+    headers, scans = codecs.jpeg_parts(buffer.getvalue())
+    assert headers + scans == len(buffer.getvalue())
+    assert headers > 100
+    assert scans > 0
+
+
+def test_jpeg_headers_that_are_not_counted_say_nothing_of_the_image() -> None:
+    jpeg = codecs.CODECS["JPEG"]
+    pictures = photograph(64), np.zeros((64, 64, 3), dtype=np.uint8)
+    shared = [jpeg.encode(picture, 90, **jpeg.shared) for picture in pictures]
+    headers = codecs.jpeg_parts(shared[0])[0]
+    assert shared[0][: headers - 2] == shared[1][: headers - 2]
+    for picture, blob in zip(pictures, shared, strict=True):
+        assert jpeg.bare_bytes(picture, 90, jpeg.encode(picture, 90)) == len(blob) - headers
+        np.testing.assert_array_equal(codecs.decode(blob), jpeg(picture, 90)[1])
+
+
+@pytest.mark.parametrize("name", codecs.CODECS)
+@pytest.mark.parametrize("grey", [False, True])
+def test_codecs_come_nearer_to_the_image_with_quality(name: str, grey: bool) -> None:
+    codec = codecs.CODECS[name]
+    image = photograph(64)[:, :, 1].copy() if grey else photograph(64)
+    worst, best = (codec(image, quality) for quality in (codec.qualities[0], codec.qualities[-1]))
+    for blob, decoded in (worst, best):
+        assert decoded.shape == image.shape
+        assert 0 < codec.payload(blob) < len(blob)
+    assert task.pixel_error(image, best[1]) < task.pixel_error(image, worst[1])
+    assert codec.payload(best[0]) - codec.payload(worst[0]) > 0.9 * (len(best[0]) - len(worst[0])) - 100
+
+
+# Optimal Brain Damage
+
+
+def tiny(signed: bool, spread: str) -> tuple[OrderedAutoencoder, NDArray[np.float32]]:
+    torch.manual_seed(0)
+    model = OrderedAutoencoder(12, width=7, binarize=Binarize(7, signed=signed), spread=spread, tied=not signed)  # type: ignore[arg-type]
+    X = np.random.default_rng(0).random((40, 12), dtype=np.float32) ** 2
+    model.set_moments(torch.from_numpy(X.mean(axis=0)), torch.from_numpy(X.var(axis=0)))
+    return model.eval(), X
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("spread", ["common", "deviation"])
+def test_estimated_damage_is_what_removing_a_unit_does(signed: bool, spread: str) -> None:
+    model, X = tiny(signed, spread)
+    rows = torch.from_numpy(X)
+    with torch.no_grad():
+        units = model.encode(rows)
+
+        def error(without: int | None) -> float:
+            kept = torch.arange(7) != (-1 if without is None else without)
+            return float((model.decode(units * kept) - rows).square().sum(dim=1).mean())
+
+        exact = [error(unit) - error(None) for unit in range(7)]
+    estimated = obd.estimated_damage(model, units, rows).numpy()
+    np.testing.assert_allclose(estimated, exact, rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(obd.damage_order(model, X), np.argsort(exact)[::-1])
+
+
+def test_repeated_damage_is_greedy_removal() -> None:
+    model, X = tiny(True, "common")
+    left, removed = list(range(7)), []
+    while left:
+        tried = {unit: removal_error(model, X, [other for other in left if other != unit]) for unit in left}
+        removed.append(min(left, key=lambda unit: tried[unit]))
+        left.remove(removed[-1])
+    np.testing.assert_array_equal(obd.damage_order(model, X, rounds=7), removed[::-1])
+
+
+def removal_error(model: OrderedAutoencoder, X: NDArray[np.float32], kept: list[int]) -> float:
+    made = obd.decode_in_order(model, obd.encode_units(model, X), np.array(kept, dtype=np.int64), len(kept))
+    return float(np.mean(np.square(made - X, dtype=np.float64)))
+
+
+def test_units_in_their_own_order_are_the_prefixes_of_the_model() -> None:
+    model, X = tiny(True, "deviation")
+    units = obd.encode_units(model, X)
+    for length in range(8):
+        expected = model.decode(units[:, :length]).detach().numpy()
+        np.testing.assert_allclose(obd.decode_in_order(model, units, np.arange(7), length), expected, atol=1e-6)
+
+
+# The bound, and who is below whom
+
+
+def test_the_bound_is_below_all_coders_of_gaussian_data() -> None:
+    rng = np.random.default_rng(0)
+    rows = 128 + rng.standard_normal((6000, 12)) * np.geomspace(30, 3, 12)
+    pixels = np.rint(rows.clip(0, 255)).astype(np.uint8)
+    train, test = pixels[:5000], pixels[5000:]
+    lengths = [8, 16, 24, 32]
+    bound = load("distortion").gaussian_bound(train, lengths)
+    for coder in (LinearCoder(32), AdaptiveCoder(32)):
+        codes = coder.fit(task.as_rows(train)).encode(task.as_rows(test))
+        for length, least in zip(lengths, bound, strict=True):
+            assert task.pixel_error(test, task.as_pixels(coder.decode(codes.prefix(length)))) > least
+
+
+def test_verdicts_count_the_sizes_where_ours_is_below() -> None:
+    ours = task.Curve.of("ours", "ours", [0, 100], [0.2, 0.1])
+    worse = task.Curve.of("worse", "codec", [10, 50, 500], [0.25, 0.16, 0.01])
+    mixed = task.Curve.of("mixed", "codec", [10, 50], [0.25, 0.12])
+    large = task.Curve.of("large", "codec", [200], [0.01])
+    rows = [images.verdict(ours, rival) for rival in (worse, mixed, large)]
+    assert [row["sizes"] for row in rows] == [2, 2, 0]
+    assert [row["below it at"] for row in rows] == ["all", 1, "-"]
+    assert rows[1]["its error / ours, least"] == pytest.approx(0.8)
+    assert images.sentence(rows) == "Ours is not below everywhere: mixed. Too large to compare: large."
