@@ -20,7 +20,7 @@ def recall_by_bits(options: argparse.Namespace) -> list[Row]:
     """Measure, print, and return what is saved."""
     task = read_task(options, 300 if options.quick else options.base or ITEMS)
     lengths = (8, 16, 80) if options.quick else (64, 128, 256) if options.short else (64, 128, 256, 512)
-    answers = ours(task, lengths, options.deep)
+    answers = ours(task, lengths, options)
     principal = principal_directions(task.base)
     if wanted("sign bits", options):
         answers["sign bits"] = sign_bits(task, principal, lengths)
@@ -54,43 +54,59 @@ def table_row(name: str, by_length: Answers, lengths: tuple[int, ...]) -> Row:
     return row
 
 
-def ours(task: Task, lengths: tuple[int, ...], deep: int | None) -> dict[str, Answers]:
+def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> dict[str, Answers]:
     """Both coders, one of them as nestcode.fit chooses it, and its bits decoded by a network: read at every length."""
+    width, metric = lengths[-1], task.metric
     start = time.perf_counter()
-    chosen = nc.fit(task.base, lengths[-1], task.metric)
+    if options.beams is None:
+        chosen = nc.fit(task.base, width, metric)
+        name = f"{type(chosen).__name__} (nestcode.fit)"
+    else:
+        chosen = nc.ResidualCoder(width, metric, beams=options.beams).fit(task.base)
+        name = f"ResidualCoder, {options.beams} beams"
     seconds = time.perf_counter() - start
-    answers = {f"{type(chosen).__name__} (nestcode.fit)": read_prefixes(task, chosen, seconds, lengths)}
+    encoded = encode(task, chosen)
+    answers = {name: read_prefixes(task, chosen, encoded, seconds, lengths)}
     other: nc.LinearCoder | nc.ResidualCoder = (
-        nc.ResidualCoder(lengths[-1], task.metric)
-        if isinstance(chosen, nc.LinearCoder)
-        else nc.LinearCoder(lengths[-1], task.metric)
+        nc.ResidualCoder(width, metric) if isinstance(chosen, nc.LinearCoder) else nc.LinearCoder(width, metric)
     )
     start = time.perf_counter()
     other.fit(task.base)
     seconds = time.perf_counter() - start
-    answers[type(other).__name__] = read_prefixes(task, other, seconds, lengths)
-    if deep is not None:
-        training = Training(steps=deep, batch_size=1024, holdout=0.01)
+    answers[type(other).__name__] = read_prefixes(task, other, encode(task, other), seconds, lengths)
+    if options.deep is not None:
+        training = Training(
+            steps=options.deep, batch_size=options.deep_batch, learning_rate=options.deep_rate, holdout=0.01
+        )
+        coder = nc.DeepCoder(base=chosen, metric=metric, training=training, channels=options.deep_channels)
         start = time.perf_counter()
-        coder = nc.DeepCoder(base=chosen, metric=task.metric, training=training).fit(task.base)
+        coder.fit(task.base)
         seconds = time.perf_counter() - start
-        answers["DeepCoder, the bits of nestcode.fit"] = read_prefixes(task, coder, seconds, lengths)
+        answers[f"DeepCoder, the bits of {name}"] = read_prefixes(task, coder, encoded, seconds, lengths)
     return answers
 
 
+def encode(task: Task, coder: nc.LinearCoder | nc.ResidualCoder) -> tuple[nc.Codes, float]:
+    """The codes of all items, and the seconds they took."""
+    start = time.perf_counter()
+    return coder.encode(task.base), time.perf_counter() - start
+
+
 def read_prefixes(
-    task: Task, coder: nc.LinearCoder | nc.ResidualCoder | nc.DeepCoder, fit: float, lengths: tuple[int, ...]
+    task: Task,
+    coder: nc.LinearCoder | nc.ResidualCoder | nc.DeepCoder,
+    encoded: tuple[nc.Codes, float],
+    fit: float,
+    lengths: tuple[int, ...],
 ) -> Answers:
     """One fitted coder at every length; the seconds are counted once, at the largest."""
-    start = time.perf_counter()
-    codes = coder.encode(task.base)
-    encode = time.perf_counter() - start
+    codes, seconds = encoded
     answers: Answers = {}
     for length in lengths:
         parts = (task.queries[i : i + 256] for i in range(0, len(task.queries), 256))
         found = [first(coder.asymmetric_distances(part, codes.prefix(length))) for part in parts]
         last = length == lengths[-1]
-        answers[length] = Answer(task.recall(np.concatenate(found)), fit if last else 0.0, encode if last else 0.0)
+        answers[length] = Answer(task.recall(np.concatenate(found)), fit if last else 0.0, seconds if last else 0.0)
         print(f"{coder}, {length} bits: {answers[length]}", file=sys.stderr, flush=True)
     return answers
 

@@ -51,7 +51,12 @@ def read_options() -> argparse.Namespace:
     data.add_argument("--hdf5", type=Path, metavar="FILE", help="data of ann-benchmarks, angular or euclidean")
     parser.add_argument("--base", type=int, metavar="N", help="items that are searched (bits: 50,000; speed: all)")
     parser.add_argument("--queries", type=int, default=1000, metavar="N", help="items that are searched for (1,000)")
-    parser.add_argument("--deep", type=int, metavar="N", help="bits: also a network that decodes, trained for N steps")
+    parser.add_argument("--beams", type=int, metavar="N", help="bits: a ResidualCoder with N beams, not nestcode.fit's")
+    deep = parser.add_argument_group("bits: also a network that decodes")
+    deep.add_argument("--deep", type=int, metavar="N", help="steps that it is trained for")
+    deep.add_argument("--deep-channels", type=int, nargs="+", metavar="N", help="of its layers, as in 1024 1024")
+    deep.add_argument("--deep-batch", type=int, default=1024, metavar="N", help="items of a step (1,024)")
+    deep.add_argument("--deep-rate", type=float, default=1e-3, metavar="R", help="its learning rate (0.001)")
     parser.add_argument("--short", action="store_true", help="bits: up to 256, not 512")
     parser.add_argument(
         "--limit", type=float, default=60, metavar="S", help="seconds for a method's lengths or sweep (60)"

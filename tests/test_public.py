@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULES = ["", ".coders", ".coders.deep", ".data", ".errors", ".lengths", ".nn", ".report", ".training"]
+MODULES = ["", ".coders", ".coders.deep", ".data", ".errors", ".lengths", ".nn", ".report", ".streams", ".training"]
 
 
 def public_objects() -> list[tuple[str, object]]:

@@ -139,6 +139,8 @@ class PictureWalk {
     }
 
     PictureModel& model() { return model_; }
+    // The lowest plane that is known of all coefficients.
+    int plane() const { return plane_ + 1; }
     // The sum of squares that readers are missing so far.
     double left() const { return left_; }
 

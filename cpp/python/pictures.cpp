@@ -107,6 +107,8 @@ class PictureReader {
         walk_.go_on(io_, [] { return false; }, [] {});
     }
 
+    int plane() const { return walk_.plane(); }
+
   private:
     Array<std::int32_t, 5> known_;
     nestcode::PictureReading io_;
@@ -123,7 +125,8 @@ void add_pictures(nb::module_& m) {
     nb::class_<PictureReader>(m, "PictureReader")
         .def(nb::init<const PictureModel&, const Kinds&, int, Array<std::int32_t, 5>>(), "model"_a, "kinds"_a,
              "planes"_a, "known"_a.noconvert())
-        .def("feed", &PictureReader::feed, "data"_a);
+        .def("feed", &PictureReader::feed, "data"_a)
+        .def_prop_ro("plane", &PictureReader::plane);
     m.def("picture_model_sizes", &model_sizes);
     m.def("encode_picture", &encode_picture, "model"_a, "kinds"_a, "numbers"_a.noconvert(), "planes"_a, "limit"_a,
           "learn"_a);

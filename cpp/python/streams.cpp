@@ -46,5 +46,5 @@ void add_streams(nb::module_& m) {
         .def("finish", &finish);
     nb::class_<Decoder>(m, "CodeDecoder")
         .def(nb::init<std::size_t, std::size_t, Array<std::uint8_t, 1>>(), "count"_a, "width"_a, "plain"_a)
-        .def("feed", &Decoder::feed, "bytes"_a);
+        .def("feed", &Decoder::feed, "data"_a);
 }

@@ -26,18 +26,25 @@ if TYPE_CHECKING:
     from nestcode.coders import CellCoder as CellCoder
     from nestcode.coders import DeepCoder as DeepCoder
     from nestcode.coders import LinearCoder as LinearCoder
+    from nestcode.coders import PictureCoder as PictureCoder
     from nestcode.coders import ResidualCoder as ResidualCoder
     from nestcode.coders import fit as fit
     from nestcode.coders import load_coder as load_coder
     from nestcode.codes import Codes as Codes
     from nestcode.index import Index as Index
     from nestcode.index import PrefixTree as PrefixTree
+    from nestcode.streams import PicturesDecoder as PicturesDecoder
+    from nestcode.streams import PicturesReader as PicturesReader
+    from nestcode.streams import PicturesWriter as PicturesWriter
     from nestcode.streams import StreamDecoder as StreamDecoder
     from nestcode.streams import StreamReader as StreamReader
     from nestcode.streams import StreamWriter as StreamWriter
     from nestcode.streams import compress as compress
+    from nestcode.streams import compress_pictures as compress_pictures
     from nestcode.streams import decompress as decompress
+    from nestcode.streams import decompress_pictures as decompress_pictures
     from nestcode.streams import info as info
+    from nestcode.streams import pictures_info as pictures_info
 
 __version__ = "0.1.0"
 
@@ -49,6 +56,10 @@ _HOMES = {
     "DeepCoder": "nestcode.coders",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
+    "PictureCoder": "nestcode.coders",
+    "PicturesDecoder": "nestcode.streams",
+    "PicturesReader": "nestcode.streams",
+    "PicturesWriter": "nestcode.streams",
     "PrefixTree": "nestcode.index",
     "ResidualCoder": "nestcode.coders",
     "StreamDecoder": "nestcode.streams",
@@ -56,8 +67,10 @@ _HOMES = {
     "StreamWriter": "nestcode.streams",
     "coders": "nestcode.coders",
     "compress": "nestcode.streams",
+    "compress_pictures": "nestcode.streams",
     "data": "nestcode.data",
     "decompress": "nestcode.streams",
+    "decompress_pictures": "nestcode.streams",
     "errors": "nestcode.errors",
     "fit": "nestcode.coders",
     "index": "nestcode.index",
@@ -65,6 +78,7 @@ _HOMES = {
     "lengths": "nestcode.lengths",
     "load_coder": "nestcode.coders",
     "nn": "nestcode.nn",
+    "pictures_info": "nestcode.streams",
     "streams": "nestcode.streams",
     "training": "nestcode.training",
 }
@@ -76,6 +90,10 @@ __all__ = [
     "Codes",
     "Index",
     "LinearCoder",
+    "PictureCoder",
+    "PicturesDecoder",
+    "PicturesReader",
+    "PicturesWriter",
     "PrefixTree",
     "ResidualCoder",
     "StreamDecoder",
@@ -84,14 +102,17 @@ __all__ = [
     "__version__",
     "coders",
     "compress",
+    "compress_pictures",
     "data",
     "decompress",
+    "decompress_pictures",
     "errors",
     "fit",
     "index",
     "info",
     "lengths",
     "load_coder",
+    "pictures_info",
     "streams",
 ]
 

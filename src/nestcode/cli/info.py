@@ -1,10 +1,12 @@
-"""`nestcode info`: what is installed here and what it can use."""
+"""`nestcode info`: what is installed here and what it can use, or what a stream holds."""
 
 import json
+import mmap
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,11 +14,21 @@ from rich.table import Table
 
 import nestcode
 
+if TYPE_CHECKING:
+    from nestcode.streams import Info, PicturesInfo
+
 OPTIONAL = {"torch": "torch", "scikit-learn": "reproduce", "matplotlib": "reproduce", "pillow": "reproduce"}
 
 
-def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False) -> None:
-    """Say which version this is, what the processor offers and which extras are installed."""
+def info(
+    stream: Annotated[Path | None, typer.Argument(help="A stream, or as much of one as there is.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Say what a stream holds; without one, which version this is, what the processor offers and what is installed."""
+    if stream is not None:
+        known = read_stream(stream)
+        print(known.to_json() if as_json else known)
+        return
     facts = gather()
     if as_json:
         print(json.dumps(facts, indent=2))
@@ -25,6 +37,21 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for sc
     for name, value in facts.items():
         table.add_row(f"[bold]{name}[/]", _shown(name, value))
     Console().print(table)
+
+
+def read_stream(path: Path) -> "Info | PicturesInfo":
+    """What a stream in a file says of itself."""
+    from nestcode.streams import info as items_info
+    from nestcode.streams import pictures_info
+    from nestcode.streams.format import PICTURES
+
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
+            return items_info(b"")
+        data = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    return pictures_info(data) if data[:8] == PICTURES else items_info(data)
 
 
 def gather() -> dict[str, str | int | list[str] | None]:

@@ -30,6 +30,7 @@ KINDS = {1: [0], 2: [0, 3], 3: [0, 1, 2], 4: [0, 1, 2, 3]}  # of channels: light
 MIDDLE, OPAQUE = 128, 255  # what channels are counted from
 PLANES, PASSES = 15, 45  # at most
 FIRST, LATER = 0.4, 0.48  # where in its range a magnitude is taken to be: with its first bit, and with more of them
+SLOPE = 0.11  # of a tile, as a share of what the means on both sides of it differ by
 EVERYTHING = 1 << 62
 SHIPPED = {  # what comes with Nestcode, and what it was learnt from (`benchmarks/pretrained.py`)
     "photos": "24 photographs of Debian's packages mate-backgrounds and plasma-workspace-wallpapers, at four sizes",
@@ -201,12 +202,14 @@ class PictureDecoder:
 
     def picture(self) -> Picture:
         """The picture as far as it is known."""
-        if self._known is None:
+        if self._known is None or self._reader is None:
             out = np.full(self.shape, MIDDLE, dtype=np.uint8)
             if len(self._kinds) in (2, 4):
                 out[..., -1] = OPAQUE
             return out
-        channels = from_tiles(_numbers(self._known) * np.float32(self._coder.step))
+        numbers = _numbers(self._known)
+        _guess_slopes(numbers, 2**self._reader.plane)
+        channels = from_tiles(numbers * np.float32(self._coder.step))
         return _pixels(channels, self._colors, self.shape)
 
 
@@ -229,6 +232,16 @@ def _numbers(known: NDArray[np.int32]) -> Floats:
     place = np.where(low == width, np.float32(FIRST), np.float32(LATER))
     out: Floats = (np.sign(known) * (low + width * place)).astype(np.float32)
     return out
+
+
+def _guess_slopes(numbers: Floats, bound: int) -> None:
+    """Let tiles of which little is known slope from one neighbour's mean to the other's, not beyond what is known."""
+    means = np.pad(numbers[..., 0, 0], [(0, 0), (1, 1), (1, 1)], mode="edge")
+    for slope, guess in (
+        (numbers[..., 0, 1], means[:, 1:-1, :-2] - means[:, 1:-1, 2:]),
+        (numbers[..., 1, 0], means[:, :-2, 1:-1] - means[:, 2:, 1:-1]),
+    ):
+        slope[slope == 0] = np.clip(SLOPE * guess, -bound / 2, bound / 2)[slope == 0]
 
 
 def _channels(picture: Picture, colors: Floats) -> Floats:

@@ -1,7 +1,6 @@
 """Pictures as files: of any size, grey or in color, with or without opacity."""
 
 import io
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload

@@ -18,7 +18,8 @@ from nestcode.errors import InvalidInput
 
 WAVES = 8  # sines and cosines that a length is told by
 GROUPS = 8  # of channels that are normalized together
-CHANNELS = (16, 32)
+CHANNELS = (16, 32)  # of images
+LAYERS = (512, 512)  # of vectors; in files CHANNELS stand for them, as before others could be chosen
 
 
 class LengthEmbedding(nn.Module):
@@ -56,8 +57,9 @@ class VectorRefiner(nn.Module):
 
     """
 
-    def __init__(self, features: int, hidden: int = 512, layers: int = 2) -> None:
+    def __init__(self, features: int, hidden: int = LAYERS[0], layers: int = len(LAYERS)) -> None:
         super().__init__()
+        self._channels = (int(hidden),) * layers
         self.begin = nn.Linear(features, hidden)
         self.length = LengthEmbedding(hidden)
         self.blocks = nn.ModuleList(
@@ -77,7 +79,8 @@ class VectorRefiner(nn.Module):
 
     def made(self) -> dict[str, Any]:
         """The settings that another one like it is made of, for a file."""
-        return {"shape": None, "channels": list(CHANNELS), "mirrored": False}
+        written = CHANNELS if self._channels == LAYERS else self._channels
+        return {"shape": None, "channels": list(written), "mirrored": False}
 
 
 class ImageRefiner(nn.Module):

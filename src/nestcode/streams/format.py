@@ -20,6 +20,7 @@ import numpy as np
 from nestcode.errors import DamagedFile, InvalidInput
 
 MAGIC = b"\x89NEST\r\n\x1a"  # a byte that is no text, and line ends that a transfer as text would change
+PICTURES = b"\x89NESP\r\n\x1a"  # of `picture_format.py`
 VERSION = 1
 GROUP = 64  # bits of an item that lie side by side
 BLOCK = 4096  # bytes of payload that share a checksum
@@ -184,6 +185,10 @@ def check_length(length: int | None, width: int) -> int:
 def parse_header(data: memoryview) -> Header:
     """The header that data begins with, proven; an embedded coder is there too, but not looked at."""
     start = bytes(data[:FIXED])
+    if start[:8] == PICTURES:
+        raise InvalidInput(
+            "this is a stream of pictures: give it to decompress_pictures, pictures_info or PicturesReader"
+        )
     if start[:8] != MAGIC[: len(start)]:
         raise DamagedFile("this is not a stream that Nestcode wrote: give what compress() or StreamWriter made")
     if len(start) < FIXED:

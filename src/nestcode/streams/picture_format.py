@@ -2,7 +2,8 @@
 
     header (60) · table · CRC-32 (4) · the coder, if embedded · block · CRC-32 (4) · block · …
 
-The table says how many bytes of each picture a pass has (`coders/pictures.py`). Nothing is believed before it is checked.
+The table says how many bytes of each picture a pass has (`coders/pictures.py`). Nothing is believed before it is
+checked.
 """
 
 import json
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 
 from nestcode.coders.pictures import PASSES, check_shape
 from nestcode.errors import DamagedFile, InvalidInput, whole_number
+from nestcode.streams.format import MAGIC as ITEMS
+from nestcode.streams.format import PICTURES as MAGIC
 from nestcode.streams.format import CutHeader, Layout
 
-MAGIC = b"\x89NESP\r\n\x1a"
 VERSION = 1
 FIXED = struct.Struct("<8sIIIQ32s")  # magic, version, bytes of the table, of an embedded coder, of payload; fingerprint
 MAX_TABLE = 1 << 26  # bytes, inflated
@@ -63,9 +65,7 @@ class PicturesHeader(Layout):
         if len(text) > MAX_TABLE:
             raise InvalidInput(f"a table must have at most {MAX_TABLE} bytes, got {len(text)}: make several streams")
         table = zlib.compress(text, 9)
-        start = (
-            FIXED.pack(MAGIC, VERSION, len(table), self.embedded, self.payload, bytes.fromhex(self.coder)) + table
-        )
+        start = FIXED.pack(MAGIC, VERSION, len(table), self.embedded, self.payload, bytes.fromhex(self.coder)) + table
         return start + zlib.crc32(start).to_bytes(4, "little")
 
     @cached_property
@@ -86,13 +86,13 @@ class PicturesHeader(Layout):
             if size and begin < arrived:
                 yield slice(begin, min(begin + size, arrived))
 
+    def quality_at(self, arrived: int) -> float:
+        """What is expected of all pictures when so many bytes of payload arrived, in tenths of a decibel."""
+        return float(np.interp(arrived, self.sizes.sum(axis=0), self.quality))
+
     def error_at(self, arrived: int) -> float:
         """What is expected of a pixel between 0 and 1, squared, when so many bytes of payload arrived."""
-        ends = self.sizes.sum(axis=0)
-        reached = int(np.searchsorted(ends, arrived))
-        if reached == PASSES or ends[reached] > arrived:
-            reached -= 1
-        return float(10 ** (-self.quality[max(reached, 0)] / 100))
+        return float(10 ** (-self.quality_at(arrived) / 100))
 
     def bytes_for(self, length: int | None) -> int:
         """Bytes of payload that hold `length` bits of each tile on average."""
@@ -110,7 +110,9 @@ class PicturesHeader(Layout):
         taken = np.clip(payload - (np.cumsum(steps) - steps), 0, steps).reshape(PASSES, -1)
         sizes = np.cumsum(taken, axis=0).T.tolist()
         entries = tuple(replace(entry, sizes=tuple(own)) for entry, own in zip(self.entries, sizes, strict=True))
-        return replace(self, entries=entries, payload=int(taken.sum()), written=b"")
+        ends = np.minimum(self.sizes.sum(axis=0), payload).tolist()
+        quality = tuple(round(self.quality_at(end)) for end in ends)
+        return replace(self, entries=entries, quality=quality, payload=int(taken.sum()), written=b"")
 
 
 def lay_out(header: PicturesHeader, embedded: bytes, read: Callable[[int, slice], bytes]) -> Iterator[bytes]:
@@ -128,6 +130,8 @@ def lay_out(header: PicturesHeader, embedded: bytes, read: Callable[[int, slice]
 def parse_pictures(data: memoryview) -> PicturesHeader:
     """The header that data begins with, proven; an embedded coder is there too, but not looked at."""
     start = bytes(data[: FIXED.size])
+    if start[:8] == ITEMS:
+        raise InvalidInput("this is a stream of items and not of pictures: give it to decompress, info or StreamReader")
     if start[:8] != MAGIC[: len(start)]:
         raise DamagedFile("this is not a stream of pictures: give what compress_pictures() or PicturesWriter made")
     if len(start) < FIXED.size:

@@ -20,7 +20,14 @@ from nestcode.streams.stream import LIMIT, Buffer, as_view, check_choice
 
 @dataclass(frozen=True)
 class PicturesInfo:
-    """What a stream of pictures, whole or cut, holds."""
+    """What a stream of pictures, whole or cut, holds.
+
+    >>> from nestcode.data import photographs
+    >>> data = compress_pictures(list(photographs().values()), length=100)
+    >>> known = pictures_info(data[:4000])
+    >>> known.count, round(known.width), round(known.length), known.verified
+    (2, 100, 54, 0)
+    """
 
     header_bytes: int  # a cut after so many bytes or more can be decoded
     total_bytes: int  # of the whole stream
@@ -48,7 +55,8 @@ class PicturesInfo:
             f"{self.length:.0f} of {self.width:.0f} bits of a tile of 32 x 32 pixels arrived, expected error "
             f"{self.expected_error:.4g} ({-10 * math.log10(self.expected_error):.1f} dB)",
             f"coder PictureCoder {self.coder[:16]}{', embedded' if self.embedded else ''}",
-            f"{self.header_bytes} bytes of header; payload: {self.verified} bytes verified, {self.unverified} unverified",
+            f"{self.header_bytes} bytes of header; payload: {self.verified} bytes verified, "
+            f"{self.unverified} unverified",
         ]
         if self.damaged is not None:
             lines.append(f"block {self.damaged} is damaged; what precedes it is fine")
@@ -109,6 +117,10 @@ def decompress_pictures(
     on_damage: Literal["error", "keep"] = "error",
 ) -> list[Picture]:
     """The pictures of a stream, whole or cut; without bits, they are grey.
+
+    >>> data = compress_pictures([np.zeros((50, 40), dtype=np.uint8)])
+    >>> [int(decompress_pictures(data, length=length)[0].mean()) for length in (0, 1000)]
+    [128, 0]
 
     Args:
         data: what `compress_pictures` or `PicturesWriter` made, or the beginning of it.

@@ -29,7 +29,7 @@ from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.lengths import Lengths
 from nestcode.nn.nesting import Nesting
-from nestcode.nn.refine import ImageRefiner
+from nestcode.nn.refine import CHANNELS, ImageRefiner
 from nestcode.storage import Record
 from nestcode.training.config import Training
 from nestcode.training.data import Source, as_source
@@ -74,7 +74,8 @@ class DeepCoder(Coder):
         base: the coder whose bits a network decodes, where none of the arguments above asks for an autoencoder; if it
             is fitted it stays as it is. By default the better of `AdaptiveCoder` and `ResidualCoder`.
         shape: of images that come as rows, as in (3, 32, 32); images that come as arrays have theirs.
-        channels: of the convolutions that decode images, at full size, half of it and so on; GPUs take (64, 128, 256).
+        channels: of the convolutions that decode images, at full size, half of it and so on, or of the layers that
+            decode vectors, as in (1024, 1024); (16, 32) and (512, 512) by default, GPUs take more.
         mirrored: learn from mirrored images too, where they are as good.
 
     """
@@ -93,7 +94,7 @@ class DeepCoder(Coder):
         metric: Literal["l2", "cosine"] = "l2",
         base: LinearCoder | ResidualCoder | AdaptiveCoder | None = None,
         shape: Sequence[int] | None = None,
-        channels: Sequence[int] = (16, 32),
+        channels: Sequence[int] | None = None,
         mirrored: bool = False,
     ) -> None:
         chosen = find_preset(preset)
@@ -286,6 +287,8 @@ class DeepCoder(Coder):
         made: dict[str, Any] = {
             name: tuple(part) if isinstance(part, list) else part for name, part in settings["refiner"].items()
         }
+        if made["shape"] is None and made["channels"] == CHANNELS:
+            made["channels"] = None
         network = make_refiner(base.n_features_in_, **made)
         refined = RefinedBits.read(settings, record.arrays, base, network, normalize=normalize)
         coder = cls(settings["width"], training=refined.training, metric=settings["metric"], base=base, **made)

@@ -26,7 +26,7 @@ from nestcode.coders.deep.network import (
 )
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
-from nestcode.nn.refine import ImageRefiner, VectorRefiner
+from nestcode.nn.refine import CHANNELS, LAYERS, ImageRefiner, VectorRefiner
 from nestcode.storage import Arrays
 from nestcode.training.config import Training
 from nestcode.training.data import Source
@@ -264,11 +264,16 @@ def check_refining(training: Training) -> None:
 
 
 def make_refiner(
-    features: int, shape: Sequence[int] | None, channels: Sequence[int], *, mirrored: bool = False
+    features: int, shape: Sequence[int] | None, channels: Sequence[int] | None = None, *, mirrored: bool = False
 ) -> VectorRefiner | ImageRefiner:
     """An untrained network for images of a shape, or for vectors."""
     if shape is None:
-        return VectorRefiner(features)
+        layers = tuple(channels or LAYERS)
+        if len(set(layers)) > 1:
+            raise InvalidInput(
+                f"channels must all be equal for vectors, as in (1024, 1024), got {layers}: images as rows need shape"
+            )
+        return VectorRefiner(features, layers[0], len(layers))
     if int(np.prod(shape)) != features:
         raise InvalidInput(f"shape must be that of {features} features, got {tuple(shape)}")
-    return ImageRefiner(shape, channels, mirrored=mirrored)
+    return ImageRefiner(shape, channels or CHANNELS, mirrored=mirrored)
