@@ -18,7 +18,7 @@ from _compression_codecs import CODECS, Codec, decode
 from _compression_task import Pixels, Task, as_rows, pixel_error
 from _report import seconds_each, show
 from nestcode import compress, decompress
-from nestcode.coders import Coder
+from nestcode.coders import Coder, PictureCoder
 
 QUALITIES = {"JPEG": 30.0, "WebP": 20.0, "AVIF": 30.0, "JPEG 2000": 3.0}  # with about the same errors
 BASE = "JPEG, one sheet"  # what speeds are compared with
@@ -64,6 +64,7 @@ def all_ways(task: Task) -> Iterator[tuple[str, Way]]:
         yield f"{name}, stream", stream_way(task, coder)
         yield f"{name}, entropy coded", stream_way(task, coder, entropy=True)
     sheet = as_sheet(task.pictures)
+    yield "PictureCoder, one sheet", picture_way(sheet, task.side)
     for name, quality in QUALITIES.items():
         yield f"{name}, a file each", codec_way(CODECS[name], quality, list(task.pictures), task.side)
         yield f"{name}, one sheet", codec_way(CODECS[name], quality, [sheet], task.side)
@@ -84,6 +85,20 @@ def stream_way(task: Task, coder: Coder, *, entropy: bool = False) -> Way:
     error = pixel_error(task.test, decompress(data, coder))
     bits = 8 * len(data) / len(task.test)
     return Way(encode, partial(decompress, data, coder), task.test.nbytes, bits, error)
+
+
+def picture_way(sheet: Pixels, side: int) -> Way:
+    """The bytes of one picture, which holds images of side x side pixels."""
+    coder, budget = PictureCoder.load(), sheet.shape[0] * sheet.shape[1] * 3 // 16  # 1.5 bits a pixel
+    data = coder.encode(sheet, limit=budget)
+    error = pixel_error(sheet, coder.decode(data, sheet.shape))
+    return Way(
+        lambda: coder.encode(sheet, limit=budget),
+        lambda: coder.decode(data, sheet.shape),
+        sheet.nbytes,
+        8 * len(data) * 3 * side * side / sheet.nbytes,
+        error,
+    )
 
 
 def codec_way(codec: Codec, quality: float, pictures: list[Pixels], side: int) -> Way:

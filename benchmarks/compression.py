@@ -11,6 +11,8 @@ of two photographs. What decodes is rounded to whole pixels first, as codecs do.
     codecs          over their qualities, with headers and without
     Gaussian bound  of Gaussian data with the principal variances of the training images; images may be below it
 
+--parts photos: PSNR and SSIM of photographs (two that come with scikit-learn, or --photos DIR) by bits a pixel.
+
 --parts speed: megabytes of raw pixels a second beside the same codecs, on one thread.
 """
 
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import _compression_images
+import _compression_photos
 import _compression_speed
 from _compression_obd import NETWORKS
 from _compression_task import Task
@@ -27,6 +30,7 @@ from _report import save
 
 PARTS: dict[str, Callable[[Task], list[dict[str, Any]]]] = {
     "images": _compression_images.measure,
+    "photos": _compression_photos.measure,
     "speed": _compression_speed.measure,
 }
 
@@ -45,6 +49,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which (all)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10")
+    parser.add_argument("--photos", type=Path, metavar="DIR", help="folder of photographs")
     parser.add_argument("--train", type=int, metavar="N", help="images to learn from (all)")
     parser.add_argument(
         "--test", type=int, default=1000, metavar="N", help="images to measure on, same for all (1,000)"
@@ -58,6 +63,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--device", default="auto", help='of networks; "auto" takes a GPU if there is one')
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="also draw the errors by bits")
+    parser.add_argument("--photos-figure", type=Path, metavar="FILE", help="also draw the quality of photographs")
     options = parser.parse_args()
     if options.quick:
         options.train, options.test, options.width, options.epochs = 600, 20, 64, 1

@@ -118,7 +118,7 @@ class PicturesReader:
     >>> from nestcode.streams import compress_pictures
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "cut.nest"
-    ...     size = path.write_bytes(compress_pictures([np.eye(40, 50, dtype=np.uint8)], names=["line"])[:-20])
+    ...     size = path.write_bytes(compress_pictures([np.eye(40, 50, dtype=np.uint8)], names=["line"])[:-4])
     ...     with PicturesReader(path) as reader:
     ...         len(reader), reader.names, reader[0].shape
     (1, ('line',), (40, 50))
