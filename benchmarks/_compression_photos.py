@@ -20,7 +20,7 @@ from scipy.ndimage import gaussian_filter
 from _compression_codecs import CODECS, Codec, decode
 from _compression_task import Task
 from _report import show
-from nestcode import compress_pictures, data, decompress_pictures
+from nestcode import compress_pictures, data, decompress_pictures, pictures_info
 
 Pixels = NDArray[np.uint8]
 SIZES = (0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.75, 1.0)  # bits a pixel
@@ -66,7 +66,8 @@ def all_cuts(picture: Pixels) -> Iterator[tuple[str, float, Pixels]]:
     budgets = {size: int(size * pixels / 8) for size in SIZES}
     stream = compress_pictures([picture])
     for size, budget in budgets.items():
-        yield OURS, size, decompress_pictures(stream[:budget])[0]
+        if budget >= pictures_info(stream).header_bytes:
+            yield OURS, size, decompress_pictures(stream[:budget])[0]
     for name in ("JPEG", "JPEG 2000", "WebP", "AVIF"):
         files = list(every_quality(CODECS[name], picture))
         for size, budget in budgets.items():
@@ -142,7 +143,7 @@ def note(points: list[dict[str, Any]]) -> str:
         gains = [
             found[name, OURS, size] - value
             for (name, other, size), value in found.items()
-            if other == method != OURS and size <= 0.5
+            if other == method != OURS and size <= 0.5 and (name, OURS, size) in found
         ]
         if gains:
             said.append(f"{method} {min(gains):+.2f} to {max(gains):+.2f}")

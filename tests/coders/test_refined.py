@@ -136,7 +136,31 @@ def test_files_give_back_the_same_coder(kind: str, coder: DeepCoder, data: Rows,
     assert [again.expected_error(k) for k in range(21)] == [coder.expected_error(k) for k in range(21)]
     assert again.training == coder.training
     assert again.base_.fingerprint == coder.base_.fingerprint
-    assert list(again.channels) == list(coder.channels)
+    assert again.channels == coder.channels
+
+
+@pytest.mark.parametrize("channels", [(24,), (16, 16, 16), (512, 512)])
+def test_layers_of_vectors_have_the_sizes_of_channels(channels: tuple[int, ...], data: Rows, tmp_path: Path) -> None:
+    coder = DeepCoder(base=short(), channels=channels, training=QUICK.but(steps=4)).fit(data[:300], progress=False)
+    assert sizes(coder) == channels
+    coder.save(tmp_path / "sized.coder")
+    again = nc.load_coder(tmp_path / "sized.coder")
+    assert sizes(again) == channels
+    assert again.fingerprint == coder.fingerprint
+    codes = coder.encode(data[:50])
+    assert np.array_equal(again.decode(codes), coder.decode(codes))
+    assert again.fit(data[:300], progress=False).fingerprint == coder.fingerprint
+
+
+def test_files_of_vectors_from_before_layers_had_sizes_are_read(coder: DeepCoder) -> None:
+    """Indexes and streams know coders by their fingerprints: what is written for the usual sizes must not change."""
+    assert sizes(coder) == (512, 512)
+    assert coder._to_record().settings["refiner"] == {"shape": None, "channels": [16, 32], "mirrored": False}
+
+
+def sizes(coder: Any) -> tuple[int, ...]:
+    assert isinstance(coder.network_, VectorRefiner)
+    return tuple(block[1].out_features for block in coder.network_.blocks)  # type: ignore[index, union-attr]
 
 
 def broken(array: NDArray[Any], value: Any) -> NDArray[Any]:
@@ -155,6 +179,8 @@ DAMAGE: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "no scale": lambda settings, _: settings.update(scale="1"),
     "refiner": lambda settings, _: settings["refiner"].update(shape=[8, 8], channels=[8]),
     "other shape": lambda settings, _: settings["refiner"].update(shape=[8, 9]),
+    "other layers": lambda settings, _: settings["refiner"].update(channels=[512, 512, 512]),
+    "unequal layers": lambda settings, _: settings["refiner"].update(channels=[512, 256]),
     "useful": lambda _, arrays: arrays.update(useful=arrays["useful"] + 1),
     "errors": lambda _, arrays: arrays.update(errors=arrays["errors"][1:]),
     "trust": lambda _, arrays: arrays.update(trust=broken(arrays["trust"], 1.5)),
@@ -225,6 +251,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "channels": (
         lambda: DeepCoder(20, shape=(8, 8), channels=(12,), training=SHORT).fit(shuffled()[:99], progress=False),
         r"channels must be multiples of 8, .*got \(12,\)",
+    ),
+    "layers of vectors": (
+        lambda: DeepCoder(20, channels=(16, 32), training=SHORT).fit(shuffled()[:99], progress=False),
+        r"channels must all be equal for vectors, as in \(1024, 1024\), got \(16, 32\)",
     ),
     "features": (
         lambda: DeepCoder(base=short(), training=SHORT).fit(np.eye(5), progress=False),

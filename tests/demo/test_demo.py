@@ -24,7 +24,7 @@ def table_row(html: str, name: str) -> list[float]:
 def test_the_page_and_its_pictures_are_written(page: Path) -> None:
     assert sorted(path.name for path in page.parent.iterdir()) == [
         "bits-error.png", "bits.png", "deep.png", "error.png", "filters.png", "found.png", "index.html",
-        "neighbours.png", "photograph.png",
+        "neighbours.png", "photograph.png", "stream.png",
     ]  # fmt: skip
 
 
@@ -58,3 +58,11 @@ def test_more_effort_finds_more_until_all_is_found(page: Path) -> None:
     assert list(found) == sorted(found)
     assert found[-1] == 1
     assert found[3] > 0.9
+
+
+def test_a_cut_stream_is_better_than_a_cut_file(page: Path) -> None:
+    rows = re.findall(r"<td>[\d,]+</td><td>([\d.]+)</td><td>([\d.]+)</td><td>([\d.]+)</td>", page.read_text())
+    ours, theirs = ([float(row[column]) for row in rows] for column in (1, 2))
+    assert len(rows) == 5
+    assert ours == sorted(ours)
+    assert all(a > b for a, b in zip(ours, theirs, strict=True))

@@ -106,7 +106,7 @@ def test_what_it_is_made_of_makes_another_one_like_it() -> None:
     again = ImageRefiner(**network.made())
     again.load_state_dict(network.state_dict())
     assert (again.made(), again.shape, again.mirrored) == (network.made(), (3, 5, 7), True)
-    assert VectorRefiner(5).made()["shape"] is None
+    assert VectorRefiner(5, hidden=24, layers=3).made() == {"shape": None, "channels": [24] * 3, "mirrored": False}
 
 
 @pytest.mark.parametrize("shape", [(8,), (1, 2, 3, 4), (0, 8), (-8, -8), (3, 0, 8)])

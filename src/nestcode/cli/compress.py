@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 
 from nestcode.errors import DamagedFile, InvalidInput
@@ -85,19 +86,17 @@ def _compress_pictures(
     files = PictureFiles(inputs)
     chosen = PictureCoder.load("photos" if coder is None else coder)
     if fit:
-        chosen = PictureCoder().fit(_Tracked(files, "Learning", console))
+        chosen = PictureCoder().fit(_Readable(files, "Learning", console, skip_damaged=skip_damaged))
     before = 0
     with PicturesWriter(out, chosen, embed=embed or fit, length=length, budget=budget, max_error=max_error) as writer:
-        for number in track(range(len(files)), "Encoding", console=console, transient=True):
-            try:
-                picture = files[number]
-            except DamagedFile as error:
-                if not skip_damaged:
-                    raise DamagedFile(f"{error}; --skip-damaged leaves it out") from error
-                console.print(f"left out {files.paths[number]}", soft_wrap=True)
-                continue
-            writer.add(files.names[number], picture)
+        readable = _Readable(files, "Encoding", console, skip_damaged=skip_damaged)
+        for picture in readable:
+            writer.add(files.names[readable.at], picture)
             before += picture.nbytes
+        for path in readable.damaged:
+            console.print(f"left out {escape(str(path))}", soft_wrap=True)
+        if not before:
+            raise InvalidInput(f"none of {len(files)} images can be read: give some that can")
     return before
 
 
@@ -117,6 +116,7 @@ def _compress_vectors(
     import numpy as np
 
     import nestcode
+    from nestcode.storage import record_bytes
     from nestcode.streams import StreamWriter
 
     console = Console(stderr=True)
@@ -128,8 +128,14 @@ def _compress_vectors(
     else:
         chosen = nestcode.load_coder(coder)
     if budget is not None:
-        room = (budget - 4096) * 8 * 1024 // 1028 // max(len(items), 1)
-        length = min(chosen.width if length is None else length, max(room, 0))
+        start = 1024 + 24 * (chosen.width // 64) + (len(record_bytes(chosen._to_record())) if embed or fit else 0)
+        room = 8 * ((budget - start) * 1024 // 1025 // len(items))  # bits of an item, in whole bytes
+        if room < 0:
+            raise InvalidInput(
+                f"budget must leave room for the header and the coder, about {start} bytes, got {budget}: give more, "
+                "or a --coder that receivers have"
+            )
+        length = min(chosen.width if length is None else length, room)
     if max_error is not None:
         enough = [k for k in range(chosen.width + 1) if chosen.expected_error(k) <= max_error]
         if not enough:
@@ -141,20 +147,16 @@ def _compress_vectors(
     with StreamWriter(out, chosen, embed=embed or fit, entropy=entropy, length=length) as writer:
         for first in track(range(0, len(items), PIECE), "Encoding", console=console, transient=True):
             writer.write(np.asarray(items[first : first + PIECE]))
-    if budget is not None and out.stat().st_size > budget:
-        out.unlink()
-        raise InvalidInput(
-            f"budget must leave room for the header and the coder, got {budget} bytes: give more, or a --coder that "
-            "receivers have"
-        )
     return int(items.nbytes)
 
 
-class _Tracked(Sequence[Any]):
-    """Pictures with a progress bar."""
+class _Readable(Sequence[Any]):
+    """Pictures with a progress bar, without those that cannot be read if they are to be left out."""
 
-    def __init__(self, files: "PictureFiles", title: str, console: Console) -> None:
-        self._files, self._title, self._console = files, title, console
+    def __init__(self, files: "PictureFiles", title: str, console: Console, *, skip_damaged: bool) -> None:
+        self._files, self._title, self._console, self._skip = files, title, console, skip_damaged
+        self.at = 0  # the number of the last one
+        self.damaged: list[Path] = []
 
     def __len__(self) -> int:
         return len(self._files)
@@ -162,8 +164,17 @@ class _Tracked(Sequence[Any]):
     def __getitem__(self, number: Any) -> Any:
         return self._files[number]
 
-    def __iter__(self) -> Any:
-        return iter(track(self._files, self._title, total=len(self), console=self._console, transient=True))
+    def __iter__(self) -> Iterator[Any]:
+        for number in track(range(len(self)), self._title, console=self._console, transient=True):
+            self.at = number
+            try:
+                picture = self._files[number]
+            except DamagedFile as error:
+                if not self._skip:
+                    raise DamagedFile(f"{error}; --skip-damaged leaves it out") from error
+                self.damaged.append(self._files.paths[number])
+            else:
+                yield picture
 
 
 def read_bytes(text: str) -> int:

@@ -64,11 +64,11 @@ def _items(stream: Path, out: Path, coder: str | None, length: int | None, *, fo
     from nestcode.storage import write_pieces
     from nestcode.streams import StreamReader
 
-    if out.suffix != ".npy":
-        raise InvalidInput(f"vectors go into a .npy file, got {out}: give a name that ends so")
-    if out.exists() and not force:
-        raise InvalidInput(f"{out} is there already: give another name, or --force to replace it")
     with StreamReader(stream, None if coder is None else nestcode.load_coder(coder), length=length) as reader:
+        if out.suffix != ".npy":
+            raise InvalidInput(f"vectors go into a .npy file, got {out}: give a name that ends so")
+        if out.exists() and not force:
+            raise InvalidInput(f"{out} is there already: give another name, or --force to replace it")
         head = io.BytesIO()
         facts: dict[str, Any] = {
             "descr": reader.dtype.str, "fortran_order": False, "shape": (len(reader), *reader.shape),

@@ -1,6 +1,7 @@
 """Pictures as files: of any size, grey or in color, with or without opacity."""
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -45,11 +46,9 @@ class PictureFiles(Sequence[Images]):
                 raise InvalidInput(f"there is no file {path}: give images, or folders of them")
         if not self.paths:
             raise InvalidInput(f"there are no images in {', '.join(map(str, paths))}: give images, or folders of them")
-        twice = {name for name in self.names if self.names.count(name) > 1} if len(paths) > 1 else set()
-        if twice:
-            raise InvalidInput(
-                f"names of pictures must differ, got {min(twice)} twice: give the folder that holds both"
-            )
+        often, count = Counter(self.names).most_common(1)[0]
+        if count > 1:
+            raise InvalidInput(f"names of pictures must differ, got {often} twice: give the folder that holds both")
 
     def __len__(self) -> int:
         return len(self.paths)

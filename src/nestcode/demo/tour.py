@@ -21,7 +21,7 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
     """
     for module in ("torch", "sklearn", "matplotlib", "PIL"):
         import_extra(module, extra="reproduce", purpose="the demo")
-    from nestcode.demo import bits, codes, deep, ordered, search
+    from nestcode.demo import bits, codes, deep, ordered, search, stream
 
     Path(out).mkdir(parents=True, exist_ok=True)  # where it cannot be written is better known before the work
 
@@ -31,15 +31,17 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
         "A nested code is a string of units or bits whose every prefix is itself the best code of that length. "
         "Everything below was computed on this machine from real images.",
     )
-    console.print("[bold]1/5[/] Ordering the units of an autoencoder on photograph patches")
+    console.print("[bold]1/6[/] Ordering the units of an autoencoder on photograph patches")
     ordered.add_chapter(page, steps=steps, console=console)
-    console.print("[bold]2/5[/] Turning units into bits")
+    console.print("[bold]2/6[/] Turning units into bits")
     bits.add_chapter(page, console=console)
-    console.print("[bold]3/5[/] Decoding bits by a network")
+    console.print("[bold]3/6[/] Decoding bits by a network")
     deep.add_chapter(page, console=console)
-    console.print("[bold]4/5[/] Finding similar digits")
+    console.print("[bold]4/6[/] Finding similar digits")
     codes.add_chapter(page)
-    console.print("[bold]5/5[/] Searching photograph patches")
+    console.print("[bold]5/6[/] Searching photograph patches")
     search.add_chapter(page, console=console)
+    console.print("[bold]6/6[/] Streaming a photograph")
+    stream.add_chapter(page)
     page.footer(f"Made by nestcode demo, version {nestcode.__version__}, on {platform.machine()}.")
     return page.write(out)

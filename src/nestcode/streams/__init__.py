@@ -3,13 +3,14 @@
 A stream has a header and then bits 0-63 of every item, 64-127 of every item and so on: cut anywhere, it is a coarser
 version of the whole collection. `format.py` is the layout, `payload.py` reads what arrived, `items.py` knows shapes,
 types and coders, `entropy.py` makes streams smaller without loss; `stream.py`, `decoder.py` and `files.py` are the
-three ways in: bytes, chunks and files. Pictures of any size have their own: `picture_format.py`, `pictures.py` and
-`picture_files.py`. `bandwidth.py` and `traces.py` play streams to receivers.
+three ways in: bytes, chunks and files. Pictures of any size have their own: `picture_format.py`, `pictures.py`,
+`picture_decoder.py` and `picture_files.py`. `bandwidth.py` and `traces.py` play streams to receivers.
 """
 
 from nestcode.streams.decoder import StreamDecoder
 from nestcode.streams.files import StreamReader, StreamWriter
-from nestcode.streams.picture_files import PicturesDecoder, PicturesReader, PicturesWriter
+from nestcode.streams.picture_decoder import PicturesDecoder
+from nestcode.streams.picture_files import PicturesReader, PicturesWriter
 from nestcode.streams.pictures import PicturesInfo, compress_pictures, decompress_pictures, pictures_info
 from nestcode.streams.stream import Info, compress, decompress, info
 

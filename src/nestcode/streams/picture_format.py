@@ -8,6 +8,7 @@ checked.
 
 import json
 import struct
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -26,7 +27,8 @@ from nestcode.streams.format import CutHeader, Layout
 
 VERSION = 1
 FIXED = struct.Struct("<8sIIIQ32s")  # magic, version, bytes of the table, of an embedded coder, of payload; fingerprint
-MAX_TABLE = 1 << 26  # bytes, inflated
+MAX_TABLE = 1 << 24  # bytes, inflated: some 80,000 pictures
+MAX_PAYLOAD = 1 << 62  # bytes
 MAX_NAME = 1000  # characters
 TILE = 32  # pixels on a side, of which lengths count the bits
 Sizes = NDArray[np.int64]  # (pictures, passes): bytes of each picture after each pass
@@ -74,15 +76,24 @@ class PicturesHeader(Layout):
         return np.array([entry.sizes for entry in self.entries], dtype=np.int64).reshape(-1, PASSES)
 
     @cached_property
+    def steps(self) -> Sizes:
+        """Bytes of each picture in each pass."""
+        return np.diff(self.sizes, axis=1, prepend=0)
+
+    @cached_property
+    def starts(self) -> Sizes:
+        """Where in the payload they begin."""
+        order = self.steps.T.ravel()
+        return (np.cumsum(order) - order).reshape(PASSES, -1).T
+
+    @cached_property
     def tiles(self) -> int:
         """Of all pictures."""
         return sum(entry.tiles for entry in self.entries)
 
     def pieces(self, picture: int, arrived: int) -> Iterator[slice]:
         """Where in the payload the bytes of a picture are, of those that arrived."""
-        steps = np.diff(self.sizes, axis=1, prepend=0)
-        before = np.cumsum(steps.sum(axis=0)) - steps.sum(axis=0) + steps[:picture].sum(axis=0)
-        for begin, size in zip(before.tolist(), steps[picture].tolist(), strict=True):
+        for begin, size in zip(self.starts[picture].tolist(), self.steps[picture].tolist(), strict=True):
             if size and begin < arrived:
                 yield slice(begin, min(begin + size, arrived))
 
@@ -106,13 +117,24 @@ class PicturesHeader(Layout):
 
     def cut_to(self, payload: int) -> "PicturesHeader":
         """The header of a stream that ends after so many bytes of payload."""
-        steps = np.diff(self.sizes, axis=1, prepend=0).T.ravel()
-        taken = np.clip(payload - (np.cumsum(steps) - steps), 0, steps).reshape(PASSES, -1)
-        sizes = np.cumsum(taken, axis=0).T.tolist()
+        taken = np.clip(payload - self.starts, 0, self.steps)
+        sizes = np.cumsum(taken, axis=1).tolist()
         entries = tuple(replace(entry, sizes=tuple(own)) for entry, own in zip(self.entries, sizes, strict=True))
         ends = np.minimum(self.sizes.sum(axis=0), payload).tolist()
         quality = tuple(round(self.quality_at(end)) for end in ends)
         return replace(self, entries=entries, quality=quality, payload=int(taken.sum()), written=b"")
+
+    def cut_within(self, total: int) -> "PicturesHeader":
+        """The header of a stream of so many bytes in all, or of none but its header's where they are too few."""
+
+        def room(header: PicturesHeader) -> int:
+            left = total - header.size
+            return max(0, left - 4 * -(-left // (self.block + 4)))
+
+        payload = room(self.cut_to(room(self)))  # the table of a cut stream is smaller, as a rule
+        while (cut := self.cut_to(payload)).total > total and payload:
+            payload = max(0, payload - (cut.total - total))
+        return cut
 
 
 def lay_out(header: PicturesHeader, embedded: bytes, read: Callable[[int, slice], bytes]) -> Iterator[bytes]:
@@ -150,7 +172,7 @@ def parse_pictures(data: memoryview) -> PicturesHeader:
         entries, quality = _read_table(bytes(data[FIXED.size : end]))
     except (ValueError, RecursionError, zlib.error) as error:
         raise DamagedFile(f"the stream's table cannot be right ({error}): restore a copy") from error
-    if payload != sum(entry.sizes[-1] for entry in entries):
+    if payload != sum(entry.sizes[-1] for entry in entries) or payload > MAX_PAYLOAD:
         raise DamagedFile(f"the stream's table is not one of {payload} bytes of payload: restore a copy")
     given = {"written": bytes(data[: end + 4]), "embedded": embedded, "payload": payload, "coder": coder.hex()}
     header = PicturesHeader(entries=entries, quality=quality, **given)
@@ -191,8 +213,9 @@ def check_name(name: Any) -> str:
     """A name that is a path inside whatever folder it is put into."""
     path = PurePosixPath(name) if isinstance(name, str) else None
     unsafe = path is None or path.is_absolute() or not path.parts or ".." in path.parts or "\\" in str(path)
-    if unsafe or len(str(path)) > MAX_NAME or any(ord(letter) < 32 for letter in str(path)):
+    if unsafe or len(str(path)) > MAX_NAME or any(unicodedata.category(one) in ("Cc", "Cs") for one in str(path)):
         raise InvalidInput(
-            f"the name of a picture must be a relative path of at most {MAX_NAME} characters, got {str(name)[:80]!r}"
+            f"the name of a picture must be a relative path of at most {MAX_NAME} characters that can be printed, "
+            f"got {str(name)[:80]!r}"
         )
     return str(path)

@@ -14,8 +14,12 @@ from nestcode.coders.pictures import PASSES, SHIPPED, Encoded, Picture, PictureC
 from nestcode.errors import DamagedFile, InvalidInput, whole_number
 from nestcode.storage import parse_record, record_bytes
 from nestcode.streams.payload import Blocks
-from nestcode.streams.picture_format import Entry, PicturesHeader, check_name, lay_out, parse_pictures
-from nestcode.streams.stream import LIMIT, Buffer, as_view, check_choice
+from nestcode.streams.picture_format import TILE, Entry, PicturesHeader, check_name, lay_out, parse_pictures
+from nestcode.streams.stream import Buffer, as_view, check_choice
+
+LIMIT = 8 << 30  # bytes of memory
+WORK, HELD = 40, 9  # of which so many go for each number of a picture: when it is decoded, and while it waits for more
+MODEL = 1 << 20  # bytes that it has learnt in between
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class PicturesInfo:
     def __str__(self) -> str:
         shown = [f"{name} {' x '.join(map(str, shape))}" for name, shape in zip(self.names, self.shapes, strict=True)]
         lines = [
-            f"{self.count} pictures: {', '.join(shown[:3])}{', …' if self.count > 3 else ''}",
+            f"{self.count} pictures{': ' if shown else ''}{', '.join(shown[:3])}{', …' if self.count > 3 else ''}",
             f"{self.length:.0f} of {self.width:.0f} bits of a tile of 32 x 32 pixels arrived, expected error "
             f"{self.expected_error:.4g} ({-10 * math.log10(self.expected_error):.1f} dB)",
             f"coder PictureCoder {self.coder[:16]}{', embedded' if self.embedded else ''}",
@@ -96,14 +100,14 @@ def compress_pictures(
         max_error: keep no more than each picture needs for this mean squared error of a pixel between 0 and 1.
 
     """
+    if names is not None and len(names) != len(pictures):
+        raise InvalidInput(f"names must be one for each of {len(pictures)} pictures, got {len(names)}")
     coder = PictureCoder.load() if coder is None else coder
     collection = Collection(coder, max_error)
     kept: list[bytes] = []
     for number, picture in enumerate(pictures):
         name = str(number) if names is None else names[number]
         kept.append(collection.add(name, picture))
-    if names is not None and len(names) != len(kept):
-        raise InvalidInput(f"names must be one for each of {len(kept)} pictures, got {len(names)}")
     header, embedded = collection.finish(embed=embed, length=length, budget=budget)
     return b"".join(lay_out(header, embedded, lambda number, some: kept[number][some]))
 
@@ -126,14 +130,14 @@ def decompress_pictures(
         data: what `compress_pictures` or `PicturesWriter` made, or the beginning of it.
         coder: the one that made it, unless it is embedded or comes with Nestcode.
         length: use at most so many bits of a tile of 32 x 32 pixels, on average.
-        limit: refuse to make more bytes than this out of it.
+        limit: refuse what takes more bytes of memory than this.
         on_damage: "keep" decodes what precedes a damaged block, and warns.
 
     """
     check_choice(on_damage)
     view = as_view(data)
     header = parse_pictures(view)
-    check_pixels(header, limit)
+    check_memory(header, limit)
     found = find_picture_coder(header, view, coder)
     blocks = Blocks(header, view)
     blocks.verify()
@@ -240,8 +244,7 @@ class Collection:
         if length is not None:
             header = header.cut_to(header.bytes_for(length))
         if budget is not None and header.total > whole_number(budget, "budget", least=0):
-            room = budget - header.size
-            cut = header.cut_to(max(0, room - 4 * -(-room // (header.block + 4))))
+            cut = header.cut_within(budget)
             if cut.total > budget:
                 raise InvalidInput(
                     f"budget must be at least the {cut.size} bytes of the header, got {budget}"
@@ -279,11 +282,14 @@ def _shipped(name: str) -> PictureCoder:
     return PictureCoder.load(name)
 
 
-def check_pixels(header: PicturesHeader, limit: int) -> None:
-    """Refuse what would take too much memory."""
-    most = sum(math.prod(entry.shape) for entry in header.entries)
+def check_memory(header: PicturesHeader, limit: int, *, at_once: bool = False) -> None:
+    """Refuse what would take too much memory, with the pictures decoded one after the other or side by side."""
+    numbers = [entry.tiles * TILE**2 * (*entry.shape, 1)[2] for entry in header.entries]
+    most = sum(numbers) + WORK * max(numbers, default=0)
+    if at_once:
+        most += sum(HELD * count + MODEL for count in numbers)
     if most > whole_number(limit, "limit", least=0):
         raise InvalidInput(
-            f"the stream's {len(header.entries)} pictures take {most} bytes, more than the limit of {limit}: give a "
+            f"the stream's {len(numbers)} pictures take {most} bytes of memory, more than the limit of {limit}: give a "
             "larger limit, or read them one by one by PicturesReader"
         )
