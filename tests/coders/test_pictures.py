@@ -134,9 +134,11 @@ def test_known_numbers_lie_in_their_range() -> None:
     for magnitude in range(1, 200):
         for plane in range(magnitude.bit_length()):
             low = magnitude >> plane
-            known = np.array([(2 * low + 1) << plane, -((2 * low + 1) << plane), 0], dtype=np.int32)
+            known = np.array([[(2 * low + 1) << plane, -((2 * low + 1) << plane), 0]], dtype=np.int32)
             place = FIRST if low == 1 else LATER
-            assert _numbers(known).tolist() == pytest.approx([(low + place) * 2**plane, -(low + place) * 2**plane, 0])
+            assert _numbers(known)[0].tolist() == pytest.approx(
+                [(low + place) * 2**plane, -(low + place) * 2**plane, 0]
+            )
 
 
 def test_a_limit_is_a_prefix() -> None:

@@ -7,8 +7,10 @@ does best for it: towards the directions in which its neighbouring pixels differ
 import numpy as np
 from numpy.typing import NDArray
 
+from nestcode.coders._lapped import TILE
 from nestcode.coders._rows import Floats
 
+MIDDLE, OPAQUE = 128, 255  # what channels are counted from
 TURN = 3  # bytes
 WORTH = 1 << 14  # pixels that make them worth it
 SAMPLE = 1 << 20  # pixels that are looked at
@@ -45,3 +47,32 @@ def colors_of(turn: bytes) -> Floats:
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
     rotation = np.eye(3) + 2 * w * cross + 2 * cross @ cross
     return np.ascontiguousarray(rotation @ USUAL, dtype=np.float32)
+
+
+def to_channels(picture: NDArray[np.uint8], colors: Floats) -> Floats:
+    """(height, width[, channels]) bytes -> (channels, height, width) around 0, filled up to whole tiles."""
+    planes = picture[..., None] if picture.ndim == 2 else picture
+    fill = [(0, -size % TILE) for size in planes.shape[:2]]
+    numbers = np.pad(planes, [*fill, (0, 0)], mode="symmetric").astype(np.float32)
+    count = numbers.shape[2]
+    if count in (2, 4):
+        numbers[..., -1] -= OPAQUE
+        numbers[..., :-1] -= MIDDLE
+    else:
+        numbers -= MIDDLE
+    if count >= 3:
+        numbers[..., :3] = numbers[..., :3] @ colors.T
+    return np.ascontiguousarray(np.moveaxis(numbers, 2, 0))
+
+
+def to_pixels(channels: Floats, colors: Floats, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """What `to_channels` was given, as far as the channels know."""
+    numbers = np.moveaxis(channels, 0, 2)[: shape[0], : shape[1]].copy()
+    count = numbers.shape[2]
+    if count >= 3:
+        numbers[..., :3] = numbers[..., :3] @ colors
+    numbers += MIDDLE
+    if count in (2, 4):
+        numbers[..., -1] += OPAQUE - MIDDLE
+    pixels: NDArray[np.uint8] = np.clip(np.rint(numbers), 0, 255).astype(np.uint8).reshape(shape)
+    return pixels

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.coders._colors import TURN, colors_of, find_turn
+from nestcode.coders._colors import MIDDLE, OPAQUE, TURN, colors_of, find_turn, to_channels, to_pixels
 from nestcode.coders._lapped import TILE, from_tiles, to_tiles
 from nestcode.coders._rows import Floats
 from nestcode.coders.base import Stored, check_arrays
@@ -27,7 +27,6 @@ from nestcode.storage import Record, read_record
 
 Picture = NDArray[np.uint8]
 KINDS = {1: [0], 2: [0, 3], 3: [0, 1, 2], 4: [0, 1, 2, 3]}  # of channels: lightness, two colors, opacity
-MIDDLE, OPAQUE = 128, 255  # what channels are counted from
 PLANES, PASSES = 15, 45  # at most
 FIRST, LATER = 0.4, 0.48  # where in its range a magnitude is taken to be: with its first bit, and with more of them
 SLOPE = 0.11  # of a tile, as a share of what the means on both sides of it differ by
@@ -97,13 +96,15 @@ class PictureCoder(Stored):
 
     def _code(self, picture: Picture, model: _core.PictureModel, limit: int, *, learn: bool) -> "Encoded":
         turn = find_turn(check_picture(picture))
-        cosines = to_tiles(_channels(picture, colors_of(turn)))
-        numbers = np.clip(np.trunc(cosines / np.float32(self.step)), -(1 << PLANES) + 1, (1 << PLANES) - 1)
-        numbers = np.ascontiguousarray(numbers, dtype=np.int32)
-        planes = int(np.abs(numbers).max()).bit_length()
+        cosines = to_tiles(to_channels(picture, colors_of(turn)))
+        cosines /= np.float32(self.step)
+        numbers = np.empty(cosines.shape, dtype=np.int32)
+        np.clip(cosines, -(1 << PLANES) + 1, (1 << PLANES) - 1, out=numbers, casting="unsafe")  # towards 0
+        error = float(np.vdot(cosines, cosines)) * self.step**2 / numbers.size
+        floor = sum(map(_rounded_off, cosines, numbers)) * self.step**2 / numbers.size
+        del cosines
+        planes = max(int(numbers.max()), -int(numbers.min())).bit_length()
         data, passes = _core.encode_picture(model, KINDS[len(numbers)], numbers, planes, limit, learn)
-        rounding = cosines - self.step * (numbers + LATER * np.sign(numbers))
-        error, floor = (float(np.vdot(some, some)) / numbers.size for some in (cosines, rounding))
         start = bytes([planes | bool(turn) << 7]) + turn
         none = 3 * (PLANES - planes)  # passes over planes that this picture does not have
         sizes = [0] * none + [len(start) + size for size, _ in passes]
@@ -210,7 +211,7 @@ class PictureDecoder:
         numbers = _numbers(self._known)
         _guess_slopes(numbers, 2**self._reader.plane)
         channels = from_tiles(numbers * np.float32(self._coder.step))
-        return _pixels(channels, self._colors, self.shape)
+        return to_pixels(channels, self._colors, self.shape)
 
 
 def _arrays(model: _core.PictureModel) -> dict[str, NDArray[Any]]:
@@ -224,13 +225,23 @@ def _arrays(model: _core.PictureModel) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def _rounded_off(cosines: Floats, numbers: NDArray[np.int32]) -> float:
+    """The sum of squares that whole numbers leave of a channel."""
+    left: Floats = np.abs(cosines) - np.abs(numbers)
+    left[numbers != 0] -= np.float32(LATER)
+    return float(np.vdot(left, left))
+
+
 def _numbers(known: NDArray[np.int32]) -> Floats:
     """What coefficients probably are: (2 m + 1) 2^p stands for a magnitude from m 2^p up to (m + 1) 2^p."""
-    twice = np.abs(known)
-    width = twice & -twice
-    low = (twice - width) / 2
-    place = np.where(low == width, np.float32(FIRST), np.float32(LATER))
-    out: Floats = (np.sign(known) * (low + width * place)).astype(np.float32)
+    out: Floats = np.empty(known.shape, dtype=np.float32)
+    for channel, numbers in zip(known, out, strict=True):
+        twice = np.abs(channel)
+        width = twice & -twice
+        low = twice - width >> 1
+        np.multiply(width, np.where(low == width, np.float32(FIRST), np.float32(LATER)), out=numbers)
+        numbers += low
+        np.copysign(numbers, channel, out=numbers)
     return out
 
 
@@ -242,35 +253,6 @@ def _guess_slopes(numbers: Floats, bound: int) -> None:
         (numbers[..., 1, 0], means[:, :-2, 1:-1] - means[:, 2:, 1:-1]),
     ):
         slope[slope == 0] = np.clip(SLOPE * guess, -bound / 2, bound / 2)[slope == 0]
-
-
-def _channels(picture: Picture, colors: Floats) -> Floats:
-    """(height, width[, channels]) bytes -> (channels, height, width) around 0, filled up to whole tiles."""
-    planes = picture[..., None] if picture.ndim == 2 else picture
-    fill = [(0, -size % TILE) for size in planes.shape[:2]]
-    numbers = np.pad(planes, [*fill, (0, 0)], mode="symmetric").astype(np.float32)
-    count = numbers.shape[2]
-    if count in (2, 4):
-        numbers[..., -1] -= OPAQUE
-        numbers[..., :-1] -= MIDDLE
-    else:
-        numbers -= MIDDLE
-    if count >= 3:
-        numbers[..., :3] = numbers[..., :3] @ colors.T
-    return np.ascontiguousarray(np.moveaxis(numbers, 2, 0))
-
-
-def _pixels(channels: Floats, colors: Floats, shape: tuple[int, ...]) -> Picture:
-    """What `_channels` was given, as far as the channels know."""
-    numbers = np.moveaxis(channels, 0, 2)[: shape[0], : shape[1]].copy()
-    count = numbers.shape[2]
-    if count >= 3:
-        numbers[..., :3] = numbers[..., :3] @ colors
-    numbers += MIDDLE
-    if count in (2, 4):
-        numbers[..., -1] += OPAQUE - MIDDLE
-    pixels: Picture = np.clip(np.rint(numbers), 0, 255).astype(np.uint8).reshape(shape)
-    return pixels
 
 
 def check_picture(picture: Any) -> Picture:
