@@ -27,7 +27,7 @@ def photograph(shape: tuple[int, ...], seed: int = 0) -> Picture:
     """A piece of a real one; opacity, where there is some, fades to the right."""
     rng = np.random.default_rng(seed)
     whole = photographs()["china" if rng.random() < 0.5 else "flower"]
-    top, left = (int(rng.integers(0, most - size)) for most, size in zip(whole.shape, shape, strict=False))
+    top, left = (int(rng.integers(0, most - size)) for most, size in zip(whole.shape[:2], shape[:2], strict=True))
     piece = whole[top : top + shape[0], left : left + shape[1]]
     channels = (*shape, 1)[2]
     colors = piece if channels > 2 else piece[..., 1:2]

@@ -38,7 +38,7 @@ def find_turn(picture: NDArray[np.uint8]) -> bytes:
 def colors_of(turn: bytes) -> Floats:
     """The channels as directions of red, green and blue, (3, 3).
 
-    >>> np.round(colors_of(b""), 2).tolist()
+    >>> np.round(colors_of(b"").astype(float), 2).tolist()
     [[0.58, 0.58, 0.58], [0.71, 0.0, -0.71], [-0.41, 0.82, -0.41]]
     """
     vector = np.frombuffer(turn or bytes(TURN), dtype=np.int8) / 127
