@@ -55,14 +55,22 @@ class Page:
     def section(self, title: str, text: str) -> None:
         """Start a section; blank lines in the text separate paragraphs."""
         self._blocks.append(f"<h2>{escape(title)}</h2>")
+        self.text(text)
+
+    def text(self, text: str) -> None:
+        """Add text; blank lines separate paragraphs."""
         self._blocks += [f"<p>{escape(paragraph)}</p>" for paragraph in re.split(r"\n\s*\n", text)]
 
     def figure(self, name: str, figure: "Figure", caption: str) -> None:
         """Add a Matplotlib figure; `name` becomes `name.png`."""
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=160, bbox_inches="tight")
-        self._pictures[f"{name}.png"] = buffer.getvalue()
-        source = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+        self.picture(name, buffer.getvalue(), caption)
+
+    def picture(self, name: str, png: bytes, caption: str) -> None:
+        """Add a picture that is drawn already; `name` becomes `name.png`."""
+        self._pictures[f"{name}.png"] = png
+        source = "data:image/png;base64," + base64.b64encode(png).decode()
         self._blocks.append(
             f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
         )

@@ -145,6 +145,7 @@ def test_layers_of_vectors_have_the_sizes_of_channels(channels: tuple[int, ...],
     assert sizes(coder) == channels
     coder.save(tmp_path / "sized.coder")
     again = nc.load_coder(tmp_path / "sized.coder")
+    assert isinstance(again, DeepCoder)
     assert sizes(again) == channels
     assert again.fingerprint == coder.fingerprint
     codes = coder.encode(data[:50])
@@ -152,15 +153,20 @@ def test_layers_of_vectors_have_the_sizes_of_channels(channels: tuple[int, ...],
     assert again.fit(data[:300], progress=False).fingerprint == coder.fingerprint
 
 
-def test_files_of_vectors_from_before_layers_had_sizes_are_read(coder: DeepCoder) -> None:
+def test_files_of_vectors_from_before_layers_had_sizes_are_read(coder: DeepCoder, tmp_path: Path) -> None:
     """Indexes and streams know coders by their fingerprints: what is written for the usual sizes must not change."""
-    assert sizes(coder) == (512, 512)
-    assert coder._to_record().settings["refiner"] == {"shape": None, "channels": [16, 32], "mirrored": False}
+    record = coder._to_record()
+    assert record.settings["refiner"] == {"shape": None, "channels": [16, 32], "mirrored": False}
+    write_record(tmp_path / "old.coder", record)
+    again = nc.load_coder(tmp_path / "old.coder")
+    assert isinstance(again, DeepCoder)
+    assert sizes(again) == sizes(coder) == (512, 512)
+    assert (again.channels, again.fingerprint) == (None, record.fingerprint)
 
 
-def sizes(coder: Any) -> tuple[int, ...]:
+def sizes(coder: DeepCoder) -> tuple[int, ...]:
     assert isinstance(coder.network_, VectorRefiner)
-    return tuple(block[1].out_features for block in coder.network_.blocks)  # type: ignore[index, union-attr]
+    return tuple(block[1].out_features for block in coder.network_.blocks)  # type: ignore[index]
 
 
 def broken(array: NDArray[Any], value: Any) -> NDArray[Any]:

@@ -1,11 +1,13 @@
-"""Make the golden streams of the present version: plain, entropy coded, and with the coder embedded.
+"""Make the golden streams of the present version: plain, entropy coded, with the coder embedded, and of pictures.
 
     python -m tests.golden.make_stream
 
 Made once when a version of the layout is new, and never again: every later Nestcode must read these very bytes. Beside
-them, `stream-v1.coder` made them and `stream-v1.json` says what they hold. The data follows from arithmetic.
+them, `stream-v1.coder` made them and `stream-v1.json` says what they hold; `pictures-v1.json` does so for pictures,
+whose coder has learnt nothing. The data follows from arithmetic.
 """
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -13,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import LinearCoder, compress, decompress
+from nestcode.coders import PictureCoder
+from nestcode.coders.pictures import Picture, PictureDecoder
+from nestcode.streams import compress_pictures, decompress_pictures
 from nestcode.streams.format import VERSION
+from nestcode.streams.picture_format import VERSION as PICTURES_VERSION
+from nestcode.streams.picture_format import parse_pictures
 
 HERE = Path(__file__).parent
 KINDS: dict[str, dict[str, bool]] = {"plain": {}, "entropy": {"entropy": True}, "embedded": {"embed": True}}
@@ -26,11 +33,72 @@ def images() -> NDArray[np.uint8]:
     return whole.astype(np.uint8).reshape(-1, 4, 3)
 
 
-def main() -> None:
-    """Write the streams and what they hold."""
+SHAPES = {"wide.png": (130, 140, 3), "below/grey.png": (35, 9), "opacity.png": (20, 33, 4), "a é.png": (1, 1, 2)}
+
+
+def pictures() -> list[Picture]:
+    """Of all kinds, the first large enough to turn its colors."""
+    out = []
+    for shape in SHAPES.values():
+        i, j, k = np.meshgrid(*map(np.arange, (*shape, 1)[:3]), indexing="ij")
+        ramps, busy = 40 * k + i + (j // 7) * 5, (i * j // 3 + i * i + 7 * j * (k + 1)) % 31
+        out.append(((ramps + np.where(i % 50 < 25, busy, 0)) % 256).astype(np.uint8).reshape(shape))
+    return out
+
+
+def blank() -> PictureCoder:
+    """A coder that has learnt nothing: a grey picture has no bits."""
+    return PictureCoder().fit([np.full((1, 1), 128, dtype=np.uint8)])
+
+
+def decoders(data: bytes, arrived: int) -> list[PictureDecoder]:
+    """Of the pictures of a stream whose payload is one piece after the other, as `docs/format.md` says."""
+    header = parse_pictures(memoryview(data))
+    payload = b"".join(data[at : at + 4096] for at in range(header.size, len(data), 4100))[: header.payload]
+    out = []
+    for number, entry in enumerate(header.entries):
+        out.append(PictureDecoder(blank(), entry.shape))
+        for piece in header.pieces(number, arrived):
+            out[-1].feed(payload[piece])
+    return out
+
+
+def numbers(decoder: PictureDecoder) -> str:
+    """A checksum of all that is known of a picture, in whole numbers."""
+    known = np.zeros(0, np.int32) if decoder._known is None else decoder._known
+    return hashlib.sha256(known.astype("<i4").tobytes()).hexdigest()
+
+
+def make_pictures() -> None:
+    """Write the stream of pictures and what it holds."""
+    path = HERE / f"pictures-v{PICTURES_VERSION}.nest"
+    check_new(path)
+    data = compress_pictures(pictures(), blank(), names=list(SHAPES))
+    header = parse_pictures(memoryview(data))
+    path.write_bytes(data)
+    held = {
+        str(arrived): {
+            "numbers": [numbers(decoder) for decoder in decoders(data, arrived)],
+            "pixels": [
+                picture.ravel()[::97].tolist()
+                for picture in decompress_pictures(data[: header.size + arrived + 4 * (arrived // 4096)], blank())
+            ],
+        }
+        for arrived in (0, 700, 5000, header.payload)
+    }
+    path.with_suffix(".json").write_text(json.dumps({"coder": blank().fingerprint, "held": held}) + "\n")
+
+
+def check_new(path: Path) -> None:
+    """Golden streams are never made again."""
+    if path.exists():
+        raise SystemExit(f"{path} is there: golden streams are made once, and kept as long as they must be readable")
+
+
+def make_items() -> None:
+    """Write the streams of items and what they hold."""
     start = HERE / f"stream-v{VERSION}"
-    if start.with_suffix(".coder").exists():
-        raise SystemExit(f"{start} is there: golden streams are made once, and kept as long as they must be readable")
+    check_new(start.with_suffix(".coder"))
     coder = LinearCoder(width=70).fit(images().reshape(700, 12))
     coder.save(start.with_suffix(".coder"))
     for name, options in KINDS.items():
@@ -45,4 +113,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    for make in (make_pictures, make_items):
+        make()

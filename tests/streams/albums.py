@@ -17,6 +17,9 @@ Picture = NDArray[np.uint8]
 SHAPES = ((40, 50, 3), (33, 20), (1, 1), (3, 70, 4), (64, 5, 2), (1, 1, 3), (45, 31, 1))  # all kinds, wide and tall
 
 
+_photographs = cache(photographs)
+
+
 @cache
 def coder() -> PictureCoder:
     """One that does not come with Nestcode."""
@@ -26,7 +29,7 @@ def coder() -> PictureCoder:
 def photograph(shape: tuple[int, ...], seed: int = 0) -> Picture:
     """A piece of a real one; opacity, where there is some, fades to the right."""
     rng = np.random.default_rng(seed)
-    whole = photographs()["china" if rng.random() < 0.5 else "flower"]
+    whole = _photographs()["china" if rng.random() < 0.5 else "flower"]
     top, left = (int(rng.integers(0, most - size)) for most, size in zip(whole.shape[:2], shape[:2], strict=True))
     piece = whole[top : top + shape[0], left : left + shape[1]]
     channels = (*shape, 1)[2]

@@ -6,11 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestcode import StreamDecoder, decompress, info, load_coder
+from nestcode import StreamDecoder, _core, decompress, info, load_coder
 from nestcode.codes import Codes
+from nestcode.coders.pictures import EVERYTHING
+from nestcode.streams import decompress_pictures, pictures_info
 from nestcode.streams.format import VERSION
+from nestcode.streams.picture_format import VERSION as PICTURES_VERSION
+from nestcode.streams.picture_format import lay_out as lay_out_pictures
+from nestcode.streams.picture_format import parse_pictures
 from nestcode.streams.stream import lay_out
-from tests.golden.make_stream import HERE, KINDS, images
+from tests.golden.make_stream import HERE, KINDS, SHAPES, blank, decoders, images, numbers, pictures
 
 every_version = pytest.mark.parametrize("version", range(1, VERSION + 1))
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -54,3 +59,42 @@ def test_the_present_version_is_still_written_so(kind: str) -> None:
     assert Codes(packed, 70).width == 70
     options = {"embed": False, "entropy": False, **KINDS[kind]}
     assert b"".join(lay_out(packed, coder, (4, 3), dtype, 1.0, 70, **options)) == data
+
+
+every_pictures_version = pytest.mark.parametrize("version", range(1, PICTURES_VERSION + 1))
+
+
+def golden_pictures(version: int) -> tuple[bytes, dict[str, Any]]:
+    path = HERE / f"pictures-v{version}.nest"
+    return path.read_bytes(), json.loads(path.with_suffix(".json").read_text())
+
+
+@every_pictures_version
+def test_golden_pictures_are_what_they_were(version: int) -> None:
+    """Whole numbers to the last bit; pixels are rounded, and one on the edge may go to either side."""
+    data, held = golden_pictures(version)
+    known = pictures_info(data)
+    assert dict(zip(known.names, known.shapes, strict=True)) == SHAPES
+    assert (known.coder, known.damaged, known.trailing) == (held["coder"], None, 0)
+    assert blank().fingerprint == held["coder"]
+    for arrived, expected in held["held"].items():
+        cut = data[: known.header_bytes + int(arrived) + 4 * (int(arrived) // 4096)]
+        assert [numbers(decoder) for decoder in decoders(data, int(arrived))] == expected["numbers"]
+        for picture, pixels in zip(decompress_pictures(cut, blank()), expected["pixels"], strict=True):
+            assert np.abs(picture.ravel()[::97].astype(int) - pixels).max() <= 1
+    for picture, decoded in zip(pictures(), decompress_pictures(data, blank()), strict=True):
+        assert np.mean((picture.astype(float) - decoded) ** 2) < 5
+
+
+def test_pictures_are_still_written_so() -> None:
+    """Byte for byte, given the whole numbers: those are found in floats, on which machines may differ."""
+    data, _ = golden_pictures(PICTURES_VERSION)
+    header, coder, written = parse_pictures(memoryview(data)), blank(), []
+    for decoder in decoders(data, header.payload):
+        assert decoder._known is not None
+        whole = np.sign(decoder._known) * (np.abs(decoder._known) // 2)
+        start = decoder._start[: 4 if decoder._start[0] >> 7 else 1]
+        bits, _ = _core.encode_picture(coder._model, decoder._kinds, whole, start[0] & 0x7F, EVERYTHING, False)
+        written.append(start + bits)
+    assert written[0][0] >> 7 == 1  # turned
+    assert b"".join(lay_out_pictures(header, b"", lambda number, some: written[number][some])) == data

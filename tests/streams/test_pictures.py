@@ -48,7 +48,7 @@ def test_every_cut_decodes_to_what_arrived(shapes: list[tuple[int, ...]], seed: 
     blocks, left = divmod(cut - known.header_bytes, 4100)
     got = min(4096 * blocks + min(left, 4096), header_of(data).payload)
     decoded = decompress_pictures(data[:cut], coder())
-    assert [(one.shape, one.dtype) for one in decoded] == [(shape, np.uint8) for shape in shapes]
+    assert [(one.shape, one.dtype.str) for one in decoded] == [(shape, "|u1") for shape in shapes]
     assert same(decoded, plain_decode(pictures, got))
     seen = pictures_info(data[:cut])
     assert seen.verified + seen.unverified == got
@@ -128,11 +128,9 @@ def test_a_budget_is_kept_and_used(shapes: list[tuple[int, ...]], seed: int, sha
 
 
 def test_a_budget_just_below_all_is_kept() -> None:
-    whole = stream()
-    for less in range(1, 40):
-        assert len(whole) - less - 12 <= len(compress_pictures(album(), coder(), budget=len(whole) - less)) <= (
-            len(whole) - less
-        )  # fmt: skip
+    whole = header_of(stream())
+    for budget in range(whole.total - 40, whole.total):
+        assert budget - 12 <= whole.cut_within(budget).total <= budget
 
 
 def test_a_budget_for_less_than_the_header_is_refused() -> None:
@@ -168,8 +166,8 @@ def test_max_error_is_kept_by_every_picture_and_not_overdone(most: float) -> Non
         fewer = coder().encode(picture)[: max(entry.sizes[-1] - 2 - entry.sizes[-1] // 100, 0)]
         assert error([picture], [coder().decode(fewer, picture.shape)]) > 0.9 * most or entry.sizes[-1] < 3
     assert len(data) < len(stream())
-    both = compress_pictures(pictures, coder(), max_error=most, budget=len(data) - 100)
-    assert len(both) <= len(data) - 100
+    both = compress_pictures(pictures, coder(), max_error=most, budget=len(data) - 10)
+    assert len(both) <= len(data) - 10
 
 
 def test_max_error_must_be_in_reach() -> None:
@@ -251,7 +249,7 @@ def test_names_differ_and_are_one_for_each() -> None:
     data = compress_pictures(pictures, coder(), names=["a/b é.png", "x" * MAX_NAME])
     assert pictures_info(data).names == ("a/b é.png", "x" * MAX_NAME)
     for twice in (["a", "a"], ["a/b", "a//b"], ["a", "./a"]):
-        with pytest.raises(InvalidInput, match="must differ, got 'a.*' twice"):
+        with pytest.raises(InvalidInput, match=r"must differ, got 'a.*' twice"):
             compress_pictures(pictures, coder(), names=twice)
     for names in ([], ["a"], ["a", "b", "c"]):
         with pytest.raises(InvalidInput, match=f"one for each of 2 pictures, got {len(names)}"):

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import nestcode
-from nestcode.cli import compress, data, decompress, demo, info
+from nestcode.cli import compress, data, decompress, demo, info, reproduce
 from nestcode.cli.simulate_bandwidth import simulate_bandwidth
 from nestcode.errors import NestcodeError
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command(epilog="Example: nestcode compress photos/ -o photos.nest --budget 2MB")(compress.compress)
 app.command(epilog="Example: nestcode decompress photos.nest --length 256 -o out/")(decompress.decompress)
 app.command(epilog="Example: nestcode simulate-bandwidth link.csv --unit kbit --items 1000")(simulate_bandwidth)
+app.command(epilog="Example: nestcode reproduce pca --data DIR --out report")(reproduce.reproduce)
 app.command(epilog="Example: nestcode data cifar10 --to data")(data.data)
 app.command(epilog="Example: nestcode demo --out report")(demo.demo)
 app.command(epilog="Example: nestcode info photos.nest --json")(info.info)

@@ -28,7 +28,6 @@ from nestcode.streams.format import CutHeader, Layout
 VERSION = 1
 FIXED = struct.Struct("<8sIIIQ32s")  # magic, version, bytes of the table, of an embedded coder, of payload; fingerprint
 MAX_TABLE = 1 << 24  # bytes, inflated: some 80,000 pictures
-MAX_PAYLOAD = 1 << 62  # bytes
 MAX_NAME = 1000  # characters
 TILE = 32  # pixels on a side, of which lengths count the bits
 Sizes = NDArray[np.int64]  # (pictures, passes): bytes of each picture after each pass
@@ -172,7 +171,7 @@ def parse_pictures(data: memoryview) -> PicturesHeader:
         entries, quality = _read_table(bytes(data[FIXED.size : end]))
     except (ValueError, RecursionError, zlib.error) as error:
         raise DamagedFile(f"the stream's table cannot be right ({error}): restore a copy") from error
-    if payload != sum(entry.sizes[-1] for entry in entries) or payload > MAX_PAYLOAD:
+    if payload != sum(entry.sizes[-1] for entry in entries):
         raise DamagedFile(f"the stream's table is not one of {payload} bytes of payload: restore a copy")
     given = {"written": bytes(data[: end + 4]), "embedded": embedded, "payload": payload, "coder": coder.hex()}
     header = PicturesHeader(entries=entries, quality=quality, **given)

@@ -1,12 +1,13 @@
-"""The page of `pca.py`: its words and figures."""
+"""The figures of `pca.py`."""
+
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from nestcode.principal import Doubles
-from nestcode.report import Page
 
-Row = dict[str, object]
+Row = dict[str, Any]
 Curves = dict[str, Doubles]
 
 
@@ -62,44 +63,3 @@ def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
         [f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name]) for name in headers] for row in rows
     ]
     return headers, cells
-
-
-def add_theorems(page: Page, rows: list[Row], gradients: Curves, coupling: Curves) -> None:
-    """The sections on digits."""
-    page.section(
-        "Theorems 1 to 3",
-        "Theorem 1: a nested optimum is an optimum of the ordinary autoencoder. Theorem 2: T commutes with truncation "
-        "and inversion; in fact it comes out diagonal, as projectors of every rank force it. Theorem 3: with "
-        "orthonormal columns, unit k is eigenvector k up to sign. An ordinary autoencoder finds the subspace only.",
-    )
-    page.table(*table(rows), caption="Linear autoencoders of 8 units on scikit-learn's digits.")
-    page.figure(
-        "t",
-        figure_t(rows),
-        "|T| with rows scaled alike. Nested dropout leaves only scales; the ordinary optimum is any mixture. A (0, 1) "
-        "sigmoid has units that are never 0 on average: truncation drops that offset, and its optimum is not PCA. A "
-        "tanh encoder has no offset and lands on PCA again.",
-    )
-    page.section(
-        "Why units need sweeping",
-        "The gradient of a unit is weighed by how often it is kept, so under a geometric distribution it fades "
-        "exponentially. Units far apart are rarely kept together: early ones do not wait for late ones and can be "
-        "fixed.",
-    )
-    page.figure(
-        "sweeping",
-        figure_sweeping(gradients, coupling),
-        "Left: at a random start on digits. Right: digits through 32 random units, truncated by Geometric(0.8).",
-    )
-
-
-def add_reach(page: Page, rows: list[Row], ratio: float) -> None:
-    """The section on CIFAR-10."""
-    page.section(
-        "Reach",
-        "The solver multiplies by the covariance, rotates inside the span and fixes what has converged. It never "
-        f"decomposes the covariance. Fitting {rows[-1]['width']} units takes {ratio:.2f} times as long as "
-        "scikit-learn's exact PCA.",
-    )
-    page.table(*table(rows), caption="Principal directions of CIFAR-10; gaps of 0.1 % or more are clear.")
-    page.figure("reach", figure_reach(rows), "How far each unit is from its eigenvector.")

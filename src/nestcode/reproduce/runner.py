@@ -1,0 +1,127 @@
+"""Run experiments, keep what they find, and write one page about all of them."""
+
+import json
+import subprocess
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import nestcode
+from nestcode.errors import InvalidInput
+from nestcode.report import Page
+from nestcode.reproduce.lab import Experiment, Lab
+from nestcode.storage import write_atomic
+
+NAMES = ("pca",)
+
+
+def find(names: Sequence[str]) -> list[Experiment]:
+    """The experiments of these names, or all of them."""
+    wanted = list(dict.fromkeys(names)) or ["all"]
+    unknown = [name for name in wanted if name not in (*NAMES, "all")]
+    if unknown:
+        raise InvalidInput(f"an experiment must be one of all, {', '.join(NAMES)}, got {unknown[0]!r}")
+    chosen = NAMES if "all" in wanted else [name for name in NAMES if name in wanted]
+    return [import_module(f"nestcode.reproduce.{name}").EXPERIMENT for name in chosen]
+
+
+def reproduce(names: Sequence[str], lab: Lab) -> Path:
+    """Run experiments one after the other and write the page; what is there already is not run again.
+
+    Args:
+        names: of experiments, or "all".
+        lab: settings; each experiment gets a fresh one like it.
+
+    """
+    chosen = find(names)
+    for number, experiment in enumerate(chosen, start=1):
+        path = lab.folder / f"{experiment.name}.json"
+        lab.console.print(f"[bold]{number}/{len(chosen)}[/] {experiment.name}: {experiment.title}")
+        if not lab.fresh and _is_done(path, lab):
+            lab.console.print("  done before; --fresh computes it again")
+            continue
+        own = Lab(lab.folder, lab.data, lab.scale, lab.seeds, lab.fresh, lab.console)
+        start = time.perf_counter()
+        experiment.run(own)
+        seconds = time.perf_counter() - start
+        found = {"experiment": experiment.name, "where": experiment.where, **_made(lab), "seconds": round(seconds, 1)}
+        for name, picture in own.pictures.items():
+            write_atomic(lab.folder / name, picture)
+        write_atomic(path, json.dumps({**found, **own.to_json()}, indent=1, ensure_ascii=False).encode())
+        for finding in own.findings:
+            mark = {True: "[green]holds[/]", False: "[red]differs[/]", None: ""}[finding.holds]
+            lab.console.print(f"  {finding.claim}: {finding.ours} (paper: {finding.paper}) {mark}", highlight=False)
+    return write_page(lab.folder, lab.console)
+
+
+def write_page(folder: Path, console: Console) -> Path:
+    """One page about all experiments that are done."""
+    page = Page(
+        "The paper, reproduced",
+        "Learning Ordered Representations with Nested Dropout (Rippel, Gelbart and Adams, ICML 2014): each of its "
+        "figures and claims, and what Nestcode measures today.",
+    )
+    done = {experiment.name: json.loads((folder / f"{experiment.name}.json").read_text())
+            for experiment in find([]) if (folder / f"{experiment.name}.json").exists()}  # fmt: skip
+    rows = [
+        [name, finding["claim"], finding["paper"], finding["ours"], _told(finding["holds"])]
+        for name, found in done.items()
+        for finding in found["findings"]
+    ]
+    page.table(["experiment", "claim", "paper", "here", ""], rows, caption="All findings.")
+    for experiment in find([]):
+        if experiment.name in done:
+            _add(page, experiment, done[experiment.name], folder)
+    page.footer(f"Made by nestcode reproduce, version {nestcode.__version__}.")
+    console.print("Open this page in a browser:")
+    return page.write(folder)
+
+
+def _add(page: Page, experiment: Experiment, found: dict[str, Any], folder: Path) -> None:
+    page.section(f"{experiment.title} ({experiment.where})", experiment.says)
+    page.table(
+        ["claim", "paper", "here", ""],
+        [[f["claim"], f["paper"], f["ours"], _told(f["holds"])] for f in found["findings"]],
+        caption=f"nestcode reproduce {experiment.name} --{found['scale']}{' --data DIR' if found['data'] else ''}: "
+        f"{found['seconds']:.0f} s, seeds {', '.join(map(str, found['seeds']))}, "
+        f"commit {found['commit'] or 'unknown'}.",
+    )
+    for block in found["blocks"]:
+        if "figure" in block:
+            page.picture(block["figure"], (folder / f"{block['figure']}.png").read_bytes(), block["caption"])
+        else:
+            page.table(block["headers"], block["rows"], caption=block["caption"])
+    for departure in found["departures"]:
+        page.text(f"Departure: {departure}")
+
+
+def _told(holds: bool | None) -> str:
+    return {True: "holds", False: "differs", None: ""}[holds]
+
+
+def _made(lab: Lab) -> dict[str, Any]:
+    """What findings depend on."""
+    return {
+        "version": nestcode.__version__, "commit": _commit(), "scale": lab.scale, "seeds": list(lab.seeds),
+        "data": lab.data is not None,
+    }  # fmt: skip
+
+
+def _is_done(path: Path, lab: Lab) -> bool:
+    """Whether it was run before with these settings; what another version found is found again."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return False
+    same = {key: value for key, value in _made(lab).items() if key != "commit"}
+    return isinstance(found, dict) and all(found.get(key) == value for key, value in same.items())
+
+
+def _commit() -> str | None:
+    here = Path(__file__).parent
+    run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=here)
+    return run.stdout.strip() or None if run.returncode == 0 else None

@@ -1,0 +1,313 @@
+"""`nestcode compress`, `decompress` and `info FILE`: images and vectors from files to files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+import nestcode
+from nestcode.cli.app import app
+from nestcode.cli.compress import read_bytes
+from nestcode.coders import PictureCoder
+from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
+from nestcode.streams import PicturesReader, decompress, pictures_info
+from tests.streams.albums import Picture, error, photograph
+
+PIECE = photograph((40, 60, 3), seed=3)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def fine(*arguments: object) -> str:
+    """What a command prints that must end well."""
+    result = run(*arguments)
+    assert result.exception is None, result.exception
+    return result.stdout
+
+
+def refused(*arguments: object) -> str:
+    """What a command says that must not."""
+    result = run(*arguments)
+    assert isinstance(result.exception, NestcodeError | OSError), (result.output, result.exception)
+    return str(result.exception)
+
+
+def read(path: Path) -> Picture:
+    return np.asarray(Image.open(path))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder with images of all kinds, and one that is none."""
+    folder = tmp_path / "photos"
+    (folder / "below").mkdir(parents=True)
+    Image.fromarray(PIECE).save(folder / "color.png")
+    Image.fromarray(photograph((30, 20, 4))).save(folder / "opacity.png")
+    Image.fromarray(PIECE[..., 1]).save(folder / "below" / "grey.png")
+    Image.fromarray(PIECE[..., 1].astype(np.uint16) * 257).save(folder / "sixteen.png")
+    Image.fromarray(PIECE).quantize(16).save(folder / "palette.png")
+    turned = Image.Exif()
+    turned[0x0112] = 6  # the camera was held upright
+    Image.fromarray(PIECE).save(folder / "held.jpg", quality=95, exif=turned)
+    (folder / "notes.txt").write_text("no image")
+    return folder
+
+
+SHAPES = {
+    "below/grey.png": (40, 60),
+    "color.png": (40, 60, 3),
+    "held.jpg": (60, 40, 3),
+    "opacity.png": (30, 20, 4),
+    "palette.png": (40, 60, 3),
+    "sixteen.png": (40, 60),
+}
+
+
+def test_a_folder_there_and_back(photos: Path, tmp_path: Path) -> None:
+    stream, out = tmp_path / "photos.nest", tmp_path / "out"
+    assert fine("compress", photos, "-o", stream) == f"{stream}\n"
+    known = pictures_info(stream.read_bytes())
+    assert dict(zip(known.names, known.shapes, strict=True)) == SHAPES
+    assert fine("decompress", stream, "-o", out) == f"{out}\n"
+    written = {path.relative_to(out).as_posix() for path in out.rglob("*.png")}
+    assert written == {str(Path(name).with_suffix(".png")) for name in SHAPES}
+    upright = np.rot90(PIECE, -1)
+    for name, expected in {
+        "below/grey": PIECE[..., 1], "color": PIECE, "held": upright, "opacity": photograph((30, 20, 4)),
+        "sixteen": PIECE[..., 1],
+    }.items():  # fmt: skip
+        most = 1e-3 if name == "held" else 2e-4  # JPEG has its own errors
+        assert error([expected], [read(out / f"{name}.png")]) < most, name
+
+
+def test_single_files_come_by_their_names(photos: Path, tmp_path: Path) -> None:
+    stream, out = tmp_path / "some.nest", tmp_path / "out"
+    fine("compress", photos / "color.png", photos / "below" / "grey.png", "-o", stream)
+    told = json.loads(fine("decompress", stream, "-o", out, "--json"))
+    assert told == {"files": [str(out / "color.png"), str(out / "grey.png")]}
+    (photos / "color.webp").write_bytes((photos / "color.png").read_bytes())
+    fine("compress", photos / "color.png", photos / "color.webp", "-o", stream, "--force", "--length", 10)
+    told = json.loads(fine("decompress", stream, "-o", out, "--json"))
+    assert told == {"files": [str(out / "color.png.png"), str(out / "color.webp.png")]}
+    (photos / "below" / "color.png").write_bytes((photos / "color.png").read_bytes())
+    assert "got color.png twice: give the folder" in refused(
+        "compress", photos / "color.png", photos / "below" / "color.png", "-o", tmp_path / "twice.nest"
+    )
+
+
+def test_less_can_be_kept(photos: Path, tmp_path: Path) -> None:
+    def size(*options: object) -> int:
+        told = json.loads(fine("compress", photos / "color.png", "-o", tmp_path / "a", "--force", "--json", *options))
+        assert told["bytes"] == (tmp_path / "a").stat().st_size
+        assert told["raw_bytes"] == PIECE.nbytes
+        assert told["ratio"] == pytest.approx(PIECE.nbytes / told["bytes"])
+        return int(told["bytes"])
+
+    whole = size()
+    assert 690 <= size("--budget", "0.7KB") <= 700
+    assert pictures_info((tmp_path / "a").read_bytes()).damaged is None
+    assert size("--length", 64) < size("--length", 256) < whole
+    assert size("--max-error", 0.002) < whole
+    fine("decompress", tmp_path / "a", "-o", tmp_path / "out")
+    assert 0.0015 < error([PIECE], [read(tmp_path / "out" / "color.png")]) <= 0.002
+    embedded = size("--fit", "--length", 64)
+    assert embedded > 10_000
+    assert size("--embed", "--length", 64) > 10_000
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_a_cut_file_decodes(share: float, photos: Path, tmp_path: Path) -> None:
+    stream = tmp_path / "a.nest"
+    fine("compress", photos, "-o", stream)
+    data = stream.read_bytes()
+    start = pictures_info(data).header_bytes
+    stream.write_bytes(data[: start + int(share * (len(data) - start))])  # head -c
+    fine("decompress", stream, "-o", tmp_path / "out", "--length", 300)
+    with PicturesReader(stream, length=300) as reader:
+        for name, picture in zip(reader.names, reader, strict=True):
+            assert np.array_equal(read((tmp_path / "out" / name).with_suffix(".png")), picture)
+    told = json.loads(fine("info", stream, "--json"))
+    assert told == json.loads(pictures_info(stream.read_bytes()).to_json())
+    assert "6 pictures: below/grey.png 40 x 60" in fine("info", stream)
+    stream.write_bytes(data[: start - 1])
+    assert "can be cut after its header" in refused("decompress", stream, "-o", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("fit", [[], ["--fit"]])
+def test_damaged_images_are_named_or_left_out(fit: list[str], photos: Path, tmp_path: Path) -> None:
+    bad, stream = photos / "below" / "cut.png", tmp_path / "a.nest"
+    bad.write_bytes((photos / "color.png").read_bytes()[:500])
+    message = refused("compress", photos, "-o", stream, *fit)
+    assert str(bad) in message
+    assert "--skip-damaged leaves it out" in message
+    assert not stream.exists()
+    result = run("compress", photos, "-o", stream, "--skip-damaged", "--length", 8, *fit)
+    assert result.exception is None
+    assert f"left out {bad}" in result.stderr
+    assert set(pictures_info(stream.read_bytes()).names) == set(SHAPES)
+    assert "none of 1 images can be read" in refused("compress", bad, "-o", tmp_path / "b", "--skip-damaged", *fit)
+    assert not (tmp_path / "b").exists()
+
+
+def test_nothing_is_overwritten_unasked(photos: Path, tmp_path: Path) -> None:
+    stream, out = tmp_path / "a.nest", tmp_path / "out"
+    stream.write_text("mine")
+    assert "--force to replace it" in refused("compress", photos, "-o", stream)
+    assert stream.read_text() == "mine"
+    fine("compress", photos, "-o", stream, "-f", "--length", 8)
+    out.mkdir()
+    (out / "color.png").write_text("mine")
+    assert f"{out / 'color.png'} is there already" in refused("decompress", stream, "-o", out)
+    assert [path.name for path in out.iterdir()] == ["color.png"]
+    assert (out / "color.png").read_text() == "mine"
+    fine("decompress", stream, "-o", out, "--force")
+    assert read(out / "color.png").shape == PIECE.shape
+    assert "must be a folder for images, but it is a file" in refused("decompress", stream, "-o", stream)
+
+
+def test_an_interrupt_leaves_no_output(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "old.nest").write_text("mine")
+    monkeypatch.setattr(PictureCoder, "_encode", interrupted)
+    monkeypatch.setattr(nestcode.LinearCoder, "encode", interrupted)
+    coder = vectors(tmp_path)[1]
+    for inputs in ([photos], [tmp_path / "v.npy", "--coder", coder]):
+        for out in ("new.nest", "old.nest"):
+            assert run("compress", *inputs, "-o", tmp_path / out, "--force").exit_code != 0
+    assert not (tmp_path / "new.nest").exists()
+    assert (tmp_path / "old.nest").read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"photos", "old.nest", "v.npy", "v.coder"}
+
+
+def vectors(folder: Path) -> tuple[Path, Path, np.ndarray[Any, np.dtype[np.float32]]]:
+    """A file of vectors, one of a coder for them, and the vectors."""
+    items = np.random.default_rng(0).standard_normal((400, 12)).astype(np.float32) * 0.7 ** np.arange(12)
+    items = items.astype(np.float32)
+    np.save(folder / "v.npy", items)
+    nestcode.LinearCoder(width=64).fit(items).save(folder / "v.coder")
+    return folder / "v.npy", folder / "v.coder", items
+
+
+def test_vectors_there_and_back(tmp_path: Path) -> None:
+    path, coder, items = vectors(tmp_path)
+    stream, out = tmp_path / "v.nest", tmp_path / "back.npy"
+    fine("compress", path, "-o", stream, "--length", 32)  # a coder is fitted and embedded
+    fine("decompress", stream, "-o", out)
+    back = np.load(out)
+    assert (back.shape, back.dtype) == (items.shape, items.dtype)
+    assert np.array_equal(back, decompress(stream.read_bytes()))
+    assert np.mean((back - items) ** 2) < 0.1 * np.mean(items**2)
+    assert "is there already" in refused("decompress", stream, "-o", out)
+    fine("decompress", stream, "-o", out, "--length", 0, "--force")
+    assert np.ptp(np.load(out), axis=0).max() == 0
+    assert "go into a .npy file" in refused("decompress", stream, "-o", tmp_path / "folder")
+
+    fine("compress", path, "-o", stream, "--coder", coder, "--entropy", "--force")
+    assert "neither comes with Nestcode nor is embedded" in refused("decompress", stream, "-o", tmp_path / "b.npy")
+    assert json.loads(fine("decompress", stream, "-o", out, "--coder", coder, "-f", "--json")) == {"files": [str(out)]}
+    known = json.loads(fine("info", stream, "--json"))
+    assert (known["count"], known["width"], known["length"], known["kind"]) == (400, 64, 64, "LinearCoder")
+    assert "400 items of 12 float32, 64 bits each" in fine("info", stream)
+    stream.write_bytes(stream.read_bytes()[:-700])
+    fine("decompress", stream, "-o", out, "--coder", coder, "-f")
+    assert np.load(out).shape == items.shape
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_vectors_within_a_budget(given: bool, tmp_path: Path) -> None:
+    path, coder, items = vectors(tmp_path)
+    fitted = ["--coder", coder] if given else ["--length", 32]
+    stream = tmp_path / "v.nest"
+    whole = json.loads(fine("compress", path, "-o", stream, *fitted, "--json"))["bytes"]
+    for budget in (whole - 300, whole - 1, whole + 1000):
+        fine("compress", path, "-o", stream, *fitted, "--budget", budget, "-f")
+        assert min(budget, whole) - 1024 - len(items) <= stream.stat().st_size <= budget
+    before = stream.read_bytes()
+    assert "must leave room for the header and the coder" in refused(
+        "compress", path, "-o", stream, *fitted, "--budget", "500B", "-f"
+    )
+    assert stream.read_bytes() == before
+
+
+def test_vectors_as_near_as_asked(tmp_path: Path) -> None:
+    path, coder, items = vectors(tmp_path)
+    fine("compress", path, "-o", tmp_path / "v", "--coder", coder, "--max-error", 0.01)
+    width = nestcode.info((tmp_path / "v").read_bytes()).width
+    known = nestcode.load_coder(coder)
+    assert known.expected_error(width) <= 0.01 < known.expected_error(width - 1)
+    fine("decompress", tmp_path / "v", "-o", tmp_path / "back.npy", "--coder", coder)
+    assert np.mean((np.load(tmp_path / "back.npy") - items) ** 2) < 0.012
+    assert "max_error 1e-09 is less than" in refused(
+        "compress", path, "-o", tmp_path / "w", "--coder", coder, "--max-error", 1e-9
+    )
+
+
+def test_mistakes_are_named(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.nest"
+    path, coder, _ = vectors(tmp_path)
+    for arguments, message in [
+        ((photos, "--fit", "--coder", "photos"), "leave out --coder, or --fit"),
+        ((photos, "--entropy"), "--entropy is for vectors"),
+        ((photos, "--budget", "much"), "as in 2MB or 64KiB, got 'much'"),
+        ((photos, "--budget", "10"), "budget must be at least the"),
+        ((photos, "--max-error", "2"), "max_error must be between 0 and 1"),
+        ((photos, "--coder", coder), "load it with load_coder"),
+        ((photos, "--coder", tmp_path / "no.coder"), "no.coder"),
+        ((path, photos), "vectors come as one .npy file, got 2 inputs"),
+        ((path, "--coder", tmp_path / "no.coder"), "no.coder"),
+        ((tmp_path / "none.npy",), "there is no file"),
+        ((tmp_path / "none",), "there is no file"),
+        ((tmp_path / "none.png",), "there is no file"),
+        ((photos / "notes.txt",), "cannot be read as an image"),
+    ]:
+        assert message in refused("compress", *arguments, "-o", out)
+        assert not out.exists()
+    (tmp_path / "empty").mkdir()
+    assert "there are no images in" in refused("compress", tmp_path / "empty", "-o", out)
+    for bad in (np.zeros(3), np.zeros((0, 3)), np.array([{}])):
+        np.save(tmp_path / "bad.npy", bad, allow_pickle=True)
+        with pytest.raises((InvalidInput, DamagedFile), match=r"bad\.npy"):
+            raise run("compress", tmp_path / "bad.npy", "-o", out).exception  # type: ignore[misc]
+    for wrong, message in ((photos / "color.png", "not a stream that Nestcode wrote"), (out, "there is no file")):
+        assert message in refused("decompress", wrong, "-o", tmp_path / "out")
+        assert message in refused("info", wrong)
+    assert run("compress", photos).exit_code == 2  # without --out
+    assert run("compress", photos, "-o", out, "--length", -1).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("12", 12), ("1.5kB", 1500), ("2 MiB", 2 << 20), (" 1gb ", 10**9), ("3B", 3)]
+)
+def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+    assert read_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1", "1e3", "2 TB", "1.", "1,5MB", "²MB"])
+def test_sizes_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="must be a number of bytes"):
+        read_bytes(text)
+
+
+@pytest.mark.parametrize("command", ["compress", "decompress", "info"])
+def test_help_has_an_example(command: str) -> None:
+    shown = fine(command, "--help")
+    assert f"Example: nestcode {command} photos" in shown
+
+
+def test_a_mistake_is_one_line_and_a_status(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "nestcode", "compress", str(tmp_path / "[no].png"), "-o", str(tmp_path / "a.nest")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"error: there is no file {tmp_path / '[no].png'}")
+    assert len(ended.stderr.splitlines()) == 1
