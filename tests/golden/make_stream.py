@@ -41,8 +41,8 @@ def pictures() -> list[Picture]:
     out = []
     for shape in SHAPES.values():
         i, j, k = np.meshgrid(*map(np.arange, (*shape, 1)[:3]), indexing="ij")
-        ramps, busy = 40 * k + i + (j // 7) * 5, (i * j // 3 + i * i + 7 * j * (k + 1)) % 31
-        out.append(((ramps + np.where(i % 50 < 25, busy, 0)) % 256).astype(np.uint8).reshape(shape))
+        ramps, busy = 30 * k + i + j // 2, (i * j // 3 + i * i + 7 * j * (k + 1)) % 31
+        out.append(((ramps + np.where(i % 64 < 10, busy, 0)) % 256).astype(np.uint8).reshape(shape))
     return out
 
 

@@ -1,14 +1,16 @@
 """Every version of the layout that was ever written can be read, and the present one is still written so."""
 
 import json
+import struct
+import zlib
 from typing import Any
 
 import numpy as np
 import pytest
 
 from nestcode import StreamDecoder, _core, decompress, info, load_coder
-from nestcode.codes import Codes
 from nestcode.coders.pictures import EVERYTHING
+from nestcode.codes import Codes
 from nestcode.streams import decompress_pictures, pictures_info
 from nestcode.streams.format import VERSION
 from nestcode.streams.picture_format import VERSION as PICTURES_VERSION
@@ -84,6 +86,34 @@ def test_golden_pictures_are_what_they_were(version: int) -> None:
             assert np.abs(picture.ravel()[::97].astype(int) - pixels).max() <= 1
     for picture, decoded in zip(pictures(), decompress_pictures(data, blank()), strict=True):
         assert np.mean((picture.astype(float) - decoded) ** 2) < 5
+
+
+@every_pictures_version
+def test_pictures_lie_where_the_text_says(version: int) -> None:
+    """The twin: a reader made from `docs/format.md` alone."""
+    data, _ = golden_pictures(version)
+    magic, _, size, embedded, total, fingerprint = struct.unpack("<8sIIIQ32s", data[:60])
+    assert (magic.hex(" "), embedded, fingerprint.hex()) == ("89 4e 45 53 50 0d 0a 1a", 0, blank().fingerprint)
+    table, quality = json.loads(zlib.decompress(data[60 : 60 + size]))
+    at, own = 64 + size, data[60 + size : 64 + size]
+    assert zlib.crc32(data[: 60 + size]) == int.from_bytes(own, "little")
+    payload = b""
+    for number in range(-(-total // 4096)):
+        block = data[at : at + min(4096, total - len(payload))]
+        at += len(block) + 4
+        assert zlib.crc32(number.to_bytes(8, "little") + own + block) == int.from_bytes(data[at - 4 : at], "little")
+        payload += block
+    assert at == len(data)
+    parts, at = [b""] * len(table), 0
+    for k in range(45):
+        for number, (_, _, steps) in enumerate(table):
+            parts[number] += payload[at : at + steps[k]]
+            at += steps[k]
+    assert at == total
+    assert len(quality) == 45
+    for part, (_, shape, steps), decoded in zip(parts, table, decompress_pictures(data, blank()), strict=True):
+        assert not any(steps[: 3 * (15 - (part[0] & 0x7F))])
+        assert np.array_equal(blank().decode(part, shape), decoded)
 
 
 def test_pictures_are_still_written_so() -> None:

@@ -17,7 +17,8 @@ from nestcode.coders.pictures import PASSES
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.streams import PicturesDecoder, compress_pictures, decompress_pictures, pictures_info
 from nestcode.streams.picture_format import FIXED, MAX_TABLE
-from tests.streams.albums import album, coder, forged, header_of, same, stream, table_of
+from nestcode.streams.pictures import check_memory
+from tests.streams.albums import album, coder, forged, header_of, photograph, same, stream, table_of
 from tests.streams.test_pictures import BAD_NAMES
 
 SMALL = stream(((12, 20, 3), (1, 1, 4)))
@@ -217,46 +218,40 @@ def test_many_small_pictures_take_no_more_than_the_limit() -> None:
     assert len(pictures_info(many).names) == 3000
 
 
-def test_the_limit_bounds_what_decoding_takes() -> None:
-    """Measured from outside, as most of it is taken by C++."""
-    source = """
-import resource, sys
-from nestcode.streams import PicturesDecoder, compress_pictures, decompress_pictures
-from nestcode.streams.pictures import check_memory
-from nestcode.errors import InvalidInput
-from tests.streams.albums import coder, header_of, photograph
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc")
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_limit_bounds_what_decoding_takes(at_once: bool, tmp_path: Path) -> None:
+    """Measured from outside, as much of it is taken by C++, and not refused without need."""
+    source = r"""
+import re, sys
+from pathlib import Path
+from nestcode.coders import PictureCoder
+from nestcode.streams import PicturesDecoder, decompress_pictures
 def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-def least(header, at_once):
-    low, high = 0, 1 << 40
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            check_memory(header, middle, at_once=at_once)
-        except InvalidInput:
-            low = middle
-        else:
-            high = middle
-    return high
-pictures = [photograph((420, 600, 3)), *[photograph((9, 9), k) for k in range(40)]]
-data = compress_pictures(pictures, coder(), length=200)
-decompress_pictures(compress_pictures(pictures[1:2], coder()), coder())
+    return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])
+small, data = (Path(path).read_bytes() for path in sys.argv[2:4])
+coder = PictureCoder.load(sys.argv[1])
+decompress_pictures(small, coder)
 before = peak()
-for at_once in (False, True):
-    if at_once:
-        decoder = PicturesDecoder(coder())
-        decoder.feed(data)
-        decoder.pictures()
-    else:
-        decompress_pictures(data, coder())
-    print(peak() - before, least(header_of(data), at_once))
+if sys.argv[4] == "True":
+    decoder = PicturesDecoder(coder)
+    decoder.feed(data)
+    decoder.pictures()
+else:
+    decompress_pictures(data, coder)
+print(1024 * (peak() - before))
 """
-    run = subprocess.run(
-        [sys.executable, "-c", source], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
-    )
-    for line in run.stdout.splitlines():
-        taken, counted = map(int, line.split())
-        assert taken <= 1.1 * counted + (16 << 20)
+    data = compress_pictures([photograph((420, 600, 3)), *album(((9, 9),) * 30)], coder(), length=200)
+    coder().save(tmp_path / "coder")
+    (tmp_path / "small").write_bytes(SMALL)
+    (tmp_path / "data").write_bytes(data)
+    command = [sys.executable, "-c", source, *(str(tmp_path / name) for name in ("coder", "small", "data"))]
+    run = subprocess.run([*command, str(at_once)], capture_output=True, text=True, check=True)
+    with pytest.raises(InvalidInput) as refused:
+        check_memory(header_of(data), 0, at_once=at_once)
+    counted = int(str(refused.value).split(" bytes of memory")[0].split()[-1])
+    assert 0.5 * counted < int(run.stdout) + (8 << 20)
+    assert int(run.stdout) < 1.1 * counted + (8 << 20)
 
 
 @settings(max_examples=60)

@@ -41,7 +41,7 @@ from nestcode.training.presets import Network, Preset, find_preset
 BASES: dict[str, type[Coder]] = {kind.__name__: kind for kind in (LinearCoder, ResidualCoder, AdaptiveCoder)}
 
 REFINING = {  # how a network that decodes is trained where nothing else is said: minutes on a processor
-    "images": Training(steps=500, batch_size=32, learning_rate=2e-3),
+    "images": Training(steps=500, batch_size=32, learning_rate=3e-3),
     "vectors": Training(steps=2000, batch_size=256),
 }
 
