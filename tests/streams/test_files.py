@@ -153,3 +153,17 @@ def test_a_writer_asks_for_a_fitted_coder(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="not fitted"):
         StreamWriter(tmp_path / "a.nest", unfitted)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+def test_a_reader_keeps_what_precedes_damage_where_asked(tmp_path: Path, entropy: bool) -> None:
+    X = np.random.default_rng(0).standard_normal((2000, 8)).astype(np.float32)
+    X[:, 4:] = 0  # bits that are all alike are worth coding
+    coder = LinearCoder(width=64).fit(X)
+    data = bytearray(compress(X, coder, entropy=entropy))
+    start = info(bytes(data)).header_bytes
+    data[start + 4100 + 5] ^= 1  # in the second block
+    (tmp_path / "bad.nest").write_bytes(data)
+    with pytest.warns(UserWarning, match="block 1"):
+        reader = StreamReader(tmp_path / "bad.nest", coder, on_damage="keep")
+    assert (reader[:] == decompress(bytes(data[: start + 4096]), coder)).all()

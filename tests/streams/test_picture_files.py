@@ -264,3 +264,24 @@ def test_pictures_are_the_callers_own() -> None:
     decoder.feed(stream())
     decoder.pictures()[0][:] = 0
     assert decoder.pictures()[0].any()
+
+
+def test_damage_is_kept_away_where_asked(tmp_path: Path) -> None:
+    pictures = [np.random.default_rng(0).integers(0, 256, (64, 96)).astype(np.uint8)]
+    data = bytearray(compress_pictures(pictures))
+    start = pictures_info(bytes(data)).header_bytes
+    data[start + 4100 + 5] ^= 1  # in the second block
+    (tmp_path / "bad.nest").write_bytes(data)
+    with PicturesReader(tmp_path / "bad.nest") as reader, pytest.raises(DamagedFile, match="block 1"):
+        reader[0]
+    with pytest.warns(UserWarning, match="block 1"):
+        reader = PicturesReader(tmp_path / "bad.nest", on_damage="keep")
+    assert (reader[0] == decompress_pictures(bytes(data[: start + 4096]))[0]).all()
+    with pytest.raises(InvalidInput, match="on_damage must be"):
+        PicturesReader(tmp_path / "bad.nest", on_damage="ignore")  # type: ignore[arg-type]
+
+
+def test_a_reader_has_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "one.nest").write_bytes(compress_pictures([np.zeros((64, 64), dtype=np.uint8)]))
+    with PicturesReader(tmp_path / "one.nest", limit=1000) as reader, pytest.raises(InvalidInput, match="limit"):
+        reader[0]

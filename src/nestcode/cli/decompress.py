@@ -4,7 +4,7 @@ import io
 import json
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -20,6 +20,9 @@ def decompress(
         int | None, typer.Option(min=0, help="Bits to use: of a vector, or of 32 x 32 pixels on average.")
     ] = None,
     coder: Annotated[str | None, typer.Option(help="The coder, unless it is embedded or comes along.")] = None,
+    on_damage: Annotated[
+        Literal["error", "keep"], typer.Option(help="Whether to decode what precedes a damaged block.")
+    ] = "error",
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that are there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
@@ -31,21 +34,21 @@ def decompress(
     with stream.open("rb") as file:
         pictures = file.read(8) == PICTURES
     decode = _pictures if pictures else _items
-    written = decode(stream, out, coder, length, force=force)
+    written = decode(stream, out, coder, force=force, length=length, on_damage=on_damage)
     if as_json:
         print(json.dumps({"files": [str(path) for path in written]}))
     else:
         print(out)
 
 
-def _pictures(stream: Path, out: Path, coder: str | None, length: int | None, *, force: bool) -> list[Path]:
+def _pictures(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
     from nestcode.coders import PictureCoder
     from nestcode.data.pictures import write_picture
     from nestcode.streams import PicturesReader
 
     if out.is_file():
         raise InvalidInput(f"{out} must be a folder for images, but it is a file: give another name")
-    with PicturesReader(stream, None if coder is None else PictureCoder.load(coder), length=length) as reader:
+    with PicturesReader(stream, None if coder is None else PictureCoder.load(coder), **how) as reader:
         paths = [out / Path(name).with_suffix(".png") for name in reader.names]
         if len(set(paths)) < len(paths):
             paths = [out / f"{name}.png" for name in reader.names]
@@ -57,14 +60,14 @@ def _pictures(stream: Path, out: Path, coder: str | None, length: int | None, *,
     return paths
 
 
-def _items(stream: Path, out: Path, coder: str | None, length: int | None, *, force: bool) -> list[Path]:
+def _items(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
     import numpy as np
 
     import nestcode
     from nestcode.storage import write_pieces
     from nestcode.streams import StreamReader
 
-    with StreamReader(stream, None if coder is None else nestcode.load_coder(coder), length=length) as reader:
+    with StreamReader(stream, None if coder is None else nestcode.load_coder(coder), **how) as reader:
         if out.suffix != ".npy":
             raise InvalidInput(f"vectors go into a .npy file, got {out}: give a name that ends so")
         if out.exists() and not force:

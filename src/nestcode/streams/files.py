@@ -3,10 +3,11 @@
 import mmap
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +18,7 @@ from nestcode.storage import make_folder, write_pieces
 from nestcode.streams.format import check_length, parse_header
 from nestcode.streams.items import as_items, check_coder, encode_items, find_coder, scale_for
 from nestcode.streams.payload import Blocks, Payload, decode_range
-from nestcode.streams.stream import LIMIT, Info, check_limit, describe, embedded_bytes, lay_out, take_all
+from nestcode.streams.stream import LIMIT, Info, check_choice, check_limit, describe, embedded_bytes, lay_out, take_all
 
 
 class StreamWriter:
@@ -144,6 +145,7 @@ class StreamReader:
         coder: the one that made it, unless it is embedded or comes with Nestcode.
         length: use at most so many bits of each item.
         limit: refuse entropy coded streams whose codes take more bytes than this.
+        on_damage: "keep" reads what precedes a damaged block, and warns.
 
     """
 
@@ -154,7 +156,9 @@ class StreamReader:
         *,
         length: int | None = None,
         limit: int = LIMIT,
+        on_damage: Literal["error", "keep"] = "error",
     ) -> None:
+        check_choice(on_damage)
         self.path = Path(path)
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
@@ -164,12 +168,17 @@ class StreamReader:
         self._header = header = parse_header(self._view)
         self.length = check_length(length, header.width)
         self._coder = find_coder(header, embedded_bytes(header, self._view), coder)
-        self._payload: Payload | None = Blocks(header, self._view)
+        blocks = Blocks(header, self._view)
+        self._payload: Payload | None = blocks
         if header.entropy:
             check_limit(header, limit)
             self._payload, error = take_all(header, self._view)
-            if error is not None:
+            if error is not None and on_damage == "error":
                 raise error
+            if error is not None:
+                warnings.warn(str(error), stacklevel=2)
+        elif on_damage == "keep":
+            blocks.keep_intact()
         self.shape, self.dtype = header.shape, header.numpy_dtype
 
     @property

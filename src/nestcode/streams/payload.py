@@ -1,5 +1,6 @@
 """What arrived of a payload: checked block by block, and read as packed codes of any items."""
 
+import warnings
 import zlib
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
@@ -54,6 +55,13 @@ class Blocks:
         if self.damaged is not None:
             return damage(self.damaged, self.header, self.bits)
         return trailing(self.trailing) if self.trailing else None
+
+    def keep_intact(self) -> None:
+        """Check all blocks, and warn if some are damaged: what precedes them is what arrived."""
+        self.verify()
+        error = self.error()
+        if error is not None:
+            warnings.warn(str(error), stacklevel=3)
 
     def verify(self) -> None:
         """Check all blocks; what precedes a damaged one is what arrived."""

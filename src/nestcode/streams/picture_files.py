@@ -4,9 +4,10 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -16,12 +17,15 @@ from nestcode.storage import make_folder, write_pieces
 from nestcode.streams.payload import Blocks
 from nestcode.streams.picture_format import lay_out, parse_pictures
 from nestcode.streams.pictures import (
+    LIMIT,
     Collection,
     PicturesInfo,
+    check_memory,
     decode_one,
     describe_pictures,
     find_picture_coder,
 )
+from nestcode.streams.stream import check_choice
 
 
 class PicturesWriter:
@@ -125,13 +129,22 @@ class PicturesReader:
         path: the file.
         coder: the one that made it, unless it is embedded or comes with Nestcode.
         length: use at most so many bits of a tile of 32 x 32 pixels, on average.
+        limit: refuse pictures that take more bytes of memory than this.
+        on_damage: "keep" reads what precedes a damaged block, and warns.
 
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], coder: PictureCoder | None = None, *, length: int | None = None
+        self,
+        path: str | os.PathLike[str],
+        coder: PictureCoder | None = None,
+        *,
+        length: int | None = None,
+        limit: int = LIMIT,
+        on_damage: Literal["error", "keep"] = "error",
     ) -> None:
-        self.path = Path(path)
+        check_choice(on_damage)
+        self.path, self._limit = Path(path), limit
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
         with self.path.open("rb") as file:
@@ -140,6 +153,8 @@ class PicturesReader:
         self._header, self._view = parse_pictures(view), view
         self._coder = find_picture_coder(self._header, view, coder)
         self._blocks: Blocks | None = Blocks(self._header, view)
+        if on_damage == "keep":
+            self._blocks.keep_intact()
         self._arrived = min(self._blocks.bits // 8, self._header.bytes_for(length))
         self.names = tuple(entry.name for entry in self._header.entries)
 
@@ -164,7 +179,9 @@ class PicturesReader:
             raise InvalidInput(f"pictures are read by numbers and names, got {picture!r}")
         if not -len(self) <= picture < len(self):
             raise IndexError(f"picture must be between 0 and {len(self) - 1}, got {picture}")
-        return decode_one(self._header, self._open(), self._coder, int(picture) % len(self), self._arrived)
+        number = int(picture) % len(self)
+        check_memory(replace(self._header, entries=(self._header.entries[number],)), self._limit)
+        return decode_one(self._header, self._open(), self._coder, number, self._arrived)
 
     def __iter__(self) -> Iterator[Picture]:
         return (self[number] for number in range(len(self)))
