@@ -138,6 +138,7 @@ def _jpeg2000(image: Pixels, rate: float) -> dict[str, Any]:
         "quality_layers": [depth / rate],
         "num_resolutions": resolutions,
         "irreversible": True,
+        "mct": int(image.ndim == 3),  # colors are decorrelated, which Pillow leaves out by default
         "no_jp2": True,
     }
 

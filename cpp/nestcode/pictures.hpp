@@ -15,10 +15,10 @@
 namespace nestcode {
 
 inline constexpr std::size_t kKinds = 4;  // of channels: lightness, two colors, opacity
-inline constexpr int kTile = 32;          // pixels on a side
-inline constexpr int kLevels = 6;         // of bands in a tile: its mean, then bands of 1, 2, 4, 8 and 16 frequencies
-inline constexpr int kPlanes = 15;        // at most
-inline constexpr int kPasses = 3;         // likely, next bits, rest
+inline constexpr int kTile = 16;          // pixels on a side
+inline constexpr int kLevels = 5;   // of bands in a tile: its mean, then bands of 1, 2, 4 and 8 frequencies on a side
+inline constexpr int kPlanes = 15;  // at most
+inline constexpr int kPasses = 3;   // likely, next bits, rest
 
 // Few classes for sums of neighbours' magnitudes: 12, or 6.
 inline int fine_class(int sum) {
@@ -49,9 +49,9 @@ struct Views {
 
 // What is learnt from bits, of this picture and of those before it.
 struct PictureModel {
-    static constexpr std::array<std::size_t, 7> kViews = {1728, 12288, 5184, 10368, 30720, 31104, 6912};
-    static constexpr std::array<std::size_t, 4> kGates = {1920, 3072, 2880, 1440};
-    static constexpr std::size_t kNext = 1536, kMeans = 256, kMixers = 576, kGateMixers = 24;
+    static constexpr std::array<std::size_t, 7> kViews = {1440, 12288, 5184, 10368, 30720, 31104, 6912};
+    static constexpr std::array<std::size_t, 4> kGates = {1600, 2560, 2400, 1200};
+    static constexpr std::size_t kNext = 1536, kMeans = 256, kMixers = 480, kGateMixers = 20;
 
     std::array<std::vector<Learner>, 7> views;  // is a coefficient not zero?
     std::array<std::vector<Learner>, 4> gates;  // is any of a band in a tile not zero?
@@ -310,7 +310,7 @@ class PictureWalk {
         const int far_ahead = unit(a.east, here) + unit(a.south, here);
         const int beyond = four(a.west, here) + four(a.north, here);
         const int light = unit(a.light, here), color = unit(a.color, here), lights = four(a.light, here);
-        const int place = kind * 256 + std::min(row, 15) * 16 + std::min(column, 15);
+        const int place = (kind * kTile + row) * kTile + column;
         const int level = kind * kLevels + band.level;
         const auto f = [](int sum) { return fine_class(sum); };
         const auto c = [](int sum) { return coarse_class(sum); };

@@ -61,7 +61,7 @@ void read_model(PictureModel& model, const Array<const std::uint16_t, 1>& chance
 
 PictureShape shape_of(const Kinds& kinds, const Array<std::int32_t, 5>& numbers, int planes) {
     if (kinds.size() != numbers.shape(0) || numbers.shape(3) != kTile || numbers.shape(4) != kTile)
-        throw nb::value_error("coefficients must be (channels, rows, columns, 32, 32)");
+        throw nb::value_error("coefficients must be (channels, rows, columns, 16, 16)");
     for (std::size_t i = 0; i < kinds.size(); ++i)
         if (kinds[i] >= kKinds || (kinds[i] < 3 && kinds[i] != i))
             throw nb::value_error("channels must be lightness, two colors and opacity, in this order");

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.errors import DamagedFile
+from nestcode.errors import DamagedFile, InvalidInput
 
 FORMAT = "nestcode"
 Arrays = Mapping[str, NDArray[Any]]
@@ -132,9 +132,9 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 
 def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryview]) -> None:
     """Replace the file at `path` by pieces one after another, as `write_atomic` does."""
-    path = Path(path)
+    path = writable(path)
     make_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    draft = path.with_name(f".{secrets.token_hex(8)}")  # short, so that any name a file may have can be written
     try:
         write_new(draft, pieces)
         draft.replace(path)
@@ -142,6 +142,20 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryvi
         draft.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """Where a file at `path` goes, through links; folders, pipes and devices would not survive being replaced."""
+    path = Path(path)
+    if path.is_dir():
+        raise InvalidInput(f"{path} must be a file or not be there, but it is a folder: give another name")
+    if (path.exists() and not path.is_file()) or str(path).startswith(("/dev/fd/", "/dev/std", "/proc/")):
+        raise InvalidInput(f"{path} must be a file or not be there, but it is a pipe or a device: give another name")
+    real = Path(os.path.realpath(path))
+    above = next(folder for folder in real.parents if folder.exists())
+    if not above.is_dir():
+        raise InvalidInput(f"{path} must be in a folder, but {above} is a file: give another name")
+    return real
 
 
 def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:

@@ -1,4 +1,4 @@
-"""The sample images and the patches cut out of them."""
+"""The sample images, the patches cut out of them, and the pinwheel."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestcode.data import digits, patches, photographs
+from nestcode.data import digits, patches, photographs, pinwheel
 from nestcode.errors import InvalidInput
 
 
@@ -36,6 +36,20 @@ def test_the_same_seed_cuts_the_same_patches() -> None:
     assert np.array_equal(first, second)
 
 
+def test_arms_of_a_pinwheel_are_one_arm_turned() -> None:
+    X, arm = pinwheel(3000, 3, np.random.default_rng(0))
+    assert X.dtype == np.float32
+    turns = -2 * np.pi * arm / 3
+    c, s = np.cos(turns), np.sin(turns)
+    laid = np.stack([c * X[:, 0] - s * X[:, 1], s * X[:, 0] + c * X[:, 1]], axis=1)  # all on the first one
+    radius = np.hypot(*laid.T)
+    aside = radius * np.sin(np.arctan2(laid[:, 1], laid[:, 0]) - radius)  # of the line that the arm bends along
+    assert np.abs(np.median(aside)) < 0.01
+    assert np.std(aside) < 0.3 * np.std(radius)
+    assert [np.abs(laid[arm == a].mean(axis=0) - laid.mean(axis=0)).max() < 0.05 for a in range(3)] == [True] * 3
+    assert np.array_equal(X, pinwheel(3000, 3, np.random.default_rng(0))[0])
+
+
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no images": (lambda: patches([], 8, 1, np.random.default_rng()), "one or more arrays (height, width, channels)"),
     "grey": (lambda: patches([np.zeros((9, 9), np.uint8)], 8, 1, np.random.default_rng()), "(height, width, channels)"),
@@ -47,6 +61,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: patches([np.zeros((9, 8, 3), np.uint8)], 9, 1, np.random.default_rng()),
         "size must be between 1 and the smallest side 8, got 9",
     ),
+    "no arms": (lambda: pinwheel(5, 0, np.random.default_rng()), "arms must be"),
 }
 
 

@@ -1,19 +1,37 @@
 """Put the commands together, and turn errors into one line and an exit status."""
 
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 import nestcode
 from nestcode.cli import compress, data, decompress, demo, info, reproduce
 from nestcode.cli.simulate_bandwidth import simulate_bandwidth
 from nestcode.errors import NestcodeError
 
+
+
+class Commands(TyperGroup):
+    """Commands that Ctrl-C ends with one line and the status 130."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run one."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            said = f"interrupted: {error}" if str(error) else "interrupted"
+        _print(said)  # out here the command's progress bars are gone
+        raise typer.Exit(130)
+
+
 app = typer.Typer(
     name="nestcode",
+    cls=Commands,
     help="Nested codes: bit strings whose every prefix is the best code of that length.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -47,8 +65,21 @@ def _options(
 
 def main() -> None:
     """Run the command line; errors of Nestcode's own end it with status 1 and one line."""
+    warnings.showwarning = _print_warning
     try:
         app()
     except (NestcodeError, OSError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(1)
+        said = str(error)
+    except MemoryError as error:
+        said = f"there is not enough memory for this{f' ({error})' if str(error) else ''}: give less, or smaller ones"
+    _print(f"[bold red]error:[/] {escape(said)}")
+    sys.exit(1)
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as one line, without where in the source it came from."""
+    _print(f"[bold yellow]warning:[/] {escape(' '.join(str(message).split()))}")
+
+
+def _print(line: str) -> None:
+    Console(stderr=True).print(line, soft_wrap=True)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import nestcode
+from nestcode.cli.files import stream_file
 
 if TYPE_CHECKING:
     from nestcode.streams import Info, PicturesInfo
@@ -21,7 +22,7 @@ OPTIONAL = {"torch": "torch", "scikit-learn": "reproduce", "matplotlib": "reprod
 
 
 def info(
-    stream: Annotated[Path | None, typer.Argument(help="A stream, or as much of one as there is.")] = None,
+    stream: Annotated[Path | None, typer.Argument(help="A stream, or as much of one as there is; - is standard input.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Say what a stream holds; without one, which version this is, what the processor offers and what is installed."""
@@ -45,9 +46,7 @@ def read_stream(path: Path) -> "Info | PicturesInfo":
     from nestcode.streams import pictures_info
     from nestcode.streams.format import PICTURES
 
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
-    with path.open("rb") as file:
+    with stream_file(path) as found, found.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
             return items_info(b"")
         data = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))

@@ -35,12 +35,13 @@ def simulate_bandwidth(
         ),
     ] = None,
     generate: Annotated[
-        Literal["markov", "lognormal", "uniform"], typer.Option(help="What is made up where no log is given.")
-    ] = "markov",
+        Literal["markov", "lognormal", "uniform"] | None,
+        typer.Option(help="What is made up where no log is given.", show_default="markov"),
+    ] = None,
     mean: Annotated[
         float | None, typer.Option(help="Its mean in bits a second.", show_default="half a code an item")
     ] = None,
-    periods: Annotated[int, typer.Option(min=1, help="Its length.")] = 1000,
+    periods: Annotated[int | None, typer.Option(min=1, help="Its length.", show_default="1000")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of what is made up, and of training.")] = 0,
     unit: Annotated[Literal["bit", "byte", "kbit", "Mbit"], typer.Option(help="What the log counts.")] = "bit",
     period: Annotated[float, typer.Option(help="Seconds for which an item is shown.")] = 1.0,
@@ -68,6 +69,8 @@ def simulate_bandwidth(
     from nestcode.streams.traces import GENERATED, bits_per_item, check_above_0, read_trace
 
     check_above_0(period, "period")
+    if trace is not None:
+        _check_log(trace, {"--generate": generate, "--mean": mean, "--periods": periods})
     if plot is not None:  # what is missing is better known before the work
         import_extra("matplotlib", extra="reproduce", purpose="--plot")
         _check_name(plot)
@@ -75,7 +78,7 @@ def simulate_bandwidth(
     width = width if given is None else given.width
     if trace is None:
         mean = width * items / 2 / period if mean is None else mean
-        carried = GENERATED[generate](periods, mean * period, np.random.default_rng(seed))
+        carried = GENERATED[generate or "markov"](periods or 1000, mean * period, np.random.default_rng(seed))
     else:
         carried = read_trace(trace, period) * UNITS[unit]
     bits = bits_per_item(carried, items)
@@ -93,6 +96,16 @@ def simulate_bandwidth(
         print(json.dumps({**facts, "strategies": strategies}, indent=2))
     else:
         _show(facts, outcomes)
+
+
+def _check_log(trace: Path, made_up: dict[str, Any]) -> None:
+    given = [option for option, value in made_up.items() if value is not None]
+    if given:
+        raise InvalidInput(f"{given[0]} is for traces that are made up, but {trace} is given: leave out one of them")
+    if trace.is_dir():
+        raise InvalidInput(f"{trace} must be a log, but it is a folder: give a file of it")
+    if not trace.exists():
+        raise FileNotFoundError(f"there is no file {trace}: give a log, or none to have one made up")
 
 
 def _curves(
@@ -151,8 +164,11 @@ def _show(facts: dict[str, Any], outcomes: dict[str, "Outcome"]) -> None:
 
 
 def _check_name(path: Path) -> None:
+    from nestcode.storage import writable
+
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InvalidInput(f"--plot must name a .png, .svg or .pdf file, got {path}")
+    writable(path)
 
 
 def _write_figure(path: Path, bits: Ints, plays: dict[str, "Played"], outcomes: dict[str, "Outcome"]) -> None:

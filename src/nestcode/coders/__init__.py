@@ -71,7 +71,7 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
         modules: `encoder` and `decoder`, where a `DeepCoder` was given modules of your own.
 
     """
-    if str(path) in PRETRAINED and not Path(path).exists():
+    if str(path) in PRETRAINED:  # whatever is in the working directory: "./cifar10-small" is a file there
         path = Path(__file__).parent / "pretrained" / f"{path}.coder"
     elif not Path(path).exists() and not Path(path).parent.name:
         raise FileNotFoundError(

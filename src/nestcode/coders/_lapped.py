@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from nestcode.coders._rows import Floats
 
-TILE = 32
-REACH = 8  # pixels on each side of a border that are mixed
+TILE = 16
+REACH = 6  # pixels on each side of a border that are mixed
 STRETCH = 1.5  # of the slowest difference, for what it gains on smooth pictures
 
 
 def to_tiles(channels: Floats) -> Floats:
-    """(channels, height, width), multiples of 32 -> cosines of its tiles, (channels, rows, columns, 32, 32)."""
+    """(channels, height, width), multiples of 16 -> cosines of its tiles, (channels, rows, columns, 16, 16)."""
     mixed: Floats = channels.astype(np.float32)
     for axis in (1, 2):
         _mix(mixed, axis, MIX)

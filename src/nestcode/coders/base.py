@@ -66,7 +66,7 @@ class Stored(ABC):
                  for name, array in record.arrays.items()}  # fmt: skip
         try:
             return cls._read(Record(record.kind, record.version, record.settings, whole), **modules)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, MemoryError) as error:
             raise DamagedFile(f"{path} is not a {record.kind} as it should be: {error}") from error
 
 

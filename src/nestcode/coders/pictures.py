@@ -29,6 +29,7 @@ Picture = NDArray[np.uint8]
 KINDS = {1: [0], 2: [0, 3], 3: [0, 1, 2], 4: [0, 1, 2, 3]}  # of channels: lightness, two colors, opacity
 PLANES, PASSES = 15, 45  # at most
 FIRST, LATER = 0.4, 0.48  # where in its range a magnitude is taken to be: with its first bit, and with more of them
+SEEN = 0.8  # the share of coefficients' errors that reaches pixels: laps shrink some, guesses others
 SLOPE = 0.11  # of a tile, as a share of what the means on both sides of it differ by
 EVERYTHING = 1 << 62
 SHIPPED = {  # what comes with Nestcode, and what it was learnt from (`benchmarks/pretrained.py`)
@@ -108,7 +109,7 @@ class PictureCoder(Stored):
         start = bytes([planes | bool(turn) << 7]) + turn
         none = 3 * (PLANES - planes)  # passes over planes that this picture does not have
         sizes = [0] * none + [len(start) + size for size, _ in passes]
-        errors = [error] * none + [floor + left * self.step**2 / numbers.size for _, left in passes]
+        errors = [SEEN * error] * none + [floor + SEEN * left * self.step**2 / numbers.size for _, left in passes]
         rest = PASSES - len(sizes)
         sizes, errors = sizes + [0] * rest, errors + errors[-1:] * rest
         sizes[len(sizes) - rest - 1 :] = [len(start) + len(data)] * (rest + 1)
@@ -125,7 +126,7 @@ class PictureCoder(Stored):
         >>> PictureCoder.load()
         PictureCoder(step=4)
         """
-        shipped = str(path) in SHIPPED and not Path(path).exists()
+        shipped = str(path) in SHIPPED  # whatever is in the working directory: "./photos" is a file there
         record = read_record(Path(__file__).parent / "pretrained" / f"{path}.coder" if shipped else path)
         if record.kind != "PictureCoder":
             raise InvalidInput(f"{path} holds a {record.kind}, which does not code pictures: load it with load_coder")

@@ -1,14 +1,24 @@
 """Real data to learn, show and test on.
 
-`samples.py` holds what comes with scikit-learn, so that it needs no download; `cifar10.py` the paper's own data;
-`glove.py` vectors of words, to search in; `folder.py` reads images of your own as squares of one size, `pictures.py`
-as they are.
+`samples.py` holds what comes with scikit-learn, so that it needs no download, and a toy of points; `cifar10.py` the
+paper's own data; `glove.py` vectors of words, to search in; `folder.py` reads images of your own as squares of one
+size, `pictures.py` as they are.
 """
 
 from nestcode.data.cifar10 import cifar10, fetch_cifar10
 from nestcode.data.folder import ImageFolder
 from nestcode.data.glove import glove
 from nestcode.data.pictures import PictureFiles
-from nestcode.data.samples import digits, patches, photographs
+from nestcode.data.samples import digits, patches, photographs, pinwheel
 
-__all__ = ["ImageFolder", "PictureFiles", "cifar10", "digits", "fetch_cifar10", "glove", "patches", "photographs"]
+__all__ = [
+    "ImageFolder",
+    "PictureFiles",
+    "cifar10",
+    "digits",
+    "fetch_cifar10",
+    "glove",
+    "patches",
+    "photographs",
+    "pinwheel",
+]

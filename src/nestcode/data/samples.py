@@ -1,11 +1,13 @@
-"""Small real images that come with scikit-learn: handwritten digits and two photographs."""
+"""Small data without a download: digits and two photographs that come with scikit-learn, and a pinwheel of points."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.errors import InvalidInput, import_extra
+from nestcode.errors import InvalidInput, import_extra, whole_number
+
+LONG, THIN = 0.3, 0.06  # deviations along and across the arms of a pinwheel
 
 
 def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -53,3 +55,18 @@ def patches(images: Sequence[NDArray[np.uint8]], size: int, n: int, rng: np.rand
         rows, columns = (rng.integers(side, size=len(mine)) for side in window.shape[:2])
         cut[mine] = window[rows, columns].transpose(0, 2, 3, 1)
     return cut
+
+
+def pinwheel(n: int, arms: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """`n` points of a plane on `arms` bent arms around 0, (n, 2), and the arm of each, (n,).
+
+    >>> X, arm = pinwheel(1000, arms=5, rng=np.random.default_rng(0))
+    >>> X.shape, sorted(set(arm.tolist()))
+    ((1000, 2), [0, 1, 2, 3, 4])
+    """
+    n, arms = whole_number(n, "n", least=0), whole_number(arms, "arms", least=1)
+    arm = rng.integers(arms, size=n)
+    out, aside = 1 + LONG * rng.standard_normal(n), THIN * rng.standard_normal(n)
+    turn = 2 * np.pi * arm / arms + out  # the farther out, the farther round
+    points = np.stack([out * np.cos(turn) - aside * np.sin(turn), out * np.sin(turn) + aside * np.cos(turn)], axis=1)
+    return points.astype(np.float32), arm

@@ -2,6 +2,11 @@
 
 `lab.py` is what an experiment is given, `runner.py` runs them and writes the page. `pca.py` (its figures in
 `pca_figures.py`) is section 3 and appendix A: nested dropout recovers PCA exactly.
+`pinwheel.py` is figure 2, neighborhoods in the plane. `information.py` is section 2.1, gains and their weights.
+`knn.py` is section 7, classes of neighbours. `nesting.py` is section 7, groups and trees instead of the chain.
+`complexity.py` is section 5.1, how deep a query goes (its figures in `complexity_figures.py`).
+`speeds.py` is figure 3, time against code length (its figures in `speeds_figures.py`).
+`neighborhoods.py` is figure 4, images that share a prefix.
 """
 
 from nestcode.reproduce.lab import Experiment, Finding, Images, Lab

@@ -16,7 +16,7 @@ from nestcode.report import Page
 from nestcode.reproduce.lab import Experiment, Lab
 from nestcode.storage import write_atomic
 
-NAMES = ("pca",)
+NAMES = ("pca", "pinwheel", "speeds", "complexity", "neighborhoods", "information", "knn", "nesting")
 
 
 def find(names: Sequence[str]) -> list[Experiment]:

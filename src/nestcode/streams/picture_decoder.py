@@ -51,6 +51,9 @@ class PicturesDecoder:
                 self._arrival.feed(view)
         except CutHeader as cut:
             self._wanted = cut.wanted
+            if cut.wanted > self._limit:
+                self._refused = InvalidInput(f"the header takes {cut.wanted} bytes, more than limit, {self._limit}")
+                raise self._refused from None
         except (DamagedFile, InvalidInput) as error:
             self._refused = error
             raise

@@ -102,6 +102,11 @@ def compress_pictures(
     """
     if names is not None and len(names) != len(pictures):
         raise InvalidInput(f"names must be one for each of {len(pictures)} pictures, got {len(names)}")
+    if isinstance(pictures, np.ndarray) or not isinstance(pictures, Sequence):
+        raise InvalidInput(
+            f"pictures must be a list of arrays, got {type(pictures).__name__}: "
+            "put one into [picture], several into list(pictures)"
+        )
     coder = PictureCoder.load() if coder is None else coder
     collection = Collection(coder, max_error)
     kept: list[bytes] = []

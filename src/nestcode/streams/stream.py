@@ -268,8 +268,7 @@ def embedded_bytes(header: Header, view: memoryview) -> bytes:
 
 def check_limit(header: Header, limit: int) -> None:
     """Refuse what would take too much memory."""
-    items = header.count * header.features * header.numpy_dtype.itemsize
-    most = max(items, header.count * header.code_bytes)
+    most = header.count * (header.features * header.numpy_dtype.itemsize + header.code_bytes + 8)  # and their lengths
     if most > whole_number(limit, "limit", least=0):
         raise InvalidInput(
             f"the stream's {header.count} items take {most} bytes, more than the limit of {limit}: give a larger "

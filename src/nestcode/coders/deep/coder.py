@@ -22,6 +22,7 @@ from nestcode.coders.base import Coder, error_at
 from nestcode.coders.choose import better
 from nestcode.coders.deep.autoencoder import AutoencoderBits, Modules
 from nestcode.coders.deep.labelled import LabelledBits
+from nestcode.coders.deep.network import check_sizes
 from nestcode.coders.deep.refined import BASE, RefinedBits, check_refining, image_shape, make_refiner
 from nestcode.coders.linear import LinearCoder
 from nestcode.coders.residual import ResidualCoder
@@ -270,6 +271,7 @@ class DeepCoder(Coder):
 
     @classmethod
     def _read(cls, record: Record, encoder: nn.Module | None = None, decoder: nn.Module | None = None) -> Self:
+        check_sizes(record)
         settings, normalize = record.settings, record.settings["metric"] == "cosine"
         if "base" not in settings:
             modules = Modules(encoder, decoder)

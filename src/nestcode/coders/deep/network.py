@@ -14,7 +14,7 @@ from nestcode.coders._rows import as_floats
 from nestcode.coders._sums import DecodedRanking, Decoder
 from nestcode.codes import Codes
 from nestcode.nn import nesting
-from nestcode.storage import Arrays
+from nestcode.storage import Arrays, Record
 from nestcode.training.data import Source
 
 
@@ -135,3 +135,15 @@ def lengths_from_json(values: Any) -> Any:
         return values
     kinds: dict[str, Any] = {kind.__name__: kind for kind in _kinds()}
     return kinds[values["kind"]](**{name: lengths_from_json(part) for name, part in values.items() if name != "kind"})
+
+
+def check_sizes(record: Record) -> None:
+    """Raise if settings speak of layers with more numbers than a file holds: no network is made of them."""
+    held = sum(array.size for array in record.arrays.values())
+    said = [value for name, value in record.settings.items() if name != "training"]
+    while said:
+        value = said.pop()
+        if isinstance(value, dict | list):
+            said += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, int) and abs(value) > held:
+            raise ValueError(f"its settings have a size of {value}, its arrays {held} numbers")

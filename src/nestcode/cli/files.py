@@ -1,0 +1,126 @@
+"""What commands share: files that come and go, and coders by name."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from nestcode.errors import DamagedFile, InvalidInput
+
+if TYPE_CHECKING:
+    from nestcode.coders import Coder, PictureCoder
+
+STANDARD = Path("-")  # standard input, or output
+
+
+def check_out(path: Path, *, force: bool) -> None:
+    """Refuse a file that cannot be written or must not be replaced, before any work."""
+    from nestcode.storage import writable
+
+    writable(path)
+    if os.path.lexists(path) and not force:
+        raise InvalidInput(f"{path} is there already: give another name, or --force to replace it")
+
+
+@contextmanager
+def stream_file(path: Path) -> Iterator[Path]:
+    """The file of a stream: this one, or a copy of what a pipe or standard input holds."""
+    if path != STANDARD and path.is_dir():
+        raise InvalidInput(f"{path} must be a stream, but it is a folder: give the path of a stream")
+    if path != STANDARD and not path.exists():
+        raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
+    if path != STANDARD and path.is_file():
+        yield path
+        return
+    with tempfile.NamedTemporaryFile() as copy:
+        if path == STANDARD:
+            _copy_stream(sys.stdin.buffer, copy)
+        else:
+            with path.open("rb") as file:
+                _copy_stream(file, copy)
+        copy.flush()
+        yield Path(copy.name)
+
+
+def _copy_stream(source: BinaryIO, target: Any) -> None:
+    from nestcode.streams.format import MAGIC, PICTURES
+
+    start = source.read(len(MAGIC))
+    target.write(start)
+    if start in (MAGIC, PICTURES):  # whatever else comes may have no end
+        shutil.copyfileobj(source, target)
+
+
+@contextmanager
+def out_file(path: Path) -> Iterator[Path]:
+    """The file to write: this one, or one that goes to standard output once it is whole."""
+    if path != STANDARD:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / "stream"
+        yield draft
+        try:
+            with draft.open("rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:  # whoever receives it may stop, and Python is not to complain when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def check_space(path: Path, size: int) -> None:
+    """Refuse to write more than the disk has room for."""
+    above = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(above).free
+    if size > free:
+        raise InvalidInput(
+            f"what comes out takes about {size:,} bytes, but the disk of {above} has {free:,} free: make room, or "
+            "write elsewhere"
+        )
+
+
+def picture_coder(name: str) -> "PictureCoder":
+    """A coder of pictures: a file, or one that comes along."""
+    from nestcode.coders import PRETRAINED, PictureCoder
+    from nestcode.coders.pictures import SHIPPED
+
+    if name in PRETRAINED and not Path(name).exists():
+        raise InvalidInput(
+            f"the coder {name} codes items, as rows of a .npy file, not pictures: leave it out, or give one of "
+            f"{', '.join(SHIPPED)}"
+        )
+    return PictureCoder.load(name)
+
+
+def item_coder(name: str) -> "Coder":
+    """A coder of items: a file, or one that comes along."""
+    from nestcode.coders import PRETRAINED, load_coder
+    from nestcode.coders.pictures import SHIPPED
+
+    if name in SHIPPED and not Path(name).exists():
+        raise InvalidInput(
+            f"the coder {name} codes pictures, not items: leave it out, or give one of {', '.join(PRETRAINED)}"
+        )
+    return load_coder(name)
+
+
+def read_array(path: Path) -> Any:
+    """An array in a .npy file, mapped into memory."""
+    import numpy as np
+
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: give the path of an array")
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        why = "" if "pickle" in str(error) else f" ({error})"  # nobody is to be led to unpickle what others made
+        raise DamagedFile(f"{path} cannot be read as an array of numbers{why}: save one by np.save") from error
+    if not isinstance(array, np.ndarray):
+        raise DamagedFile(f"{path} holds several arrays: save one of them by np.save")
+    if array.ndim < 2 or not len(array):
+        raise InvalidInput(f"{path} must hold an array (n, …) of at least one item, got shape {array.shape}")
+    return array

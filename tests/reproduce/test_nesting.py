@@ -1,0 +1,29 @@
+"""Subsets of other nestings: what lies within what, and what each can do."""
+
+from pathlib import Path
+
+import numpy as np
+
+from nestcode.reproduce.nesting import NESTINGS, UNITS, WIDTH, contained
+from tests.reproduce.toy import run
+
+
+def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
+    found = run("nesting", tmp_path)
+    holds = {finding["claim"]: finding["holds"] for finding in found["findings"]}
+    assert holds["groups: a subset decodes better than those within it"]
+    assert holds["groups: units of one group are exchangeable, those of two are not"]
+    assert holds["tree: a subset decodes better than those within it"]
+    chain, groups = (found["numbers"]["errors"][name] for name in ("chain", "groups"))
+    assert chain[-1] < 0.5 * chain[0]
+    assert len(groups) == WIDTH // UNITS
+    assert {"nesting-subsets.png", "nesting-swaps.svg"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_what_lies_within_what() -> None:
+    assert contained(NESTINGS["groups"]) == [(i, i + 1) for i in range(6)]
+    assert contained(NESTINGS["tree"]) == [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6)]
+    masks = NESTINGS["chain"].masks(WIDTH).numpy()
+    for smaller, larger in contained(NESTINGS["chain"]):
+        assert np.all(masks[smaller] <= masks[larger])
+        assert masks[larger].sum() == masks[smaller].sum() + 1
