@@ -2,13 +2,15 @@
 //
 // A picture comes as channels of square tiles of whole numbers, in each tile the low frequencies first. Planes go from
 // the highest bit of the magnitudes to the lowest, so that a bit gains about as much as those beside it in the stream,
-// wherever in the picture it lies. Where a picture is flat, zeros that everybody expects cost nearly nothing. In a
-// plane come first the coefficients whose neighbours are known not to be zero, then the next bits of those that are not
-// zero themselves, then the rest. One walk serves for writing and for reading, so that both learn the same.
+// wherever in the picture it lies. The means of 4 x 4 tiles, a span, come transformed once more. Where a picture is
+// flat, zeros that everybody expects cost nearly nothing. In a plane come first the coefficients whose neighbours are
+// known not to be zero, then the next bits of those that are not zero themselves, then the rest. One walk serves for
+// writing and for reading, so that both learn the same.
 #pragma once
 
 #include <cstdlib>
 #include <span>
+#include <utility>
 
 #include "entropy.hpp"
 
@@ -17,6 +19,7 @@ namespace nestcode {
 inline constexpr std::size_t kKinds = 4;  // of channels: lightness, two colors, opacity
 inline constexpr int kTile = 16;          // pixels on a side
 inline constexpr int kLevels = 5;   // of bands in a tile: its mean, then bands of 1, 2, 4 and 8 frequencies on a side
+inline constexpr int kSpan = 4;     // tiles on a side whose means are transformed together
 inline constexpr int kPlanes = 15;  // at most
 inline constexpr int kPasses = 3;   // likely, next bits, rest
 
@@ -49,7 +52,7 @@ struct Views {
 
 // What is learnt from bits, of this picture and of those before it.
 struct PictureModel {
-    static constexpr std::array<std::size_t, 7> kViews = {1440, 12288, 5184, 10368, 30720, 31104, 6912};
+    static constexpr std::array<std::size_t, 7> kViews = {1440, 13056, 5184, 10368, 32640, 31104, 6912};
     static constexpr std::array<std::size_t, 4> kGates = {1600, 2560, 2400, 1200};
     static constexpr std::size_t kNext = 1536, kMeans = 256, kMixers = 480, kGateMixers = 20;
 
@@ -178,11 +181,12 @@ class PictureWalk {
         std::uint16_t* own = magnitudes_.data() + at * kArea;
         std::uint8_t* seen = planes_seen_.data() + at * kArea;
         std::int32_t* known = known_ ? known_ + at * kTile * kTile : nullptr;
+        const std::ptrdiff_t apart = band_ == 0 ? kSpan : 1;  // tiles whose coefficients are of the same frequency
         const Around around{own,
-                            beside(channel_, 0, -1),
-                            beside(channel_, -1, 0),
-                            beside(channel_, 0, 1),
-                            beside(channel_, 1, 0),
+                            beside(channel_, 0, -apart),
+                            beside(channel_, -apart, 0),
+                            beside(channel_, 0, apart),
+                            beside(channel_, apart, 0),
                             other(0),
                             other(1)};
         for (; place_ < band.side * band.side; ++place_) {
@@ -194,7 +198,7 @@ class PictureWalk {
             int negative = band_ == 0 ? means_[at] < 0 : known && known[row * kTile + column] < 0;
             if (own[here] != 0) {
                 if (pass_ != kNext) continue;
-                Learner& learner = band_ == 0 ? next_bit_of_mean(own[here]) : next_bit(around, here);
+                Learner& learner = is_mean() ? next_bit_of_mean(own[here]) : next_bit(around, here);
                 const int bit = io.bit(bounded(learner.chance()), magnitude >> plane_ & 1);
                 if (bit < 0) return false;
                 learner.learn(bit, 1000);
@@ -212,7 +216,7 @@ class PictureWalk {
                     if (!bit) continue;
                     signing_ = true;
                 }
-                Learner* learner = band_ == 0 ? &sign_of_mean() : nullptr;
+                Learner* learner = is_mean() ? &sign_of_mean() : nullptr;
                 negative = io.bit(learner ? bounded(learner->chance()) : kSure / 2, value < 0);
                 if (negative < 0) return false;
                 if (learner) learner->learn(negative, 250);
@@ -293,6 +297,12 @@ class PictureWalk {
     }
     // Near frequencies in the tile, and the same frequency in the tiles around it.
     Seen look(const Around& a, std::ptrdiff_t here) const {
+        if (band_ == 0) {
+            int near = 0;
+            for (const auto& [down, right] : {std::pair{0, -1}, {-1, 0}, {0, 1}, {1, 0}, {-1, -1}})
+                near += 2 * unit(within_span(down, right), here);
+            return {near, unit(a.west, here) + unit(a.north, here) + unit(a.east, here) + unit(a.south, here)};
+        }
         const int near = 2 * four(a.own, here) + unit(a.own, here - kStride - 1) + unit(a.own, here - kStride + 1) +
                          unit(a.own, here + kStride - 1) + unit(a.own, here - 2) + unit(a.own, here - 2 * kStride);
         return {near, unit(a.west, here) + unit(a.north, here) + unit(a.east, here) + unit(a.south, here)};
@@ -310,7 +320,10 @@ class PictureWalk {
         const int far_ahead = unit(a.east, here) + unit(a.south, here);
         const int beyond = four(a.west, here) + four(a.north, here);
         const int light = unit(a.light, here), color = unit(a.color, here), lights = four(a.light, here);
-        const int place = (kind * kTile + row) * kTile + column;
+        const int within = static_cast<int>(row_ % kSpan * kSpan + column_ % kSpan);
+        const int place =
+            kind * (kTile * kTile + kSpan * kSpan) + (band_ == 0 ? kTile * kTile + within : row * kTile + column);
+        const bool opened = band_ == 0 ? within != 0 : opened_;
         const int level = kind * kLevels + band.level;
         const auto f = [](int sum) { return fine_class(sum); };
         const auto c = [](int sum) { return coarse_class(sum); };
@@ -319,15 +332,15 @@ class PictureWalk {
             place * 12 + f(2 * across + beyond),
             (((kind * 6 + c(west + north)) * 6 + c(far_west + far_north)) * 6 + c(ahead)) * 6 + c(far_ahead),
             (((kind * 6 + c(light)) * 6 + c(color)) * 6 + c(lights)) * 12 + f(near / 2 + across),
-            band_ == 0 ? place * 2 * kPlanes + std::min(2 * kPlanes - 1, 2 * std::abs(expected_mean()) >> plane_)
-                       : (place * kPlanes + plane_) * 2 + opened_,
+            is_mean() ? place * 2 * kPlanes + std::min(2 * kPlanes - 1, 2 * std::abs(expected_mean()) >> plane_)
+                      : (place * kPlanes + plane_) * 2 + opened,
             ((((kind * 6 + c(west)) * 6 + c(north)) * 6 + c(far_west)) * 6 + c(far_north)) * 6 + c(corners),
             ((kind * 12 + f(near / 2)) * 12 + f(across + beyond / 2)) * 12 + f(light + color + lights / 2),
         };
         Views<7> views{};
         for (std::size_t i = 0; i < contexts.size(); ++i)
             views.learners[i] = &model_.views[i][static_cast<std::size_t>(contexts[i])];
-        views.mixer = &model_.mixers[static_cast<std::size_t>((level * 12 + f(near / 2 + across)) * 2 + opened_)];
+        views.mixer = &model_.mixers[static_cast<std::size_t>((level * 12 + f(near / 2 + across)) * 2 + opened)];
         return views;
     }
 
@@ -338,7 +351,15 @@ class PictureWalk {
         return model_.next[static_cast<std::size_t>(context)];
     }
 
-    // What the means of the tiles around make of this one's, as in `known`.
+    // Whether it is the first coefficient of a span: a mean, as are those of the spans around it.
+    bool is_mean() const { return band_ == 0 && row_ % kSpan == 0 && column_ % kSpan == 0; }
+    // The tile of another place in the same span.
+    Magnitudes within_span(int down, int right) const {
+        const int row = static_cast<int>(row_ % kSpan) + down, column = static_cast<int>(column_ % kSpan) + right;
+        const bool inside = row >= 0 && row < kSpan && column >= 0 && column < kSpan;
+        return inside ? beside(channel_, down, right) : kNothing.data();
+    }
+    // What the means of the spans around make of this one's, as in `known`.
     int expected_mean() const {
         int sum = 0, count = 0;
         const auto add = [&](std::ptrdiff_t down, std::ptrdiff_t right, int weight) {
@@ -348,7 +369,7 @@ class PictureWalk {
             sum += weight * means_[tile(channel_, row, column)];
             count += weight;
         };
-        add(0, -1, 2), add(-1, 0, 2), add(0, 1, 1), add(1, 0, 1);
+        add(0, -kSpan, 2), add(-kSpan, 0, 2), add(0, kSpan, 1), add(kSpan, 0, 1);
         return count ? sum / count : 0;
     }
     Learner& mean_learner(int place) {

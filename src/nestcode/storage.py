@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import DamagedFile
 
 FORMAT = "nestcode"
 Arrays = Mapping[str, NDArray[Any]]
@@ -148,13 +148,13 @@ def writable(path: str | os.PathLike[str]) -> Path:
     """Where a file at `path` goes, through links; folders, pipes and devices would not survive being replaced."""
     path = Path(path)
     if path.is_dir():
-        raise InvalidInput(f"{path} must be a file or not be there, but it is a folder: give another name")
+        raise IsADirectoryError(f"{path} must be a file or not be there, but it is a folder: give another name")
     if (path.exists() and not path.is_file()) or str(path).startswith(("/dev/fd/", "/dev/std", "/proc/")):
-        raise InvalidInput(f"{path} must be a file or not be there, but it is a pipe or a device: give another name")
+        raise FileExistsError(f"{path} must be a file or not be there, but it is a pipe or a device: give another name")
     real = Path(os.path.realpath(path))
     above = next(folder for folder in real.parents if folder.exists())
     if not above.is_dir():
-        raise InvalidInput(f"{path} must be in a folder, but {above} is a file: give another name")
+        raise NotADirectoryError(f"{path} must be in a folder, but {above} is a file: give another name")
     return real
 
 

@@ -103,7 +103,10 @@ def test_help_has_an_example() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["no-such.csv"], "no-such.csv"),
+        (["no-such.csv"], "there is no file no-such.csv: give a log"),
+        (["/"], "/ must be a log, but it is a folder"),
+        (["link.csv", "--mean", "3"], "--mean is for traces that are made up, but link.csv is given"),
+        (["link.csv", "--generate", "markov"], "--generate is for traces"),
         (["--plot", "figure.gif"], ".png, .svg or .pdf"),
         (["--coder", "no-such.coder"], "no-such.coder"),
         (["--safety", "2"], "safety must be"),

@@ -154,7 +154,7 @@ def test_damaged_images_are_named_or_left_out(fit: list[str], photos: Path, tmp_
     assert result.exception is None
     assert f"left out {bad}" in result.stderr
     assert set(pictures_info(stream.read_bytes()).names) == set(SHAPES)
-    assert "none of 1 images can be read" in refused("compress", bad, "-o", tmp_path / "b", "--skip-damaged", *fit)
+    assert "none of the images can be read" in refused("compress", bad, "-o", tmp_path / "b", "--skip-damaged", *fit)
     assert not (tmp_path / "b").exists()
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import nestcode as nc
 from nestcode.coders import PictureCoder
 from nestcode.coders._colors import USUAL, colors_of, find_turn
-from nestcode.coders._lapped import TILE, from_tiles, to_tiles
+from nestcode.coders._lapped import REACH, TILE, from_tiles, means_of, to_tiles
 from nestcode.coders.pictures import FIRST, LATER, PASSES, PictureDecoder, _numbers
 from nestcode.data import photographs
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
@@ -56,13 +56,22 @@ def test_tiles_give_back_what_they_were_made_of(seed: int, rows: int, columns: i
     assert np.abs(from_tiles(to_tiles(picture.astype(np.float32))) - picture).max() < 1e-3
 
 
+def test_means_of_spans_come_back() -> None:
+    picture = np.random.default_rng(0).uniform(-128, 128, (2, 5 * TILE, 7 * TILE)).astype(np.float32)
+    tiles = to_tiles(picture)
+    assert np.abs(means_of(tiles).mean(axis=(1, 2)) / TILE - picture.mean(axis=(1, 2))).max() < 5  # but for the laps
+    constant = to_tiles(np.full((1, 4 * TILE, 4 * TILE), 10, dtype=np.float32))
+    assert constant[0, 0, 0, 0, 0] == pytest.approx(10 * 4 * TILE, rel=1e-3)
+    assert np.abs(constant).sum() == pytest.approx(10 * 4 * TILE, rel=0.05)
+
+
 def test_a_tile_reaches_over_its_borders() -> None:
     cosines = np.zeros((1, 3, 3, TILE, TILE), dtype=np.float32)
-    cosines[0, 1, 1, 0, 0] = 1
+    cosines[0, 1, 1, 0, 1] = 1
     spread = np.abs(from_tiles(cosines)[0])
-    assert spread[TILE - 8 : TILE].max() > 0.01 * spread.max()
-    assert spread[: TILE - 8].max() < 1e-6
-    steps = np.abs(np.diff(spread[TILE + 16]))
+    assert spread[TILE - REACH : TILE].max() > 0.01 * spread.max()
+    assert spread[: TILE - REACH].max() < 1e-6
+    steps = np.abs(np.diff(spread[TILE + TILE // 2]))
     assert steps[TILE - 1] < 2 * np.sort(steps)[-4]  # no jump at the border that is not elsewhere too
 
 

@@ -15,7 +15,6 @@ from nestcode.cli.simulate_bandwidth import simulate_bandwidth
 from nestcode.errors import NestcodeError
 
 
-
 class Commands(TyperGroup):
     """Commands that Ctrl-C ends with one line and the status 130."""
 
@@ -68,6 +67,7 @@ def main() -> None:
     warnings.showwarning = _print_warning
     try:
         app()
+        return
     except (NestcodeError, OSError) as error:
         said = str(error)
     except MemoryError as error:

@@ -1,7 +1,9 @@
 """`nestcode compress`: images or vectors as a stream that can be cut anywhere."""
 
 import json
+import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import track
 
+from nestcode.cli.files import STANDARD, check_out, followed, item_coder, out_file, picture_coder, read_array
 from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
 UNITS = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 WIDTH = 256  # bits of a vector, where a coder is fitted here
 PIECE = 1 << 16  # vectors that are coded at a time
+HEADER = 1024  # bytes that a stream of vectors has besides them, roughly
+SHOWN = 3  # files that were passed over
 
 
 def compress(
     inputs: Annotated[list[Path], typer.Argument(help="Images, folders of them, or one .npy file of vectors.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The stream.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The stream; - is standard output.")],
     coder: Annotated[str | None, typer.Option(help="A coder: a file, or the name of one that comes along.")] = None,
     fit: Annotated[bool, typer.Option("--fit", help="Fit a coder on these inputs, and embed it.")] = False,
     embed: Annotated[bool, typer.Option("--embed", help="Put the coder into the stream.")] = False,
@@ -42,27 +46,58 @@ def compress(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Encode once; whoever receives it may stop after any byte."""
-    if out.exists() and not force:
-        raise InvalidInput(f"{out} is there already: give another name, or --force to replace it")
+    _check_output(out, force=force, as_json=as_json)
     if fit and coder is not None:
         raise InvalidInput("--fit makes a coder of its own: leave out --coder, or --fit")
     bytes_kept = None if budget is None else read_bytes(budget)
     vectors = [path for path in inputs if path.suffix == ".npy"]
     if vectors and len(inputs) > 1:
         raise InvalidInput(f"vectors come as one .npy file, got {len(inputs)} inputs: make a stream of each")
+    _check_max_error(max_error, pictures=not vectors)
     kept: dict[str, Any] = {"length": length, "budget": bytes_kept, "max_error": max_error}
-    if vectors:
-        before = _compress_vectors(vectors[0], out, coder, fit=fit, embed=embed, entropy=entropy, **kept)
-    else:
-        if entropy:
+    with out_file(out) as path:
+        if vectors:
+            sizes = _compress_vectors(vectors[0], path, coder, fit=fit, embed=embed, entropy=entropy, **kept)
+        elif entropy:
             raise InvalidInput("--entropy is for vectors: pictures are always coded by how likely their bits are")
-        before = _compress_pictures(inputs, out, coder, fit=fit, embed=embed, skip_damaged=skip_damaged, **kept)
-    after = out.stat().st_size
+        else:
+            sizes = _compress_pictures(inputs, path, coder, fit=fit, embed=embed, skip_damaged=skip_damaged, **kept)
+        before, inside = sizes
+        after = path.stat().st_size
     if as_json:
-        print(json.dumps({"path": str(out), "bytes": after, "raw_bytes": before, "ratio": before / after}))
+        facts = {"path": str(out), "bytes": after, "raw_bytes": before, "coder_bytes": inside, "ratio": before / after}
+        print(json.dumps(facts))
     else:
-        Console(stderr=True).print(f"{before:,} bytes of numbers became {after:,}: {before / after:.1f} times less.")
-        print(out)
+        Console(stderr=True).print(_summary(before, after, inside), soft_wrap=True)
+        if out != STANDARD:
+            print(out)
+
+
+def _check_output(out: Path, *, force: bool, as_json: bool) -> None:
+    if out != STANDARD:
+        check_out(out, force=force)
+    elif as_json:
+        raise InvalidInput("--json prints to standard output, where the stream goes: leave it out, or give -o a name")
+    elif sys.stdout.isatty():
+        raise InvalidInput("a stream is nothing to look at: send standard output to a file or a command")
+
+
+def _check_max_error(max_error: float | None, *, pictures: bool) -> None:
+    if max_error is None:
+        return
+    if pictures and not 0 < max_error <= 1:
+        raise InvalidInput(f"max_error must be between 0 and 1, got {max_error:g}: 0.001 is 30 dB")
+    if not 0 < max_error < math.inf:
+        raise InvalidInput(f"max_error must be a number above 0, got {max_error:g}: it is of the vectors' numbers")
+
+
+def _summary(before: int, after: int, inside: int) -> str:
+    """What became of so many bytes, with a coder of `inside` bytes among them."""
+    ratio = f"{before / after:.1f} times less" if after < before else "larger"
+    if inside:
+        share = "mostly the coder" if 2 * inside > after else "with the coder"
+        return f"{before:,} bytes of numbers became {after:,}: {ratio}, {share} ({inside:,} bytes) that is in it."
+    return f"{before:,} bytes of numbers became {after:,}: {ratio}."
 
 
 def _compress_pictures(
@@ -76,15 +111,24 @@ def _compress_pictures(
     length: int | None,
     budget: int | None,
     max_error: float | None,
-) -> int:
-    """How many bytes the pictures had."""
+) -> tuple[int, int]:
+    """How many bytes the pictures had, and how many the coder in the stream has."""
     from nestcode.coders import PictureCoder
     from nestcode.data import PictureFiles
+    from nestcode.storage import record_bytes
     from nestcode.streams import PicturesWriter
 
     console = Console(stderr=True)
     files = PictureFiles(inputs)
-    chosen = PictureCoder.load("photos" if coder is None else coder)
+    if files.passed_over:
+        _tell_passed_over(files.passed_over, console)
+    chosen = PictureCoder.load() if coder is None else picture_coder(coder)
+    inside = len(record_bytes(chosen._to_record())) if embed or fit else 0  # all have the same size
+    if budget is not None and inside > budget:
+        raise InvalidInput(
+            f"budget must leave room for the coder of {inside:,} bytes, got {budget:,}: give more, or leave out "
+            f"{'--fit' if fit else '--embed'}"
+        )
     if fit:
         chosen = PictureCoder().fit(_Readable(files, "Learning", console, skip_damaged=skip_damaged))
     before = 0
@@ -96,8 +140,14 @@ def _compress_pictures(
         for path in readable.damaged:
             console.print(f"left out {escape(str(path))}", soft_wrap=True)
         if not before:
-            raise InvalidInput(f"none of {len(files)} images can be read: give some that can")
-    return before
+            raise InvalidInput("none of the images can be read: give some that can")
+    return before, inside
+
+
+def _tell_passed_over(paths: Sequence[Path], console: Console) -> None:
+    shown = ", ".join(path.name for path in paths[:SHOWN]) + (", …" if len(paths) > SHOWN else "")
+    files = "1 file that is no image it reads" if len(paths) == 1 else f"{len(paths)} files that are no images it reads"
+    console.print(f"passed over {files}: {escape(shown)}", soft_wrap=True)
 
 
 def _compress_vectors(
@@ -111,29 +161,38 @@ def _compress_vectors(
     length: int | None,
     budget: int | None,
     max_error: float | None,
-) -> int:
-    """How many bytes the vectors had."""
+) -> tuple[int, int]:
+    """How many bytes the vectors had, and how many the coder in the stream has."""
     import numpy as np
 
     import nestcode
     from nestcode.storage import record_bytes
     from nestcode.streams import StreamWriter
+    from nestcode.streams.items import as_items
 
     console = Console(stderr=True)
     items = read_array(path)
+    as_items(items[:0], math.prod(items.shape[1:]))  # their type is refused before the work
+    if budget is not None and budget < HEADER:
+        raise InvalidInput(
+            f"budget must leave room for the header and the coder, the former takes {HEADER} bytes, got {budget}: "
+            "give more"
+        )
     if coder is None:
         fit = True
         with console.status(f"Fitting a coder of {length or WIDTH} bits"):
             chosen: nestcode.coders.Coder = nestcode.fit(items.reshape(len(items), -1), width=length or WIDTH)
     else:
-        chosen = nestcode.load_coder(coder)
+        chosen = item_coder(coder)
+    inside = len(record_bytes(chosen._to_record())) if embed or fit else 0
     if budget is not None:
-        start = 1024 + 24 * (chosen.width // 64) + (len(record_bytes(chosen._to_record())) if embed or fit else 0)
+        start = HEADER + 24 * (chosen.width // 64) + inside
         room = 8 * ((budget - start) * 1024 // 1025 // len(items))  # bits of an item, in whole bytes
         if room < 0:
+            smaller = f", a --length below {chosen.width}, or a --coder that receivers have" if inside else ""
             raise InvalidInput(
-                f"budget must leave room for the header and the coder, about {start} bytes, got {budget}: give more, "
-                "or a --coder that receivers have"
+                f"budget must leave room for the header and the coder, about {start:,} bytes, got {budget:,}: "
+                f"give more{smaller}"
             )
         length = min(chosen.width if length is None else length, room)
     if max_error is not None:
@@ -145,9 +204,10 @@ def _compress_vectors(
             )
         length = enough[0] if length is None else min(length, enough[0])
     with StreamWriter(out, chosen, embed=embed or fit, entropy=entropy, length=length) as writer:
-        for first in track(range(0, len(items), PIECE), "Encoding", console=console, transient=True):
+        starts = range(0, len(items), PIECE)
+        for first in followed(starts, "Encoding", len(starts), console):
             writer.write(np.asarray(items[first : first + PIECE]))
-    return int(items.nbytes)
+    return int(items.nbytes), inside
 
 
 class _Readable(Sequence[Any]):
@@ -165,7 +225,7 @@ class _Readable(Sequence[Any]):
         return self._files[number]
 
     def __iter__(self) -> Iterator[Any]:
-        for number in track(range(len(self)), self._title, console=self._console, transient=True):
+        for number in followed(range(len(self)), self._title, len(self), self._console):
             self.at = number
             try:
                 picture = self._files[number]
@@ -187,18 +247,3 @@ def read_bytes(text: str) -> int:
     if found is None or found[2].upper() not in UNITS:
         raise InvalidInput(f"budget must be a number of bytes, as in 2MB or 64KiB, got {text!r}")
     return int(float(found[1]) * UNITS[found[2].upper()])
-
-
-def read_array(path: Path) -> Any:
-    """An array in a .npy file, mapped into memory."""
-    import numpy as np
-
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}: give the path of an array")
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise DamagedFile(f"{path} cannot be read as an array ({error}): save it by np.save") from error
-    if array.ndim < 2 or not len(array):
-        raise InvalidInput(f"{path} must hold an array (n, …) of at least one item, got shape {array.shape}")
-    return array

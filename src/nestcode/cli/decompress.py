@@ -2,20 +2,31 @@
 
 import io
 import json
+import math
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import track
 
+from nestcode.cli.files import STANDARD, check_out, check_space, followed, item_coder, picture_coder, stream_file
 from nestcode.errors import InvalidInput
+
+PNG = 4  # times less than the bytes of its pixels is what a file takes, or more
 
 
 def decompress(
-    stream: Annotated[Path, typer.Argument(help="A stream, or as much of one as there is.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A folder for images (PNG), or a .npy file for vectors.")],
+    stream: Annotated[Path, typer.Argument(help="A stream, or as much of one as there is; - is standard input.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="A folder for images, or a .npy file for vectors. name.jpg becomes name.png there; images that would "
+            "get the same name so keep theirs, as name.jpg.png.",
+        ),
+    ],
     length: Annotated[
         int | None, typer.Option(min=0, help="Bits to use: of a vector, or of 32 x 32 pixels on average.")
     ] = None,
@@ -29,12 +40,13 @@ def decompress(
     """Decode a stream, whole or cut after any byte."""
     from nestcode.streams.format import PICTURES
 
-    if not stream.is_file():
-        raise FileNotFoundError(f"there is no file {stream}: give the path of a stream")
-    with stream.open("rb") as file:
-        pictures = file.read(8) == PICTURES
-    decode = _pictures if pictures else _items
-    written = decode(stream, out, coder, force=force, length=length, on_damage=on_damage)
+    if out == STANDARD:
+        raise InvalidInput("what comes out goes into files, not to standard output: give -o a name")
+    with stream_file(stream) as path:
+        with path.open("rb") as file:
+            pictures = file.read(8) == PICTURES
+        decode = _pictures if pictures else _items
+        written = decode(path, out, coder, force=force, length=length, on_damage=on_damage)
     if as_json:
         print(json.dumps({"files": [str(path) for path in written]}))
     else:
@@ -42,42 +54,43 @@ def decompress(
 
 
 def _pictures(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
-    from nestcode.coders import PictureCoder
-    from nestcode.data.pictures import write_picture
+    from nestcode.data.pictures import picture_paths, write_picture
     from nestcode.streams import PicturesReader
 
-    if out.is_file():
+    if out.exists() and not out.is_dir():
         raise InvalidInput(f"{out} must be a folder for images, but it is a file: give another name")
-    with PicturesReader(stream, None if coder is None else PictureCoder.load(coder), **how) as reader:
-        paths = [out / Path(name).with_suffix(".png") for name in reader.names]
-        if len(set(paths)) < len(paths):
-            paths = [out / f"{name}.png" for name in reader.names]
-        taken = [path for path in paths if path.exists()]
-        if taken and not force:
-            raise InvalidInput(f"{taken[0]} is there already: give another folder, or --force to replace it")
-        for number in track(range(len(reader)), "Decoding", console=Console(stderr=True), transient=True):
-            write_picture(paths[number], reader[number])
+    with PicturesReader(stream, None if coder is None else picture_coder(coder), **how) as reader:
+        paths = picture_paths(out, reader.names)
+        for path in paths:
+            check_out(path, force=force)
+        check_space(out, sum(math.prod(entry.shape) for entry in reader._header.entries) // PNG)
+        written = 0
+        try:
+            for number in followed(range(len(reader)), "Decoding", len(reader), Console(stderr=True)):
+                write_picture(paths[number], reader[number])
+                written += 1
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{written} of {len(reader)} pictures were written") from None
     return paths
 
 
 def _items(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
     import numpy as np
 
-    import nestcode
     from nestcode.storage import write_pieces
     from nestcode.streams import StreamReader
 
-    with StreamReader(stream, None if coder is None else nestcode.load_coder(coder), **how) as reader:
+    with StreamReader(stream, None if coder is None else item_coder(coder), **how) as reader:
         if out.suffix != ".npy":
             raise InvalidInput(f"vectors go into a .npy file, got {out}: give a name that ends so")
-        if out.exists() and not force:
-            raise InvalidInput(f"{out} is there already: give another name, or --force to replace it")
+        check_out(out, force=force)
+        check_space(out, len(reader) * math.prod(reader.shape) * reader.dtype.itemsize)
         head = io.BytesIO()
         facts: dict[str, Any] = {
             "descr": reader.dtype.str, "fortran_order": False, "shape": (len(reader), *reader.shape),
         }  # fmt: skip
         np.lib.format.write_array_header_1_0(head, facts)
         total = -(-len(reader) // 1024)
-        pieces = track(reader.pieces(), "Decoding", total=total, console=Console(stderr=True), transient=True)
+        pieces = followed(reader.pieces(), "Decoding", total, Console(stderr=True))
         write_pieces(out, chain([head.getvalue()], (piece.tobytes() for piece in pieces)))
     return [out]

@@ -4,16 +4,20 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from rich.console import Console
+from rich.progress import track
 
 from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
     from nestcode.coders import Coder, PictureCoder
 
+Piece = TypeVar("Piece")
 STANDARD = Path("-")  # standard input, or output
 
 
@@ -120,7 +124,13 @@ def read_array(path: Path) -> Any:
         why = "" if "pickle" in str(error) else f" ({error})"  # nobody is to be led to unpickle what others made
         raise DamagedFile(f"{path} cannot be read as an array of numbers{why}: save one by np.save") from error
     if not isinstance(array, np.ndarray):
+        array.close()
         raise DamagedFile(f"{path} holds several arrays: save one of them by np.save")
     if array.ndim < 2 or not len(array):
         raise InvalidInput(f"{path} must hold an array (n, …) of at least one item, got shape {array.shape}")
     return array
+
+
+def followed(work: Iterable[Piece], title: str, total: int, console: Console) -> Iterable[Piece]:
+    """Work with a progress bar where somebody can see it."""
+    return track(work, title, total=total, console=console, transient=True, disable=not console.is_terminal)

@@ -22,7 +22,9 @@ OPTIONAL = {"torch": "torch", "scikit-learn": "reproduce", "matplotlib": "reprod
 
 
 def info(
-    stream: Annotated[Path | None, typer.Argument(help="A stream, or as much of one as there is; - is standard input.")] = None,
+    stream: Annotated[
+        Path | None, typer.Argument(help="A stream, or as much of one as there is; - is standard input.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Say what a stream holds; without one, which version this is, what the processor offers and what is installed."""

@@ -2,7 +2,7 @@
 
     pixels ──colors──▶ channels ──lapped cosines──▶ tiles ──planes, with their chances──▶ bytes that can be cut anywhere
 
-Tiles alone would need 5 dB more than their neighbourhood does, so a picture is coded as a whole: its coefficients come
+Tiles coded alone are 5 dB worse, so a picture is coded as a whole: its coefficients come
 plane by plane, and what is known of the picture so far says how likely each bit is (`cpp/nestcode/pictures.hpp`).
 `_lapped.py` keeps seams away, `_colors.py` turns colors so that most is in the first channel. What is learnt from other
 pictures is where the chances begin.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nestcode import _core
 from nestcode.coders._colors import MIDDLE, OPAQUE, TURN, colors_of, find_turn, to_channels, to_pixels
-from nestcode.coders._lapped import TILE, from_tiles, to_tiles
+from nestcode.coders._lapped import TILE, from_tiles, means_of, to_tiles
 from nestcode.coders._rows import Floats
 from nestcode.coders.base import Stored, check_arrays
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
@@ -59,7 +59,7 @@ class PictureCoder(Stored):
     True
 
     Args:
-        step: what the last bit of a coefficient is worth, in grey levels: 4 ends near 44 dB, 1 near 51.
+        step: what the last bit of a coefficient is worth, in grey levels: 4 ends between 44 and 48 dB, 1 about 10 above.
 
     """
 
@@ -248,7 +248,7 @@ def _numbers(known: NDArray[np.int32]) -> Floats:
 
 def _guess_slopes(numbers: Floats, bound: int) -> None:
     """Let tiles of which little is known slope from one neighbour's mean to the other's, not beyond what is known."""
-    means = np.pad(numbers[..., 0, 0], [(0, 0), (1, 1), (1, 1)], mode="edge")
+    means = np.pad(means_of(numbers), [(0, 0), (1, 1), (1, 1)], mode="edge")
     for slope, guess in (
         (numbers[..., 0, 1], means[:, 1:-1, :-2] - means[:, 1:-1, 2:]),
         (numbers[..., 1, 0], means[:, :-2, 1:-1] - means[:, 2:, 1:-1]),

@@ -85,7 +85,8 @@ def read_picture(path: Path) -> Images:
             raise
         except images.UnidentifiedImageError:
             raise DamagedFile(
-                f"{path} cannot be read as an image, it is damaged or none of {', '.join(FORMATS)}: convert or remove it"
+                f"{path} cannot be read as an image, it is damaged or none of {', '.join(FORMATS)}: "
+                "repair, convert or remove it"
             ) from None
         except Exception as error:  # Pillow's plugins raise many kinds, and so do damaged files
             raise DamagedFile(f"{path} cannot be read as an image ({error}): remove or repair it") from error

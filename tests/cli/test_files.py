@@ -1,0 +1,296 @@
+"""Where the commands of streams read from and write to, and what they refuse before any work."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+import nestcode
+from nestcode.cli import app as commands
+from nestcode.coders import PictureCoder
+from nestcode.data import pictures
+from nestcode.streams import compress_pictures, pictures_info
+from tests.cli.test_streams import fine, photos, refused, run, vectors
+from tests.streams.albums import photograph
+
+__all__ = ["photos"]  # the fixture
+
+
+def stop(*_: object, **__: object) -> Any:
+    raise AssertionError("there was work before it was refused")
+
+
+@pytest.fixture
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may be fitted, encoded or decoded."""
+    for name in ("fit", "_encode", "decode"):
+        monkeypatch.setattr(PictureCoder, name, stop)
+    monkeypatch.setattr(nestcode, "fit", stop)
+    for name in ("encode", "decode"):
+        monkeypatch.setattr(nestcode.LinearCoder, name, stop)
+
+
+def album(path: Path, *names: str) -> Path:
+    """A stream of small pictures of these names."""
+    path.write_bytes(compress_pictures([photograph((8, 9), seed=3)] * len(names), names=names, length=20))
+    return path
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_what_is_no_file_is_refused_before_any_work(force: list[str], photos: Path, tmp_path: Path) -> None:
+    path, coder, _ = vectors(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for out in (tmp_path / "photos", tmp_path / "pipe", tmp_path / "link", "/dev/null", "/dev/stdout"):
+        for inputs in ([photos, "--fit"], [path], [path, "--coder", coder]):
+            assert f"{out} must be a file or not be there" in refused("compress", *inputs, "-o", out, *force)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_link_is_written_through(photos: Path, tmp_path: Path) -> None:
+    stream, link = tmp_path / "far.nest", tmp_path / "link.nest"
+    link.symlink_to(stream)
+    assert "is there already" in refused("compress", photos, "-o", link)
+    fine("compress", photos / "color.png", "-o", link, "--length", 8, "--force")
+    assert link.is_symlink()
+    assert pictures_info(stream.read_bytes()).names == ("color.png",)
+
+
+def test_all_paths_are_checked_before_the_first_is_written(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for names, said in [
+        (["a", "x.png", "x.png/y"], "x.png/y would be inside of x.png"),
+        (["a", "y" * 252], "more than 255 bytes"),
+        (["a", "b/" + "é" * 128], "more than 255 bytes"),
+    ]:
+        assert said in refused("decompress", album(tmp_path / "a.nest", *names), "-o", out, "--force")
+        assert not out.exists()
+    (out / "taken.png").mkdir(parents=True)
+    (out / "file").write_text("mine")
+    for name, said in [("taken.jpg", "it is a folder"), ("file/below", f"{out / 'file'} is a file")]:
+        assert said in refused("decompress", album(tmp_path / "a.nest", "a", name), "-o", out, "--force")
+    os.mkfifo(tmp_path / "pipe")
+    assert "must be a folder for images" in refused("decompress", tmp_path / "a.nest", "-o", tmp_path / "pipe")
+    assert sorted(path.name for path in out.iterdir()) == ["file", "taken.png"]
+    long = "y" * 251
+    fine("decompress", album(tmp_path / "a.nest", f"{long}.jpeg"), "-o", out)
+    assert (out / f"{long}.png").is_file()
+
+
+def test_equal_stems_rename_only_themselves(tmp_path: Path) -> None:
+    stream = album(tmp_path / "a.nest", "a/same.png", "a/same.jpg", "other.jpg")
+    told = json.loads(fine("decompress", stream, "-o", tmp_path / "out", "--json"))
+    assert told["files"] == [str(tmp_path / "out" / name) for name in ("a/same.png.png", "a/same.jpg.png", "other.png")]
+    assert "name.jpg.png" in fine("decompress", "--help").replace("\n", "")
+
+
+def test_files_that_are_passed_over_are_told(photos: Path, tmp_path: Path) -> None:
+    def told() -> str:
+        result = run("compress", photos, "-o", tmp_path / "a.nest", "--length", 4, "--force")
+        assert result.exception is None
+        return result.stderr
+
+    assert "passed over 1 file that is no image it reads: notes.txt\n" in told()
+    for name in ("[float].tif", "one.txt", "two.txt", ".hidden"):
+        (photos / name).write_text("no image")
+    assert "passed over 4 files that are no images it reads: [float].tif, notes.txt, one.txt, …\n" in told()
+    for path in photos.glob("*.t*"):
+        path.unlink()
+    assert "passed over" not in told()
+
+
+def from_input(data: bytes, *arguments: object) -> Result:
+    return CliRunner().invoke(commands.app, [str(argument) for argument in arguments], input=data)
+
+
+def test_streams_come_from_standard_input_and_pipes(photos: Path, tmp_path: Path) -> None:
+    stream, items = tmp_path / "a.nest", tmp_path / "v.nest"
+    fine("compress", photos, "-o", stream, "--length", 64)
+    fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
+    fine("decompress", stream, "-o", tmp_path / "whole")
+    fine("decompress", items, "-o", tmp_path / "whole.npy")
+    for path in (stream, items):
+        assert from_input(path.read_bytes(), "info", "-").stdout == fine("info", path)
+    assert from_input(stream.read_bytes(), "decompress", "-", "-o", tmp_path / "out").exception is None
+    assert from_input(items.read_bytes(), "decompress", "-", "-o", tmp_path / "out.npy").exception is None
+    for path in (tmp_path / "whole").rglob("*.png"):
+        assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
+    assert (tmp_path / "whole.npy").read_bytes() == (tmp_path / "out.npy").read_bytes()
+    for data in (b"", b"not a stream " * 1000):
+        assert "stream" in str(from_input(data, "info", "-").exception)
+    reading, writing = os.pipe()
+    os.write(writing, items.read_bytes()[:60_000])
+    os.close(writing)
+    assert fine("info", f"/dev/fd/{reading}").startswith("400 items")
+    os.close(reading)
+    assert "not a stream that Nestcode wrote" in refused("info", "/dev/zero")
+    assert "it is a folder" in refused("info", tmp_path)
+    assert "it is a folder" in refused("decompress", tmp_path, "-o", tmp_path / "none")
+    assert "give -o a name" in refused("decompress", stream, "-o", "-")
+
+
+def test_streams_go_to_standard_output(photos: Path, tmp_path: Path) -> None:
+    stream, (path, coder, _) = tmp_path / "a.nest", vectors(tmp_path)
+    for inputs in ([photos / "color.png", "--length", 64], [path, "--coder", coder]):
+        fine("compress", *inputs, "-o", stream, "--force")
+        result = run("compress", *inputs, "-o", "-")
+        assert result.exception is None
+        assert result.stdout_bytes == stream.read_bytes()
+        assert "bytes of numbers became" in result.stderr
+    assert "leave it out, or give -o a name" in refused("compress", photos, "-o", "-", "--json")
+    assert run("compress", photos / "notes.txt", "-o", "-").stdout_bytes == b""
+
+
+def test_whoever_receives_a_stream_may_stop(tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", np.random.default_rng(0).standard_normal((4000, 12)))
+    command = f"{sys.executable} -m nestcode compress {tmp_path}/v.npy --length 1000 -o - | head -c 5"
+    ended = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, b"\x89NEST")
+    assert b"rror" not in ended.stderr
+
+
+def test_an_interrupt_is_one_line_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, out = album(tmp_path / "a.nest", "a", "b", "c"), tmp_path / "out"
+    write = pictures.write_picture
+
+    def interrupted(path: Path, picture: Any) -> None:
+        if path.name == "c.png":
+            raise KeyboardInterrupt
+        write(path, picture)
+
+    monkeypatch.setattr(pictures, "write_picture", interrupted)
+    result = run("decompress", stream, "-o", out)
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr.splitlines()[-1] == "interrupted: 2 of 3 pictures were written"
+    assert sorted(path.name for path in out.iterdir()) == ["a.png", "b.png"]
+    monkeypatch.setattr("nestcode.cli.info.gather", lambda: interrupted(Path("c.png"), None))
+    result = run("info")
+    assert (result.exit_code, result.output) == (130, "interrupted\n")
+
+
+def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, str]:
+    """The status of the whole command, and what it says beside its output."""
+    monkeypatch.setattr(sys, "argv", ["nestcode", *map(str, arguments)])
+    with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
+        commands.main()
+    return ended.value.code, capsys.readouterr().err
+
+
+def test_memory_that_is_not_there(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (MemoryError(), MemoryError("Unable to allocate 9 EiB")):
+
+        def fail(error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr("nestcode.cli.info.gather", fail)
+        status, said = main(capsys, monkeypatch, "info")
+        assert status == 1
+        assert said.startswith("error: there is not enough memory")
+        assert str(error) in said
+        assert len(said.splitlines()) == 1
+
+
+def test_warnings_are_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn() -> dict[str, int]:
+        warnings.simplefilter("default")
+        warnings.warn("few\nrows", stacklevel=1)
+        return {}
+
+    monkeypatch.setattr("nestcode.cli.info.gather", warn)
+    assert main(capsys, monkeypatch, "info") == (0, "warning: few rows\n")
+
+
+@pytest.mark.usefixtures("no_work")
+def test_vectors_are_refused_before_a_coder_is_fitted(tmp_path: Path) -> None:
+    path, coder, items = vectors(tmp_path)
+    for dtype in (complex, "S3", [("a", "f4")]):
+        np.save(tmp_path / "bad.npy", np.zeros((5, 3), dtype))
+        assert "items must be uint8" in refused("compress", tmp_path / "bad.npy", "-o", tmp_path / "out")
+    for bad in ("nan", "inf", "0", "-1"):
+        for given in ([], ["--coder", coder]):
+            said = refused("compress", path, "-o", tmp_path / "out", "--max-error", bad, *given)
+            assert f"max_error must be a number above 0, got {bad}" in said
+        said = refused("compress", tmp_path / "a.png", "-o", tmp_path / "out", "--max-error", bad)
+        assert f"max_error must be between 0 and 1, got {bad}" in said
+    assert "must leave room" in refused("compress", path, "-o", tmp_path / "out", "--budget", "1kB")
+    np.savez(tmp_path / "several.npz", items, items)
+    (tmp_path / "several.npz").rename(tmp_path / "several.npy")
+    assert "holds several arrays" in refused("compress", tmp_path / "several.npy", "-o", tmp_path / "out")
+    for data in (b"oops", b"\x80\x04K\x01."):
+        (tmp_path / "bad.npy").write_bytes(data)
+        said = refused("compress", tmp_path / "bad.npy", "-o", tmp_path / "out")
+        assert "cannot be read as an array of numbers" in said
+        assert "pickle" not in said
+
+
+def test_a_coder_larger_than_the_budget(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = vectors(tmp_path)[0]
+    said = refused("compress", path, "-o", tmp_path / "out", "--length", 64, "--budget", "1100")
+    assert "a --length below 64, or a --coder that receivers have" in said
+    monkeypatch.setattr(PictureCoder, "_code", stop)
+    for option in ("--fit", "--embed"):
+        said = refused("compress", photos, "-o", tmp_path / "out", option, "--budget", "10kB")
+        assert f"leave out {option}" in said
+
+
+def test_streams_that_are_larger_say_so(photos: Path, tmp_path: Path) -> None:
+    def told(*inputs: object) -> str:
+        result = run("compress", *inputs, "-o", tmp_path / "a", "--force")
+        assert result.exception is None
+        return result.stderr
+
+    path, coder, items = vectors(tmp_path)
+    np.save(path, items[:5])
+    nestcode.LinearCoder(width=64).fit(items).save(coder)
+    said = told(path, "--coder", coder, "--embed")
+    assert ": larger, mostly the coder (" in said
+    assert "times less" not in said
+    assert "larger, mostly the coder (" in told(photos / "color.png", "--fit", "--length", 8)
+    assert "times less." in told(photos / "color.png", "--length", 8)
+    facts = json.loads(fine("compress", path, "--coder", coder, "--embed", "-o", tmp_path / "a", "-f", "--json"))
+    assert 0 < facts["coder_bytes"] < facts["bytes"]
+
+
+def test_a_full_disk_is_known_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photo, items = album(tmp_path / "a.nest", "a"), tmp_path / "v.nest"
+    fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
+    for stream, out, needed in ((photo, "out", 8 * 9 // 4), (items, "out.npy", 400 * 12 * 4)):
+        for free in (needed - 1, needed):
+            usage = SimpleNamespace(free=free)
+            monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+            if free < needed:
+                said = refused("decompress", stream, "-o", tmp_path / "new" / out)
+                assert f"takes about {needed:,} bytes, but the disk of {tmp_path} has {free:,} free" in said
+                assert not (tmp_path / "new" / out).exists()
+            else:
+                fine("decompress", stream, "-o", tmp_path / out)
+
+
+def test_coders_of_the_other_kind(photos: Path, tmp_path: Path) -> None:
+    path = vectors(tmp_path)[0]
+    for inputs, name, said in [
+        (photos, "cifar10-small", "cifar10-small codes items, as rows of a .npy file, not pictures"),
+        (path, "photos", "photos codes pictures, not items"),
+    ]:
+        assert said in refused("compress", inputs, "-o", tmp_path / "out", "--coder", name)
+    stream = album(tmp_path / "a.nest", "a")
+    assert "codes items" in refused("decompress", stream, "-o", tmp_path / "out", "--coder", "photos-small")
+
+
+def test_a_picture_of_a_format_that_is_not_read(tmp_path: Path) -> None:
+    memory = io.BytesIO()
+    Image.new("RGB", (4, 3)).save(memory, "TIFF")
+    (tmp_path / "a.tif").write_bytes(memory.getvalue())
+    assert "none of BMP, GIF, JPEG, PNG" in refused("compress", tmp_path / "a.tif", "-o", tmp_path / "out")
