@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nestcode.coders._rows import Floats
 
 TILE, SPAN = 16, 4  # pixels, and tiles, on a side
-REACH = 6  # pixels on each side of a border that are mixed
+REACH, SPAN_REACH = 6, 2  # pixels, and means, on each side of a border that are mixed
 STRETCH = 1.5  # of the slowest difference, for what it gains on smooth pictures
 
 
@@ -44,19 +44,22 @@ def from_tiles(cosines: Floats) -> Floats:
 
 def means_of(cosines: Floats) -> Floats:
     """The first cosine of each tile before spans were transformed, (channels, rows, columns)."""
-    _, rows, columns = cosines.shape[:3]
-    down: Floats = _spans(rows).T @ cosines[..., 0, 0]
-    means: Floats = down @ _spans(columns)
+    down, right = (np.linalg.inv(_spans(size)) for size in cosines.shape[1:3])
+    means: Floats = (down @ cosines[..., 0, 0] @ right.T).astype(np.float32)
     return means
 
 
 def _spans(count: int) -> Floats:
-    """The matrix that transforms every 4 of `count` numbers, and those left over, by cosines."""
-    matrix = np.zeros((count, count), dtype=np.float32)
+    """The matrix that mixes `count` numbers across the borders of spans, and transforms spans by cosines."""
+    mixed, cosines = np.eye(count), np.zeros((count, count))
     for first in range(0, count, SPAN):
         last = min(count, first + SPAN)
-        matrix[first:last, first:last] = _cosines(last - first, 0)
-    return matrix
+        cosines[first:last, first:last] = _cosines(last - first, 0)
+        if first and first + SPAN_REACH <= count:
+            near = slice(first - SPAN_REACH, first + SPAN_REACH)
+            mixed[near, near] = _mixing(SPAN_REACH)
+    out: Floats = (cosines @ mixed).astype(np.float32)
+    return out
 
 
 def _mix(channels: Floats, axis: int, matrix: Floats) -> None:
@@ -77,17 +80,17 @@ def _cosines(count: int, shift: float) -> NDArray[np.float64]:
     return out
 
 
-def _mixing() -> NDArray[np.float64]:
-    """The matrix that mixes 2 x REACH pixels around a border."""
-    same, none = np.eye(REACH), np.zeros((REACH, REACH))
+def _mixing(reach: int) -> NDArray[np.float64]:
+    """The matrix that mixes so many numbers on each side of a border."""
+    same, none = np.eye(reach), np.zeros((reach, reach))
     flip = same[::-1]
-    stretch = np.diag([STRETCH] + [1] * (REACH - 1))
-    turn = flip @ _cosines(REACH, 0).T @ stretch @ _cosines(REACH, 0.5) @ flip
+    stretch = np.diag([STRETCH] + [1] * (reach - 1))
+    turn = flip @ _cosines(reach, 0).T @ stretch @ _cosines(reach, 0.5) @ flip
     sums = np.block([[same, flip], [flip, -same]]) / np.sqrt(2)
     out: NDArray[np.float64] = sums @ np.block([[same, none], [none, turn]]) @ sums
     return out
 
 
 COSINES: Floats = _cosines(TILE, 0).astype(np.float32)
-MIX: Floats = _mixing().astype(np.float32)
-UNMIX: Floats = np.linalg.inv(_mixing()).astype(np.float32)
+MIX: Floats = _mixing(REACH).astype(np.float32)
+UNMIX: Floats = np.linalg.inv(_mixing(REACH)).astype(np.float32)
