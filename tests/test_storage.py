@@ -40,7 +40,7 @@ def test_others_may_read_it_as_any_file(tmp_path: Path) -> None:
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-@pytest.mark.parametrize("name", ["x" * 255, "é" * 127 + "x", ".hidden"])
+@pytest.mark.parametrize("name", ["x" * 237, "x" * 238, "x" * 255, "é" * 127 + "x", ".hidden"])
 def test_any_name_that_a_file_may_have(name: str, tmp_path: Path) -> None:
     write_atomic(tmp_path / name, b"all of it")
     assert [path.name for path in tmp_path.iterdir()] == [name]

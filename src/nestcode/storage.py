@@ -30,6 +30,7 @@ from nestcode.errors import DamagedFile
 FORMAT = "nestcode"
 Arrays = Mapping[str, NDArray[Any]]
 PIECE = 1 << 24  # bytes written at a time
+LONGEST = 255  # bytes of a file's name
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,9 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryvi
     """Replace the file at `path` by pieces one after another, as `write_atomic` does."""
     path = writable(path)
     make_folder(path.parent)
-    draft = path.with_name(f".{secrets.token_hex(8)}")  # short, so that any name a file may have can be written
+    token = secrets.token_hex(8)
+    name = f".{path.name}.{token}"  # an index knows its drafts by it
+    draft = path.with_name(name if len(os.fsencode(name)) <= LONGEST else f".{token}")
     try:
         write_new(draft, pieces)
         draft.replace(path)

@@ -1,5 +1,6 @@
 """Where the commands of streams read from and write to, and what they refuse before any work."""
 
+import builtins
 import io
 import json
 import os
@@ -17,6 +18,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 import nestcode
+import nestcode.cli
 from nestcode.cli import app as commands
 from nestcode.coders import PictureCoder
 from nestcode.data import pictures
@@ -294,3 +296,19 @@ def test_a_picture_of_a_format_that_is_not_read(tmp_path: Path) -> None:
     Image.new("RGB", (4, 3)).save(memory, "TIFF")
     (tmp_path / "a.tif").write_bytes(memory.getvalue())
     assert "none of BMP, GIF, JPEG, PNG" in refused("compress", tmp_path / "a.tif", "-o", tmp_path / "out")
+
+
+def test_an_interrupt_while_the_command_starts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = builtins.__import__
+
+    def interrupted(name: str, *rest: Any) -> Any:
+        if name == "nestcode.cli.app":
+            raise KeyboardInterrupt
+        return load(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        nestcode.cli.main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")

@@ -59,7 +59,7 @@ class PictureCoder(Stored):
     True
 
     Args:
-        step: what the last bit of a coefficient is worth, in grey levels: 4 ends between 44 and 48 dB, 1 about 10 above.
+        step: what the last bit of a coefficient is worth, in grey levels: 4 ends at 44 to 48 dB, 1 about 10 above.
 
     """
 

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from nestcode.data.folder import FORMATS, SUFFIXES, Images, image_files, pillow, upright
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.storage import write_atomic
-
-LONGEST = 255  # bytes of a file's name
+from nestcode.storage import LONGEST, write_atomic
 
 
 class PictureFiles(Sequence[Images]):
