@@ -157,7 +157,7 @@ def test_streams_go_to_standard_output(photos: Path, tmp_path: Path) -> None:
 
 def test_whoever_receives_a_stream_may_stop(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", np.random.default_rng(0).standard_normal((4000, 12)))
-    command = f"{sys.executable} -m nestcode compress {tmp_path}/v.npy --length 1000 -o - | head -c 5"
+    command = f"'{sys.executable}' -m nestcode compress '{tmp_path}/v.npy' --length 1000 -o - | head -c 5"
     ended = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, b"\x89NEST")
     assert b"rror" not in ended.stderr
