@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.coders import Coder
-from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.streams.format import CutHeader, parse_header
+from nestcode.streams.format import parse_header
 from nestcode.streams.items import find_coder
 from nestcode.streams.payload import Arrival, decode_range
-from nestcode.streams.stream import LIMIT, Buffer, Info, as_view, check_limit, describe, embedded_bytes
+from nestcode.streams.shared import Chunked
+from nestcode.streams.stream import LIMIT, Info, check_limit, describe, embedded_bytes
 
 
-class StreamDecoder:
+class StreamDecoder(Chunked[Arrival]):
     """Decodes a stream as it arrives, in chunks of any size.
 
     >>> import nestcode as nc
@@ -34,47 +34,16 @@ class StreamDecoder:
     """
 
     def __init__(self, coder: Coder | None = None, *, limit: int = LIMIT) -> None:
-        self._given, self._limit = coder, limit
-        self._start = bytearray()  # until the header is whole
-        self._wanted = 0  # bytes that a header has at least
-        self._fed = 0
-        self._refused: DamagedFile | InvalidInput | None = None
-        self._arrival: Arrival | None = None
+        super().__init__(limit)
+        self._given = coder
 
-    def feed(self, chunk: Buffer) -> None:
-        """Take the next bytes. A damaged block raises, and what precedes it stays readable."""
-        if self._refused is not None:
-            raise self._refused
-        view = as_view(chunk)
-        self._fed += len(view)
-        try:
-            if self._arrival is None:
-                self._start += view
-                view = memoryview(b"")
-                if len(self._start) >= self._wanted:
-                    view = self._open()
-            if self._arrival is not None:
-                self._arrival.feed(view)
-        except CutHeader as cut:
-            self._wanted = cut.wanted
-            if cut.wanted > self._limit:
-                self._refused = InvalidInput(f"the header takes {cut.wanted} bytes, more than limit, {self._limit}")
-                raise self._refused from None
-        except (DamagedFile, InvalidInput) as error:
-            self._refused = error
-            raise
-
-    def _open(self) -> memoryview:
-        """Read the header, if it is whole; what follows it."""
-        view = memoryview(bytes(self._start))
+    def _begin(self, view: memoryview) -> Arrival:
         header = parse_header(view)
         check_limit(header, self._limit)
         self._coder = find_coder(header, embedded_bytes(header, view), self._given)
-        self._arrival = Arrival(header)
         self._decoded: NDArray[Any] = np.empty((header.count, *header.shape), dtype=header.numpy_dtype)
         self._at = np.full(header.count, -1, dtype=np.int32)  # the length that each item was decoded at
-        self._start.clear()
-        return view[header.size :]
+        return Arrival(header)
 
     @property
     def info(self) -> Info | None:
@@ -100,10 +69,3 @@ class StreamDecoder:
                 decode_range(arrival.header, arrival, self._coder, length, first, last, self._decoded[first:last])
                 self._at[first:last] = length
         return self._decoded.copy()
-
-    def _opened(self) -> Arrival:
-        if self._arrival is None:
-            if self._refused is not None:
-                raise self._refused
-            raise InvalidInput(f"the stream's header is not whole after {self._fed} bytes: feed more of it first")
-        return self._arrival

@@ -1,12 +1,9 @@
 """Streams in files, for collections larger than memory."""
 
-import mmap
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,19 +11,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, whole_number
-from nestcode.storage import make_folder, write_pieces
+from nestcode.storage import write_pieces
 from nestcode.streams.format import check_length, parse_header
 from nestcode.streams.items import as_items, check_coder, encode_items, find_coder, scale_for
 from nestcode.streams.payload import Blocks, Payload, decode_range
+from nestcode.streams.shared import Spooled, map_file
 from nestcode.streams.stream import LIMIT, Info, check_choice, check_limit, describe, embedded_bytes, lay_out, take_all
 
 
-class StreamWriter:
+class StreamWriter(Spooled):
     """Writes a stream of items that come in pieces; the file appears when it is whole, or not at all.
 
     >>> import nestcode as nc
     >>> X = np.random.default_rng(0).standard_normal((100, 8))
     >>> coder = nc.LinearCoder(width=32).fit(X)
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "numbers.nest"
     ...     with StreamWriter(path, coder) as writer:
@@ -54,19 +53,16 @@ class StreamWriter:
         scale: float | None = None,
         length: int | None = None,
     ) -> None:
-        self.path = Path(path)
         self._coder, self._embed, self._entropy, self._scale = coder, embed, entropy, scale
         self._width = check_coder(coder, length)
         self._fingerprint = coder.fingerprint
         self._first: NDArray[Any] | None = None  # no items, but their shape and type
         self.count = 0  # items written so far
-        make_folder(self.path.parent)
-        self._spool: Any = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115
+        super().__init__(path)
 
     def write(self, items: ArrayLike) -> None:
         """Add items, (n, …), of the shape and type that the first ones had."""
-        if self._spool is None:
-            raise InvalidInput(f"{self.path} is closed: open another StreamWriter")
+        self._check_open()
         array = as_items(items, self._coder.n_features_in_)
         first = array[:0] if self._first is None else self._first
         if (array.shape[1:], array.dtype) != (first.shape[1:], first.dtype):
@@ -84,44 +80,20 @@ class StreamWriter:
             self.discard()  # the spool may hold half a piece
             raise
 
-    def close(self) -> None:
-        """Write the file."""
-        if self._spool is None:
-            return
-        try:
-            first = self._first
-            if first is None:
-                first = np.empty((0, self._coder.n_features_in_), dtype=np.float32)
-            scale = scale_for(first.dtype, self._scale, self._fingerprint)
-            shape = self.count, -(-self._width // 8)
-            self._spool.flush()
-            codes = np.zeros(shape, dtype=np.uint8)
-            if codes.size:
-                codes = np.ndarray(shape, np.uint8, mmap.mmap(self._spool.fileno(), 0, prot=mmap.PROT_READ))
-            pieces = lay_out(
-                codes, self._coder, first.shape[1:], first.dtype, scale, self._width,
-                embed=self._embed, entropy=self._entropy,
-            )  # fmt: skip
-            write_pieces(self.path, pieces)
-        finally:
-            self.discard()
-
-    def discard(self) -> None:
-        """Forget what was written; there will be no file."""
-        if self._spool is not None:
-            self._spool.close()
-            self._spool = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
+    def _finish(self) -> None:
+        first = self._first
+        if first is None:
+            first = np.empty((0, self._coder.n_features_in_), dtype=np.float32)
+        scale = scale_for(first.dtype, self._scale, self._fingerprint)
+        shape = self.count, -(-self._width // 8)
+        codes = np.zeros(shape, dtype=np.uint8)
+        if codes.size:
+            codes = np.ndarray(shape, np.uint8, self._mapped())
+        pieces = lay_out(
+            codes, self._coder, first.shape[1:], first.dtype, scale, self._width,
+            embed=self._embed, entropy=self._entropy,
+        )  # fmt: skip
+        write_pieces(self.path, pieces)
 
 
 class StreamReader:
@@ -130,6 +102,7 @@ class StreamReader:
     >>> import nestcode as nc
     >>> X = np.random.default_rng(0).standard_normal((100, 8))
     >>> coder = nc.LinearCoder(width=32).fit(X)
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "numbers.nest"
     ...     size = path.write_bytes(nc.compress(X, coder))
@@ -160,11 +133,7 @@ class StreamReader:
     ) -> None:
         check_choice(on_damage)
         self.path = Path(path)
-        if not self.path.is_file():
-            raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
-        with self.path.open("rb") as file:
-            empty = os.fstat(file.fileno()).st_size == 0  # which cannot be mapped
-            self._view = memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        self._view = map_file(self.path)
         self._header = header = parse_header(self._view)
         self.length = check_length(length, header.width)
         self._coder = find_coder(header, embedded_bytes(header, self._view), coder)

@@ -4,15 +4,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.coders.pictures import Picture, PictureCoder, PictureDecoder
-from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.streams.format import CutHeader
+from nestcode.errors import DamagedFile
 from nestcode.streams.payload import Checked
 from nestcode.streams.picture_format import PicturesHeader, parse_pictures
 from nestcode.streams.pictures import LIMIT, check_memory, find_picture_coder
-from nestcode.streams.stream import Buffer, as_view
+from nestcode.streams.shared import Chunked
 
 
-class PicturesDecoder:
+class PicturesDecoder(Chunked["_Arrival"]):
     """Decodes a stream of pictures as it arrives, in chunks of any size.
 
     >>> from nestcode.data import photographs
@@ -32,40 +31,13 @@ class PicturesDecoder:
     """
 
     def __init__(self, coder: PictureCoder | None = None, *, limit: int = LIMIT) -> None:
-        self._given, self._limit = coder, limit
-        self._start = bytearray()  # until the header is whole
-        self._wanted = 0  # bytes that a header has at least
-        self._arrival: _Arrival | None = None
-        self._refused: DamagedFile | InvalidInput | None = None
+        super().__init__(limit)
+        self._given = coder
 
-    def feed(self, chunk: Buffer) -> None:
-        """Take the next bytes. A damaged block raises, and what precedes it stays readable."""
-        if self._refused is not None:
-            raise self._refused
-        view = as_view(chunk)
-        try:
-            if self._arrival is None:
-                self._start += view
-                view = self._open() if len(self._start) >= self._wanted else memoryview(b"")
-            if self._arrival is not None:
-                self._arrival.feed(view)
-        except CutHeader as cut:
-            self._wanted = cut.wanted
-            if cut.wanted > self._limit:
-                self._refused = InvalidInput(f"the header takes {cut.wanted} bytes, more than limit, {self._limit}")
-                raise self._refused from None
-        except (DamagedFile, InvalidInput) as error:
-            self._refused = error
-            raise
-
-    def _open(self) -> memoryview:
-        """Read the header, if it is whole; what follows it."""
-        view = memoryview(bytes(self._start))
+    def _begin(self, view: memoryview) -> "_Arrival":
         header = parse_pictures(view)
         check_memory(header, self._limit, at_once=True)
-        self._arrival = _Arrival(header, find_picture_coder(header, view, self._given))
-        self._start.clear()
-        return view[header.size :]
+        return _Arrival(header, find_picture_coder(header, view, self._given))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,13 +52,6 @@ class PicturesDecoder:
     def pictures(self) -> list[Picture]:
         """All pictures, each as well as what arrived of it says."""
         return self._opened().pictures()
-
-    def _opened(self) -> "_Arrival":
-        if self._arrival is None:
-            raise InvalidInput(
-                f"the stream's header is not whole after {len(self._start)} bytes: feed more of it first"
-            )
-        return self._arrival
 
 
 class _Arrival(Checked):

@@ -1,19 +1,16 @@
 """Streams of pictures in files: nothing is held in memory that need not be."""
 
-import mmap
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 
 from nestcode.coders.pictures import Picture, PictureCoder
 from nestcode.errors import InvalidInput
-from nestcode.storage import make_folder, write_pieces
+from nestcode.storage import write_pieces
 from nestcode.streams.payload import Blocks
 from nestcode.streams.picture_format import lay_out, parse_pictures
 from nestcode.streams.pictures import (
@@ -25,13 +22,15 @@ from nestcode.streams.pictures import (
     describe_pictures,
     find_picture_coder,
 )
+from nestcode.streams.shared import Spooled, map_file
 from nestcode.streams.stream import check_choice
 
 
-class PicturesWriter:
+class PicturesWriter(Spooled):
     """Writes a stream of pictures that come one by one; the file appears when it is whole, or not at all.
 
     >>> from nestcode.data import photographs
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "photographs.nest"
     ...     with PicturesWriter(path, length=64) as writer:
@@ -59,17 +58,14 @@ class PicturesWriter:
         budget: int | None = None,
         max_error: float | None = None,
     ) -> None:
-        self.path = Path(path)
         self._embed, self._length, self._budget = embed, length, budget
         self._collection = Collection(PictureCoder.load() if coder is None else coder, max_error)
         self._starts = [0]  # of the pictures in the spool
-        make_folder(self.path.parent)
-        self._spool: Any = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115
+        super().__init__(path)
 
     def add(self, name: str, picture: Picture) -> None:
         """Add a picture, an array of bytes (height, width) or (height, width, channels)."""
-        if self._spool is None:
-            raise InvalidInput(f"{self.path} is closed: open another PicturesWriter")
+        self._check_open()
         data = self._collection.add(name, picture)
         try:
             self._spool.write(data)
@@ -78,44 +74,21 @@ class PicturesWriter:
             raise
         self._starts.append(self._starts[-1] + len(data))
 
-    def close(self) -> None:
-        """Write the file."""
-        if self._spool is None:
-            return
-        try:
-            header, embedded = self._collection.finish(embed=self._embed, length=self._length, budget=self._budget)
-            self._spool.flush()
-            kept = mmap.mmap(self._spool.fileno(), 0, prot=mmap.PROT_READ) if self._starts[-1] else b""
+    def _finish(self) -> None:
+        header, embedded = self._collection.finish(embed=self._embed, length=self._length, budget=self._budget)
+        kept = self._mapped() if self._starts[-1] else b""
 
-            def read(number: int, some: slice) -> bytes:
-                return kept[self._starts[number] + some.start : self._starts[number] + some.stop]
+        def read(number: int, some: slice) -> bytes:
+            return kept[self._starts[number] + some.start : self._starts[number] + some.stop]
 
-            write_pieces(self.path, lay_out(header, embedded, read))
-        finally:
-            self.discard()
-
-    def discard(self) -> None:
-        """Forget what was written; there will be no file."""
-        if self._spool is not None:
-            self._spool.close()
-            self._spool = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
+        write_pieces(self.path, lay_out(header, embedded, read))
 
 
 class PicturesReader:
     """Reads pictures of a stream in a file, whole or cut, one at a time: by name, by number, or one after the other.
 
     >>> from nestcode.streams import compress_pictures
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "cut.nest"
     ...     size = path.write_bytes(compress_pictures([np.eye(40, 50, dtype=np.uint8)], names=["line"])[:-4])
@@ -145,11 +118,7 @@ class PicturesReader:
     ) -> None:
         check_choice(on_damage)
         self.path, self._limit = Path(path), limit
-        if not self.path.is_file():
-            raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
-        with self.path.open("rb") as file:
-            empty = os.fstat(file.fileno()).st_size == 0  # which cannot be mapped
-            view = memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        view = map_file(self.path)
         self._header, self._view = parse_pictures(view), view
         self._coder = find_picture_coder(self._header, view, coder)
         self._blocks: Blocks | None = Blocks(self._header, view)
