@@ -65,8 +65,9 @@ def all_cuts(picture: Pixels) -> Iterator[tuple[str, float, Pixels]]:
     pixels = picture.shape[0] * picture.shape[1]
     budgets = {size: int(size * pixels / 8) for size in SIZES}
     stream = compress_pictures([picture])
+    least = pictures_info(stream).header_bytes
     for size, budget in budgets.items():
-        if budget >= pictures_info(stream).header_bytes:
+        if budget >= least:
             yield OURS, size, decompress_pictures(stream[:budget])[0]
     for name in ("JPEG", "JPEG 2000", "WebP", "AVIF"):
         files = list(every_quality(CODECS[name], picture))

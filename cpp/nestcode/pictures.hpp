@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdlib>
-#include <span>
 #include <utility>
 
 #include "entropy.hpp"

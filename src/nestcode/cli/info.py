@@ -1,7 +1,6 @@
 """`nestcode info`: what is installed here and what it can use, or what a stream holds."""
 
 import json
-import mmap
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -47,11 +46,10 @@ def read_stream(path: Path) -> "Info | PicturesInfo":
     from nestcode.streams import info as items_info
     from nestcode.streams import pictures_info
     from nestcode.streams.format import PICTURES
+    from nestcode.streams.shared import map_file
 
-    with stream_file(path) as found, found.open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
-            return items_info(b"")
-        data = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    with stream_file(path) as found:
+        data = map_file(found)
     return pictures_info(data) if data[:8] == PICTURES else items_info(data)
 
 

@@ -1,10 +1,9 @@
 """Pictures of any size as bytes that can be cut anywhere: compress, decompress, and what a stream says of itself."""
 
-import json
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -15,7 +14,7 @@ from nestcode.errors import DamagedFile, InvalidInput, whole_number
 from nestcode.storage import parse_record, record_bytes
 from nestcode.streams.payload import Blocks
 from nestcode.streams.picture_format import TILE, Entry, PicturesHeader, check_name, lay_out, parse_pictures
-from nestcode.streams.stream import Buffer, as_view, check_choice
+from nestcode.streams.stream import Buffer, Told, as_view, check_choice
 
 LIMIT = 8 << 30  # bytes of memory
 WORK, HELD = 40, 9  # of which so many go for each number of a picture: when it is decoded, and while it waits for more
@@ -23,7 +22,7 @@ MODEL = 1 << 20  # bytes that it has learnt in between
 
 
 @dataclass(frozen=True)
-class PicturesInfo:
+class PicturesInfo(Told):
     """What a stream of pictures, whole or cut, holds.
 
     >>> from nestcode.data import photographs
@@ -48,24 +47,14 @@ class PicturesInfo:
     damaged: int | None  # the first block that is not as it was written
     trailing: int  # bytes after the end
 
-    def to_json(self) -> str:
-        """All of it as JSON."""
-        return json.dumps(asdict(self), indent=2)
-
     def __str__(self) -> str:
         shown = [f"{name} {' x '.join(map(str, shape))}" for name, shape in zip(self.names, self.shapes, strict=True)]
         lines = [
             f"{self.count} pictures{': ' if shown else ''}{', '.join(shown[:3])}{', …' if self.count > 3 else ''}",
             f"{self.length:.0f} of {self.width:.0f} bits of a tile of 32 x 32 pixels arrived, expected error "
             f"{self.expected_error:.4g} ({-10 * math.log10(self.expected_error):.1f} dB)",
-            f"coder PictureCoder {self.coder[:16]}{', embedded' if self.embedded else ''}",
-            f"{self.header_bytes} bytes of header; payload: {self.verified} bytes verified, "
-            f"{self.unverified} unverified",
+            *self._state("PictureCoder"),
         ]
-        if self.damaged is not None:
-            lines.append(f"block {self.damaged} is damaged; what precedes it is fine")
-        if self.trailing:
-            lines.append(f"{self.trailing} bytes follow the end")
         return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ import json
 import warnings
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,8 +23,37 @@ LIMIT = 4 << 30  # bytes
 PIECE = 1 << 16  # items whose codes are laid out at a time
 
 
+class Told:
+    """What is said of a stream, of items or of pictures; subclasses are dataclasses."""
+
+    header_bytes: int
+    coder: str
+    embedded: bool
+    verified: int
+    unverified: int
+    damaged: int | None
+    trailing: int
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        return json.dumps(vars(self), indent=2)
+
+    def _state(self, kind: str, how: str = "") -> list[str]:
+        """Lines about the coder and what arrived of the payload."""
+        lines = [
+            f"coder {kind} {self.coder[:16]}{', embedded' if self.embedded else ''}",
+            f"{self.header_bytes} bytes of header; payload{how}: {self.verified} bytes verified, "
+            f"{self.unverified} unverified",
+        ]
+        if self.damaged is not None:
+            lines.append(f"block {self.damaged} is damaged; what precedes it is fine")
+        if self.trailing:
+            lines.append(f"{self.trailing} bytes follow the end")
+        return lines
+
+
 @dataclass(frozen=True)
-class Info:
+class Info(Told):
     """What a stream, whole or cut, holds.
 
     >>> import nestcode as nc
@@ -54,23 +83,13 @@ class Info:
     damaged: int | None  # the first block that is not as it was written
     trailing: int  # bytes after the end
 
-    def to_json(self) -> str:
-        """All of it as JSON."""
-        return json.dumps(asdict(self), indent=2)
-
     def __str__(self) -> str:
         size = " x ".join(map(str, self.shape))
         lines = [
             f"{self.count} items of {size} {self.dtype}, {self.width} bits each",
             f"{self.length} bits of every item arrived, expected error {self.expected_error:.4g}",
-            f"coder {self.kind} {self.coder[:16]}{', embedded' if self.embedded else ''}",
-            f"{self.header_bytes} bytes of header; payload{', entropy coded' if self.entropy else ''}: "
-            f"{self.verified} bytes verified, {self.unverified} unverified",
+            *self._state(self.kind, ", entropy coded" if self.entropy else ""),
         ]
-        if self.damaged is not None:
-            lines.append(f"block {self.damaged} is damaged; what precedes it is fine")
-        if self.trailing:
-            lines.append(f"{self.trailing} bytes follow the end")
         return "\n".join(lines)
 
 
