@@ -54,6 +54,6 @@ def draw(title: str, curves: Sequence[Curve]) -> Figure:
 def style(curve: Curve) -> dict[str, Any]:
     """How a curve is drawn."""
     color = next(color for word, color in COLORS.items() if word in curve.name)
-    dashed = "no headers" in curve.name or "(signed)" in curve.name
+    dashed = "no headers" in curve.name or "(ours)" in curve.name
     line = ":" if curve.kind == "bound" else "--" if dashed else "-"
     return {"color": color, "linestyle": line, "linewidth": 2.8 if curve.kind == "ours" else 1.4}

@@ -2,18 +2,23 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
-from _compression_codecs import CODECS, Codec
 from _compression_figure import draw
-from _compression_obd import damage_order, decode_in_order, encode_units, train_autoencoder
 from _compression_task import Curve, Task, as_rows, pixel_error
 from _report import show
 from distortion import gaussian_bound
 from nestcode.coders import Coder
 from nestcode.coders.deep import DeepCoder
+from nestcode.nn import OrderedAutoencoder
+from nestcode.reproduce.brain_damage import damage_order, decode_in_order, encode_units
+from nestcode.reproduce.codecs import CODECS, Codec
+from nestcode.reproduce.networks import RECIPES, unordered
+from nestcode.training import Run, Training, train
 
 SHOWN = (64, 128, 256, 512, 742, 1024, 1108)  # WebP's smallest files have 742 bits
 SEEN = 1000  # images that damage is estimated on
@@ -76,7 +81,7 @@ def coder_curve(task: Task, name: str, coder: Coder) -> Curve:
 def network_curves(task: Task, kind: str, lengths: list[int]) -> Iterator[Curve]:
     """An autoencoder, truncated in the order its units have and in others; and one trained with nested dropout."""
     rows = as_rows(task.test)
-    plain = train_autoencoder(kind, False, task.rows, task.width, task.options)
+    plain = train_autoencoder(task, kind, nested=False)
     as_it_is = np.arange(task.width)
     orders = {
         "truncated": as_it_is,
@@ -85,12 +90,23 @@ def network_curves(task: Task, kind: str, lengths: list[int]) -> Iterator[Curve]
     }
     made = [(f"autoencoder ({kind}), {name}", plain, order) for name, order in orders.items()]
     if task.options.nested:
-        ordered = train_autoencoder(kind, True, task.rows, task.width, task.options)
+        ordered = train_autoencoder(task, kind, nested=True)
         made.append((f"nested dropout ({kind})", ordered, as_it_is))
     for name, model, order in made:
         units = encode_units(model, rows)
         errors = [task.error(decode_in_order(model, units, order, length)) for length in lengths]
         yield Curve.of(name, "network", lengths, errors)
+
+
+def train_autoencoder(task: Task, kind: str, *, nested: bool) -> OrderedAutoencoder:
+    """A network from pixels to bits and back, trained with nested dropout or without."""
+    training = Training(epochs=task.options.epochs, batch_size=min(256, len(task.rows)), device=task.options.device)
+    recipe = RECIPES[kind]
+    lengths = recipe.lengths if nested else unordered(task.width)
+    torch.manual_seed(training.seed)
+    model = replace(recipe, width=task.width, lengths=lengths).build(task.rows.shape[1])
+    train(model, task.rows, training, Run(progress=False, report_every=10**9))
+    return model.eval()
 
 
 def codec_curves(task: Task, codec: Codec) -> tuple[Curve, Curve]:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile
 from scipy.ndimage import gaussian_filter
 
-from _compression_codecs import CODECS, Codec, decode
 from _compression_task import Task
 from _report import show
 from nestcode import compress_pictures, data, decompress_pictures, pictures_info
+from nestcode.reproduce.codecs import CODECS, Codec, decode
 
 Pixels = NDArray[np.uint8]
 SIZES = (0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.75, 1.0)  # bits a pixel

@@ -16,6 +16,8 @@ from PIL import Image
 from nestcode import AdaptiveCoder, LinearCoder
 from nestcode.data import photographs
 from nestcode.nn import Binarize, OrderedAutoencoder
+from nestcode.reproduce import codecs
+from nestcode.reproduce.brain_damage import damage_order, decode_in_order, encode_units, estimated_damage
 
 
 def load(name: str) -> ModuleType:
@@ -27,9 +29,7 @@ def load(name: str) -> ModuleType:
         sys.path.remove(folder)
 
 
-codecs, obd, task, images = map(
-    load, ("_compression_codecs", "_compression_obd", "_compression_task", "_compression_images")
-)
+task, images = map(load, ("_compression_task", "_compression_images"))
 
 
 def photograph(side: int) -> NDArray[np.uint8]:
@@ -108,9 +108,9 @@ def test_estimated_damage_is_what_removing_a_unit_does(signed: bool, spread: str
             return float((model.decode(units * kept) - rows).square().sum(dim=1).mean())
 
         exact = [error(unit) - error(None) for unit in range(7)]
-    estimated = obd.estimated_damage(model, units, rows).numpy()
+    estimated = estimated_damage(model, units, rows).numpy()
     np.testing.assert_allclose(estimated, exact, rtol=1e-3, atol=1e-5)
-    np.testing.assert_array_equal(obd.damage_order(model, X), np.argsort(exact)[::-1])
+    np.testing.assert_array_equal(damage_order(model, X), np.argsort(exact)[::-1])
 
 
 def test_repeated_damage_is_greedy_removal() -> None:
@@ -120,20 +120,20 @@ def test_repeated_damage_is_greedy_removal() -> None:
         tried = {unit: removal_error(model, X, [other for other in left if other != unit]) for unit in left}
         removed.append(min(left, key=lambda unit: tried[unit]))
         left.remove(removed[-1])
-    np.testing.assert_array_equal(obd.damage_order(model, X, rounds=7), removed[::-1])
+    np.testing.assert_array_equal(damage_order(model, X, rounds=7), removed[::-1])
 
 
 def removal_error(model: OrderedAutoencoder, X: NDArray[np.float32], kept: list[int]) -> float:
-    made = obd.decode_in_order(model, obd.encode_units(model, X), np.array(kept, dtype=np.int64), len(kept))
+    made = decode_in_order(model, encode_units(model, X), np.array(kept, dtype=np.int64), len(kept))
     return float(np.mean(np.square(made - X, dtype=np.float64)))
 
 
 def test_units_in_their_own_order_are_the_prefixes_of_the_model() -> None:
     model, X = tiny(True, "deviation")
-    units = obd.encode_units(model, X)
+    units = encode_units(model, X)
     for length in range(8):
         expected = model.decode(units[:, :length]).detach().numpy()
-        np.testing.assert_allclose(obd.decode_in_order(model, units, np.arange(7), length), expected, atol=1e-6)
+        np.testing.assert_allclose(decode_in_order(model, units, np.arange(7), length), expected, atol=1e-6)
 
 
 # The bound, and who is below whom

@@ -15,7 +15,7 @@ from nestcode import Codes, DeepCoder, LinearCoder, PrefixTree
 from nestcode.nn import SemiLinearAutoencoder
 from nestcode.principal import Doubles
 from nestcode.reproduce.lab import Experiment, Images, Lab
-from nestcode.training.presets import find_preset
+from nestcode.training import find_preset
 
 LENGTHS = (8, 16, 32, 64, 128, 256)  # shown, where more than the query is left
 SHOWN = 32

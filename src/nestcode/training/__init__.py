@@ -14,10 +14,11 @@ import_extra("torch", extra="torch", purpose="nestcode.training")
 from nestcode.training.agreement import disagreement  # noqa: E402
 from nestcode.training.config import Training  # noqa: E402
 from nestcode.training.conjugate_gradient import ConjugateGradient  # noqa: E402
+from nestcode.training.errors_by_length import errors_by_length  # noqa: E402
 from nestcode.training.growth import Growth  # noqa: E402
 from nestcode.training.journal import Run  # noqa: E402
 from nestcode.training.loop import train  # noqa: E402
-from nestcode.training.presets import Network  # noqa: E402
+from nestcode.training.presets import Network, Preset, find_preset  # noqa: E402
 from nestcode.training.regularization import AdaptivePenalty, invariance_penalty  # noqa: E402
 from nestcode.training.sweep import Sweep  # noqa: E402
 
@@ -26,10 +27,13 @@ __all__ = [
     "ConjugateGradient",
     "Growth",
     "Network",
+    "Preset",
     "Run",
     "Sweep",
     "Training",
     "disagreement",
+    "errors_by_length",
+    "find_preset",
     "invariance_penalty",
     "train",
 ]

@@ -10,12 +10,14 @@ Unsaid in the paper, and chosen here:
     epochs                     the paper's 2 are of 79 million images; here 30,000 steps would be as many
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+
+from torch import nn
 
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Geometric, Lengths, LogUniform
-from nestcode.nn.autoencoder import Spread
-from nestcode.nn.binarize import Gradient
+from nestcode.nn.autoencoder import OrderedAutoencoder, Spread
+from nestcode.nn.binarize import Binarize, Gradient
 from nestcode.nn.nesting import Nesting
 from nestcode.training.config import Training
 from nestcode.training.regularization import AdaptivePenalty
@@ -51,7 +53,13 @@ PAPER = Network(tied=True, gradient="none", signed=False, corruption=0.1, dropou
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A network and how to train it."""
+    """A network and how to train it.
+
+    >>> find_preset("paper-compression").build(3072)
+    OrderedAutoencoder(
+      3072, width=1024, corruption=0.1, spread='deviation'
+      ...
+    """
 
     width: int = 128
     layers: tuple[int, ...] = ()
@@ -59,6 +67,24 @@ class Preset:
     beta: float = 0.5
     network: Network = field(default_factory=Network)
     training: Training = field(default_factory=Training)
+
+    def build(
+        self, features: int, *, encoder: nn.Module | None = None, decoder: nn.Module | None = None
+    ) -> OrderedAutoencoder:
+        """An untrained network; one that grows begins with the width its growth begins with."""
+        growth, how = self.training.growth, asdict(self.network)
+        width = self.width if growth is None else growth.start
+        binarize = Binarize(width, self.beta, how.pop("gradient"), signed=how.pop("signed"))
+        return OrderedAutoencoder(
+            features,
+            width,
+            self.layers,
+            lengths=self.lengths,
+            binarize=binarize,
+            encoder=encoder,
+            decoder=decoder,
+            **how,
+        )
 
 
 PRESETS = {

@@ -25,7 +25,6 @@ from nestcode.coders.deep.network import (
 )
 from nestcode.codes import Codes
 from nestcode.nn.autoencoder import OrderedAutoencoder
-from nestcode.nn.binarize import Binarize
 from nestcode.storage import Arrays
 from nestcode.training.config import Training
 from nestcode.training.data import Source
@@ -49,6 +48,10 @@ class Modules:
         """A copy, so that training leaves the user's own as it is."""
         return deepcopy(self.encoder)
 
+    def build(self, settings: Preset, features: int) -> OrderedAutoencoder:
+        """An untrained network with them, or with layers where there are none."""
+        return settings.build(features, encoder=self.fresh_encoder(), decoder=deepcopy(self.decoder))
+
 
 @dataclass(frozen=True)
 class AutoencoderBits:
@@ -68,7 +71,7 @@ class AutoencoderBits:
             source = NormalizedSource(source)
         with ONE_AT_A_TIME, torch.random.fork_rng():
             torch.manual_seed(training.seed)
-            network = build(settings, source.features, settings.width, modules)
+            network = modules.build(settings, source.features)
         train(network, source, training, run)
         apart, learnt = split_items(len(source), training)
         probe = torch.from_numpy(source.rows((apart if len(apart) else learnt)[:MEASURED]))
@@ -157,22 +160,12 @@ class AutoencoderBits:
         check_table(errors, useful, settings["width"])
         chosen = settings_from_json(settings)
         blocks = settings["blocks"]
-        still = replace(chosen, training=chosen.training.but(growth=None))
-        network = build(still, settings["features"], blocks[0], modules)
+        first = replace(chosen, width=blocks[0], training=chosen.training.but(growth=None))
+        network = modules.build(first, settings["features"])
         for units in blocks[1:]:
             network.grow(units)
         load_weights(network, arrays)
         return cls(chosen, network.eval(), errors, useful, normalize)
-
-
-def build(chosen: Preset, features: int, width: int, modules: Modules) -> OrderedAutoencoder:
-    """An untrained network."""
-    if chosen.training.growth is not None:
-        width = chosen.training.growth.start
-    how = asdict(chosen.network)
-    binarize = Binarize(width, chosen.beta, how.pop("gradient"), signed=how.pop("signed"))
-    how |= {"encoder": modules.fresh_encoder(), "decoder": deepcopy(modules.decoder)}
-    return OrderedAutoencoder(features, width, chosen.layers, lengths=chosen.lengths, binarize=binarize, **how)
 
 
 def settings_from_json(settings: dict[str, Any]) -> Preset:

@@ -1,41 +1,18 @@
-"""Autoencoders of one layer, as in section 6 of the paper, and Optimal Brain Damage, which orders units afterwards.
+"""Optimal Brain Damage, which orders the units of an autoencoder after it was trained (section 6 of the paper).
 
 Optimal Brain Damage ranks units by how much the error would rise without them, in the first two terms of its Taylor
 series: −g x + ½ h x², of the gradient g and the curvature h at a unit's value x, averaged over items. It is exact for
 one unit, as these decoders are linear in the code; of many units it leaves out what they do together.
 """
 
-import argparse
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nestcode.coders.deep.autoencoder import Modules, build
-from nestcode.lengths import Empirical, Geometric, LogUniform
 from nestcode.nn import OrderedAutoencoder
-from nestcode.training import Network, Run, Training, train
-from nestcode.training.presets import PAPER, Preset
 
 Floats = NDArray[np.float32]
-NETWORKS = {
-    "paper": (PAPER, Geometric(0.995)),  # as in the preset "paper-compression"
-    "signed": (Network(), LogUniform()),  # bits that learn by straight-through gradients, and are 0 where dropped
-}
-
-
-def train_autoencoder(
-    kind: str, nested: bool, rows: Floats, width: int, options: argparse.Namespace
-) -> OrderedAutoencoder:
-    """A network from pixels to bits and back, trained with nested dropout or without."""
-    network, lengths = NETWORKS[kind]
-    preset = Preset(width=width, network=network, lengths=lengths if nested else Empirical([1], lengths=[width]))
-    training = Training(epochs=options.epochs, batch_size=min(256, len(rows)), device=options.device)
-    torch.manual_seed(training.seed)
-    model = build(preset, rows.shape[1], width, Modules(None, None))
-    train(model, rows, training, Run(progress=False, report_every=10**9))
-    return model.eval()
 
 
 def estimated_damage(model: OrderedAutoencoder, units: Tensor, rows: Tensor) -> Tensor:
