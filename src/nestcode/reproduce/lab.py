@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
+import nestcode
 from nestcode.data import cifar10, patches, photographs
 from nestcode.errors import InvalidInput
 from nestcode.storage import write_atomic
@@ -130,10 +131,9 @@ class Lab:
         yield from track(items, f"  {text}", total=total, console=self.console, transient=True)
 
     def kept(self, name: str, make: Callable[[], Arrays], **settings: Any) -> dict[str, NDArray[Any]]:
-        """Arrays that `make` computes, or that it computed before with the same settings, scale and data."""
-        about = json.dumps(
-            {**settings, "scale": self.scale, "data": self.data is not None}, sort_keys=True, default=str
-        )
+        """Arrays that `make` computes, or that this version computed before with the same settings, scale and data."""
+        known = {"version": nestcode.__version__, "scale": self.scale, "data": self.data is not None}
+        about = json.dumps({**settings, **known}, sort_keys=True, default=str)
         path = self.folder / "kept" / f"{name}-{hashlib.sha256(about.encode()).hexdigest()[:12]}.npz"
         if path.exists() and not self.fresh:
             try:

@@ -1,6 +1,8 @@
 """Run experiments, keep what they find, and write one page about all of them."""
 
 import json
+import os
+import platform
 import subprocess
 import time
 from collections.abc import Sequence
@@ -8,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 import nestcode
@@ -87,7 +90,7 @@ def _add(page: Page, experiment: Experiment, found: dict[str, Any], folder: Path
         ["claim", "paper", "here", ""],
         [[f["claim"], f["paper"], f["ours"], _told(f["holds"])] for f in found["findings"]],
         caption=f"nestcode reproduce {experiment.name} --{found['scale']}{' --data DIR' if found['data'] else ''}: "
-        f"{found['seconds']:.0f} s, seeds {', '.join(map(str, found['seeds']))}, "
+        f"{found['seconds']:.0f} s on {found['machine']}, seeds {', '.join(map(str, found['seeds']))}, "
         f"commit {found['commit'] or 'unknown'}.",
     )
     for block in found["blocks"]:
@@ -107,7 +110,7 @@ def _made(lab: Lab) -> dict[str, Any]:
     """What findings depend on."""
     return {
         "version": nestcode.__version__, "commit": _commit(), "scale": lab.scale, "seeds": list(lab.seeds),
-        "data": lab.data is not None,
+        "data": lab.data is not None, "machine": _machine(),
     }  # fmt: skip
 
 
@@ -117,8 +120,14 @@ def _is_done(path: Path, lab: Lab) -> bool:
         found = json.loads(path.read_text())
     except (OSError, ValueError):
         return False
-    same = {key: value for key, value in _made(lab).items() if key != "commit"}
+    same = {key: value for key, value in _made(lab).items() if key not in ("commit", "machine")}
     return isinstance(found, dict) and all(found.get(key) == value for key, value in same.items())
+
+
+def _machine() -> str:
+    """Where times were measured, in words."""
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{os.cpu_count()} cores, {platform.machine()}{gpu}"
 
 
 def _commit() -> str | None:
