@@ -8,6 +8,7 @@ import base64
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,9 +33,23 @@ table { border-collapse: collapse; min-width: 26rem; font-variant-numeric: tabul
 caption { caption-side: bottom; }
 th, td { padding: .35rem .9rem; text-align: right; border-bottom: 1px solid #e4e8ec; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
+.words th, .words td { text-align: left; vertical-align: top; }
+li { max-width: 44rem; }
+a { color: #0b5cad; }
 footer { margin-top: 3rem; color: #57606a; font-size: .85rem; }
 code { font-size: .9em; background: #f2f4f6; padding: .1em .3em; border-radius: 3px; }
 """
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cell of a table that leads to a section."""
+
+    text: str
+    section: str  # its title
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Page:
@@ -43,7 +58,7 @@ class Page:
     >>> page = Page("Codes", "What their prefixes tell.")
     >>> page.section("Errors", "They fall with the length.")
     >>> page.table(["length", "error"], [[8, 0.25], [16, 0.125]], caption="Lower is better.")
-    >>> "<h2>Errors</h2>" in page.html()
+    >>> '<h2 id="errors">Errors</h2>' in page.html()
     True
     """
 
@@ -54,12 +69,16 @@ class Page:
 
     def section(self, title: str, text: str) -> None:
         """Start a section; blank lines in the text separate paragraphs."""
-        self._blocks.append(f"<h2>{escape(title)}</h2>")
+        self._blocks.append(f'<h2 id="{_anchor(title)}">{escape(title)}</h2>')
         self.text(text)
 
     def text(self, text: str) -> None:
         """Add text; blank lines separate paragraphs."""
         self._blocks += [f"<p>{escape(paragraph)}</p>" for paragraph in re.split(r"\n\s*\n", text)]
+
+    def list(self, items: Sequence[str]) -> None:
+        """Add short texts one under the other."""
+        self._blocks.append(f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>")
 
     def figure(self, name: str, figure: "Figure", caption: str) -> None:
         """Add a Matplotlib figure; `name` becomes `name.png`."""
@@ -75,12 +94,14 @@ class Page:
             f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
         )
 
-    def table(self, headers: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> None:
-        """Add a table; the first column holds names, the others numbers."""
+    def table(
+        self, headers: Sequence[str], rows: Sequence[Sequence[object]], caption: str, *, words: bool = False
+    ) -> None:
+        """Add a table; the first column holds names, the others numbers, or words."""
         head = "".join(f"<th>{escape(header)}</th>" for header in headers)
-        body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+        body = "".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         self._blocks.append(
-            f'<div class="scroll"><table><caption>{escape(caption)}</caption>'
+            f'<div class="scroll"><table class="{"words" if words else "numbers"}"><caption>{escape(caption)}</caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )
 
@@ -105,3 +126,13 @@ class Page:
             write_atomic(folder / name, data)
         write_atomic(folder / "index.html", self.html().encode())
         return folder / "index.html"
+
+
+def _anchor(title: str) -> str:
+    """What a link to a section says."""
+    return re.sub(r"\W+", "-", title.lower()).strip("-")
+
+
+def _cell(cell: object) -> str:
+    text = escape(str(cell))
+    return f'<a href="#{_anchor(cell.section)}">{text}</a>' if isinstance(cell, Link) else text

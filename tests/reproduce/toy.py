@@ -20,7 +20,7 @@ def run(name: str, folder: Path, *, cifar: bool = False, seeds: tuple[int, ...] 
         write_small_cifar10(data)
     with patch.dict(SHA256, small_sums() if cifar else {}):
         page = reproduce([name], Lab(folder, data, "toy", seeds, console=Console(quiet=True)))
-    assert page.read_text().count("<h2>") == 1
+    assert page.read_text().count("<h2 ") == 1
     found: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
     assert found["seeds"] == list(seeds)
     return found

@@ -15,11 +15,14 @@ from rich.console import Console
 
 import nestcode
 from nestcode.errors import InvalidInput
-from nestcode.report import Page
+from nestcode.report import Link, Page
 from nestcode.reproduce.lab import Experiment, Lab
 from nestcode.storage import write_atomic
 
-NAMES = ("pca", "pinwheel", "speeds", "complexity", "neighborhoods", "information", "knn", "nesting")
+NAMES = (
+    "pca", "filters", "pinwheel", "speeds", "complexity", "neighborhoods",
+    "information", "regularisation", "knn", "nesting",
+)  # fmt: skip
 
 
 def find(names: Sequence[str]) -> list[Experiment]:
@@ -70,12 +73,12 @@ def write_page(folder: Path, console: Console) -> Path:
     )
     done = {experiment.name: json.loads((folder / f"{experiment.name}.json").read_text())
             for experiment in find([]) if (folder / f"{experiment.name}.json").exists()}  # fmt: skip
-    rows = [
-        [name, finding["claim"], finding["paper"], finding["ours"], _told(finding["holds"])]
-        for name, found in done.items()
-        for finding in found["findings"]
-    ]
-    page.table(["experiment", "claim", "paper", "here", ""], rows, caption="All findings.")
+    page.table(
+        ["in the paper", "experiment", "claims that hold", "that differ"],
+        [_overview(experiment, done[experiment.name]) for experiment in find([]) if experiment.name in done],
+        caption="What was found. Claims that the paper gives nothing to compare with are not counted.",
+        words=True,
+    )
     for experiment in find([]):
         if experiment.name in done:
             _add(page, experiment, done[experiment.name], folder)
@@ -84,22 +87,34 @@ def write_page(folder: Path, console: Console) -> Path:
     return page.write(folder)
 
 
+def _heading(experiment: Experiment) -> str:
+    return f"{experiment.title} ({experiment.where})"
+
+
+def _overview(experiment: Experiment, found: dict[str, Any]) -> list[object]:
+    holds = [finding["holds"] for finding in found["findings"]]
+    differ = "; ".join(finding["claim"] for finding in found["findings"] if finding["holds"] is False)
+    return [experiment.where, Link(experiment.title, _heading(experiment)), str(holds.count(True)), differ or "none"]
+
+
 def _add(page: Page, experiment: Experiment, found: dict[str, Any], folder: Path) -> None:
-    page.section(f"{experiment.title} ({experiment.where})", experiment.says)
+    page.section(_heading(experiment), f"The paper: {experiment.says}")
     page.table(
         ["claim", "paper", "here", ""],
         [[f["claim"], f["paper"], f["ours"], _told(f["holds"])] for f in found["findings"]],
         caption=f"nestcode reproduce {experiment.name} --{found['scale']}{' --data DIR' if found['data'] else ''}: "
         f"{found['seconds']:.0f} s on {found['machine']}, seeds {', '.join(map(str, found['seeds']))}, "
         f"commit {found['commit'] or 'unknown'}.",
+        words=True,
     )
     for block in found["blocks"]:
         if "figure" in block:
             page.picture(block["figure"], (folder / f"{block['figure']}.png").read_bytes(), block["caption"])
         else:
             page.table(block["headers"], block["rows"], caption=block["caption"])
-    for departure in found["departures"]:
-        page.text(f"Departure: {departure}")
+    if found["departures"]:
+        page.text("Departures from the paper, and why:")
+        page.list(found["departures"])
 
 
 def _told(holds: bool | None) -> str:
