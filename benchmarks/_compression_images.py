@@ -9,15 +9,17 @@ import numpy as np
 import torch
 
 from _compression_figure import draw
-from _compression_task import Curve, Task, as_rows, pixel_error
+from _compression_task import Task
 from _report import show
 from distortion import gaussian_bound
 from nestcode.coders import Coder
 from nestcode.coders.deep import DeepCoder
 from nestcode.nn import OrderedAutoencoder
-from nestcode.reproduce.brain_damage import damage_order, decode_in_order, encode_units
-from nestcode.reproduce.codecs import CODECS, Codec
+from nestcode.reproduce.brain_damage import damage_order, errors_in_order
+from nestcode.reproduce.codecs import CODECS
+from nestcode.reproduce.curves import Curve, codec_curves
 from nestcode.reproduce.networks import RECIPES, unordered
+from nestcode.reproduce.pixels import as_rows
 from nestcode.training import Run, Training, train
 
 SHOWN = (64, 128, 256, 512, 742, 1024, 1108)  # WebP's smallest files have 742 bits
@@ -55,7 +57,8 @@ def all_curves(task: Task) -> Iterator[Curve]:
     for kind in task.options.networks:
         yield from network_curves(task, kind, lengths)
     for name in ("JPEG", "WebP", "AVIF", "JPEG 2000"):
-        yield from codec_curves(task, CODECS[name])
+        codec = CODECS[name]
+        yield from codec_curves(codec, task.pictures, codec.qualities[:: 12 if task.options.quick else 1])
     bits = sorted({*lengths, *(size for size in SHOWN if not task.options.quick)})
     yield Curve.of("Gaussian bound", "bound", bits, gaussian_bound(task.train, bits))
 
@@ -80,7 +83,6 @@ def coder_curve(task: Task, name: str, coder: Coder) -> Curve:
 
 def network_curves(task: Task, kind: str, lengths: list[int]) -> Iterator[Curve]:
     """An autoencoder, truncated in the order its units have and in others; and one trained with nested dropout."""
-    rows = as_rows(task.test)
     plain = train_autoencoder(task, kind, nested=False)
     as_it_is = np.arange(task.width)
     orders = {
@@ -93,9 +95,7 @@ def network_curves(task: Task, kind: str, lengths: list[int]) -> Iterator[Curve]
         ordered = train_autoencoder(task, kind, nested=True)
         made.append((f"nested dropout ({kind})", ordered, as_it_is))
     for name, model, order in made:
-        units = encode_units(model, rows)
-        errors = [task.error(decode_in_order(model, units, order, length)) for length in lengths]
-        yield Curve.of(name, "network", lengths, errors)
+        yield Curve.of(name, "network", lengths, errors_in_order(model, task.test, order)[lengths])
 
 
 def train_autoencoder(task: Task, kind: str, *, nested: bool) -> OrderedAutoencoder:
@@ -107,22 +107,6 @@ def train_autoencoder(task: Task, kind: str, *, nested: bool) -> OrderedAutoenco
     model = replace(recipe, width=task.width, lengths=lengths).build(task.rows.shape[1])
     train(model, task.rows, training, Run(progress=False, report_every=10**9))
     return model.eval()
-
-
-def codec_curves(task: Task, codec: Codec) -> tuple[Curve, Curve]:
-    """A codec over its qualities, as files and without headers."""
-    step = 12 if task.options.quick else 1
-    files, bare, errors = [], [], []
-    for quality in codec.qualities[::step]:
-        coded = [codec(picture, quality) for picture in task.pictures]
-        files.append(8 * np.mean([len(blob) for blob, _ in coded]))
-        pairs = zip(task.pictures, coded, strict=True)
-        bare.append(8 * np.mean([codec.bare_bytes(picture, quality, blob) for picture, (blob, _) in pairs]))
-        errors.append(pixel_error(task.pictures, np.stack([decoded for _, decoded in coded])))
-    return (
-        Curve.of(codec.name, "codec", files, errors),
-        Curve.of(f"{codec.name}, no headers", "codec", bare, errors),
-    )
 
 
 def table_row(curve: Curve) -> dict[str, Any]:

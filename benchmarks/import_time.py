@@ -1,4 +1,4 @@
-"""How long `import nestcode` takes in a new process, beside `import numpy` and an empty process."""
+"""How long `import nestcode` and the command line take in a new process, beside `import numpy` and an empty one."""
 
 import subprocess
 import sys
@@ -19,12 +19,17 @@ def main() -> None:
     save(options.json, rows, ["nestcode", "numpy"])
 
 
-SOURCES = {"nothing": "pass", "import nestcode": "import nestcode", "import numpy": "import numpy"}
+SOURCES = {
+    "nothing": "pass",
+    "import nestcode": "import nestcode",
+    "import numpy": "import numpy",
+    "nestcode --version": "import sys; sys.argv[1:] = ['--version']; from nestcode.cli import main; main()",
+}
 
 
 def run(source: str) -> None:
     """One process from start to end."""
-    subprocess.run([sys.executable, "-c", source], check=True)
+    subprocess.run([sys.executable, "-c", source], check=True, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

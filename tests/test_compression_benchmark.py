@@ -17,7 +17,9 @@ from nestcode import AdaptiveCoder, LinearCoder
 from nestcode.data import photographs
 from nestcode.nn import Binarize, OrderedAutoencoder
 from nestcode.reproduce import codecs
-from nestcode.reproduce.brain_damage import damage_order, decode_in_order, encode_units, estimated_damage
+from nestcode.reproduce.brain_damage import damage_order, encode_units, errors_in_order, estimated_damage
+from nestcode.reproduce.curves import Curve
+from nestcode.reproduce.pixels import as_pixels, as_rows, pixel_error
 
 
 def load(name: str) -> ModuleType:
@@ -29,7 +31,7 @@ def load(name: str) -> ModuleType:
         sys.path.remove(folder)
 
 
-task, images = map(load, ("_compression_task", "_compression_images"))
+images = load("_compression_images")
 
 
 def photograph(side: int) -> NDArray[np.uint8]:
@@ -80,7 +82,7 @@ def test_codecs_come_nearer_to_the_image_with_quality(name: str, grey: bool) -> 
     for blob, decoded in (worst, best):
         assert decoded.shape == image.shape
         assert 0 < codec.payload(blob) < len(blob)
-    assert task.pixel_error(image, best[1]) < task.pixel_error(image, worst[1])
+    assert pixel_error(image, best[1]) < pixel_error(image, worst[1])
     assert codec.payload(best[0]) - codec.payload(worst[0]) > 0.9 * (len(best[0]) - len(worst[0])) - 100
 
 
@@ -124,16 +126,26 @@ def test_repeated_damage_is_greedy_removal() -> None:
 
 
 def removal_error(model: OrderedAutoencoder, X: NDArray[np.float32], kept: list[int]) -> float:
-    made = decode_in_order(model, encode_units(model, X), np.array(kept, dtype=np.int64), len(kept))
+    made = decoded(model, encode_units(model, X), kept)
     return float(np.mean(np.square(made - X, dtype=np.float64)))
 
 
-def test_units_in_their_own_order_are_the_prefixes_of_the_model() -> None:
-    model, X = tiny(True, "deviation")
-    units = encode_units(model, X)
-    for length in range(8):
-        expected = model.decode(units[:, :length]).detach().numpy()
-        np.testing.assert_allclose(decode_in_order(model, units, np.arange(7), length), expected, atol=1e-6)
+def decoded(model: OrderedAutoencoder, units: torch.Tensor, kept: list[int]) -> NDArray[np.float32]:
+    there = torch.from_numpy(np.isin(np.arange(model.width), kept))
+    made: NDArray[np.float32] = model.decode(units * there).detach().numpy()
+    return made
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("spread", ["common", "deviation"])
+def test_errors_in_an_order_are_those_of_units_that_are_left(signed: bool, spread: str) -> None:
+    model, X = tiny(signed, spread)
+    pixels = as_pixels(X)
+    units, order = encode_units(model, as_rows(pixels)), [3, 0, 6, 1, 5, 2, 4]
+    slow = [pixel_error(pixels, as_pixels(decoded(model, units, order[:length]))) for length in range(8)]
+    np.testing.assert_allclose(errors_in_order(model, pixels, np.array(order)), slow, rtol=1e-4)
+    own = pixel_error(pixels, as_pixels(model.decode(units[:, :3]).detach().numpy()))
+    np.testing.assert_allclose(errors_in_order(model, pixels, np.arange(7))[3], own, rtol=1e-4)
 
 
 # The bound, and who is below whom
@@ -147,16 +159,16 @@ def test_the_bound_is_below_all_coders_of_gaussian_data() -> None:
     lengths = [8, 16, 24, 32]
     bound = load("distortion").gaussian_bound(train, lengths)
     for coder in (LinearCoder(32), AdaptiveCoder(32)):
-        codes = coder.fit(task.as_rows(train)).encode(task.as_rows(test))
+        codes = coder.fit(as_rows(train)).encode(as_rows(test))
         for length, least in zip(lengths, bound, strict=True):
-            assert task.pixel_error(test, task.as_pixels(coder.decode(codes.prefix(length)))) > least
+            assert pixel_error(test, as_pixels(coder.decode(codes.prefix(length)))) > least
 
 
 def test_verdicts_count_the_sizes_where_ours_is_below() -> None:
-    ours = task.Curve.of("ours", "ours", [0, 100], [0.2, 0.1])
-    worse = task.Curve.of("worse", "codec", [10, 50, 500], [0.25, 0.16, 0.01])
-    mixed = task.Curve.of("mixed", "codec", [10, 50], [0.25, 0.12])
-    large = task.Curve.of("large", "codec", [200], [0.01])
+    ours = Curve.of("ours", "ours", [0, 100], [0.2, 0.1])
+    worse = Curve.of("worse", "codec", [10, 50, 500], [0.25, 0.16, 0.01])
+    mixed = Curve.of("mixed", "codec", [10, 50], [0.25, 0.12])
+    large = Curve.of("large", "codec", [200], [0.01])
     rows = [images.verdict(ours, rival) for rival in (worse, mixed, large)]
     assert [row["sizes"] for row in rows] == [2, 2, 0]
     assert [row["below it at"] for row in rows] == ["all", 1, "-"]

@@ -16,8 +16,9 @@ import torch
 
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, Diverged, InvalidInput, OutOfMemory
+from nestcode.lengths import Geometric
 from nestcode.nn import OrderedAutoencoder
-from nestcode.training import Training
+from nestcode.training import AdaptivePenalty, ConstantPenalty, Sweep, Training
 from nestcode.training.objective import Objective
 from tests.training.runs import KINDS, Digits, assert_same, interrupt, learn, network, settings, state
 
@@ -305,7 +306,11 @@ def test_parts_work_off_a_batch_piece_by_piece() -> None:
         ({"holdout": 0.9}, "holdout is at most 0.5"),
         ({"epochs": 0}, "epochs must be a number above 0"),
         ({"device": "cuda:99"}, "device must be one that is here"),
-        ({"penalty": "l1"}, r"penalty must be None or AdaptivePenalty\(…\), got 'l1'"),
+        ({"penalty": "l1"}, r"penalty must be None or AdaptivePenalty\(…\) or ConstantPenalty\(…\), got 'l1'"),
+        (
+            {"penalty": ConstantPenalty("l1", 0.1), "sweep": Sweep()},
+            "a constant penalty moves units that a sweep fixed",
+        ),
         ({"sweep": True}, r"sweep must be None or Sweep\(…\), got True"),
         ({"learning_rate": "1"}, "learning_rate must be a number, got '1'"),
         ({"seed": 2**70}, "seed must be below 2\\^63"),
@@ -316,9 +321,22 @@ def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
         learn(settings(**wrong))
 
 
+@pytest.mark.parametrize(("kind", "steps"), [("adam", 60), ("conjugate", 10)])
+def test_late_units_fade_by_a_constant_penalty_only(kind: str, steps: int) -> None:
+    """The last of 8 units is kept once in 300 draws."""
+    last = {}
+    for penalty in (None, AdaptivePenalty("l2", 0.05), ConstantPenalty("l2", 0.05)):
+        model = network(lengths=Geometric(0.45), binarize=None)
+        learn(settings(kind, steps=steps, penalty=penalty), model=model)
+        last[penalty] = float(model.code_weights()[0][-1].detach().norm())
+    none, adaptive, constant = last.values()
+    assert constant < 0.5 * none
+    assert adaptive > 0.8 * none
+
+
 def test_settings_survive_json() -> None:
-    for kind in KINDS:
-        training = settings(kind)
+    constant = settings(penalty=ConstantPenalty("l2", 0.1))
+    for training in [*map(settings, KINDS), constant]:
         assert Training.from_json(json.loads(json.dumps(training.to_json()))) == training
     with pytest.raises(InvalidInput, match="unknown settings of training: speed"):
         Training.from_json({"speed": 3})

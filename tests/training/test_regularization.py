@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
-from nestcode.training import AdaptivePenalty, invariance_penalty
-from nestcode.training.regularization import Norm
+from nestcode.training import AdaptivePenalty, ConstantPenalty, invariance_penalty
+from nestcode.training.regularization import Norm, Penalty
 
 NORMS: list[Norm] = ["l1", "l2"]
 
@@ -25,7 +25,7 @@ def weights(seed: int, width: int = 6, fan_in: int = 9) -> Tensor:
     return torch.randn(width, fan_in, generator=seeded(seed), dtype=torch.float64)
 
 
-def norm_twin(penalty: AdaptivePenalty, row: Tensor) -> Tensor:
+def norm_twin(penalty: Penalty, row: Tensor) -> Tensor:
     return row.abs().sum() if penalty.norm == "l1" else row.square().sum() / 2
 
 
@@ -68,8 +68,11 @@ def test_units_without_a_gradient_or_without_weights_get_none(norm: Norm) -> Non
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_adding_equals_the_gradient_of_the_loss_with_coefficients_held(norm: Norm) -> None:
-    penalty = AdaptivePenalty(norm, 0.3)
+@pytest.mark.parametrize("kind", [AdaptivePenalty, ConstantPenalty])
+def test_adding_equals_the_gradient_of_the_loss_with_coefficients_held(
+    kind: Callable[[Norm, float], Penalty], norm: Norm
+) -> None:
+    penalty = kind(norm, 0.3)
     one, other = nn.Parameter(weights(0)), nn.Parameter(weights(0))
     x = torch.randn(20, 9, generator=seeded(2), dtype=torch.float64)
 
@@ -85,9 +88,10 @@ def test_adding_equals_the_gradient_of_the_loss_with_coefficients_held(norm: Nor
     torch.testing.assert_close(penalty.value(other, held), expected)
 
 
-def test_a_weight_that_does_not_learn_gets_none() -> None:
+@pytest.mark.parametrize("kind", [AdaptivePenalty, ConstantPenalty])
+def test_a_weight_that_does_not_learn_gets_none(kind: Callable[[Norm, float], Penalty]) -> None:
     parameter = nn.Parameter(torch.ones(3, 2))
-    assert AdaptivePenalty("l1", 0.1).add_(parameter).tolist() == [0, 0, 0]
+    assert kind("l1", 0.1).add_(parameter).tolist() == [0, 0, 0]
     assert parameter.grad is None
 
 
@@ -105,6 +109,24 @@ def test_nothing_waits_for_the_device() -> None:
     penalty, weight, gradient = AdaptivePenalty("l1", 0.1), weights(0), weights(1)
     compiled = torch.compile(penalty.coefficients, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(weight, gradient), penalty.coefficients(weight, gradient))
+
+
+# One coefficient for all
+
+
+@given(norm=st.sampled_from(NORMS), coefficient=st.floats(0, 10), small=st.floats(-25, 10), seed=st.integers(0, 1000))
+def test_a_constant_takes_no_notice_of_what_is_learnt(norm: Norm, coefficient: float, small: float, seed: int) -> None:
+    penalty, weight = ConstantPenalty(norm, coefficient), weights(seed)
+    gradient = weights(seed + 1) * torch.logspace(0, small, 6, dtype=torch.float64)[:, None]
+    found = penalty.coefficients(weight, gradient)
+    torch.testing.assert_close(found, torch.full((6,), coefficient, dtype=torch.float64))
+
+
+def test_a_unit_without_a_gradient_fades_by_a_constant() -> None:
+    parameter = nn.Parameter(weights(0))
+    parameter.grad = torch.zeros_like(parameter)
+    ConstantPenalty("l1", 0.5).add_(parameter)
+    torch.testing.assert_close(parameter.grad, 0.5 * weights(0).sign())
 
 
 # Invariance
@@ -177,6 +199,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "norm": (lambda: AdaptivePenalty("l3", 0.1), 'norm must be "l1" or "l2", got \'l3\''),  # type: ignore[arg-type]
     "negative ratio": (lambda: AdaptivePenalty("l1", -1), "ratio must be a number of at least 0, got -1"),
     "ratio nan": (lambda: AdaptivePenalty("l1", float("nan")), "ratio must be a number of at least 0, got nan"),
+    "negative coefficient": (lambda: ConstantPenalty("l1", -1), "coefficient must be a number of at least 0, got -1"),
+    "norm of a constant": (lambda: ConstantPenalty("l3", 1), 'norm must be "l1" or "l2"'),  # type: ignore[arg-type]
+    "constant bias": (
+        lambda: ConstantPenalty("l1", 1).coefficients(torch.ones(3), torch.ones(3)),
+        "must both be (width, fan_in), got (3,) and (3,)",
+    ),
     "bias": (
         lambda: AdaptivePenalty("l1", 1).coefficients(torch.ones(3), torch.ones(3)),
         "must both be (width, fan_in), got (3,) and (3,)",

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestcode.nn import OrderedAutoencoder
-
-Floats = NDArray[np.float32]
+from nestcode.reproduce.pixels import Floats, Pixels, as_rows
 
 
 def estimated_damage(model: OrderedAutoencoder, units: Tensor, rows: Tensor) -> Tensor:
@@ -21,10 +20,15 @@ def estimated_damage(model: OrderedAutoencoder, units: Tensor, rows: Tensor) -> 
     error = (model.decode(units) - rows).square().sum()
     (slope,) = torch.autograd.grad(error, units)  # (n, width)
     with torch.no_grad():
-        both = model.decode(torch.eye(model.width + 1, model.width, device=units.device))
-        columns = both[:-1] - both[-1]  # (width, features): what each unit adds
+        columns, _ = contributions(model)
         curvature = 2 * columns.square().sum(dim=1)  # the error is a square of what is linear
         return (0.5 * curvature * units.square() - slope * units).mean(dim=0)
+
+
+def contributions(model: OrderedAutoencoder) -> tuple[Tensor, Tensor]:
+    """What each unit adds to the output, and the output without units: (width, features), (features,)."""
+    both = model.decode(torch.eye(model.width + 1, model.width, device=model.mean.device))
+    return both[:-1] - both[-1], both[-1]
 
 
 def damage_order(model: OrderedAutoencoder, rows: Floats, rounds: int = 1) -> NDArray[np.int64]:
@@ -50,9 +54,19 @@ def encode_units(model: OrderedAutoencoder, rows: Floats) -> Tensor:
         return model.encode(torch.from_numpy(rows).to(model.mean.device))
 
 
-def decode_in_order(model: OrderedAutoencoder, units: Tensor, order: NDArray[np.int64], length: int) -> Floats:
-    """What the first `length` units in an order decode to, with 0 for the others: (n, width) -> (n, features)."""
-    kept = np.isin(np.arange(model.width), order[:length])
+def errors_in_order(model: OrderedAutoencoder, pixels: Pixels, order: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The error with the first 0, 1, … units in an order and 0 for the others, (n, features) -> (width + 1,).
+
+    It is that of whole pixels, as a receiver sees them. What a unit adds to a linear decoder's output is added alone.
+    """
+    device = model.mean.device
+    units = encode_units(model, as_rows(pixels))
+    true = torch.from_numpy(pixels.astype(np.float32)).to(device)
     with torch.no_grad():
-        made: Floats = model.decode(units * torch.from_numpy(kept).to(units.device)).cpu().numpy()
-    return made
+        columns, nothing = contributions(model)
+        made, found = nothing.repeat(len(true), 1), []
+        for unit in (None, *order.tolist()):
+            if unit is not None:
+                made.addcmul_(units[:, unit, None], columns[unit])
+            found.append(made.mul(255).clamp_(0, 255).round_().sub_(true).square_().mean(dtype=torch.float64))
+    return (torch.stack(found) / 255**2).cpu().numpy()

@@ -1,14 +1,20 @@
-"""Networks that several experiments train: the paper's recipe, and the same network with its repairs."""
+"""Networks and coders that several experiments train: the paper's recipe, its repair, and ours."""
 
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nestcode import load_coder
+from nestcode.coders import AdaptiveCoder, Coder, LinearCoder
 from nestcode.lengths import Empirical, LogUniform
 from nestcode.nn import OrderedAutoencoder
-from nestcode.reproduce.lab import Lab
+from nestcode.reproduce.lab import Images, Lab
+from nestcode.reproduce.pixels import as_rows
 from nestcode.training import Preset, Run, find_preset, train
 
 Floats = NDArray[np.float32]
@@ -43,3 +49,45 @@ def learn(lab: Lab, name: str, preset: Preset, rows: Floats) -> OrderedAutoencod
     kept = lab.kept(name, make, preset=preset, items=len(rows), features=rows.shape[1])
     network.cpu().load_state_dict({key: torch.from_numpy(value) for key, value in kept.items()})
     return network.eval()
+
+
+def compression_images(lab: Lab) -> Images:
+    """What the compression networks learn from and are measured on."""
+    return lab.images(lab.pick(toy=500, quick=10_000, full=None), lab.pick(toy=40, quick=500, full=10_000))
+
+
+def compressor(lab: Lab, images: Images, recipe: str, seed: int, *, nested: bool = True) -> OrderedAutoencoder:
+    """One layer of bits, 3072-1024-3072 in the paper, with nested dropout or without; where there is a GPU, there.
+
+    On two cores images of 32 x 32 pixels have 256 bits only.
+    """
+    width = lab.pick(toy=64, quick=256 if images.side == 32 else 1024, full=1024)
+    preset = RECIPES[recipe]
+    training = preset.training.but(seed=seed, epochs=None, compile=False)
+    if training.optimizer == "conjugate":
+        steps, batch, searches = lab.pick(toy=(1, 200, 8), quick=(2, 1000, 8), full=(20, 10_000, 10))
+        training = training.but(steps=steps, batch_size=batch, searches=searches)
+    else:
+        steps, batch, rate = lab.pick(toy=(80, 64, 3e-3), quick=(400, 64, 3e-3), full=(6000, 512, 1e-3))
+        training = training.but(steps=steps, batch_size=batch, learning_rate=rate)
+    lengths = preset.lengths if nested else unordered(width)
+    name = f"compression-{recipe}-{'nested' if nested else 'plain'}"
+    network = learn(lab, name, replace(preset, width=width, lengths=lengths, training=training), as_rows(images.train))
+    return network.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def compression_coder(lab: Lab, images: Images, kind: type[LinearCoder | AdaptiveCoder]) -> Coder:
+    """A coder of the paper's 1024 bits, fitted on the same images; the one that was kept, where there is one."""
+    coder, rows = kind(lab.pick(toy=64, quick=1024, full=1024)), as_rows(images.train)
+    if kind is AdaptiveCoder:
+        rows = rows[: lab.pick(toy=500, quick=4000, full=50_000)]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "coder"
+
+        def make() -> dict[str, NDArray[Any]]:
+            coder.fit(rows).save(path)
+            return {"coder": np.frombuffer(path.read_bytes(), dtype=np.uint8)}
+
+        kept = lab.kept(f"compression-{kind.__name__}", make, width=coder.width, items=len(rows))
+        path.write_bytes(kept["coder"].tobytes())
+        return load_coder(path)

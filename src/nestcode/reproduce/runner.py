@@ -21,7 +21,7 @@ from nestcode.storage import write_atomic
 
 NAMES = (
     "pca", "filters", "pinwheel", "speeds", "complexity", "neighborhoods",
-    "information", "regularisation", "knn", "nesting",
+    "reconstructions", "rates", "information", "regularisation", "knn", "infinite", "nesting",
 )  # fmt: skip
 
 

@@ -19,12 +19,13 @@ from nestcode.training.growth import Growth  # noqa: E402
 from nestcode.training.journal import Run  # noqa: E402
 from nestcode.training.loop import train  # noqa: E402
 from nestcode.training.presets import Network, Preset, find_preset  # noqa: E402
-from nestcode.training.regularization import AdaptivePenalty, invariance_penalty  # noqa: E402
+from nestcode.training.regularization import AdaptivePenalty, ConstantPenalty, invariance_penalty  # noqa: E402
 from nestcode.training.sweep import Sweep  # noqa: E402
 
 __all__ = [
     "AdaptivePenalty",
     "ConjugateGradient",
+    "ConstantPenalty",
     "Growth",
     "Network",
     "Preset",

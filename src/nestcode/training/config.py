@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.training.data import batch_count
 from nestcode.training.growth import Growth
-from nestcode.training.regularization import AdaptivePenalty
+from nestcode.training.regularization import AdaptivePenalty, ConstantPenalty
 from nestcode.training.sweep import Sweep
 
 Optimizer = Literal["adam", "conjugate"]
@@ -17,6 +17,11 @@ _CHOICES = {
     "schedule": ("cosine", "constant"),
     "precision": ("auto", "float32", "bfloat16"),
     "compile": ("auto", True, False),
+}
+_PARTS: dict[str, tuple[type[Any], ...]] = {
+    "penalty": (AdaptivePenalty, ConstantPenalty),
+    "sweep": (Sweep,),
+    "growth": (Growth,),
 }
 _ABOVE_0 = ("epochs", "learning_rate", "clip", "perturbation", "invariance_share", "temperature")
 _AT_LEAST_0 = ("weight_decay", "invariance", "agreement", "reconstruction", "holdout")
@@ -69,7 +74,7 @@ class Training:
     schedule: Schedule = "cosine"
     weight_decay: float = 0.0
     clip: float = 1.0
-    penalty: AdaptivePenalty | None = None
+    penalty: AdaptivePenalty | ConstantPenalty | None = None
     invariance: float = 0.0
     perturbation: float = 0.01
     invariance_share: float = 1.0
@@ -92,9 +97,12 @@ class Training:
                 raise InvalidInput(
                     f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}"
                 )
-        for name, kind in (("penalty", AdaptivePenalty), ("sweep", Sweep), ("growth", Growth)):
-            if not isinstance(getattr(self, name), kind | None):
-                raise InvalidInput(f"{name} must be None or {kind.__name__}(…), got {getattr(self, name)!r}")
+        for name, kinds in _PARTS.items():
+            if not isinstance(getattr(self, name), (*kinds, type(None))):
+                wanted = " or ".join(f"{kind.__name__}(…)" for kind in kinds)
+                raise InvalidInput(f"{name} must be None or {wanted}, got {getattr(self, name)!r}")
+        if self.sweep is not None and isinstance(self.penalty, ConstantPenalty):
+            raise InvalidInput("a constant penalty moves units that a sweep fixed: take AdaptivePenalty, or no sweep")
         for name in (*_ABOVE_0, *_AT_LEAST_0):
             if not isinstance(getattr(self, name), int | float | None) or isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name} must be a number, got {getattr(self, name)!r}")
@@ -130,11 +138,10 @@ class Training:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
         """The settings that `to_json` gave."""
-        parts = {"penalty": AdaptivePenalty, "sweep": Sweep, "growth": Growth}
         known = {field.name for field in fields(cls)}
         if set(values) - known:
             raise InvalidInput(f"unknown settings of training: {', '.join(sorted(set(values) - known))}")
-        made = {name: make(**values[name]) for name, make in parts.items() if values.get(name) is not None}
+        made = {name: _part(kinds, values[name]) for name, kinds in _PARTS.items() if values.get(name) is not None}
         return cls(**{**values, **made})
 
     def but(self, **changes: Any) -> Self:
@@ -144,3 +151,9 @@ class Training:
         10
         """
         return replace(self, **changes)
+
+
+def _part(kinds: tuple[type[Any], ...], values: dict[str, Any]) -> Any:
+    """What these values are settings of: the kind that has their names."""
+    named = [kind for kind in kinds if set(values) <= {field.name for field in fields(kind)}]
+    return (named or kinds)[0](**values)

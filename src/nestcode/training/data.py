@@ -288,7 +288,7 @@ def _as_rows(rows: NDArray[Any], numbers: Indices) -> Rows:
         if not fine.all():
             number = numbers[first + int(fine.argmin())]
             raise InvalidInput(
-                f"data must be finite and within float32, but row {number} is not: drop or impute such rows first, "
-                "as in X[np.isfinite(X).all(axis=1)]"
+                f"data must be finite and within float32, but row {number} is not: drop or impute rows with NaN or inf "
+                "first, as in X[np.isfinite(X).all(axis=1)]"
             )
     return floats

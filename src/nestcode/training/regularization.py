@@ -4,6 +4,7 @@ Gradients of late units are small, because few truncations reach them: one coeff
 outweigh what they learn. So each unit has a coefficient of its own, chosen anew in every step.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -17,44 +18,23 @@ Norm = Literal["l1", "l2"]
 
 
 @dataclass(frozen=True)
-class AdaptivePenalty:
-    """Σ λ_k ‖Ω_k‖ over units, with λ_k such that its gradient is `ratio` times the reconstruction's, unit by unit.
-
-    >>> weight = nn.Parameter(torch.tensor([[3.0, -4.0], [1.0, 1.0]]))
-    >>> weight.grad = torch.tensor([[0.5, 0.0], [0.0, 0.0]])      # nothing was learnt about the second unit
-    >>> AdaptivePenalty("l2", ratio=0.1).add_(weight)
-    tensor([0.0100, 0.0000])
-    >>> weight.grad                                               # 0.05 along (3, -4) / 5 was added
-    tensor([[ 0.5300, -0.0400],
-            [ 0.0000,  0.0000]])
+class Penalty(ABC):
+    """Σ λ_k ‖Ω_k‖ over units, Ω_k being the weights of unit k; a subclass chooses the λ_k.
 
     Args:
         norm: "l1" is the sum of absolute weights, "l2" half the sum of their squares.
-        ratio: the length of the regularization gradient over that of the reconstruction gradient.
 
     """
 
     norm: Norm
-    ratio: float
 
     def __post_init__(self) -> None:
         if self.norm not in ("l1", "l2"):
             raise InvalidInput(f'norm must be "l1" or "l2", got {self.norm!r}')
-        if not 0 <= self.ratio < float("inf"):
-            raise InvalidInput(f"ratio must be a number of at least 0, got {self.ratio!r}: 0.05 keeps it gentle")
 
+    @abstractmethod
     def coefficients(self, weight: Tensor, gradient: Tensor) -> Tensor:
-        """λ_k of each unit, (width,), given its weights and its reconstruction gradient, (width, fan_in).
-
-        A unit without a gradient, or without weights, gets none.
-        """
-        if weight.ndim != 2 or gradient.shape != weight.shape:
-            raise InvalidInput(
-                "weight and gradient must both be (width, fan_in), "
-                f"got {tuple(weight.shape)} and {tuple(gradient.shape)}"
-            )
-        own, learnt = _row_norms(self._gradient(weight.detach())), _row_norms(gradient.detach())
-        return torch.where(own > 0, self.ratio * learnt / own, 0.0)
+        """λ_k of each unit, (width,), given its weights and its reconstruction gradient, (width, fan_in)."""
 
     def add_(self, weight: nn.Parameter) -> Tensor:
         """Add the penalty's gradient to `weight.grad`, in place; the coefficients, (width,)."""
@@ -72,6 +52,79 @@ class AdaptivePenalty:
 
     def _gradient(self, weight: Tensor) -> Tensor:
         return weight.sign() if self.norm == "l1" else weight
+
+    def _check(self, weight: Tensor, gradient: Tensor) -> None:
+        if weight.ndim != 2 or gradient.shape != weight.shape:
+            raise InvalidInput(
+                "weight and gradient must both be (width, fan_in), "
+                f"got {tuple(weight.shape)} and {tuple(gradient.shape)}"
+            )
+
+
+@dataclass(frozen=True)
+class AdaptivePenalty(Penalty):
+    """Its λ_k are such that its gradient is `ratio` times the reconstruction's, unit by unit.
+
+    >>> weight = nn.Parameter(torch.tensor([[3.0, -4.0], [1.0, 1.0]]))
+    >>> weight.grad = torch.tensor([[0.5, 0.0], [0.0, 0.0]])      # nothing was learnt about the second unit
+    >>> AdaptivePenalty("l2", ratio=0.1).add_(weight)
+    tensor([0.0100, 0.0000])
+    >>> weight.grad                                               # 0.05 along (3, -4) / 5 was added
+    tensor([[ 0.5300, -0.0400],
+            [ 0.0000,  0.0000]])
+
+    Args:
+        norm: "l1" is the sum of absolute weights, "l2" half the sum of their squares.
+        ratio: the length of the regularization gradient over that of the reconstruction gradient.
+
+    """
+
+    ratio: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.ratio < float("inf"):
+            raise InvalidInput(f"ratio must be a number of at least 0, got {self.ratio!r}: 0.05 keeps it gentle")
+
+    def coefficients(self, weight: Tensor, gradient: Tensor) -> Tensor:
+        """λ_k of each unit, (width,), given its weights and its reconstruction gradient, (width, fan_in).
+
+        A unit without a gradient, or without weights, gets none.
+        """
+        self._check(weight, gradient)
+        own, learnt = _row_norms(self._gradient(weight.detach())), _row_norms(gradient.detach())
+        return torch.where(own > 0, self.ratio * learnt / own, 0.0)
+
+
+@dataclass(frozen=True)
+class ConstantPenalty(Penalty):
+    """One λ for all units and steps: what the paper advises against, to compare with.
+
+    >>> weight = nn.Parameter(torch.tensor([[3.0, -4.0], [1.0, 1.0]]))
+    >>> weight.grad = torch.tensor([[0.5, 0.0], [0.0, 0.0]])
+    >>> ConstantPenalty("l1", coefficient=0.01).add_(weight)
+    tensor([0.0100, 0.0100])
+    >>> weight.grad                                               # the second unit fades
+    tensor([[ 0.5100, -0.0100],
+            [ 0.0100,  0.0100]])
+
+    Args:
+        norm: "l1" is the sum of absolute weights, "l2" half the sum of their squares.
+        coefficient: λ.
+
+    """
+
+    coefficient: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.coefficient < float("inf"):
+            raise InvalidInput(f"coefficient must be a number of at least 0, got {self.coefficient!r}")
+
+    def coefficients(self, weight: Tensor, gradient: Tensor) -> Tensor:
+        """λ for each unit, (width,)."""
+        self._check(weight, gradient)
+        return torch.full_like(_at_least_float32(weight.detach()[:, 0]), self.coefficient)
 
 
 def invariance_penalty(

@@ -1,4 +1,4 @@
-"""One step of an optimizer, with the adaptive penalty on the weights of the code's units."""
+"""One step of an optimizer, with a penalty on the weights of the code's units."""
 
 import math
 from collections.abc import Callable

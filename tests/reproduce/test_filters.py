@@ -1,0 +1,68 @@
+"""Filters with unit sweeping and without it, and the numbers that tell them apart."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nestcode.nn import Binarize, OrderedAutoencoder
+from nestcode.reproduce.filters import KINDS, WIDTH, filters, fineness, halved, mosaic, noise_fineness
+from nestcode.reproduce.lab import Images
+from tests.reproduce.toy import run
+
+
+def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
+    found = run("filters", tmp_path)
+    holds = {finding["claim"]: finding["holds"] for finding in found["findings"]}
+    for claim in ("P(b > 50)", "P(unit 100 is kept)", "late filters are trained", "they move farther"):
+        mine = [held for name, held in holds.items() if name.startswith(claim)]
+        assert mine
+        assert all(mine)
+    without, swept = (found["numbers"]["ours"][kind]["errors"][0] for kind in KINDS)
+    assert len(swept) == WIDTH + 1
+    assert swept[WIDTH] < 0.5 * swept[1]
+    assert swept[WIDTH] < 0.5 * without[WIDTH]  # what is never trained does harm
+    files = {path.name for path in tmp_path.iterdir()}
+    assert {"filters-paper.png", "filters-paper-numbers.svg", "filters-ours.png", "filters-ours-numbers.svg"} <= files
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_filter_is_the_difference_its_bit_makes(tied: bool) -> None:
+    torch.manual_seed(0)
+    network = OrderedAutoencoder(12, width=4, tied=tied, binarize=Binarize(4)).eval()
+    network.set_moments(torch.rand(12), torch.rand(12))
+    weights = network.state_dict()["encoder.blocks.0.weight" if tied else "encoder.blocks.0.columns"]
+    plain = (weights if tied else weights.T) * network.spread
+    assert np.allclose(filters(network), plain, atol=1e-6)
+
+
+def test_fineness_is_the_frequency_of_waves() -> None:
+    x = np.arange(16)
+    waves = [np.cos(2 * np.pi * cycles * x / 16) for cycles in (0, 1, 4, 8)]
+    rows = np.array([np.broadcast_to(wave, (3, 16, 16)).ravel() for wave in waves])
+    assert fineness(rows, 16) == pytest.approx([0, 1 / 16, 4 / 16, 8 / 16])
+    assert fineness(3 * rows, 16) == pytest.approx(fineness(rows, 16))
+    noise = np.random.default_rng(0).standard_normal((200, 3 * 16 * 16))
+    assert fineness(noise, 16).mean() == pytest.approx(noise_fineness(16), rel=0.01)
+
+
+def test_a_mosaic_has_units_first_to_last_by_rows() -> None:
+    pictures = np.random.default_rng(0).standard_normal((100, 4, 4, 3))
+    sheet = mosaic(pictures)
+    for unit in (0, 7, 10, 99):
+        row, column = divmod(unit, 10)
+        shown = sheet[5 * row : 5 * row + 4, 5 * column : 5 * column + 4]
+        assert np.abs(shown - 0.5).max() == pytest.approx(0.5)
+        assert np.allclose(shown, 0.5 + 0.5 * pictures[unit] / np.abs(pictures[unit]).max())
+    assert np.all(sheet[4::5] == 1)
+
+
+def test_halved_images_are_means_of_four_pixels() -> None:
+    rows = np.random.default_rng(0).integers(256, size=(5, 3 * 8 * 8), dtype=np.uint8)
+    images = halved(Images("noise", 8, rows, rows[:2], None, None))
+    pixels = rows.reshape(5, 3, 8, 8).astype(float)
+    plain = sum(pixels[:, :, i::2, j::2] for i in (0, 1) for j in (0, 1)) / 4
+    assert images.side == 4
+    assert np.array_equal(images.train, plain.round().reshape(5, -1))
+    assert np.array_equal(images.test, images.train[:2])

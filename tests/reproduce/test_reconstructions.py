@@ -1,0 +1,56 @@
+"""Prefixes of codes decode, the longer the nearer, and what is said of them is measured."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nestcode.coders import LinearCoder
+from nestcode.data import photographs
+from nestcode.reproduce.lab import Images
+from nestcode.reproduce.pixels import as_rows, decibels, pixel_error, ssim
+from nestcode.reproduce.reconstructions import CODER, NAMES, look, of_coder
+from tests.reproduce.toy import run
+
+
+def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
+    found = run("reconstructions", tmp_path, seeds=(0, 1))
+    for name, seeds in (*((name, 2) for name in NAMES.values()), (CODER, 1)):
+        errors = np.array(found["numbers"][name]["errors"])
+        bits = found["numbers"][name]["bits"]
+        assert errors.shape == (seeds, len(bits))
+        assert np.all(errors[:, bits.index(16)] < errors[:, 0])
+        assert set(found["numbers"][name]["ssim"]) == {"16", "64"}
+    coder = np.array(found["numbers"][CODER]["errors"])[0]
+    assert coder[-1] < coder[2] < 0.7 * coder[0]
+    claims = {finding["claim"]: finding["holds"] for finding in found["findings"]}
+    for name in (*NAMES.values(), CODER):
+        means = np.mean(found["numbers"][name]["errors"], axis=0)
+        assert claims[f"the error falls with every bit, {name}"] == bool(np.all(np.diff(means) < 0))
+    assert {"reconstructions-rows.png", "reconstructions-errors.svg"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_what_is_shown_decodes_from_prefixes() -> None:
+    photo = next(iter(photographs().values()))
+    tiles = photo[:160, :160].reshape(20, 8, 20, 8, 3).transpose(0, 2, 4, 1, 3).reshape(400, -1)
+    images = Images("tiles", 8, tiles[:300], tiles[300:], None, None)
+    coder = LinearCoder(64).fit(as_rows(images.train))
+    decoded = look(images, np.arange(65), np.zeros((1, 65)), of_coder(coder, images.test))
+    assert list(decoded.shown) == [16, 64]
+    codes = coder.encode(as_rows(images.test[:8]))
+    for length, rows in decoded.shown.items():
+        expected = 255 * coder.decode(codes.prefix(length)).clip(0, 1)
+        assert np.abs(rows - expected).max() <= 0.501
+    assert decoded.similar[16] < decoded.similar[64] < 1
+
+
+@pytest.mark.parametrize("noise", [1, 8, 64])
+def test_likeness_is_1_for_the_image_itself_and_falls_with_noise(noise: int) -> None:
+    rng = np.random.default_rng(0)
+    true = next(iter(photographs().values()))[:64, :64][None]
+    far = true + noise * rng.choice([-1, 1], size=true.shape)
+    farther = true + 2 * noise * rng.choice([-1, 1], size=true.shape)
+    made, worse = (each.clip(0, 255).astype(np.uint8) for each in (far, farther))
+    assert ssim(true, true) == 1
+    assert ssim(true, worse) < ssim(true, made) < 1
+    assert decibels(pixel_error(true, worse)) < decibels(pixel_error(true, made))
