@@ -43,7 +43,13 @@ code { font-size: .9em; background: #f2f4f6; padding: .1em .3em; border-radius: 
 
 @dataclass(frozen=True)
 class Link:
-    """A cell of a table that leads to a section."""
+    """A cell of a table that leads to a section.
+
+    >>> page = Page("Codes", "What their prefixes tell.")
+    >>> page.table(["about"], [[Link("errors", section="Errors")]], caption="Sections.")
+    >>> '<a href="#errors">errors</a>' in page.html()
+    True
+    """
 
     text: str
     section: str  # its title

@@ -13,6 +13,7 @@ from nestcode.training import Growth
 Doubles = NDArray[np.float64]
 Errors = Mapping[str, Mapping[float, list[Doubles]]]  # by name and decay, one for each seed: (width + 1,)
 
+MOST = 200  # % of the variance: what starved units do beyond tells no more
 LOOKS = {"LogUniform at once": ("#000000", "^:"), "at once": ("#D55E00", "s--"), "grown": ("#0072B2", "o-")}
 
 
@@ -35,6 +36,7 @@ def figure_width(errors: Errors, limits: dict[float, int], limit: str) -> Figure
         right.plot(means, ends.mean(axis=1), style, color=color, label=name)
         right.fill_between(means, ends.min(axis=1), ends.max(axis=1), color=color, alpha=0.15, linewidth=0)
     right.set(title="error with all units", ylabel="% of the variance", yscale="log")
+    _cut(right)
     for axes in (left, right):
         axes.set(xscale="log", xlabel="mean length 1/(1 − decay), above the decay")
         axes.set_xticks(means, [f"{mean:.0f}\n{decay}" for mean, decay in zip(means, limits, strict=True)])
@@ -60,9 +62,16 @@ def figure_lengths(errors: Errors, growth: Growth) -> Figure:
         axes.set(title=f"decay {decay}", xlabel="length: units kept", yscale="log")
         axes.grid(alpha=0.3, which="both")
     panels[0].set_ylabel("error (% of the variance)")
+    _cut(panels[0])
     _plain_numbers(panels[0])
     made.legend(loc="outside lower center", ncols=len(LOOKS), frameon=False)
     return made
+
+
+def _cut(axes: Axes) -> None:
+    """Leave out what is above the most that is drawn."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, min(high, MOST))
 
 
 def _plain_numbers(axes: Axes) -> None:

@@ -107,7 +107,7 @@ def run(lab: Lab) -> None:
     """Train a linear and a sigmoid encoder for each choice of lengths."""
     X = digits()[0].astype(np.float64)
     X -= X.mean(axis=0)
-    width = lab.pick(toy=5, quick=6, full=16)
+    width = lab.pick(toy=5, quick=6, full=8)
     lengths = choices(width)
     names = list(lengths)
     values, vectors = np.linalg.eigh(np.cov(X.T, bias=True))
@@ -187,7 +187,7 @@ def say_holes(
     lab.finding(
         f"no support at b = {HOLE}: units b and b + 1 are exchangeable",
         paper="b and b − 1 (a misprint)",
-        ours=f"loss changes by {free:.0e} where {HOLE} and {HOLE + 1} swap, by {others:.1%} and more for other pairs",
+        ours=f"loss changes by {free:.0e} where {HOLE} and {HOLE + 1} swap, by {others:.0e} and more for other pairs",
         holds=free < 1e-9 < others,
     )
     near = np.array([cosines(one, directions) for one in models[name]])

@@ -81,6 +81,8 @@ def compression_coder(lab: Lab, images: Images, kind: type[LinearCoder | Adaptiv
     coder, rows = kind(lab.pick(toy=64, quick=1024, full=1024)), as_rows(images.train)
     if kind is AdaptiveCoder:
         rows = rows[: lab.pick(toy=500, quick=4000, full=50_000)]
+    if len(rows) < len(images.train):
+        lab.departure(f"{kind.__name__} learns from the first {len(rows):,} images only, to save time at this scale.")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "coder"
 

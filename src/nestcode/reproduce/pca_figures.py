@@ -10,6 +10,8 @@ from nestcode.principal import Doubles
 Row = dict[str, Any]
 Curves = dict[str, Doubles]
 
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00")  # told apart by everybody
+
 
 def figure_t(rows: list[Row]) -> Figure:
     """|T| of the nested and the ordinary optimum."""
@@ -28,9 +30,9 @@ def figure_reach(rows: list[Row]) -> Figure:
     """1 − |cos| by component."""
     figure = Figure(figsize=(7.5, 3.8))
     axes = figure.subplots()
-    for row in rows:
+    for row, color in zip(rows, COLORS, strict=False):
         error = np.maximum(1 - np.array(row["cosines"]), 1e-16)
-        axes.semilogy(np.arange(1, len(error) + 1), error, label=f"width {row['width']}", linewidth=1)
+        axes.semilogy(np.arange(1, len(error) + 1), error, label=f"width {row['width']}", linewidth=1, color=color)
     axes.axhline(1e-3, color="k", linestyle=":", linewidth=1, label="target")
     axes.set(xlabel="component", ylabel="1 − |cos| with the eigenvector", ylim=(1e-16, 1))
     axes.grid(alpha=0.3)
@@ -42,12 +44,12 @@ def figure_sweeping(gradients: Curves, coupling: Curves) -> Figure:
     """Why sweeping is needed: the gradient fades with the unit, and so does what units know of each other."""
     figure = Figure(figsize=(9, 3.5))
     left, right = figure.subplots(1, 2)
-    for name, magnitude in gradients.items():
-        left.semilogy(np.arange(1, len(magnitude) + 1), magnitude, label=name)
+    for (name, magnitude), color, style in zip(gradients.items(), COLORS, ("-", "--", "-."), strict=True):
+        left.semilogy(np.arange(1, len(magnitude) + 1), magnitude, style, color=color, label=name)
     left.set(xlabel="unit", ylabel="gradient magnitude")
     left.legend(frameon=False, fontsize=9)
     for (name, share), style in zip(coupling.items(), ("o", "k:", "s-"), strict=True):
-        right.semilogy(share, style, label=name, markersize=4)
+        right.semilogy(share, style, label=name, markersize=4, color={"o": COLORS[0], "s-": COLORS[3]}.get(style))
     right.set(xlabel="distance |i − j| of two units")
     right.legend(frameon=False, fontsize=9)
     for axes in (left, right):

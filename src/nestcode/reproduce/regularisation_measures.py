@@ -19,6 +19,7 @@ from nestcode.training import AdaptivePenalty, Preset, Run, Training, errors_by_
 Floats = NDArray[np.float32]
 
 PAPER, OURS = "the paper's network", "ours"
+RATIO = 0.05  # of the penalty: regularization over reconstruction
 NOISES = (0.1, 0.3, 1.0)  # of queries, in deviations of each feature
 QUERIES = ("clean", "some noise", "much noise")  # the deviations 0, 0.3 and 1
 METHODS = ("prefix", "Hamming distance")
@@ -47,6 +48,11 @@ class Measured:
     errors: Doubles  # by length
     flips: Doubles  # by NOISES: share of bits that change
     found: Doubles  # (QUERIES, METHODS, TRUTHS): share of what is found that is near or of the same class
+
+
+def precision(runs: list[Measured], query: int, method: int, truth: int) -> Doubles:
+    """How right what is found is, by seed."""
+    return np.array([one.found[query, method, truth] for one in runs])
 
 
 def make_task(lab: Lab) -> Task:

@@ -1,0 +1,70 @@
+"""What is kept between runs, and when it is made again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from nestcode.errors import InvalidInput
+from nestcode.reproduce import Lab
+from nestcode.reproduce.lab import Arrays
+from nestcode.reproduce.runner import find
+
+
+def quiet(folder: Path, *, fresh: bool = False) -> Lab:
+    return Lab(folder, scale="toy", fresh=fresh, console=Console(quiet=True))
+
+
+def counted() -> tuple[Callable[[], Arrays], list[int]]:
+    calls: list[int] = []
+
+    def make() -> Arrays:
+        calls.append(1)
+        return {"numbers": np.arange(3), "one": np.array(len(calls))}
+
+    return make, calls
+
+
+def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
+    make, calls = counted()
+    first = quiet(tmp_path)
+    made = first.kept("some", make, seed=0)
+    again = quiet(tmp_path)
+    found = again.kept("some", make, seed=0)
+    assert len(calls) == 1
+    assert made.keys() == found.keys()
+    for name, array in made.items():
+        np.testing.assert_array_equal(found[name], array)
+    assert first.spared == 0
+    assert again.spared > 0
+
+
+@pytest.mark.parametrize("other", ["seed", "name", "scale", "version", "fresh", "damaged"])
+def test_it_is_made_again_where_anything_differs(tmp_path: Path, other: str) -> None:
+    make, calls = counted()
+    quiet(tmp_path).kept("some", make, seed=0)
+    lab = quiet(tmp_path, fresh=other == "fresh")
+    if other == "damaged":
+        (path,) = (tmp_path / "kept").iterdir()
+        path.write_bytes(path.read_bytes()[:50])
+    if other == "scale":
+        lab.scale = "quick"
+    with patch("nestcode.__version__", "99" if other == "version" else "0.1.0"):
+        found = lab.kept("other" if other == "name" else "some", make, seed=int(other == "seed"))
+    assert len(calls) == 2
+    assert found["one"] == 2
+
+
+def test_an_experiment_must_find_something(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="must find something"):
+        quiet(tmp_path).to_json()
+
+
+def test_names_of_experiments() -> None:
+    assert [experiment.name for experiment in find(["knn", "pca", "knn"])] == ["pca", "knn"]
+    assert len(find(["all"])) == len(find([])) == 13
+    with pytest.raises(InvalidInput, match=r"must be one of all, pca, .* got 'pcb'"):
+        find(["pcb"])
