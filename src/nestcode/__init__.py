@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nestcode import training as training
     from nestcode.coders import AdaptiveCoder as AdaptiveCoder
     from nestcode.coders import CellCoder as CellCoder
+    from nestcode.coders import Coder as Coder
     from nestcode.coders import DeepCoder as DeepCoder
     from nestcode.coders import LinearCoder as LinearCoder
     from nestcode.coders import PictureCoder as PictureCoder
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from nestcode.codes import Codes as Codes
     from nestcode.index import Index as Index
     from nestcode.index import PrefixTree as PrefixTree
+    from nestcode.index.neighbors import NestedNeighborsClassifier as NestedNeighborsClassifier
+    from nestcode.index.neighbors import NestedNeighborsRegressor as NestedNeighborsRegressor
     from nestcode.streams import PicturesDecoder as PicturesDecoder
     from nestcode.streams import PicturesReader as PicturesReader
     from nestcode.streams import PicturesWriter as PicturesWriter
@@ -52,10 +55,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "AdaptiveCoder": "nestcode.coders",
     "CellCoder": "nestcode.coders",
+    "Coder": "nestcode.coders",
     "Codes": "nestcode.codes",
     "DeepCoder": "nestcode.coders",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
+    "NestedNeighborsClassifier": "nestcode.index.neighbors",
+    "NestedNeighborsRegressor": "nestcode.index.neighbors",
     "PictureCoder": "nestcode.coders",
     "PicturesDecoder": "nestcode.streams",
     "PicturesReader": "nestcode.streams",
@@ -83,10 +89,11 @@ _HOMES = {
     "training": "nestcode.training",
 }
 
-# `from nestcode import *` must work without PyTorch, so nn, training and DeepCoder are not among them.
+# `from nestcode import *` must work without PyTorch and scikit-learn, so what needs them is not among these.
 __all__ = [
     "AdaptiveCoder",
     "CellCoder",
+    "Coder",
     "Codes",
     "Index",
     "LinearCoder",

@@ -17,9 +17,11 @@ length must be between 0 and the code's width 2, got 5: shorten the prefix or ma
 """
 
 import operator
+import sys
+from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 
 class NestcodeError(Exception):
@@ -31,7 +33,20 @@ class InvalidInput(NestcodeError, ValueError):
 
 
 class NotFitted(InvalidInput, AttributeError):
-    """A coder or model was used before `fit`."""
+    """A coder or model was used before `fit`; where scikit-learn is loaded, its `NotFittedError` too."""
+
+    def __new__(cls, *args: object) -> Self:  # noqa: D102
+        theirs = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
+        return super().__new__(cls if theirs is None else _also(theirs), *args)
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return NotFitted, self.args  # a class made on the way has no name to be found by
+
+
+@cache
+def _also(theirs: type[Exception]) -> type[Any]:
+    """`NotFitted` that is another library's error too."""
+    return type("NotFitted", (NotFitted, theirs), {"__module__": __name__})
 
 
 class DamagedFile(NestcodeError, ValueError):

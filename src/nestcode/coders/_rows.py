@@ -15,7 +15,7 @@ PIECE = 4096  # rows
 def pieces(X: ArrayLike | Iterable[ArrayLike], features: int | None = None) -> Iterator[NDArray[Any]]:
     """An array, a memory map or an iterable of arrays, in pieces of a few thousand checked rows."""
     chunks = isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
-    whole = not chunks and (hasattr(X, "__array__") or isinstance(X, list | tuple))
+    whole = not chunks and (hasattr(X, "__array__") or hasattr(X, "toarray") or isinstance(X, list | tuple))
     for part in [X] if whole else X:  # type: ignore[union-attr]
         rows = check_rows(part, features)  # type: ignore[arg-type]
         features = rows.shape[1]
@@ -24,23 +24,43 @@ def pieces(X: ArrayLike | Iterable[ArrayLike], features: int | None = None) -> I
 
 
 def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
-    """Rows of numbers, (n, features), in the type they came in."""
+    """Rows of numbers, (n, features), in the type they came in. Some words of the errors are those of scikit-learn."""
+    if hasattr(X, "toarray"):
+        raise InvalidInput(f"data must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
     array = np.asarray(X)
     if array.ndim != 2:
-        raise InvalidInput(
-            f"data must have 2 dimensions (items, features), got shape {array.shape}: "
-            "flatten images with X.reshape(len(X), -1), put one item into x[None, :]"
+        remedy = (
+            ": flatten images with X.reshape(len(X), -1)"
+            if array.ndim > 2
+            else ". Reshape your data: put one item into x[None, :], single numbers into x[:, None]"
         )
+        raise InvalidInput(f"data must have 2 dimensions (items, features), got shape {array.shape}{remedy}")
+    if array.dtype == object:  # as data frames of several types become
+        array = _as_numbers(array)
     if array.dtype.kind not in "fiub":
-        raise InvalidInput(f"data must be numbers, got {array.dtype}: convert them with X.astype(np.float32)")
+        remedy = "convert them with X.astype(np.float32)"
+        if array.dtype.kind == "c":
+            remedy = "Complex data not supported, take X.real or np.abs(X)"
+        raise InvalidInput(f"data must be numbers, got {array.dtype}: {remedy}")
     if features is not None and array.shape[1] != features:
         raise InvalidInput(
             f"data must have the {features} features the coder was fitted on, got {array.shape[1]}: "
             "fit a new coder or give the same features"
         )
     if array.shape[1] == 0:
-        raise InvalidInput("data must have at least 1 feature, got 0")
+        raise InvalidInput(
+            f"data must have at least 1 feature, got 0 feature(s) (shape={array.shape}) "
+            "while a minimum of 1 is required."
+        )
     return array
+
+
+def _as_numbers(array: NDArray[np.object_]) -> NDArray[Any]:
+    """Objects that are numbers, or the array itself if some are not."""
+    try:
+        return array.astype(np.float64)
+    except ValueError:  # of words; what is not even that is Python's TypeError
+        return array
 
 
 def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floating[Any]]:
@@ -54,7 +74,7 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floa
         first = rows[~(np.abs(floats) <= np.finfo(np.float32).max)][0]
         raise InvalidInput(
             f"data must be finite and within float32, but some of it is {first}: "
-            "drop or impute such rows first, as in X[np.isfinite(X).all(axis=1)]"
+            "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
         )
     if normalize:
         for norm in (np.inf, 2):  # by the largest entry first, so that no square leaves the range

@@ -69,6 +69,7 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
         books = learn(found.rows[~held_out], probe, self.width, rng)
         errors = books.errors(probe, self.beams, self.width) + found.outside
         self._model = _Model(found.mean, found.directions, books, errors, normalize)
+        self._learn_columns(X)
         return self
 
     def encode(self, X: ArrayLike) -> Codes:

@@ -4,10 +4,9 @@
  (n, features)                          (n, width)         (n, length)     (n, features)
 
 A coder also follows scikit-learn's protocol without depending on it: `transform` and `inverse_transform` speak of
-bits as columns of 0 and 1.
+bits as columns of 0 and 1. It can be shared on the Hugging Face Hub (`hub.py`).
 """
 
-import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode.coders import hub
+from nestcode.coders._estimator import Estimator
 from nestcode.coders._rows import PIECE, Floats, as_floats, center, check_rows, squares
 from nestcode.codes import CORES, Codes
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted, whole_number
@@ -70,7 +71,7 @@ class Stored(ABC):
             raise DamagedFile(f"{path} is not a {record.kind} as it should be: {error}") from error
 
 
-class Coder(Stored):
+class Coder(Stored, Estimator):
     """Fits data, encodes items to codes of `width` bits, decodes any prefix back (f and g in the paper).
 
     Subclasses have their settings as keyword arguments of the constructor, stored under the same names, and implement
@@ -119,11 +120,76 @@ class Coder(Stored):
     def _ranking(self, width: int) -> "DecodedRanking":
         """How an index that keeps `width` bits ranks items."""
 
-    # scikit-learn's protocol
+    # the Hugging Face Hub's habits
+
+    def save_pretrained(self, folder: str | os.PathLike[str], *, half: bool = False) -> None:
+        """Write the fitted coder to a folder as the Hugging Face Hub has them, with a card that describes it.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from nestcode import Coder, LinearCoder
+        >>> X = np.random.default_rng(0).standard_normal((100, 8))
+        >>> coder = LinearCoder(width=16).fit(X)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     coder.save_pretrained(folder)
+        ...     Coder.from_pretrained(folder).encode(X) == coder.encode(X)
+        True
+
+        Args:
+            folder: where; made if it is not there.
+            half: keep half the digits of numbers (see `save`).
+
+        """
+        hub.save(self, folder, half=half)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        commit_message: str = "Upload a coder with Nestcode",
+        token: str | None = None,
+        half: bool = False,
+    ) -> str:
+        """Upload the fitted coder with its card to the Hugging Face Hub; gives the address of the commit.
+
+        Args:
+            repo_id: the repository, as in "user/name"; made if it is not there.
+            private: whether a repository that is made is private; your organization's choice by default.
+            commit_message: what the commit says.
+            token: who you are; what `hf auth login` stored by default.
+            half: keep half the digits of numbers (see `save`).
+
+        """
+        return hub.push(self, repo_id, private=private, message=commit_message, token=token, half=half)
+
+    @classmethod
+    def from_pretrained(
+        cls, source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None, **modules: Any
+    ) -> Self:
+        """Load a coder that `push_to_hub` or `save_pretrained` wrote; `Coder.from_pretrained` takes any kind.
+
+        Args:
+            source: a folder, or else a repository of the Hugging Face Hub, as in "user/name".
+            revision: a branch, tag or commit of the repository.
+            token: who you are; what `hf auth login` stored by default.
+            modules: `encoder` and `decoder`, where a `DeepCoder` was given modules of your own.
+
+        """
+        coder = hub.load(source, revision=revision, token=token, **modules)
+        if not isinstance(coder, cls):
+            kind = type(coder).__name__
+            raise InvalidInput(f"{source} holds a {kind}, expected a {cls.__name__}: {kind}.from_pretrained loads it")
+        return coder
+
+    # scikit-learn's protocol; the rest of it is in `_estimator.py`
 
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """The bits as numbers 0 and 1, (n, width)."""
-        return self.encode(X).bits().view(np.uint8)
+        """The bits as numbers 0 and 1, (n, width); as a data frame after `set_output`."""
+        if self.__sklearn_is_fitted__():
+            self._check_columns(X)
+        bits: NDArray[np.uint8] = self._framed(self.encode(X).bits().view(np.uint8), X)
+        return bits
 
     def inverse_transform(self, bits: ArrayLike) -> NDArray[np.float32]:
         """Decode any number of leading columns of bits."""
@@ -133,41 +199,8 @@ class Coder(Stored):
         """Fit, then transform the same data."""
         return self.fit(X, y).transform(X)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
-        """The settings by name."""
-        return {name: getattr(self, name) for name in self._settings()}
-
-    def set_params(self, **settings: Any) -> Self:
-        """Change settings before fitting again."""
-        unknown = set(settings) - set(self._settings())
-        if unknown:
-            raise InvalidInput(
-                f"settings must be among {', '.join(self._settings())}, got {', '.join(sorted(unknown))}"
-            )
-        checked = type(self)(**{**self.get_params(), **settings})
-        for name in settings:
-            setattr(self, name, getattr(checked, name))
-        return self
-
-    @classmethod
-    def _settings(cls) -> list[str]:
-        return list(inspect.signature(cls).parameters)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "n_features_in_")
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags  # only scikit-learn asks
-
-        return Tags(
-            estimator_type=None,
-            target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(),
-            input_tags=InputTags(),
-        )
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+    def _count_out(self) -> int:
+        return self.encode(np.empty((0, self.n_features_in_), dtype=np.float32)).width
 
     def _check_length(self, codes: Codes, width: int) -> None:
         if not isinstance(codes, Codes):

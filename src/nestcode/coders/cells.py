@@ -104,6 +104,7 @@ class CellCoder(DirectionsCoder["_Model"]):
         useful = int(np.argmin(errors))  # the first of the smallest: they never rise
         if useful < self.width:
             warn_of_useless_bits(useful, self.width)
+        self._learn_columns(X)
         return self
 
     def encode(self, X: ArrayLike) -> Codes:

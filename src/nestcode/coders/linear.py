@@ -70,6 +70,7 @@ class LinearCoder(Coder):
         useful = int((planes.owners >= 0).sum())
         if useful < self.width:
             warn_of_useless_bits(useful, self.width)
+        self._learn_columns(X)
         return self
 
     def encode(self, X: ArrayLike) -> Codes:

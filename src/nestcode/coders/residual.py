@@ -68,6 +68,7 @@ class ResidualCoder(DirectionsCoder["_Model"]):
         model = _Model(found.mean, found.directions, books, counts, np.zeros(self.width + 1), normalize)
         model.errors = model.measure(found.rows[held_out] if held_out.any() else found.rows, self.beams) + found.outside
         self._model = model
+        self._learn_columns(X)
         return self
 
     def encode(self, X: ArrayLike) -> Codes:

@@ -22,20 +22,20 @@ from nestcode.coders.base import Coder, error_at
 from nestcode.coders.choose import better
 from nestcode.coders.deep.autoencoder import AutoencoderBits, Modules
 from nestcode.coders.deep.labelled import LabelledBits
-from nestcode.coders.deep.network import check_sizes
-from nestcode.coders.deep.refined import BASE, RefinedBits, check_refining, image_shape, make_refiner
+from nestcode.coders.deep.network import check_shape, check_sizes, rows_or_source
+from nestcode.coders.deep.refined import BASE, RefinedBits, check_items, check_refining, image_shape, make_refiner
 from nestcode.coders.linear import LinearCoder
 from nestcode.coders.residual import ResidualCoder
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.lengths import Lengths
 from nestcode.nn.nesting import Nesting
-from nestcode.nn.refine import CHANNELS, ImageRefiner
+from nestcode.nn.refine import CHANNELS
 from nestcode.storage import Record
 from nestcode.training.config import Training
-from nestcode.training.data import Source, as_source
+from nestcode.training.data import Source
 from nestcode.training.feed import split_items
-from nestcode.training.journal import run_of
+from nestcode.training.journal import Run, run_of
 from nestcode.training.loop import ONE_AT_A_TIME
 from nestcode.training.presets import Network, Preset, find_preset
 
@@ -98,22 +98,19 @@ class DeepCoder(Coder):
         channels: Sequence[int] | None = None,
         mirrored: bool = False,
     ) -> None:
-        chosen = find_preset(preset)
+        find_preset(preset)
         if metric not in ("l2", "cosine"):
             raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')
         if base is not None and not isinstance(base, tuple(BASES.values())):
             raise InvalidInput(f"base must be one of {', '.join(BASES)}, got {base!r}")
-        self.width = (chosen.width if base is None else base.width) if width is None else width
+        self.width, self.preset, self.base = width, preset, base
         whole_number(self.width, "width", least=1)
         if base is not None and base.width != self.width:
             raise InvalidInput(f"width must be that of base, {base.width}, got {self.width}")
         if base is not None and base.metric != metric:
             raise InvalidInput(f"metric must be that of base, {base.metric!r}, got {metric!r}")
-        for name, sizes in (("shape", shape), ("channels", channels)):
-            if sizes is not None and (not isinstance(sizes, Sequence) or isinstance(sizes, str) or not sizes):
-                raise InvalidInput(f"{name} must be whole numbers, as in (3, 32, 32), got {sizes!r}")
-            for size in sizes or ():
-                whole_number(size, name, least=1)
+        check_shape(shape, "shape")
+        check_shape(channels, "channels")
         if layers is not None and not isinstance(layers, Sequence):
             raise InvalidInput(f"layers must be widths of hidden layers, as in (256, 128), got {layers!r}")
         for name, value, kind in (("network", network, Network), ("training", training, Training)):
@@ -121,12 +118,24 @@ class DeepCoder(Coder):
                 raise InvalidInput(f"{name} must be {kind.__name__}(…), got {value!r}")
         self.layers, self.lengths, self.beta = layers, lengths, beta
         self.encoder, self.decoder = encoder, decoder
-        self.preset, self.network, self.training = preset, network, training
-        self.metric = metric
-        self.base, self.shape, self.channels, self.mirrored = base, shape, channels, mirrored
+        self.network, self.training, self.metric, self.shape = network, training, metric, shape
+        self.channels, self.mirrored = channels, mirrored
         if base is not None and self._finds_bits():
             raise InvalidInput("base has bits of its own: leave out base, or what an autoencoder is made of")
         self._fit: AutoencoderBits | RefinedBits | None = None
+
+    @property
+    def width(self) -> int:
+        """Bits of a code: those of the preset or of base, where none are given."""
+        chosen = find_preset(self.preset) if self.base is None else self.base
+        return chosen.width if self._width is None else self._width
+
+    @width.setter
+    def width(self, width: int | None) -> None:
+        self._width = width
+
+    def _given(self, name: str) -> Any:
+        return self._width if name == "width" else super()._given(name)
 
     def fit(self, X: Any, y: Any = None, **run: Any) -> Self:
         """Train on data: an array or memory map, images, a torch dataset, an `ImageFolder`.
@@ -138,17 +147,21 @@ class DeepCoder(Coder):
             run: where the run leaves its traces: checkpoint, resume, log, tensorboard, progress (see `training.Run`).
 
         """
-        how, settings, source = run_of(run), self._chosen(), as_source(X)
-        normalize = self.metric == "cosine"
-        modules = Modules(self.encoder, self.decoder)
+        how, settings, source = run_of(run), self._chosen(), rows_or_source(X)
+        normalize, modules = self.metric == "cosine", Modules(self.encoder, self.decoder)
         if y is not None:
             if self.base is not None or self.decoder is not None:
                 raise InvalidInput("with labels a classifier finds the bits: leave out base and decoder")
             self._fit = LabelledBits.learn(source, y, settings, modules, how, normalize=normalize)
-            return self
-        if self._finds_bits():
+        elif self._finds_bits():
             self._fit = AutoencoderBits.fit(source, settings, modules, how, normalize=normalize)
-            return self
+        else:
+            self._fit = self._refine(source, how)
+        self._learn_columns(X)
+        return self
+
+    def _refine(self, source: Source, run: Run) -> RefinedBits:
+        """A base's bits, and a network trained to decode them."""
         shape = self.shape if self.shape is not None else image_shape(source)
         training = self.training or REFINING["vectors" if shape is None else "images"]
         check_refining(training)
@@ -156,26 +169,15 @@ class DeepCoder(Coder):
             torch.manual_seed(training.seed)
             network = make_refiner(source.features, shape, self.channels, mirrored=self.mirrored)
         base = self._fitted_base(source, training)
-        self._fit = RefinedBits.fit(source, base, network, training, how, normalize=normalize)
-        return self
+        return RefinedBits.fit(source, base, network, training, run, normalize=self.metric == "cosine")
 
     def encode(self, X: ArrayLike) -> Codes:
         """(n, features) -> codes of `width` bits."""
         fit = self._fitted()
         if isinstance(X, np.ndarray) and X.shape == (0, fit.features):
             return Codes._wrap(np.zeros((0, -(-fit.width // 8)), dtype=np.uint8), fit.width)
-        source = as_source(X)
-        if source.features != fit.features:
-            raise InvalidInput(
-                f"data must have the {fit.features} features the coder was fitted on, got {source.features}: "
-                "fit a new coder or give the same features"
-            )
-        seen, known = image_shape(source), fit.network.given if isinstance(fit.network, ImageRefiner) else ()
-        if seen is not None and len(seen) == len(known) and seen != known:
-            raise InvalidInput(
-                f"images must have the shape {known} the coder was fitted on, got {seen}: move the axes, as in "
-                "X.transpose(0, 3, 1, 2)"
-            )
+        source = rows_or_source(X)
+        check_items(source, fit.features, fit.network)
         return Codes._wrap(fit.encode(source), fit.width)
 
     def decode(self, codes: Codes) -> Floats:

@@ -62,7 +62,7 @@ class LabelledBits(AutoencoderBits):
             )
         classes, numbers = np.unique(given, return_inverse=True)
         if len(classes) < 2:
-            raise InvalidInput(f"y must have at least 2 classes, got {len(classes)}: without labels leave y out")
+            raise InvalidInput(f"y must have at least 2 classes, got {len(classes)} class: without labels leave y out")
         if normalize:
             source = NormalizedSource(source)
         training = settings.training

@@ -1,5 +1,6 @@
-"""What a deep coder needs beside its network: how an index ranks its codes, and its settings as JSON."""
+"""What a deep coder needs beside its network: its input, how an index ranks its codes, and its settings as JSON."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
@@ -10,12 +11,30 @@ from torch import nn
 
 from nestcode import lengths
 from nestcode.coders._ranking import Batch, BitRanking, Metric
-from nestcode.coders._rows import as_floats
+from nestcode.coders._rows import as_floats, check_rows
 from nestcode.coders._sums import DecodedRanking, Decoder
 from nestcode.codes import Codes
+from nestcode.errors import InvalidInput, whole_number
 from nestcode.nn import nesting
 from nestcode.storage import Arrays, Record
-from nestcode.training.data import Source
+from nestcode.training.data import Source, as_source
+
+
+def rows_or_source(X: Any) -> Source:
+    """Anything that can be trained on; tables of rows are checked as other coders check them."""
+    read = hasattr(X, "__array__") and not hasattr(X, "__getitem__")  # others may lie on disk, and are read by items
+    if read or isinstance(X, np.ndarray) or hasattr(X, "to_numpy") or hasattr(X, "toarray"):
+        array = np.asarray(X)
+        X = check_rows(X) if array.ndim < 3 else array
+    return as_source(X)
+
+
+def check_shape(sizes: object, name: str) -> None:
+    """Raise unless these are whole numbers, or None."""
+    if sizes is not None and (not isinstance(sizes, Sequence) or isinstance(sizes, str) or not sizes):
+        raise InvalidInput(f"{name} must be whole numbers, as in (3, 32, 32), got {sizes!r}")
+    for size in sizes or ():
+        whole_number(size, name, least=1)
 
 
 class NetworkCoder(Decoder, Protocol):

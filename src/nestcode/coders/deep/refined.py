@@ -277,3 +277,18 @@ def make_refiner(
     if int(np.prod(shape)) != features:
         raise InvalidInput(f"shape must be that of {features} features, got {tuple(shape)}")
     return ImageRefiner(shape, channels or CHANNELS, mirrored=mirrored)
+
+
+def check_items(source: Source, features: int, network: torch.nn.Module) -> None:
+    """Raise unless items are like those a network was trained on."""
+    if source.features != features:
+        raise InvalidInput(
+            f"data must have the {features} features the coder was fitted on, got {source.features}: "
+            "fit a new coder or give the same features"
+        )
+    seen, known = image_shape(source), network.given if isinstance(network, ImageRefiner) else ()
+    if seen is not None and len(seen) == len(known) and seen != known:
+        raise InvalidInput(
+            f"images must have the shape {known} the coder was fitted on, got {seen}: move the axes, as in "
+            "X.transpose(0, 3, 1, 2)"
+        )
