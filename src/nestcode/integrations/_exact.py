@@ -1,0 +1,105 @@
+"""Vectors as they are, each compared with every query: what an index is before it has enough of them to fit a coder."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode.coders._ranking import Metric
+from nestcode.coders._rows import Floats, as_floats, check_rows, squares
+from nestcode.errors import InvalidInput
+from nestcode.index.hits import Hits
+from nestcode.index.request import check_filter
+from nestcode.index.segment import check_ids
+
+Ids = NDArray[np.int64]
+
+
+class ExactRows:
+    """Vectors by id, with the part of an `Index` that needs no codes.
+
+    >>> rows = ExactRows(features=2)
+    >>> rows.add([[0.0, 0.0], [3.0, 4.0]], ids=[5, 7])
+    >>> rows.search([[3.0, 3.0]], k=3, metric="l2").ids
+    array([[ 7,  5, -1]])
+    """
+
+    def __init__(self, features: int) -> None:
+        self._places: dict[int, int] = {}  # the row of each id, in order
+        self._room: Floats = np.empty((0, features), dtype=np.float32)  # twice as much when it is full
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def ids(self) -> Ids:
+        """All ids, in the order of the rows."""
+        return np.fromiter(self._places, dtype=np.int64, count=len(self))
+
+    @property
+    def rows(self) -> Floats:
+        """All vectors, (n, features)."""
+        return self._room[: len(self)]
+
+    def add(self, items: ArrayLike, ids: ArrayLike) -> None:
+        """Add vectors under ids that are not in use."""
+        rows = as_floats(check_rows(items, self._room.shape[1])).astype(np.float32)
+        known = check_ids(ids, len(rows)).tolist()
+        used = next((one for one in known if one in self._places), None)
+        if used is not None:
+            raise InvalidInput(f"ids must be new, but {used} is in use: remove it first, or give another")
+        begin, end = len(self), len(self) + len(rows)
+        if end > len(self._room):
+            room = np.empty((max(end, 2 * begin), rows.shape[1]), dtype=np.float32)
+            room[:begin] = self.rows
+            self._room = room
+        self._room[begin:end] = rows
+        self._places.update(zip(known, range(begin, end), strict=True))
+
+    def remove(self, ids: Ids) -> None:
+        """Remove what has these ids."""
+        known = self.ids
+        kept = ~np.isin(known, ids)
+        self._room = self.rows[kept]
+        self._places = {one: row for row, one in enumerate(known[kept].tolist())}
+
+    def search(
+        self,
+        queries: ArrayLike,
+        k: int,
+        *,
+        metric: Metric,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        threads: int | None = None,  # noqa: ARG002
+    ) -> Hits:
+        """The k nearest of each query, by distances as `Index.search` gives them; NumPy chooses its threads."""
+        by_angle = metric == "cosine"
+        rows, ids = self.rows, self.ids
+        if filter is not None:
+            allowed = check_filter(filter)(ids)
+            rows, ids = rows[allowed], ids[allowed]
+        asked = as_floats(check_rows(queries, rows.shape[1]), normalize=by_angle).astype(np.float32)
+        rows = as_floats(rows, normalize=by_angle)
+        near = np.full((len(asked), k), np.inf, dtype=np.float32)
+        found = np.full((len(asked), k), -1, dtype=np.int64)
+        distances = -(asked @ rows.T) if metric == "inner" else _squared(asked, rows)
+        order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+        near[:, : order.shape[1]] = np.take_along_axis(distances, order, axis=1)
+        found[:, : order.shape[1]] = ids[order]
+        return Hits(found, near, np.full(len(asked), len(rows)))
+
+    def reconstruct(self, ids: ArrayLike) -> Floats:
+        """The vectors with these ids, (n, features)."""
+        wanted = check_ids(ids, distinct=False).tolist()
+        missing = next((one for one in wanted if one not in self._places), None)
+        if missing is not None:
+            raise InvalidInput(f"ids must be in the index, got {missing}, which is not")
+        return self._room[[self._places[one] for one in wanted]]
+
+
+def _squared(a: NDArray[np.floating], b: NDArray[np.floating]) -> Floats:
+    """Squared distances of all pairs; around the mean, as far from 0 rounding would drown them."""
+    middle = b.mean(axis=0) if len(b) else 0
+    a, b = (a - middle).astype(np.float32), (b - middle).astype(np.float32)
+    distances: Floats = (squares(a)[:, None] + squares(b) - 2 * (a @ b.T)).astype(np.float32)
+    return np.maximum(distances, 0)

@@ -1,0 +1,238 @@
+"""The adapter answers as FAISS does, and codes go to FAISS and come back."""
+
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import nestcode as nc
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.integrations.faiss import NestedIndex, from_faiss, read_index, to_faiss, write_index
+from nestcode.storage import Record, read_record, write_record
+
+Floats = NDArray[np.float32]
+D = 12
+
+
+def vectors(n: int, seed: int = 0) -> Floats:
+    rng = np.random.default_rng(seed)
+    spread = 1 / np.arange(1, D + 1)
+    return (rng.standard_normal((n, D)) * spread + 0.5).astype(np.float32)
+
+
+def peer(metric: str, X: Floats) -> tuple[faiss.Index, Floats]:
+    """FAISS's exact index for a metric, and the vectors as it takes them."""
+    if metric == "cosine":
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    return faiss.IndexFlatL2(D) if metric == "l2" else faiss.IndexFlatIP(D), X
+
+
+@pytest.mark.parametrize("metric", ["l2", "inner", "cosine"])
+def test_few_vectors_give_what_a_flat_index_gives(metric: str) -> None:
+    X, queries = vectors(200), vectors(7, seed=1)
+    flat, rows = peer(metric, X)
+    flat.add(rows)
+    index = NestedIndex(D, metric=metric)  # type: ignore[arg-type]
+    index.add(X)
+    for k in (1, 10, 250):
+        true_distances, true_ids = flat.search(peer(metric, queries)[1], k)
+        distances, ids = index.search(queries, k)
+        assert np.array_equal(ids, true_ids)
+        np.testing.assert_allclose(distances, true_distances, rtol=1e-4, atol=1e-5)
+        assert (distances.dtype, ids.dtype) == (true_distances.dtype, true_ids.dtype)
+    assert (index.ntotal, index.d, index.is_trained) == (flat.ntotal, flat.d, flat.is_trained)
+    np.testing.assert_array_equal(index.reconstruct(5), X[5])
+
+
+@pytest.mark.parametrize("metric", ["l2", "inner", "cosine"])
+def test_codes_of_many_vectors_give_nearly_that(metric: str) -> None:
+    X, queries = vectors(2000), vectors(50, seed=1)
+    flat, rows = peer(metric, X)
+    flat.add(rows)
+    index = NestedIndex(D, width=72, metric=metric, rows_to_fit=2000)  # type: ignore[arg-type]
+    index.add(X[:1500])
+    assert index.index is None
+    index.add(X[1500:])
+    assert index.index is not None
+    true_distances, true_ids = flat.search(peer(metric, queries)[1], 10)
+    distances, ids = index.search(queries, 10)
+    found = np.mean([np.isin(a, b).mean() for a, b in zip(ids, true_ids, strict=True)])
+    assert found > 0.8
+    np.testing.assert_allclose(distances, true_distances, rtol=0.03, atol=0.05)
+    best_first = distances if metric == "l2" else -distances
+    assert (np.diff(best_first, axis=1) >= 0).all()
+    assert np.abs(index.reconstruct_batch(range(2000)) - rows).max() < 0.5
+    distances, ids = index.search(queries[:1], 2500)
+    assert (ids[0, 2000:] == -1).all()
+    assert (distances[0, 2000:] == flat.search(queries[:1], 2500)[0][0, 2000:]).all()
+
+
+@pytest.mark.parametrize("rows_to_fit", [1000, 300])
+def test_ids_are_those_of_an_index_with_a_map_of_ids(rows_to_fit: int) -> None:
+    X = vectors(400)
+    ids = np.random.default_rng(0).permutation(10_000)[:400]
+    true: Any = faiss.IndexIDMap2(faiss.IndexFlatL2(D))
+    index = NestedIndex(D, width=80, rows_to_fit=rows_to_fit)
+    for each in (true, index):
+        each.add_with_ids(X, ids)
+        assert each.remove_ids(ids[:100]) == 100
+        assert each.remove_ids(faiss.IDSelectorRange(0, 2000)) == np.sum(ids[100:] < 2000)
+        assert each.remove_ids(np.array([10_001])) == 0
+    assert index.ntotal == true.ntotal
+    kept = np.flatnonzero(ids[100:] >= 2000) + 100
+    assert np.array_equal(index.search(X[kept], 1)[1], true.search(X[kept], 1)[1])
+    one = int(ids[kept[0]])
+    np.testing.assert_allclose(index.reconstruct(one), true.reconstruct(one), atol=0.2)
+    with pytest.raises(InvalidInput):
+        index.reconstruct(int(ids[0]))
+    with pytest.raises(InvalidInput, match="use"):
+        index.add_with_ids(X[:1], [one])
+    index.add(X[:2])
+    assert index.search(X[:1], 1)[1][0, 0] == ids.max() + 1  # ids go on, whatever was removed
+
+
+def test_only_ids_in_the_filter_are_found() -> None:
+    X = vectors(500)
+    for rows_to_fit in (1000, 100):
+        index = NestedIndex(D, width=64, rows_to_fit=rows_to_fit)
+        index.add(X)
+        _, ids = index.search(X[:20], 500, filter=np.arange(0, 500, 7))
+        assert all(set(row[row >= 0]) == set(range(0, 500, 7)) for row in ids)
+
+
+def test_training_first_is_the_same_as_training_on_the_way() -> None:
+    X = vectors(1000)
+    a, b = (NestedIndex(D, width=64, rows_to_fit=1000) for _ in range(2))
+    a.train(X)
+    a.add(X)
+    b.add(X)
+    assert a.index is not None
+    assert b.index is not None
+    assert a.index.coder is not None
+    assert b.index.coder is not None
+    assert a.index.coder.fingerprint == b.index.coder.fingerprint
+    assert np.array_equal(a.search(X[:30], 5)[1], b.search(X[:30], 5)[1])
+    a.train(vectors(1000, seed=1))  # too late: codes depend on the first
+    assert a.index.coder.fingerprint == b.index.coder.fingerprint
+
+
+def test_a_coder_of_ones_own_is_used_from_the_start() -> None:
+    X = vectors(300)
+    coder = nc.ResidualCoder(width=32, metric="cosine").fit(X)
+    index = NestedIndex(D, 24, coder=coder)
+    assert (index.metric, index.width) == ("cosine", 24)
+    index.add(X)
+    assert index.index is not None
+    assert index.index.codes(range(300)) == coder.encode(X).prefix(24)
+    with pytest.raises(InvalidInput, match="13 numbers"):
+        NestedIndex(D + 1, coder=coder)
+    with pytest.raises(InvalidInput, match="by angle"):
+        NestedIndex(D, metric="l2", coder=coder)
+
+
+@pytest.mark.parametrize("rows_to_fit", [1000, 200])
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_an_index_comes_back_from_its_file(rows_to_fit: int, metric: str, tmp_path: Path) -> None:
+    X, path = vectors(300), tmp_path / "a.index"
+    index = NestedIndex(D, width=48, metric=metric, rows_to_fit=rows_to_fit)  # type: ignore[arg-type]
+    index.add(X)
+    index.remove_ids([3, 299])
+    write_index(index, path)
+    again = read_index(path)
+    assert repr(again) == repr(index)
+    found, expected = again.search(X[:20], 7), index.search(X[:20], 7)
+    assert np.array_equal(found[0], expected[0])
+    assert np.array_equal(found[1], expected[1])
+    index.add(X[:1])
+    again.add(X[:1])
+    assert np.array_equal(again.reconstruct(300), index.reconstruct(300))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DamagedFile):
+        read_index(path)
+    nc.LinearCoder(width=8).fit(X).save(path)
+    with pytest.raises(DamagedFile, match="LinearCoder"):
+        read_index(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"d": "two"}, {"metric": "far"}, {"next": None, "width": -1}, {"coder": {"kind": "os", "version": 1}}]
+)
+def test_files_with_odd_settings_are_damaged(change: dict[str, Any], tmp_path: Path) -> None:
+    index = NestedIndex(2)
+    index.add([[0, 0], [1, 1]])
+    write_index(index, tmp_path / "two.index")
+    record = read_record(tmp_path / "two.index")
+    forged = Record(record.kind, record.version, {**record.settings, **change}, record.arrays)
+    write_record(tmp_path / "odd.index", forged)
+    with pytest.raises(DamagedFile, match="is not a NestedIndex as it should be"):
+        read_index(tmp_path / "odd.index")
+
+
+def test_what_is_refused_leaves_the_index_as_it_was() -> None:
+    index = NestedIndex(D)
+    index.add(vectors(5))
+    bad = vectors(2)
+    bad[1, 0] = np.nan
+    for wrong in (bad, vectors(2)[:, 1:], "words"):
+        with pytest.raises(InvalidInput):
+            index.add(wrong)
+    with pytest.raises(InvalidInput, match="distinct"):
+        index.add_with_ids(vectors(2), [8, 8])
+    with pytest.raises(InvalidInput, match="metric"):
+        NestedIndex(D, metric="l1")  # type: ignore[arg-type]
+    index.add(vectors(0))
+    assert (index.ntotal, index.next_id) == (5, 5)
+    index.rows_to_fit = 6
+    with pytest.raises(InvalidInput):
+        index.add(bad)  # now a coder would be fitted
+    assert (index.ntotal, index.index) == (5, None)
+
+
+def test_vectors_may_be_added_one_by_one() -> None:
+    X = vectors(300)
+    whole, single = NestedIndex(D), NestedIndex(D)
+    whole.add(X)
+    for row in X:
+        single.add(row[None])
+    assert np.array_equal(whole.search(X, 5)[1], single.search(X, 5)[1])
+    assert np.array_equal(single.reconstruct_batch(range(300)), X)
+
+
+def test_vectors_that_are_all_the_same_are_found() -> None:
+    index = NestedIndex(D, width=8, rows_to_fit=50)
+    with pytest.warns(UserWarning, match="useful bits"):
+        index.add(np.ones((60, D)))
+    distances, ids = index.search(np.ones((1, D)), 60)
+    assert set(ids[0]) == set(range(60))
+    np.testing.assert_allclose(distances, 0, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 20), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_codes_to_faiss_and_back(count: int, width: int, seed: int) -> None:
+    codes = nc.Codes.from_bits(np.random.default_rng(seed).random((count, width)) < 0.5)
+    index = to_faiss(codes)
+    assert from_faiss(index, width) == from_faiss(codes.packed, width) == codes
+    if count:
+        distances, ids = index.search(codes.packed, count)
+        ours = codes.hamming(codes)
+        assert np.array_equal(distances, np.sort(ours, axis=1))
+        assert np.array_equal(np.take_along_axis(ours, ids, axis=1), distances)
+
+
+def test_sign_bits_of_faiss_are_codes() -> None:
+    X = vectors(50)[:, :8] - 0.5
+    packed = np.packbits(X > 0, axis=1)
+    index = faiss.IndexBinaryFlat(8)
+    index.add(packed)
+    codes = from_faiss(index)
+    assert codes == nc.Codes.from_bits(X > 0)
+    index.reset()
+    assert codes == nc.Codes.from_bits(X > 0)  # a copy of its own

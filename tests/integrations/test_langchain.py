@@ -1,0 +1,177 @@
+"""LangChain's own tests of vector stores, with vectors and with codes, and what they do not ask."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.vectorstores import InMemoryVectorStore
+from langchain_tests.integration_tests import VectorStoreIntegrationTests
+
+import nestcode as nc
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.integrations.langchain import FILE, NestcodeVectorStore
+
+SIZE = 24
+TEXTS = [f"text {i}" for i in range(300)]
+EMBEDDING = DeterministicFakeEmbedding(size=SIZE)
+
+
+class TestWithVectors(VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self) -> NestcodeVectorStore:
+        return NestcodeVectorStore(self.get_embeddings())
+
+
+class TestWithCodes(VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self) -> NestcodeVectorStore:
+        rows = np.random.default_rng(0).standard_normal((500, 6))
+        return NestcodeVectorStore(self.get_embeddings(), coder=nc.LinearCoder(width=36, metric="cosine").fit(rows))
+
+
+def stores() -> dict[str, NestcodeVectorStore]:
+    """One with vectors, one with codes."""
+    metadatas = [{"even": i % 2 == 0, "tags": [i]} for i in range(len(TEXTS))]
+    return {
+        name: NestcodeVectorStore.from_texts(
+            TEXTS, EMBEDDING, metadatas, ids=[str(i) for i in range(len(TEXTS))], width=160, rows_to_fit=enough
+        )
+        for name, enough in (("vectors", 1000), ("codes", 300))
+    }
+
+
+def test_a_store_of_vectors_answers_as_langchains_own() -> None:
+    own = InMemoryVectorStore.from_texts(TEXTS, EMBEDDING, ids=[str(i) for i in range(len(TEXTS))])
+    store = stores()["vectors"]
+    for query in ("text 7", "another", "a third"):
+        true, found = (one.similarity_search_with_score(query, k=20) for one in (own, store))
+        assert [document.id for document, _ in found] == [document.id for document, _ in true]
+        np.testing.assert_allclose([score for _, score in found], [score for _, score in true], atol=1e-5)
+        by_vector = store.similarity_search_by_vector(EMBEDDING.embed_query(query), k=20)
+        assert by_vector == [document for document, _ in found]
+
+
+def test_a_store_of_codes_answers_nearly_so() -> None:
+    both = stores()
+    shared = []
+    for query in map(str, range(30)):
+        true, found = (one.similarity_search_with_score(query, k=10) for one in both.values())
+        shared.append(len({d.id for d, _ in true} & {d.id for d, _ in found}))
+        np.testing.assert_allclose([score for _, score in found], [score for _, score in true], atol=0.1)
+        assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+    assert np.mean(shared) > 8
+
+
+@pytest.mark.parametrize("kind", ["vectors", "codes"])
+def test_a_filter_is_a_function_or_a_part_of_metadata(kind: str) -> None:
+    store = stores()[kind]
+    even = store.similarity_search("text 3", k=300, filter={"even": True})
+    assert {int(document.id or -1) for document in even} == set(range(0, 300, 2))
+    assert [d.id for d in store.similarity_search("text 3", k=5, filter={"even": True, "tags": [4]})] == ["4"]
+    few = store.similarity_search("text 3", k=5, filter=lambda document: document.page_content.endswith("99"))
+    assert {document.id for document in few} == {"99", "199", "299"}
+    assert store.similarity_search("text 3", filter={"odd": True}) == []
+
+
+@pytest.mark.parametrize("kind", ["vectors", "codes"])
+def test_marginal_relevance_is_nearness_at_one_end_and_variety_at_the_other(kind: str) -> None:
+    store = stores()[kind]
+    near = store.max_marginal_relevance_search("text 5", k=8, lambda_mult=1)
+    assert {d.id for d in near} == {d.id for d in store.similarity_search("text 5", k=8)}
+    varied = store.max_marginal_relevance_search("text 5", k=8, fetch_k=100, lambda_mult=0)
+    assert varied[0].id == "5"
+
+    def likeness(documents: list[Document]) -> float:
+        rows = np.array(EMBEDDING.embed_documents([document.page_content for document in documents]))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return float(np.triu(rows @ rows.T, k=1).sum())
+
+    assert likeness(varied) < likeness(near)
+    assert NestcodeVectorStore(EMBEDDING).max_marginal_relevance_search("text") == []
+
+
+@pytest.mark.parametrize("kind", ["vectors", "codes"])
+def test_a_store_comes_back_from_its_folder(kind: str, tmp_path: Path) -> None:
+    store = stores()[kind]
+    store.delete(["0", "1"])
+    store.save_local(tmp_path / "store")
+    again = NestcodeVectorStore.load_local(tmp_path / "store", EMBEDDING)
+    assert len(again) == 298
+    assert again.similarity_search_with_score("q", k=20) == store.similarity_search_with_score("q", k=20)
+    again.add_texts(["new", "text two"], ids=["n", "2"])
+    assert again.similarity_search("new", k=1)[0].id == "n"
+    assert again.get_by_ids(["2"])[0].page_content == "text two"
+    path = tmp_path / "store" / FILE
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DamagedFile):
+        NestcodeVectorStore.load_local(tmp_path / "store", EMBEDDING)
+    nc.LinearCoder(width=8).fit(np.eye(9)).save(path)
+    with pytest.raises(DamagedFile, match="LinearCoder"):
+        NestcodeVectorStore.load_local(tmp_path / "store", EMBEDDING)
+
+
+def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
+    store = NestcodeVectorStore(EMBEDDING)
+    with pytest.raises(InvalidInput, match="nothing to save"):
+        store.save_local(tmp_path)
+    store.add_texts(["a"], [{"when": object()}])
+    with pytest.raises(InvalidInput, match="JSON"):
+        store.save_local(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refused_texts_change_nothing() -> None:
+    store = NestcodeVectorStore.from_texts(["a", "b"], EMBEDDING, ids=["1", "2"])
+    with pytest.raises(InvalidInput, match="for each text"):
+        store.add_texts(["c"], ids=["1", "2"])
+    store._embedding = DeterministicFakeEmbedding(size=SIZE + 1)
+    with pytest.raises(InvalidInput, match="features"):
+        store.add_texts(["c"], ids=["1"])
+    assert [document.page_content for document in store.get_by_ids(["1", "2"])] == ["a", "b"]
+    assert store.add_texts([]) == []
+
+
+def test_of_texts_with_one_id_the_last_stays() -> None:
+    store = NestcodeVectorStore(EMBEDDING)
+    assert store.add_texts(["a", "b", "c"], ids=["1", "2", "1"]) == ["1", "2", "1"]
+    assert len(store) == 2
+    assert store.get_by_ids(["1"])[0].page_content == "c"
+    assert store.delete()
+    assert len(store) == 0
+    assert store.similarity_search("a") == []
+
+
+def test_what_comes_out_is_a_copy() -> None:
+    metadata = {"n": 1}
+    store = NestcodeVectorStore.from_texts(["a"], EMBEDDING, [metadata], ids=["1"])
+    metadata["n"] = 2
+    store.get_by_ids(["1"])[0].metadata["n"] = 3
+    store.similarity_search("a")[0].metadata["n"] = 4
+    assert store.get_by_ids(["1"])[0].metadata == {"n": 1}
+
+
+def test_retrievers_and_relevance_work() -> None:
+    store = stores()["codes"]
+    assert store.as_retriever(search_kwargs={"k": 1}).invoke("text 9")[0].id == "9"
+    assert store.as_retriever(search_type="mmr", search_kwargs={"k": 2}).invoke("text 9")[0].id == "9"
+    relevant = store.similarity_search_with_relevance_scores("text 9", k=300)
+    assert relevant[0][1] > 0.95
+    assert min(score for _, score in relevant) == 0
+    few = store.as_retriever(search_type="similarity_score_threshold", search_kwargs={"score_threshold": 0.9})
+    assert [document.id for document in few.invoke("text 9")] == ["9"]
+
+
+def test_many_may_add_at_once() -> None:
+    async def add_all() -> NestcodeVectorStore:
+        store = NestcodeVectorStore(EMBEDDING, width=64, rows_to_fit=150)
+        await asyncio.gather(*(store.aadd_texts(TEXTS[i : i + 10]) for i in range(0, 300, 10)))
+        return store
+
+    store = asyncio.run(add_all())
+    assert len(store) == 300
+    assert all(store.similarity_search(text, k=1)[0].page_content == text for text in TEXTS[::17])
