@@ -3,12 +3,18 @@
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 import nestcode
 from nestcode import _core
+from nestcode.cli import app as commands
+from nestcode.cli.app import app
 
 
 def nestcode_command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -29,12 +35,83 @@ def test_info_for_people_and_for_scripts() -> None:
     assert f"{_core.simd_names()[-1]} (of" in shown
 
 
-@pytest.mark.parametrize("command", [[], ["info"], ["demo"], ["data"]])
-def test_help_has_an_example(command: list[str]) -> None:
-    run = nestcode_command(*command, "--help")
-    assert run.returncode == 0
+HEAVY = {"PIL", "matplotlib", "nestcode.codes", "numpy", "pyarrow", "sklearn", "torch"}
+HELP = f"""
+import sys
+from nestcode.cli import main
+sys.argv = ["nestcode", "--help"]
+try:
+    main()
+finally:
+    print("heavy:", *{HEAVY} & set(sys.modules))
+"""
+
+
+def test_help_loads_nothing_heavy() -> None:
+    run = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=False)
+    assert run.stdout.splitlines()[-1] == "heavy:"
+    for said in ("Usage: ", "--install-completion", "130 when interrupted"):
+        assert said in run.stdout
+
+
+INDEX = ("add", "build", "compact", "info", "remove", "verify")
+COMMANDS = (
+    "bench", "compress", "data", "decode", "decompress", "demo", "encode", "fit", "info", "reproduce", "search",
+    "simulate-bandwidth", *(f"index {name}" for name in INDEX),
+)  # fmt: skip
+
+
+def test_the_commands_are_these() -> None:
+    groups = get_command(app).commands  # type: ignore[attr-defined]
+    assert {*groups} == {"index", *(name for name in COMMANDS if " " not in name)}
+    assert {*groups["index"].commands} == {*INDEX}
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "index"])
+def test_help_has_an_example(command: str) -> None:
+    run = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert run.exit_code == 0
     assert "Usage: " in run.stdout
-    assert not command or f"Example: nestcode {command[0]}" in run.stdout
+    assert f"Example: nestcode {command}" in run.stdout
+
+
+def test_quiet_and_debug_stand_anywhere(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).standard_normal((50, 2))
+    np.save(tmp_path / "x.npy", X)
+    fit = ["fit", str(tmp_path / "x.npy"), "-o", str(tmp_path / "x.coder"), "--kind", "linear", "--width", "4", "-f"]
+    loud = CliRunner().invoke(app, fit)
+    assert "LinearCoder of 4 bits" in loud.stderr
+    for quiet in (["--quiet", *fit], [*fit, "--quiet"], [*fit[:2], "--quiet", *fit[2:]]):
+        run = CliRunner().invoke(app, quiet)
+        assert (run.exit_code, run.stdout, run.stderr) == (0, loud.stdout, "")
+    assert CliRunner().invoke(app, fit).stderr == loud.stderr  # and not for ever
+    run = CliRunner().invoke(app, ["info", "--", "--quiet"])
+    assert "there is no file --quiet" in str(run.exception)
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
+    run = nestcode_command("info", str(tmp_path / "none"))
+    assert (run.returncode, len(run.stderr.splitlines())) == (1, 1)
+    run = nestcode_command("info", str(tmp_path / "none"), "--debug")
+    assert run.returncode == 1
+    assert "Traceback" in run.stderr
+
+
+def test_what_should_not_happen_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**_: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(commands, "app", broken)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() changes it
+    with pytest.raises(SystemExit, match="1"):
+        commands.main()
+    told = "error: KeyError ('lost'), which should not happen: please report what --debug shows\n"
+    assert capsys.readouterr().err == told
+    monkeypatch.setattr(sys, "argv", ["nestcode", "--debug"])
+    with pytest.raises(KeyError):
+        commands.main()
 
 
 def test_mistakes_end_with_a_status_and_one_line(tmp_path: Path) -> None:

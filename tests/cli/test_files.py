@@ -138,7 +138,7 @@ def test_streams_come_from_standard_input_and_pipes(photos: Path, tmp_path: Path
     assert fine("info", f"/dev/fd/{reading}").startswith("400 items")
     os.close(reading)
     assert "not a stream that Nestcode wrote" in refused("info", "/dev/zero")
-    assert "it is a folder" in refused("info", tmp_path)
+    assert "there is no index in" in refused("info", tmp_path)
     assert "it is a folder" in refused("decompress", tmp_path, "-o", tmp_path / "none")
     assert "give -o a name" in refused("decompress", stream, "-o", "-")
 

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nestcode.cli.files import STANDARD, check_out, followed, item_coder, out_file, picture_coder, read_array
+from nestcode.cli.files import STANDARD, check_output, followed, item_coder, out_file, picture_coder, read_array
+from nestcode.cli.options import messages
 from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def compress(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Encode once; whoever receives it may stop after any byte."""
-    _check_output(out, force=force, as_json=as_json)
+    check_output(out, force=force, as_json=as_json)
     if fit and coder is not None:
         raise InvalidInput("--fit makes a coder of its own: leave out --coder, or --fit")
     bytes_kept = None if budget is None else read_bytes(budget)
@@ -68,18 +68,9 @@ def compress(
         facts = {"path": str(out), "bytes": after, "raw_bytes": before, "coder_bytes": inside, "ratio": before / after}
         print(json.dumps(facts))
     else:
-        Console(stderr=True).print(_summary(before, after, inside), soft_wrap=True)
+        messages().print(_summary(before, after, inside), soft_wrap=True)
         if out != STANDARD:
             print(out)
-
-
-def _check_output(out: Path, *, force: bool, as_json: bool) -> None:
-    if out != STANDARD:
-        check_out(out, force=force)
-    elif as_json:
-        raise InvalidInput("--json prints to standard output, where the stream goes: leave it out, or give -o a name")
-    elif sys.stdout.isatty():
-        raise InvalidInput("a stream is nothing to look at: send standard output to a file or a command")
 
 
 def _check_max_error(max_error: float | None, *, pictures: bool) -> None:
@@ -118,7 +109,7 @@ def _compress_pictures(
     from nestcode.storage import record_bytes
     from nestcode.streams import PicturesWriter
 
-    console = Console(stderr=True)
+    console = messages()
     files = PictureFiles(inputs)
     if files.passed_over:
         _tell_passed_over(files.passed_over, console)
@@ -170,7 +161,7 @@ def _compress_vectors(
     from nestcode.streams import StreamWriter
     from nestcode.streams.items import as_items
 
-    console = Console(stderr=True)
+    console = messages()
     items = read_array(path)
     as_items(items[:0], math.prod(items.shape[1:]))  # their type is refused before the work
     if budget is not None and budget < HEADER:

@@ -1,16 +1,24 @@
 """`nestcode decompress`: what arrived of a stream, as images or as an array."""
 
-import io
 import json
 import math
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
-from nestcode.cli.files import STANDARD, check_out, check_space, followed, item_coder, picture_coder, stream_file
+from nestcode.cli.files import (
+    STANDARD,
+    check_array_name,
+    check_out,
+    check_space,
+    followed,
+    item_coder,
+    picture_coder,
+    stream_file,
+    write_array,
+)
+from nestcode.cli.options import messages
 from nestcode.errors import InvalidInput
 
 PNG = 4  # times less than the bytes of its pixels is what a file takes, or more
@@ -66,7 +74,7 @@ def _pictures(stream: Path, out: Path, coder: str | None, *, force: bool, **how:
         check_space(out, sum(math.prod(entry.shape) for entry in reader._header.entries) // PNG)
         written = 0
         try:
-            for number in followed(range(len(reader)), "Decoding", len(reader), Console(stderr=True)):
+            for number in followed(range(len(reader)), "Decoding", len(reader), messages()):
                 write_picture(paths[number], reader[number])
                 written += 1
         except KeyboardInterrupt:
@@ -75,22 +83,13 @@ def _pictures(stream: Path, out: Path, coder: str | None, *, force: bool, **how:
 
 
 def _items(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
-    import numpy as np
-
-    from nestcode.storage import write_pieces
     from nestcode.streams import StreamReader
 
     with StreamReader(stream, None if coder is None else item_coder(coder), **how) as reader:
-        if out.suffix != ".npy":
-            raise InvalidInput(f"vectors go into a .npy file, got {out}: give a name that ends so")
+        check_array_name(out)
         check_out(out, force=force)
         check_space(out, len(reader) * math.prod(reader.shape) * reader.dtype.itemsize)
-        head = io.BytesIO()
-        facts: dict[str, Any] = {
-            "descr": reader.dtype.str, "fortran_order": False, "shape": (len(reader), *reader.shape),
-        }  # fmt: skip
-        np.lib.format.write_array_header_1_0(head, facts)
         total = -(-len(reader) // 1024)
-        pieces = followed(reader.pieces(), "Decoding", total, Console(stderr=True))
-        write_pieces(out, chain([head.getvalue()], (piece.tobytes() for piece in pieces)))
+        pieces = followed(reader.pieces(), "Decoding", total, messages())
+        write_array(out, reader.dtype, (len(reader), *reader.shape), pieces)
     return [out]

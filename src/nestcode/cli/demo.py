@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from nestcode.cli.options import messages
 
 
 def demo(
@@ -14,7 +15,7 @@ def demo(
     """Learn nested codes of real images and write a page of pictures."""
     from nestcode.demo import run
 
-    console = Console(stderr=True)
+    console = messages()
     page = run(out, steps=steps, console=console)
     console.print("Open this page in a browser:")
     print(page)

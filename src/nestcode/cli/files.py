@@ -1,11 +1,13 @@
 """What commands share: files that come and go, and coders by name."""
 
+import io
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -28,6 +30,22 @@ def check_out(path: Path, *, force: bool) -> None:
     writable(path)
     if os.path.lexists(path) and not force:
         raise InvalidInput(f"{path} is there already: give another name, or --force to replace it")
+
+
+def check_output(out: Path, *, force: bool, as_json: bool) -> None:
+    """The same for what may go to standard output."""
+    if out != STANDARD:
+        check_out(out, force=force)
+    elif as_json:
+        raise InvalidInput("--json prints to standard output, where the result goes: leave it out, or give -o a name")
+    elif sys.stdout.isatty():
+        raise InvalidInput("what comes out is nothing to look at: send standard output to a file or a command")
+
+
+def check_array_name(out: Path) -> None:
+    """Refuse a name that does not say what is written."""
+    if out != STANDARD and out.suffix != ".npy":
+        raise InvalidInput(f"arrays go into a .npy file, got {out}: give a name that ends so")
 
 
 @contextmanager
@@ -112,23 +130,38 @@ def item_coder(name: str) -> "Coder":
     return load_coder(name)
 
 
-def read_array(path: Path) -> Any:
-    """An array in a .npy file, mapped into memory."""
+def read_array(path: Path, *, least: int = 2, name: str | None = None) -> Any:
+    """An array in a .npy file, of so many dimensions at least, mapped into memory; errors call it `name`."""
     import numpy as np
 
+    said = name or str(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}: give the path of an array")
+        raise FileNotFoundError(f"there is no file {said}: give the path of an array")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        why = "" if "pickle" in str(error) else f" ({error})"  # nobody is to be led to unpickle what others made
-        raise DamagedFile(f"{path} cannot be read as an array of numbers{why}: save one by np.save") from error
+        told = "pickle" not in str(error) and "object" not in str(error)  # nobody is to be led to unpickle
+        why = f" ({error})" if told else ""
+        raise DamagedFile(f"{said} cannot be read as an array of numbers{why}: save one by np.save") from error
     if not isinstance(array, np.ndarray):
         array.close()
-        raise DamagedFile(f"{path} holds several arrays: save one of them by np.save")
-    if array.ndim < 2 or not len(array):
-        raise InvalidInput(f"{path} must hold an array (n, …) of at least one item, got shape {array.shape}")
+        raise DamagedFile(f"{said} holds several arrays: save one of them by np.save")
+    if array.ndim < least or not len(array):
+        shape = "(n, …)" if least > 1 else "(n,)"
+        raise InvalidInput(f"{said} must hold an array {shape} of at least one item, got shape {array.shape}")
     return array
+
+
+def write_array(path: Path, dtype: Any, shape: tuple[int, ...], pieces: Iterable[Any]) -> None:
+    """Write an array that comes in pieces as a .npy file, whole or not at all."""
+    import numpy as np
+
+    from nestcode.storage import write_pieces
+
+    head = io.BytesIO()
+    facts = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, facts)
+    write_pieces(path, chain([head.getvalue()], (piece.tobytes() for piece in pieces)))
 
 
 def followed(work: Iterable[Piece], title: str, total: int, console: Console) -> Iterable[Piece]:

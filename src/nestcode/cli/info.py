@@ -1,60 +1,147 @@
-"""`nestcode info`: what is installed here and what it can use, or what a stream holds."""
+"""`nestcode info`: what a file of ours holds, or what is installed here and what it can use."""
 
 import json
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import nestcode
-from nestcode.cli.files import stream_file
+from nestcode.cli.files import STANDARD, stream_file
+from nestcode.cli.options import AsJson
+from nestcode.cli.plot import plot_errors, some_lengths
 
 if TYPE_CHECKING:
-    from nestcode.streams import Info, PicturesInfo
+    from nestcode.storage import Record
 
-OPTIONAL = {"torch": "torch", "scikit-learn": "reproduce", "matplotlib": "reproduce", "pillow": "reproduce"}
+OPTIONAL = {
+    "torch": "torch", "scikit-learn": "reproduce", "matplotlib": "reproduce", "pillow": "reproduce", "pyarrow": "arrow",
+}  # fmt: skip
+ERRORS = "expected_errors"
 
 
 def info(
-    stream: Annotated[
-        Path | None, typer.Argument(help="A stream, or as much of one as there is; - is standard input.")
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A coder, an index, codes or a stream, or as much of one as there is; - is standard input, a stream."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Say what a stream holds; without one, which version this is, what the processor offers and what is installed."""
-    if stream is not None:
-        known = read_stream(stream)
-        print(known.to_json() if as_json else known)
-        return
-    facts = gather()
-    if as_json:
-        print(json.dumps(facts, indent=2))
-        return
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in facts.items():
-        table.add_row(f"[bold]{name}[/]", _shown(name, value))
-    Console().print(table)
+    """Say what a file holds; without one, which version this is, what the processor offers and what is installed."""
+    if file is None:
+        _show(gather(), as_json=as_json)
+    elif file != STANDARD and file.is_dir():
+        tell_index(file, as_json=as_json)
+    else:
+        start = _start(file)
+        if start.startswith(b"\x93NUMPY"):
+            _show(codes_facts(file), as_json=as_json)
+        elif start[8:9] == b"{":
+            _show(coder_facts(file), as_json=as_json)
+        elif start.startswith(b"nestcode checkpoint"):
+            _show({"file": "a checkpoint of training", "bytes": file.stat().st_size}, as_json=as_json)
+        else:
+            _tell_stream(file, as_json=as_json)
 
 
-def read_stream(path: Path) -> "Info | PicturesInfo":
-    """What a stream in a file says of itself."""
+def tell_index(path: Path, *, as_json: bool) -> None:
+    """Say what an index holds."""
+    from nestcode.index.manifest import checked, read_manifest
+    from nestcode.index.store import CODER
+
+    manifest = read_manifest(path)
+    segments = manifest["segments"]
+    removed = sum(entry["removed"]["count"] for entry in segments if entry["removed"])
+    facts: dict[str, Any] = {
+        "file": "an index", "version": manifest["version"],
+        "count": sum(entry["count"] for entry in segments) - removed, "width": manifest["width"],
+        "segments": len(segments), "removed": removed, "largest_id": manifest["largest"],
+        "bytes": sum(entry.stat().st_size for entry in path.iterdir()),
+    }  # fmt: skip
+    if manifest["coder"] is not None:
+        about = coder_facts(path / checked(manifest["coder"]["name"], CODER))
+        errors = {length: error for length, error in about.pop(ERRORS, {}).items() if length <= manifest["width"]}
+        facts |= {"coder": {name: about[name] for name in about if name not in ("file", "bytes")}, ERRORS: errors}
+    _show(facts, as_json=as_json)
+
+
+def coder_facts(path: Path) -> dict[str, Any]:
+    """What a coder's file says; PyTorch is not needed to read it."""
+    from nestcode.storage import read_record
+
+    record = read_record(path)
+    settings = {name: value for name, value in record.settings.items() if isinstance(value, str | int | float)}
+    facts: dict[str, Any] = {"file": "a coder", "kind": record.kind, "version": record.version, **settings}
+    features = _features(record)
+    if features is not None:
+        facts["features"] = features
+    facts |= {"bytes": path.stat().st_size, "fingerprint": record.fingerprint}
+    errors = record.arrays.get("errors")
+    if errors is not None and features:
+        facts[ERRORS] = {length: float(errors[length]) / features for length in some_lengths(len(errors) - 1)}
+    return facts
+
+
+def _features(record: "Record") -> int | None:
+    if "features" in record.settings:
+        return int(record.settings["features"])
+    mean = record.arrays.get("mean", record.arrays.get("base.mean"))
+    return None if mean is None else len(mean)
+
+
+def codes_facts(path: Path) -> dict[str, Any]:
+    """What a .npy file says: codes, if it holds rows of bytes."""
+    from nestcode.cli.files import read_array
+
+    array = read_array(path, least=1)
+    size = path.stat().st_size
+    if array.dtype != "u1" or array.ndim != 2:
+        shape = " x ".join(map(str, array.shape))
+        return {"file": "an array, but no codes", "shape": shape, "type": str(array.dtype), "bytes": size}
+    most = 8 * array.shape[1]
+    return {"file": "codes, if these bytes are", "count": len(array), "width_at_most": most, "bytes": size}
+
+
+def _start(path: Path) -> bytes:
+    """The first bytes of a file; none of a pipe, which can be read only once."""
+    if path == STANDARD or not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(32)
+
+
+def _tell_stream(path: Path, *, as_json: bool) -> None:
     from nestcode.streams import info as items_info
     from nestcode.streams import pictures_info
-    from nestcode.streams.format import PICTURES
+    from nestcode.streams.format import PICTURES, parse_header
     from nestcode.streams.shared import map_file
 
     with stream_file(path) as found:
         data = map_file(found)
-    return pictures_info(data) if data[:8] == PICTURES else items_info(data)
+    if data[:8] == PICTURES:
+        pictures = pictures_info(data)
+        print(pictures.to_json() if as_json else pictures)
+        return
+    items = items_info(data)
+    print(items.to_json() if as_json else items)
+    if not as_json:
+        errors = parse_header(data).errors
+        at = [min(64 * place, items.width) for place in range(len(errors))]
+        shown = {at[place]: errors[place] for place in some_lengths(len(errors) - 1)}
+        print(f"\n{plot_errors(shown)}")
 
 
-def gather() -> dict[str, str | int | list[str] | None]:
-    """The facts by name; None stands for what is not installed."""
+def gather() -> dict[str, Any]:
+    """The facts of this machine by name; None stands for what is not installed."""
+    from importlib.metadata import version
+
     from nestcode import _core
 
     return {
@@ -69,15 +156,32 @@ def gather() -> dict[str, str | int | list[str] | None]:
 
 
 def _installed(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _shown(name: str, value: str | int | list[str] | None) -> str:
+def _show(facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    errors = facts.pop(ERRORS, None)
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in facts.items():
+        table.add_row(f"[bold]{name.replace('_', ' ')}[/]", _shown(name, value))
+    Console().print(table)
+    if errors:
+        print(f"\n{plot_errors(errors)}")
+
+
+def _shown(name: str, value: Any) -> str:
     if value is None:
         return f"not installed: pip install 'nestcode\\[{OPTIONAL[name]}]'"
     if isinstance(value, list):
         return f"{value[-1]} (of {', '.join(value)})"
-    return str(value)
+    if isinstance(value, dict):
+        return f"{value['kind']}({', '.join(f'{key}={value[key]}' for key in value if key != 'kind')})"
+    return f"{value:,}" if name in ("count", "bytes", "removed") else escape(str(value))

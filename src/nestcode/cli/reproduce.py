@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from nestcode.cli.options import messages
 from nestcode.errors import InvalidInput, import_extra
 
 
@@ -30,5 +30,5 @@ def reproduce(
     if data is not None and not data.is_dir():
         raise InvalidInput(f"there is no folder {data}: nestcode data cifar10 --to {data} fills one")
     scale: Any = "full" if full else "toy" if toy else "quick"
-    console = Console(stderr=True)
+    console = messages()
     print(run(names or ["all"], Lab(out, data, scale, tuple(range(seeds)), fresh, console)))

@@ -5,22 +5,24 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from nestcode.cli.options import messages
 from nestcode.errors import InvalidInput, import_extra
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
     from nestcode.coders import Coder
     from nestcode.streams.bandwidth import Outcome, Played
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
 UNITS = {"bit": 1.0, "byte": 8.0, "kbit": 1e3, "Mbit": 1e6}
 CUT, LADDER, OTHER = "cut to fit", "ladder", "cut, for others"
 COLOURS = {CUT: "#c1121f", LADDER: "#1565c0", OTHER: "#f0941f"}
@@ -64,6 +66,8 @@ def simulate_bandwidth(
 
     Distortion is a coder's mean squared error at the lengths that arrived. Stalls are items that were waited for.
     """
+    import numpy as np
+
     from nestcode.coders import load_coder
     from nestcode.streams import bandwidth
     from nestcode.streams.traces import GENERATED, bits_per_item, check_above_0, read_trace
@@ -109,8 +113,8 @@ def _check_log(trace: Path, made_up: dict[str, Any]) -> None:
 
 
 def _curves(
-    given: "Coder | None", other: str | None, lengths: Ints, width: int, *, steps: int, seed: int
-) -> tuple[Floats, Floats | None]:
+    given: "Coder | None", other: str | None, lengths: "Ints", width: int, *, steps: int, seed: int
+) -> "tuple[Floats, Floats | None]":
     """Errors by length: of the coder for these receivers, and of one for others where there is one."""
     from nestcode.coders import load_coder
 
@@ -123,8 +127,10 @@ def _curves(
     return _errors(given, width), None if others is None else _errors(others, width)
 
 
-def _trained(lengths: Ints, width: int, *, steps: int, seed: int, both: bool) -> tuple["Coder", "Coder | None"]:
+def _trained(lengths: "Ints", width: int, *, steps: int, seed: int, both: bool) -> tuple["Coder", "Coder | None"]:
     """Ordered autoencoders of digits: for receivers of these lengths, and for those a quarter as fast."""
+    import numpy as np
+
     import_extra("torch", extra="reproduce", purpose="training a coder for this trace (or name one by --coder)")
     from nestcode.coders.deep import DeepCoder
     from nestcode.data import digits
@@ -135,7 +141,7 @@ def _trained(lengths: Ints, width: int, *, steps: int, seed: int, both: bool) ->
     X, _ = digits()
     training = Training(steps=steps, learning_rate=3e-3, holdout=0.2, seed=seed)
     made: list[Coder] = []
-    with Console(stderr=True).status("Training coders on digits"):
+    with messages().status("Training coders on digits"):
         for observed in (known, np.maximum(known // 4, 1))[: 1 + both]:
             receivers = Empirical.from_samples(observed)
             fresh = DeepCoder(width, layers=(64,), lengths=receivers, training=training)
@@ -143,7 +149,9 @@ def _trained(lengths: Ints, width: int, *, steps: int, seed: int, both: bool) ->
     return made[0], made[1] if both else None
 
 
-def _errors(coder: "Coder", width: int) -> Floats:
+def _errors(coder: "Coder", width: int) -> "Floats":
+    import numpy as np
+
     return np.array([coder.expected_error(length) for length in range(width + 1)])
 
 
@@ -171,7 +179,7 @@ def _check_name(path: Path) -> None:
     writable(path)
 
 
-def _write_figure(path: Path, bits: Ints, plays: dict[str, "Played"], outcomes: dict[str, "Outcome"]) -> None:
+def _write_figure(path: Path, bits: "Ints", plays: dict[str, "Played"], outcomes: dict[str, "Outcome"]) -> None:
     from nestcode.storage import write_atomic
 
     buffer = io.BytesIO()
@@ -179,8 +187,9 @@ def _write_figure(path: Path, bits: Ints, plays: dict[str, "Played"], outcomes: 
     write_atomic(path, buffer.getvalue())
 
 
-def _draw(bits: Ints, plays: dict[str, "Played"], outcomes: dict[str, "Outcome"]) -> "Figure":
+def _draw(bits: "Ints", plays: dict[str, "Played"], outcomes: dict[str, "Outcome"]) -> "Figure":
     """The lengths of the first items by the time they are shown, and the distortion of all."""
+    import numpy as np
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.2), layout="constrained")

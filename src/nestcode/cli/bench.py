@@ -1,0 +1,165 @@
+"""`nestcode bench`: how fast coding and search are on this machine, and how much is found, beside an exact scan."""
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from nestcode.cli.options import ArrayName, AsJson, Seed, Size, Threads, messages
+from nestcode.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+Answer = TypeVar("Answer")
+MOST, QUERIES = 50_000, 500
+
+
+def bench(
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Items, as nestcode fit takes them; at most 50,000 are used.", show_default="20,000 x 64 made up"
+        ),
+    ] = None,
+    width: Annotated[int, typer.Option(min=1, help="Bits of a code.")] = 256,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many items a search finds.")] = 10,
+    candidates: Annotated[int | None, typer.Option(min=1, help="Items that a search looks at.")] = None,
+    seed: Seed = 0,
+    array: ArrayName = None,
+    size: Size = 32,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit, encode and search for a few seconds, and compare with a scan of all vectors by NumPy.
+
+    Recall is the share of the true nearest items that a search finds: speed without it says nothing.
+    """
+    import numpy as np
+
+    from nestcode.coders import CellCoder
+    from nestcode.index import Index
+
+    items, queries = _split(_made(seed) if data is None else _read(data, array, size), seed)
+    if k > len(items):
+        raise InvalidInput(f"k must be at most the {len(items)} items, got {k}: find fewer")
+    with messages().status("Measuring"):
+        coder, fitting = _timed(lambda: CellCoder(width, seed=seed).fit(items))
+        codes, encoding = _timed(lambda: coder.encode(items))
+        index = Index(coder)
+        _, building = _timed(lambda: index.add(codes))
+        how: dict[str, Any] = {"candidates": candidates, "threads": threads}
+        for vectors in (None, items):
+            index.search(queries[:1], k, vectors=vectors, **how)  # the first search makes ready
+        true, scanning = _timed(lambda: _scan(items, queries, k))
+        found = {"exact scan": _judged(true, true, scanning, scanning, 1.0, items.nbytes / len(items))}
+        for name, vectors in (("codes", None), ("codes, then vectors", items)):
+            hits, seconds = _timed(partial(index.search, queries, k, vectors=vectors, **how))
+            held = (index.nbytes + (0 if vectors is None else vectors.nbytes)) / len(items)
+            compared = float(np.mean(hits.compared)) / len(items)
+            found[name] = _judged(true, hits.ids, seconds, scanning, compared, held)
+    facts: dict[str, Any] = {
+        "count": len(items), "features": items.shape[1], "width": width, "k": k, "queries": len(queries),
+        "fit_seconds": fitting, "encode_per_second": len(items) / encoding, "index_seconds": building, "search": found,
+    }  # fmt: skip
+    if as_json:
+        print(json.dumps(facts, indent=2))
+    else:
+        _show(facts)
+
+
+def _judged(
+    true: "NDArray[Any]", ids: "NDArray[Any]", seconds: float, scanning: float, compared: float, size: float
+) -> dict[str, float]:
+    """How a search did, beside the scan."""
+    import numpy as np
+
+    recall = float(np.mean([np.isin(*pair).mean() for pair in zip(true, ids, strict=True)]))
+    return {
+        "recall": recall, "queries_per_second": len(true) / seconds, "times_scan": scanning / seconds,
+        "compared": compared, "bytes_per_item": size,
+    }  # fmt: skip
+
+
+def _timed(work: Callable[[], Answer]) -> tuple[Answer, float]:
+    start = time.perf_counter()
+    done = work()
+    return done, time.perf_counter() - start
+
+
+def _made(seed: int) -> "Floats":
+    """Points around 200 centers, in directions that matter less and less, as those of embeddings do."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    spread = np.arange(1, 65) ** -0.5
+    centers, own = rng.standard_normal((200, 64)), rng.standard_normal((20_000 + QUERIES, 64))
+    return ((centers[rng.integers(200, size=len(own))] + own) * spread).astype(np.float32)
+
+
+def _read(path: Path, array: str | None, size: int) -> "Floats":
+    import numpy as np
+
+    from nestcode.cli.inputs import open_rows
+    from nestcode.coders._rows import as_floats
+
+    parts, count = [], 0
+    for piece in open_rows(path, array, size):
+        parts.append(as_floats(piece[: MOST - count]).astype(np.float32))
+        count += len(parts[-1])
+        if count == MOST:
+            break
+    if count < 100:
+        raise InvalidInput(f"{path} must hold at least 100 items to measure with, got {count}: give more, or none")
+    return np.concatenate(parts)
+
+
+def _split(rows: "Floats", seed: int) -> "tuple[Floats, Floats]":
+    """Items, and queries that are not among them."""
+    import numpy as np
+
+    order = np.random.default_rng(seed).permutation(len(rows))
+    count = min(QUERIES, len(rows) // 10)
+    return rows[np.sort(order[count:])], rows[order[:count]]
+
+
+def _scan(items: "Floats", queries: "Floats", k: int) -> "NDArray[np.intp]":
+    """The k nearest by comparing everything, in products of 100 queries."""
+    import numpy as np
+
+    norms = np.einsum("ij,ij->i", items, items)
+    found = []
+    for first in range(0, len(queries), 100):
+        distances = norms - 2 * (queries[first : first + 100] @ items.T)
+        found.append(np.argpartition(distances, k - 1, axis=1)[:, :k])
+    return np.concatenate(found)
+
+
+def _show(facts: dict[str, Any]) -> None:
+    console = Console()
+    console.width = max(console.width, 100)
+    console.print(
+        f"{facts['count']:,} items of {facts['features']:,} numbers, codes of {facts['width']} bits: "
+        f"fitted in {facts['fit_seconds']:.2g} s, {facts['encode_per_second']:,.0f} encoded a second, "
+        f"indexed in {facts['index_seconds']:.2g} s",
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table(title=f"The nearest {facts['k']} of {facts['queries']} queries", title_justify="left")
+    for name in ("", "recall", "queries/s", "times the scan", "compared", "bytes an item"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for name, row in facts["search"].items():
+        table.add_row(
+            name, f"{row['recall']:.3f}", f"{row['queries_per_second']:,.0f}", f"{row['times_scan']:.1f}",
+            f"{row['compared']:.1%}", f"{row['bytes_per_item']:,.0f}",
+        )  # fmt: skip
+    console.print(table)

@@ -1,0 +1,244 @@
+"""What commands read: arrays, columns of tables and folders of images, as rows of numbers that come in pieces."""
+
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode.cli.files import STANDARD, followed, read_array
+from nestcode.cli.options import messages
+from nestcode.coders import Coder
+from nestcode.coders._rows import check_rows
+from nestcode.codes import Codes
+from nestcode.errors import DamagedFile, InvalidInput, import_extra
+from nestcode.streams.items import scale_for
+
+PIECE, MOST = 1 << 22, 1 << 16  # numbers and rows that are read at a time
+Array = NDArray[Any]
+
+
+class Rows:
+    """Items as rows, (n, features), read a piece at a time and as often as one asks.
+
+    Attributes:
+        shape: of an item.
+        dtype: of its numbers.
+
+    """
+
+    resident = False  # what training asks of its sources
+
+    def __init__(self, count: int, shape: tuple[int, ...], dtype: Any) -> None:
+        self._count, self.shape, self.dtype = count, shape, np.dtype(dtype)
+        self.features = int(np.prod(shape))
+        self.step = min(max(PIECE // max(self.features, 1), 1), MOST)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Array]:
+        for first in range(0, len(self), self.step):
+            yield self.rows(np.arange(first, min(first + self.step, len(self))))
+
+    def rows(self, indices: NDArray[np.int64]) -> Array:
+        """The rows of these numbers."""
+        raise NotImplementedError
+
+    def whole(self) -> Array:
+        """All rows."""
+        return np.concatenate(list(self))
+
+    def to_train(self) -> Any:
+        """The items as training takes them."""
+        return self
+
+
+class ArrayRows(Rows):
+    """The rows of an array, in memory or mapped into it."""
+
+    def __init__(self, array: Array) -> None:
+        super().__init__(len(array), array.shape[1:], array.dtype)
+        self._array, self._rows = array, array.reshape(len(array), -1)
+        check_rows(self._rows[:0])  # their type is refused before the work
+
+    def __iter__(self) -> Iterator[Array]:
+        for first in range(0, len(self), self.step):
+            yield np.asarray(self._rows[first : first + self.step])
+
+    def whole(self) -> Array:
+        """All rows, mapped if they are."""
+        return self._rows
+
+    def to_train(self) -> Any:
+        """The array itself, in which images have their shape."""
+        return self._array
+
+
+class FolderRows(Rows):
+    """The images of a folder: red, then green, then blue, between 0 and 1, as the coders that come along take them."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        from nestcode.data import ImageFolder
+
+        self._images = ImageFolder(path, size)
+        super().__init__(len(self._images), (3, size, size), np.float32)
+
+    def rows(self, indices: NDArray[np.int64]) -> Array:
+        """The images of these numbers."""
+        pixels = self._images[indices].transpose(0, 3, 1, 2).reshape(len(indices), -1)
+        return pixels.astype(np.float32) / np.float32(255)
+
+
+class TableRows(Rows):
+    """Columns of a .parquet file: one of lists, or all of them as the features."""
+
+    def __init__(self, path: Path, name: str | None) -> None:
+        pa: Any = import_extra("pyarrow", extra="arrow", purpose="reading .parquet files")
+        parquet = import_extra("pyarrow.parquet", extra="arrow", purpose="reading .parquet files")
+        self._path = path
+        try:
+            self._file = parquet.ParquetFile(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DamagedFile(f"{path} cannot be read as a table ({error}): write it again") from error
+        kinds = {field.name: field.type for field in self._file.schema_arrow}
+        lists = [key for key, kind in kinds.items() if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)]
+        if name is not None and name not in kinds:
+            raise InvalidInput(f"{path} has no column {name}: give --array one of {', '.join(kinds)}")
+        if name is None and len(lists) == 1:
+            name = lists[0]
+        self._list = name if name in lists else None
+        self._columns = list(kinds) if name is None else [name]
+        numbers = [kinds[key].value_type if key in lists else kinds[key] for key in self._columns]
+        if (name is None and lists) or not all(pa.types.is_integer(k) or pa.types.is_floating(k) for k in numbers):
+            raise InvalidInput(f"items must be a column of lists of numbers, or all columns numbers: give --array one "
+                               f"of {', '.join(kinds)}")  # fmt: skip
+        count = self._file.metadata.num_rows
+        if not count:
+            raise InvalidInput(f"{path} must hold at least one item, got none")
+        features = len(next(self._batches(1))[0]) if self._list else len(self._columns)
+        super().__init__(count, (features,), np.result_type(*(k.to_pandas_dtype() for k in numbers)))
+
+    def __iter__(self) -> Iterator[Array]:
+        for rows in self._batches(self.step):
+            if rows.shape[1] != self.features:
+                raise InvalidInput(f"lists in {self._path} must have {self.features} numbers each, got {rows.shape[1]}")
+            yield rows
+
+    def to_train(self) -> Any:
+        """All rows."""
+        return self.whole()
+
+    def _batches(self, size: int) -> Iterator[Array]:
+        for batch in self._file.iter_batches(size, columns=self._columns):
+            if any(column.null_count for column in batch.columns):
+                raise InvalidInput(f"{self._path} must have a value in every row, but some are null: drop such rows")
+            if self._list is None:
+                columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+                yield np.stack([column.astype(self.dtype) for column in columns], axis=1)
+                continue
+            flat = batch.column(0).flatten()
+            lengths = np.unique(batch.column(0).value_lengths().to_numpy(zero_copy_only=False))
+            if len(lengths) > 1 or flat.null_count:
+                raise InvalidInput(f"lists in {self._path} must be equally long and whole, but some are not")
+            yield flat.to_numpy(zero_copy_only=False).reshape(batch.num_rows, -1)
+
+
+def open_rows(path: Path, array: str | None = None, size: int = 32) -> Rows:
+    """The items of whatever `path` is."""
+    if path.is_dir():
+        return FolderRows(path, size)
+    if path != STANDARD and not path.exists():
+        raise FileNotFoundError(f"there is no file {path}: give a .npy, .npz or .parquet file, or a folder of images")
+    if path.suffix == ".parquet":
+        return TableRows(path, array)
+    if path.suffix == ".npz":
+        return ArrayRows(_from_archive(path, array))
+    if array is not None:
+        raise InvalidInput(f"--array chooses in .npz and .parquet files, and {path} has one array: leave it out")
+    return ArrayRows(_from_input() if path == STANDARD else read_array(path))
+
+
+def read_packed(path: Path, array: str | None = None) -> NDArray[np.uint8]:
+    """Packed codes, (n, bytes)."""
+    packed: Array = open_rows(path, array).whole()
+    if packed.dtype != np.uint8:
+        raise InvalidInput(f"{path} must hold packed codes (uint8), got {packed.dtype}: nestcode encode writes them")
+    return packed
+
+
+def code_width(path: Path, packed: NDArray[np.uint8], most: int) -> int:
+    """The width of packed codes: the coder's, which is `most`, or as many whole bytes as there are."""
+    if packed.shape[1] > -(-most // 8):
+        raise InvalidInput(
+            f"{path} holds codes of {packed.shape[1]} bytes, of {most} bits there are {-(-most // 8)}: give the coder "
+            "that made them"
+        )
+    return min(8 * int(packed.shape[1]), most)
+
+
+def read_ids(path: Path) -> Array:
+    """Ids in a .npy file."""
+    return np.asarray(read_array(path, least=1))
+
+
+def pieces_for(coder: Coder, rows: Rows, title: str) -> Iterator[Array]:
+    """Rows as a coder takes them, with a progress bar: for those that come along, bytes become shares of 255."""
+    if rows.features != coder.n_features_in_:
+        raise InvalidInput(
+            f"items must have the {coder.n_features_in_} numbers the coder was fitted on, got {rows.features}: give "
+            "the same features, or fit a new coder"
+        )
+    scale = np.float32(scale_for(rows.dtype, None, coder.fingerprint))
+    for piece in followed(rows, title, -(-len(rows) // rows.step), messages()):
+        yield piece if scale == 1 else piece.astype(np.float32) / scale
+
+
+def encode_all(coder: Coder, rows: Rows, width: int) -> Codes:
+    """The codes of all rows; only they are kept in memory."""
+    packed = np.empty((len(rows), -(-width // 8)), dtype=np.uint8)
+    done = 0
+    for piece in pieces_for(coder, rows, "Encoding"):
+        packed[done : done + len(piece)] = coder.encode(piece).prefix(width).packed
+        done += len(piece)
+    return Codes(packed, width)
+
+
+def _from_input() -> Array:
+    """The array that comes by standard input; the file it is copied to is gone when nobody looks at it any more."""
+    start = sys.stdin.buffer.read(6)
+    if start != b"\x93NUMPY":  # whatever else comes may have no end
+        raise DamagedFile("standard input must be a .npy file, as np.save writes it, got something else")
+    with tempfile.NamedTemporaryFile(suffix=".npy") as copy:
+        copy.write(start)
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        array: Array = read_array(Path(copy.name), name="standard input")
+    return array
+
+
+def _from_archive(path: Path, name: str | None) -> Array:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            names = list(arrays.files)
+            if name is None and len(names) == 1:
+                name = names[0]
+            if name not in names:
+                raise InvalidInput(
+                    f"{path} holds {len(names)} arrays, give --array one of {', '.join(names)}"
+                    if name is None else f"{path} has no array {name}: give --array one of {', '.join(names)}"
+                )  # fmt: skip
+            array: Array = arrays[name]
+    except InvalidInput:
+        raise
+    except (ValueError, EOFError, OSError, KeyError, AttributeError, zipfile.BadZipFile) as error:
+        why = "" if "pickle" in str(error) else f" ({error})"
+        raise DamagedFile(f"{path} cannot be read as arrays of numbers{why}: save them by np.savez") from error
+    if array.ndim < 2 or not len(array):
+        raise InvalidInput(f"{path} must hold an array (n, …) of at least one item, got shape {array.shape}")
+    return array

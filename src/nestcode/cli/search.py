@@ -1,0 +1,135 @@
+"""`nestcode search`: the items nearest to queries."""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from nestcode.cli.files import check_out, read_array
+from nestcode.cli.index import Folder, packed_codes
+from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Force, Size, Threads, messages
+from nestcode.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from nestcode.index import Index
+    from nestcode.index.hits import Hits
+
+SHOWN = 10  # queries in a table
+
+
+def search(
+    path: Folder,
+    queries: Data,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many items to find.")] = 10,
+    candidates: Annotated[
+        int | None, typer.Option(min=1, help="Items to look at: more find more and take longer.", show_default="some")
+    ] = None,
+    rerank: Annotated[
+        int | None, typer.Option(min=1, help="How many of them to rank by all bits.", show_default="10 k")
+    ] = None,
+    rank: Annotated[
+        Literal["asymmetric", "hamming", "exact"] | None,
+        typer.Option(help="Compare vectors with decoded codes, bits with bits, or vectors with --vectors."),
+    ] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="A .npy file of the items themselves, by id, to rank what is found by.")
+    ] = None,
+    names: Annotated[
+        Path | None, typer.Option(help="What items are called: a line for each id, or the folder of images.")
+    ] = None,
+    codes: AreCodes = False,
+    array: ArrayName = None,
+    size: Size = 32,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A .npz file for ids, distances and numbers of comparisons.")
+    ] = None,
+    threads: Threads = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the items of an index that are nearest to queries; --json prints a line for each query."""
+    if out is not None:
+        if out.suffix != ".npz":
+            raise InvalidInput(f"hits go into a .npz file, got {out}: give a name that ends so")
+        check_out(out, force=force)
+    if rank == "exact" and vectors is None:
+        raise InvalidInput("--rank exact compares with the items themselves: give them by --vectors")
+    called = None if names is None else _read_names(names)
+    from nestcode.index import Index
+
+    with Index.open(path) as opened:
+        asked = packed_codes(opened, queries, array) if codes else _read_queries(opened, queries, array, size)
+        items = None if vectors is None else read_array(vectors)
+        hits = opened.search(
+            asked, k, candidates=candidates, rerank=rerank, rank=rank, threads=threads,
+            vectors=None if items is None else items.reshape(len(items), -1),
+        )  # fmt: skip
+    if out is not None:
+        _write(out, hits)
+    if as_json:
+        for line in _lines(hits, called):
+            print(json.dumps(line))
+    elif out is not None:
+        print(out)
+    else:
+        _show(hits, called)
+
+
+def _read_queries(opened: "Index", path: Path, array: str | None, size: int) -> Any:
+    import numpy as np
+
+    from nestcode.cli.inputs import open_rows, pieces_for
+
+    if opened.coder is None:
+        raise InvalidInput(f"an index without a coder takes codes: add --codes if {path} holds them")
+    return np.concatenate(list(pieces_for(opened.coder, open_rows(path, array, size), "Reading")))
+
+
+def _read_names(path: Path) -> Sequence[str]:
+    from nestcode.data.folder import image_files
+
+    if path.is_dir():
+        return [str(file.relative_to(path)) for file in image_files(path)]
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: give a line for each id, or the folder of images")
+    return path.read_text().splitlines()
+
+
+def _write(out: Path, hits: "Hits") -> None:
+    import numpy as np
+
+    from nestcode.storage import write_atomic
+
+    memory = io.BytesIO()
+    np.savez(memory, ids=hits.ids, distances=hits.distances, compared=hits.compared)
+    write_atomic(out, memory.getvalue())
+
+
+def _lines(hits: "Hits", names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """What was found for each query; fewer than k where there are no more."""
+    for query, (ids, distances) in enumerate(zip(hits.ids, hits.distances, strict=True)):
+        there = ids >= 0
+        line = {"query": query, "ids": ids[there].tolist(), "distances": distances[there].tolist()}
+        if names is not None:
+            line["names"] = [names[i] if i < len(names) else None for i in line["ids"]]
+        yield {**line, "compared": int(hits.compared[query])}
+
+
+def _show(hits: "Hits", names: Sequence[str] | None) -> None:
+    table = Table("query", "id", "distance", box=None, padding=(0, 2, 0, 0))
+    if names is not None:
+        table.add_column("name")
+    for line in islice(_lines(hits, names), SHOWN):
+        for place, (found, distance) in enumerate(zip(line["ids"], line["distances"], strict=True)):
+            name = [] if names is None else [escape(line["names"][place] or "")]
+            table.add_row("" if place else str(line["query"]), str(found), f"{distance:.4g}", *name)
+    Console().print(table)
+    if len(hits.ids) > SHOWN:
+        messages().print(f"and {len(hits.ids) - SHOWN:,} queries more: -o hits.npz or --json give all")

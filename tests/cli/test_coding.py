@@ -1,0 +1,262 @@
+"""`nestcode fit`, `encode` and `decode`: from files of all kinds to codes and back."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from typer.testing import CliRunner
+
+import nestcode
+from nestcode.cli import inputs
+from nestcode.cli.app import app
+from nestcode.coders import load_coder
+from tests.cli.test_streams import fine, refused, run, vectors
+
+Floats = NDArray[np.float32]
+
+
+def table(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path, row_group_size=150)
+    return path
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything comes in many pieces."""
+    monkeypatch.setattr(inputs, "PIECE", 1000)
+
+
+@pytest.mark.parametrize("kind", ["auto", "linear", "residual", "adaptive", "cell"])
+def test_fit_is_the_library_s(kind: str, tmp_path: Path) -> None:
+    path, _, items = vectors(tmp_path)
+    out = tmp_path / "my.coder"
+    told = json.loads(fine("fit", path, "-o", out, "--width", 20, "--kind", kind, "--seed", 3, "--json"))
+    classes: dict[str, Any] = {
+        "linear": nestcode.LinearCoder, "residual": nestcode.ResidualCoder, "adaptive": nestcode.AdaptiveCoder,
+        "cell": nestcode.CellCoder,
+    }  # fmt: skip
+    own = nestcode.fit(items, 20, seed=3) if kind == "auto" else classes[kind](20, seed=3).fit(items)
+    assert load_coder(out).encode(items) == own.encode(items)
+    assert (told["kind"], told["width"], told["features"], told["count"]) == (type(own).__name__, 20, 12, 400)
+    assert told["expected_error"] == pytest.approx(own.expected_error(20))
+
+
+def test_items_are_compared_as_asked(tmp_path: Path) -> None:
+    path, _, items = vectors(tmp_path)
+    fine("fit", path, "-o", tmp_path / "a.coder", "--width", 16, "--metric", "cosine", "--kind", "linear")
+    own = load_coder(tmp_path / "a.coder")
+    assert own.encode(items) == own.encode(3 * items) == nestcode.LinearCoder(16, "cosine").fit(items).encode(items)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_codes_there_and_back(tmp_path: Path) -> None:
+    path, _, items = vectors(tmp_path)
+    coder, codes, back = tmp_path / "odd.coder", tmp_path / "codes.npy", tmp_path / "back.npy"
+    fine("fit", path, "-o", coder, "--width", 45, "--kind", "linear")
+    assert fine("encode", path, "--coder", coder, "-o", codes) == f"{codes}\n"
+    own = load_coder(coder)
+    assert np.array_equal(np.load(codes), own.encode(items).packed)
+    for length in (0, 7, 32, 45):
+        fine("decode", codes, "--coder", coder, "--length", length, "-o", back, "--force")
+        assert np.array_equal(np.load(back), own.decode(own.encode(items).prefix(length)))
+    fine("decode", codes, "--coder", coder, "-o", back, "-f")  # all 45 bits, not 48
+    assert np.array_equal(np.load(back), own.decode(own.encode(items)))
+    fine("encode", path, "--coder", coder, "-o", codes, "--length", 24, "-f")
+    told = json.loads(fine("decode", codes, "--coder", coder, "-o", back, "-f", "--json"))
+    assert told == {"path": str(back), "count": 400, "features": 12, "length": 24}
+    assert np.array_equal(np.load(back), own.decode(own.encode(items).prefix(24)))
+    none = tmp_path / "none.npy"
+    assert "a multiple of 8 below it, got 20" in refused("encode", path, "-c", coder, "-o", none, "--length", 20)
+    assert "at most the 24 bits" in refused("decode", codes, "-c", coder, "-o", none, "--length", 25)
+
+
+def test_codes_flow_through_pipes(tmp_path: Path) -> None:
+    path, coder, items = vectors(tmp_path)
+    command = f'"{sys.executable}" -m nestcode'
+    line = f'{command} encode - -c "{coder}" -o - < "{path}" | {command} decode - -c "{coder}" --length 9 -o -'
+    ended = subprocess.run(line, shell=True, capture_output=True, check=True)
+    own = load_coder(coder)
+    assert np.array_equal(np.load(io.BytesIO(ended.stdout)), own.decode(own.encode(items).prefix(9)))
+    given = ["encode", "-", "-c", str(coder), "-o", str(tmp_path / "a.npy")]
+    result = CliRunner().invoke(app, given, input=b"no array")
+    assert "standard input must be a .npy file" in str(result.exception)
+    assert "leave it out, or give -o a name" in refused("encode", path, "-c", coder, "-o", "-", "--json")
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_arrays_come_from_archives_and_tables(tmp_path: Path) -> None:
+    path, coder, items = vectors(tmp_path)
+    np.savez(tmp_path / "one.npz", items)
+    np.savez(tmp_path / "two.npz", items=items, others=items[:5])
+    lists = table(tmp_path / "lists.parquet", name=[str(i) for i in range(400)], vector=list(items))
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array(items.ravel()), 12)
+    expected = nestcode.LinearCoder(16).fit(items).expected_error(16)
+    numbers = {f"c{i:02}": items[:, i] for i in range(12)}
+    for given in (
+        [tmp_path / "one.npz"],
+        [tmp_path / "two.npz", "--array", "items"],
+        [lists],
+        [lists, "--array", "vector"],
+        [table(tmp_path / "fixed.parquet", vector=fixed)],
+        [table(tmp_path / "numbers.parquet", **numbers)],
+    ):
+        fine("encode", *given, "-c", coder, "-o", tmp_path / "codes.npy", "--force")
+        assert np.array_equal(np.load(tmp_path / "codes.npy"), load_coder(coder).encode(items).packed), given
+        fine("fit", *given, "-o", tmp_path / "own.coder", "--force", "--width", 16, "--kind", "linear")
+        assert load_coder(tmp_path / "own.coder").expected_error(16) == pytest.approx(expected)
+    for given, said in (
+        ([tmp_path / "two.npz"], "give --array one of items, others"),
+        ([tmp_path / "two.npz", "--array", "no"], "has no array no: give --array one of items, others"),
+        ([path, "--array", "items"], "has one array: leave it out"),
+        ([lists, "--array", "no"], "has no column no: give --array one of name, vector"),
+        ([lists, "--array", "name"], "a column of lists of numbers"),
+        ([table(tmp_path / "0.parquet", a=[1.0, None])], "some are null"),
+        ([table(tmp_path / "1.parquet", a=[[1.0, 2.0], None])], "some are null"),
+        ([table(tmp_path / "2.parquet", a=[[1.0, 2.0], [3.0, None]])], "equally long and whole"),
+        ([table(tmp_path / "3.parquet", a=[[1.0, 2.0], [3.0]])], "equally long and whole"),
+        ([table(tmp_path / "4.parquet", a=[[1.0] * 2] * 500 + [[1.0] * 3])], "must have 2 numbers each, got 3"),
+        ([table(tmp_path / "5.parquet", a=pa.array([], pa.float32()))], "at least one item"),
+    ):
+        assert said in refused("fit", *given, "-o", tmp_path / "none", "--kind", "linear"), given
+    for name in ("a.parquet", "a.npz"):
+        (tmp_path / name).write_bytes(b"PK\x03\x04 and so on")
+        assert f"{name} cannot be read as" in refused("fit", tmp_path / name, "-o", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_without_pyarrow_tables_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = table(tmp_path / "6.parquet", a=[1.0, 2.0])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    assert "pip install 'nestcode[arrow]'" in refused("fit", path, "-o", tmp_path / "none")
+
+
+def test_folders_of_images_are_read_as_coders_that_come_along_take_them(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
+    (tmp_path / "photos").mkdir()
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / "photos" / f"{number}.png")
+    np.save(tmp_path / "bytes.npy", images.transpose(0, 3, 1, 2))
+    rows = images.transpose(0, 3, 1, 2).reshape(6, -1).astype(np.float32) / np.float32(255)
+    for given in ("photos", "bytes.npy"):  # bytes become shares of 255 for these coders
+        fine("encode", tmp_path / given, "-c", "cifar10-small", "-o", tmp_path / "codes.npy", "-f")
+        assert np.array_equal(np.load(tmp_path / "codes.npy"), load_coder("cifar10-small").encode(rows).packed)
+    fine("fit", tmp_path / "photos", "--size", 4, "--width", 8, "--kind", "linear", "-o", tmp_path / "a.coder")
+    assert load_coder(tmp_path / "a.coder").n_features_in_ == 3 * 4 * 4
+
+
+def test_mistakes_are_named_and_leave_nothing(tmp_path: Path) -> None:
+    path, coder, items = vectors(tmp_path)
+    out, codes = tmp_path / "none.npy", tmp_path / "codes.npy"
+    bad = {
+        "nan": np.where(np.arange(12) == 3, np.nan, items), "words": np.array([["a"], ["b"]]), "flat": items[0],
+        "empty": items[:0], "narrow": items[:, :5], "objects": np.array([[{}]]), "complex": items + 1j,
+    }  # fmt: skip
+    for name, array in bad.items():
+        np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
+    fine("encode", path, "-c", coder, "-o", codes)
+    np.save(tmp_path / "wide.npy", np.zeros((3, 99), np.uint8))
+    for arguments, said in (
+        (("fit", tmp_path / "no.npy"), "there is no file"),
+        (("fit", tmp_path / "nan.npy"), "must be finite"),
+        (("fit", tmp_path / "words.npy"), "must be numbers"),
+        (("fit", tmp_path / "complex.npy"), "must be numbers"),
+        (("fit", tmp_path / "flat.npy"), "must hold an array (n, …)"),
+        (("fit", tmp_path / "empty.npy"), "at least one item"),
+        (("fit", tmp_path / "objects.npy"), "cannot be read as an array of numbers: save one by np.save"),
+        (("fit", path, "--deep", "--kind", "linear"), "leave one of them out"),
+        (("fit", path, "--resume"), "--resume is for training: add --deep"),
+        (("fit", path, "--steps", 3), "--steps is for training: add --deep"),
+        (("encode", path, "-c", tmp_path / "no.coder"), "no.coder"),
+        (("encode", path, "-c", path), "not a Nestcode file"),
+        (("encode", path, "-c", "photos"), "codes pictures, not items"),
+        (("encode", tmp_path / "narrow.npy", "-c", coder), "the 12 numbers the coder was fitted on, got 5"),
+        (("encode", tmp_path / "nan.npy", "-c", coder), "must be finite"),
+        (("decode", path, "-c", coder), "must hold packed codes (uint8), got float32"),
+        (("decode", tmp_path / "wide.npy", "-c", coder), "holds codes of 99 bytes, of 64 bits there are 8"),
+    ):
+        assert said in refused(*arguments, "-o", out), arguments
+        assert not out.exists()
+    for command in (("fit", path), ("encode", path, "-c", coder), ("decode", codes, "-c", coder)):
+        (tmp_path / "mine.npy").write_text("mine")
+        assert "--force to replace it" in refused(*command, "-o", tmp_path / "mine.npy")
+        assert (tmp_path / "mine.npy").read_text() == "mine"
+    assert "go into a .npy file" in refused("encode", path, "-c", coder, "-o", tmp_path / "codes.bin")
+    assert run("fit", path).exit_code == 2  # without --out
+    assert run("fit", path, "-o", out, "--kind", "best").exit_code == 2
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_an_interrupt_leaves_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, coder, items = vectors(tmp_path)
+    codes = tmp_path / "codes.npy"
+    np.save(codes, load_coder(coder).encode(items).packed)
+    before = {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()}
+    for name in ("fit", "encode", "decode"):
+        whole = getattr(nestcode.LinearCoder, name)
+        calls: list[int] = []
+
+        def second(self: Any, *given: Any, whole: Any = whole, calls: list[int] = calls) -> Any:
+            calls.append(1)
+            if len(calls) > 1 or whole.__name__ == "fit":
+                raise KeyboardInterrupt
+            return whole(self, *given)
+
+        monkeypatch.setattr(nestcode.LinearCoder, name, second)
+    for command in (("fit", path, "--kind", "linear"), ("encode", path, "-c", coder), ("decode", codes, "-c", coder)):
+        for out in ("new.npy", "codes.npy"):
+            result = run(*command, "-o", tmp_path / out, "--force")
+            assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == before
+
+
+def test_training_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nestcode.coders.deep import DeepCoder
+
+    path, _, _ = vectors(tmp_path)
+    train = ("fit", path, "--deep", "--width", 8, "--steps", 4, "--seed", 1)
+    whole, resumed = tmp_path / "whole.coder", tmp_path / "resumed.coder"
+    fine(*train, "-o", whole)
+    assert not (tmp_path / "whole.coder.ckpt").exists()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeepCoder, "save", interrupted)
+        assert run(*train, "-o", resumed).exit_code == 130
+    kept = tmp_path / "resumed.coder.ckpt"
+    assert (kept.exists(), resumed.exists()) == (True, False)
+    assert json.loads(fine("info", kept, "--json"))["file"] == "a checkpoint of training"
+    assert "--resume goes on from it, --force starts again" in refused(*train, "-o", resumed)
+    fine(*train, "-o", resumed, "--resume")
+    assert (kept.exists(), resumed.read_bytes()) == (False, whole.read_bytes())
+    facts = json.loads(fine("info", resumed, "--json"))
+    assert (facts["kind"], facts["width"], facts["features"]) == ("DeepCoder", 8, 12)
+    own = load_coder(resumed)
+    assert facts["expected_errors"] == {str(k): pytest.approx(own.expected_error(k)) for k in (0, 1, 2, 4, 8)}
+
+
+def test_threads_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _, _ = vectors(tmp_path)
+    before, whole = os.sched_getaffinity(0), nestcode.LinearCoder.fit
+    seen = []
+
+    def watched(*given: Any) -> Any:
+        seen.append(os.sched_getaffinity(0))
+        return whole(*given)
+
+    monkeypatch.setattr(nestcode.LinearCoder, "fit", watched)
+    fine("fit", path, "-o", tmp_path / "a.coder", "--kind", "linear", "--threads", 1, "--width", 16)
+    assert len(seen[0]) == 1
+    assert os.sched_getaffinity(0) == before

