@@ -6,7 +6,7 @@ RUN := .venv/bin/python
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-native lint format bench coverage clean
+.PHONY: help demo docs test test-native lint format bench coverage clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -14,6 +14,11 @@ help:  ## Say what can be made
 demo: .venv/ready  ## Learn nested codes of real images and write report/index.html
 	@echo "== running the demo"
 	@$(RUN) -m nestcode demo --out report
+
+docs: .venv/ready  ## Build the documentation into build/site
+	@echo "== building the documentation"
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 test: .venv/ready  ## Run the tests
 	@echo "== running the tests"

@@ -1,0 +1,92 @@
+"""What the pages take from the code: examples in docstrings, the help of every command, the experiments."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+COMMANDS, EXPERIMENTS = "<!-- the help of every command -->", "<!-- the experiments -->"
+
+
+class Examples(griffe.Extension):
+    """Fences doctests: to Markdown, `>>>` is a quotation in a quotation in a quotation."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite the docstring of everything that has one."""
+        if obj.docstring:
+            obj.docstring.value = fence(obj.docstring.value)
+
+
+def fence(text: str) -> str:
+    """Put fences around the examples of a docstring.
+
+    >>> print(fence("Adds." + chr(10) * 2 + ">>> 1 + 1" + chr(10) + "2"))
+    Adds.
+    <BLANKLINE>
+    ```pycon
+    >>> 1 + 1
+    2
+    ```
+    """
+    return re.sub(r"^>>> .*?(?=\n\s*\n|\Z)", r"```pycon\n\g<0>\n```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in what a page asks for."""
+    for mark, made in ((COMMANDS, help_of_commands), (EXPERIMENTS, experiments)):
+        if mark in markdown:
+            markdown = markdown.replace(mark, made())
+    return markdown
+
+
+def experiments() -> str:
+    """What `nestcode reproduce` runs, as a table."""
+    from nestcode.reproduce.runner import find
+
+    rows = [f"| `{one.name}` | {one.title} | {one.where} |" for one in find([])]
+    return "\n".join(["| experiment | | in the paper |", "|---|---|---|", *rows])
+
+
+def help_of_commands() -> str:
+    """One section for each command, as Markdown."""
+    from typer.main import get_command
+
+    from nestcode.cli.app import app
+
+    return "\n\n".join(_sections(get_command(app), "nestcode"))
+
+
+def _sections(command: Any, name: str) -> list[str]:
+    commands = getattr(command, "commands", None)
+    if commands is not None:
+        inside = [section for key, value in commands.items() if not value.hidden
+                  for section in _sections(value, f"{name} {key}")]  # fmt: skip
+        return inside if name == "nestcode" else [f"## {name}\n\n{command.help or ''}", *inside]
+    lines = [f"## {name}\n\n{_plain(command.help)}"]
+    if command.epilog:
+        lines.append(f"```console\n$ {_plain(command.epilog).removeprefix('Example: ')}\n```")
+    rows = [row for row in map(_row, command.params) if row]
+    if rows:
+        lines.append("| argument, option | |\n|---|---|\n" + "\n".join(rows))
+    return lines
+
+
+def _row(parameter: Any) -> str:
+    """One row of a command's table."""
+    if parameter.name == "help" or getattr(parameter, "hidden", False):
+        return ""
+    if parameter.param_type_name == "argument":
+        name = (parameter.metavar or parameter.name).upper()
+    else:
+        name = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    default = parameter.default
+    known = isinstance(default, int | float | str | Path) and not isinstance(default, bool) and str(default)
+    shown = f" Default: `{default}`." if known else ""
+    said = _plain(getattr(parameter, "help", "") or "").replace("|", "\\|")
+    return f"| `{name}` | {said}{shown} |"
+
+
+def _plain(text: str | None) -> str:
+    """Help without rich's markup and line breaks."""
+    return " ".join(re.sub(r"\[/?[a-z ]*\]", "", text or "").split())

@@ -1,0 +1,310 @@
+"""Draws the pictures of the concept pages and of a tutorial: `python docs/pictures.py` (two minutes on one core).
+
+One function for each picture, all out of real computations. Colors are told apart by everybody (Okabe and Ito's).
+"""
+
+import argparse
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+from PIL import Image
+from torch import nn
+from torch.nn.functional import mse_loss
+
+import nestcode as nc
+from nestcode.lengths import Empirical, Geometric, LogUniform, Uniform
+from nestcode.nn import NestedLoss, OrderedAutoencoder, keep_prefix, sample_lengths
+from nestcode.training import Run, Sweep, Training, errors_by_length, train
+
+FOLDER = Path(__file__).parent
+COLORS = BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+
+Floats = NDArray[np.float32]
+
+
+def nested_dropout() -> Figure:
+    """What a network sees in training, and what that does to its prefixes."""
+    X = torch.from_numpy(nc.data.digits()[0])
+    learnt, test = X[:1500], X[1500:]
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
+    torch.manual_seed(0)
+    kept = keep_prefix(torch.ones(24, 32), sample_lengths(LogUniform(), 24, 32))
+    left.imshow(kept, cmap="Blues", vmin=0, vmax=1.3, aspect="auto", interpolation="nearest")
+    left.set(title="One batch in training: what is kept", xlabel="unit", ylabel="example", yticks=())
+    left.set_xticks([0, 7, 15, 23, 31], ["1", "8", "16", "24", "32"])
+    lengths = list(range(1, 33))
+    for name, chosen, color in (("ordinary", Empirical([1], lengths=[32]), ORANGE), ("nested", LogUniform(), BLUE)):
+        errors = _autoencoder_errors(learnt, test, chosen, lengths)
+        right.plot(lengths, errors, color=color, linewidth=2, label=f"trained with {name} dropout"
+                   if name == "nested" else "ordinary training")  # fmt: skip
+    right.set(title="Unseen digits afterwards", xlabel="units kept", ylabel="squared error of a pixel", yscale="log")
+    right.grid(alpha=0.3, which="both")
+    right.legend(frameon=False)
+    return figure
+
+
+def _autoencoder_errors(X: torch.Tensor, test: torch.Tensor, lengths: nc.lengths.Lengths, shown: list[int]) -> Floats:
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32))
+    decoder = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 64))
+    loss = NestedLoss(lambda code, image: mse_loss(decoder(code), image), lengths)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=2e-3)
+    for _ in range(120):
+        for batch in torch.randperm(len(X)).split(100):
+            optimizer.zero_grad()
+            loss(encoder(X[batch]), X[batch]).backward()
+            optimizer.step()
+    with torch.no_grad():
+        code = encoder(test)
+        return np.array([mse_loss(decoder(keep_prefix(code, length)), test) for length in shown], dtype=np.float32)
+
+
+def lengths() -> Figure:
+    """How often each unit is kept."""
+    width = 128
+    chosen = {
+        "Geometric(0.9), as in the paper": (Geometric(0.9), ORANGE, "--"),
+        "Uniform()": (Uniform(), GREEN, "-."),
+        "LogUniform()": (LogUniform(), BLUE, "-"),
+        "Empirical: 16, 64 or 128 bits": (Empirical([5, 3, 2], lengths=[16, 64, 128]), PINK, ":"),
+    }
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    plain, close = figure.subplots(1, 2)
+    for name, (distribution, color, style) in chosen.items():
+        for axes in (plain, close):
+            axes.plot(range(1, width + 1), distribution.survival(width), style, color=color, linewidth=2, label=name)
+    plain.set(title="How often a unit is kept", xlabel="unit", ylabel="P(length ≥ unit)")
+    close.set(title="The same, and what starves", xlabel="unit", yscale="log", ylim=(1e-6, 1.5))
+    for axes in (plain, close):
+        axes.grid(alpha=0.3)
+    figure.legend(*plain.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return figure
+
+
+def ordered_bits() -> Figure:
+    """What each bit of a linear coder refines, and digits by length."""
+    X, _ = nc.data.digits()
+    width, shown = 64, (0, 2, 4, 8, 16, 32, 64)
+    codes = (coder := nc.LinearCoder(width=width).fit(X)).encode(X)
+    decoded = [coder.decode(codes.prefix(length)) for length in range(width + 1)]
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.2, 1))
+    _, directions = np.linalg.eigh(np.cov(X.T))
+    moved = [np.abs((decoded[k + 1] - decoded[k]) @ directions[:, ::-1]).sum(axis=0) for k in range(width)]
+    owners = np.argmax(moved, axis=1)
+    depth = np.array([int((owners[: k + 1] == owners[k]).sum()) for k in range(width)])
+    for nth, (name, color, marker) in enumerate(
+        zip(("first", "second", "third", "fourth"), COLORS, "osD^", strict=True)
+    ):
+        mine = np.flatnonzero(depth == nth + 1)
+        left.scatter(mine + 1, owners[mine] + 1, color=color, marker=marker, s=22, zorder=2, label=f"its {name} bit")
+    left.set(title="Which direction each bit refines", xlabel="bit", ylabel="principal direction")
+    left.grid(alpha=0.3)
+    left.legend(frameon=False)
+    items = (0, 13, 36, 61, 5, 6, 7, 8)
+    _grid(right, [[decoded[k][item] for k in shown] + [X[item]] for item in items], side=8)
+    right.set_title("Digits out of so many bits")
+    right.set_xticks(np.arange(len(shown) + 1) * 9 + 3.5, [*map(str, shown), "itself"])
+    return figure
+
+
+def _grid(axes: Axes, rows: list[list[Floats]], side: int) -> None:
+    """Small grey images side by side."""
+    sheet = np.ones((len(rows) * (side + 1) - 1, len(rows[0]) * (side + 1) - 1), dtype=np.float32)
+    for i, row in enumerate(rows):
+        for j, image in enumerate(row):
+            y, x = i * (side + 1), j * (side + 1)
+            sheet[y : y + side, x : x + side] = 1 - np.clip(image.reshape(side, side), 0, 1)
+    axes.imshow(sheet, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.tick_params(length=0)
+    axes.set_yticks(())
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def tree() -> Figure:
+    """Digits in the tree of their codes, and the way of one query down."""
+    X, _ = nc.data.digits()
+    base, query, deep = X[1:], X[0], 9
+    coder = nc.LinearCoder(width=32).fit(base)
+    index = nc.Index(coder)
+    index.add(base)
+    codes = coder.encode(base)
+    in_order = codes[codes.sort_order()].bits()[:, :deep]
+    way = coder.encode(query[None]).bits()[0]
+    family = index.nested(query)
+    figure = Figure(figsize=(9, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
+    for length in range(deep + 1):
+        heads = in_order[:, :length]
+        cuts = np.flatnonzero((heads[1:] != heads[:-1]).any(axis=1)) + 1
+        for first, last in zip([0, *cuts], [*cuts, len(base)], strict=True):
+            on_way = bool((heads[first] == way[:length]).all())
+            box = Rectangle((first, length), last - first, 0.9, facecolor=ORANGE if on_way else "#cfd8dc",
+                            edgecolor="white", linewidth=0.5)  # fmt: skip
+            left.add_patch(box)
+    left.set(xlim=(0, len(base)), ylim=(deep + 1, 0), xlabel="all digits, sorted by code", ylabel="length: bits shared")
+    left.set(title="The tree, and one query's way down")
+    left.set_yticks(np.arange(deep + 1) + 0.45, [str(length) for length in range(deep + 1)])
+    shown, rng = [0, 1, 2, 3, 4, 5, 6, 9], np.random.default_rng(0)
+    members = [rng.permutation(family[length].ids)[:6] for length in shown]
+    blank = np.zeros(64, dtype=np.float32)
+    _grid(right, [[query, blank, *(base[item] for item in row), *[blank] * (6 - len(row))] for row in members], side=8)
+    right.set_title("The query, and some that share …")
+    names = [f"{length} bits, of {family.count[length]:,}" for length in shown]
+    right.set_yticks(np.arange(len(shown)) * 9 + 3.5, names)
+    right.set_xticks(())
+    return figure
+
+
+def asymmetric_ranking() -> Figure:
+    """What three ways to compare find, of the same bits."""
+    cut = nc.data.patches(list(nc.data.photographs().values()), size=8, n=10_200, rng=np.random.default_rng(0))
+    X = cut.reshape(len(cut), -1) / np.float32(255)
+    base, queries = X[:-200], X[-200:]
+    coder = nc.LinearCoder(width=256).fit(base)
+    items, asked = coder.encode(base), coder.encode(queries)
+    true = _nearest(((queries[:, None, :] - base[None]) ** 2).sum(axis=2), 10)
+    lengths = [8, 16, 32, 64, 96, 128, 192, 256]
+    ways: dict[str, tuple[Callable[[int], NDArray[Any]], str, str]] = {
+        "query as it is, items decoded": (lambda k: coder.asymmetric_distances(queries, items.prefix(k)), BLUE, "-"),
+        "bits that differ (Hamming)": (lambda k: asked.prefix(k).hamming(items.prefix(k)), ORANGE, "--"),
+        "first bits that agree": (lambda k: -asked.prefix(k).common_prefix(items.prefix(k)), GREEN, "-."),
+    }
+    figure = Figure(figsize=(6.5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for name, (distances, color, style) in ways.items():
+        found = [_overlap(true, _nearest(distances(k), 10)) for k in lengths]
+        axes.plot(lengths, found, style, marker="o", markersize=4, color=color, linewidth=2, label=name)
+    axes.set(xlabel="length: bits of an item", ylabel="share of the ten nearest found", ylim=(0, 1))
+    axes.set(title="10,000 squares of 8 x 8 pixels, every code compared")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _nearest(distances: NDArray[Any], k: int) -> NDArray[np.int64]:
+    """The columns of the k smallest of each row; ties in random order, so that none of them is favoured."""
+    order = np.random.default_rng(0).permutation(distances.shape[1])
+    nearest: NDArray[np.int64] = order[np.argsort(distances[:, order], axis=1, kind="stable")[:, :k]]
+    return nearest
+
+
+def _overlap(true: NDArray[np.int64], found: NDArray[np.int64]) -> float:
+    return float(np.mean([np.isin(a, b).mean() for a, b in zip(true, found, strict=True)]))
+
+
+def unit_sweeping() -> Figure:
+    """Errors by length, with sweeping and without, where lengths are geometric."""
+    X, _ = nc.data.digits()
+    shown = [1, 2, 4, 8, 12, 16, 24, 32, 40, 48]
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.plot(range(1, 49), Geometric(0.8).survival(48), "--", color=ORANGE, linewidth=2, label="at the start")
+    for fixed, color, style in ((8, GREEN, "-."), (24, BLUE, "-")):
+        kept = nc.lengths.Beyond(Geometric(0.8), fixed).survival(48)
+        left.plot(range(1, 49), kept, style, color=color, linewidth=2, label=f"once {fixed} are fixed")
+    left.set(title="How often a unit is kept", xlabel="unit", ylabel="P(length ≥ unit)", yscale="log", ylim=(1e-5, 1.6))
+    sweep = Sweep(after=500, every=20, patience=1)
+    for name, chosen, color, style in (("without", None, ORANGE, "--"), ("with", sweep, BLUE, "-")):
+        torch.manual_seed(0)
+        network = OrderedAutoencoder(64, width=48, lengths=Geometric(0.8), binarize=nc.nn.Binarize(48, signed=True))
+        training = Training(steps=2000, batch_size=250, sweep=chosen, schedule="constant")
+        train(network, X[:1500], training, Run(progress=False, report_every=10**9))
+        errors = errors_by_length(network, torch.from_numpy(X[1500:]), shown)
+        right.plot(shown, errors, style, marker="o", markersize=4, color=color, linewidth=2, label=f"{name} sweeping")
+    right.set(title="Unseen digits afterwards", xlabel="bits kept", ylabel="squared error of a pixel")
+    for axes in (left, right):
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(frameon=False)
+    return figure
+
+
+def streams() -> Figure:
+    """The layout of a stream, and digits out of its beginning."""
+    X, _ = nc.data.digits()
+    coder = nc.LinearCoder(width=192).fit(X)
+    data = nc.compress(X, coder)
+    header = nc.info(data).header_bytes
+    cuts = [header, 2_000, 8_000, 14_000, 28_000, len(data)]
+    figure = Figure(figsize=(9, 4.4), layout="constrained")
+    top, bottom = figure.subplots(2, 1, height_ratios=(1, 2.6))
+    span = (len(data) - header) / 3
+    for group, color in enumerate((BLUE, "#56B4E9", "#A6D8F5")):
+        top.add_patch(Rectangle((header + group * span, 0), span, 1, facecolor=color, edgecolor="white"))
+        top.text(header + (group + 0.5) * span, 0.5, f"bits {64 * group}–{64 * group + 63} of every digit", ha="center",
+                 va="center", color="black" if group else "white", bbox={"color": color}, zorder=3)  # fmt: skip
+    top.add_patch(Rectangle((0, 0), header, 1, facecolor="black"))
+    for cut in cuts:
+        top.axvline(cut, color=ORANGE, linewidth=2, clip_on=False)
+    top.set(xlim=(0, len(data)), ylim=(0, 1), title="One stream of 1,797 digits, cut at six bytes (orange)")
+    top.set_yticks(())
+    top.set_xticks(cuts[1:], [f"{cut:,}" for cut in cuts[1:]])
+    decoded = [nc.decompress(data[:cut], coder) for cut in cuts]
+    _grid(bottom, [[part[item] for item in range(0, 1797, 90)] for part in decoded], side=8)
+    bottom.set_title("Twenty of them out of what arrived")
+    bottom.set_xticks(())
+    bottom.set_yticks(np.arange(len(cuts)) * 9 + 3.5, ["the header", *(f"{cut:,} bytes" for cut in cuts[1:])])
+    return figure
+
+
+def search_images() -> Figure:
+    """What the tutorial finds."""
+    cut = nc.data.patches(list(nc.data.photographs().values()), size=12, n=8_000, rng=np.random.default_rng(0))
+    X = cut.reshape(len(cut), -1) / np.float32(255)
+    base, queries = X[:-100], X[-100:]
+    index = nc.Index(nc.CellCoder(width=256).fit(base))
+    index.add(base)
+    chosen = queries[np.argsort(queries.var(axis=1))[[-2, -8, -14, -20, -25]]]
+    figure = Figure(figsize=(8, 3.3), layout="constrained")
+    answers = {"codes of 32 bytes alone": index.search(chosen, k=5),
+               "codes, then the images": index.search(chosen, k=5, vectors=base)}  # fmt: skip
+    for axes, (name, hits) in zip(figure.subplots(1, 2), answers.items(), strict=True):
+        sheet = np.ones((5 * 13 - 1, 6 * 13 + 2, 3), dtype=np.float32)
+        for i in range(5):
+            for j, row in enumerate([chosen[i], *base[hits.ids[i]]]):
+                x = 13 * j + (3 if j else 0)
+                sheet[13 * i : 13 * i + 12, x : x + 12] = row.reshape(12, 12, 3)
+        axes.imshow(sheet, interpolation="nearest")
+        axes.set_title(f"square | nearest by {name}", fontsize=10)
+        axes.axis("off")
+    return figure
+
+
+PICTURES: dict[str, Callable[[], Figure]] = {
+    "concepts/nested-dropout.png": nested_dropout,
+    "concepts/lengths.png": lengths,
+    "concepts/ordered-bits.png": ordered_bits,
+    "concepts/tree.png": tree,
+    "concepts/asymmetric-ranking.png": asymmetric_ranking,
+    "concepts/unit-sweeping.png": unit_sweeping,
+    "concepts/streams.png": streams,
+    "tutorials/search-images.png": search_images,
+}
+
+
+def main() -> None:
+    """Draw all pictures, or those whose names are given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"of pictures: {', '.join(Path(name).stem for name in PICTURES)}")
+    names = parser.parse_args().names
+    for name, draw in PICTURES.items():
+        if not names or Path(name).stem in names:
+            drawn = io.BytesIO()
+            draw().savefig(drawn, format="png", dpi=110)
+            # A palette of 128 colors makes files a third as large, and nobody sees it.
+            Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(FOLDER / name, optimize=True)
+            print(f"{FOLDER / name}: {(FOLDER / name).stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The site builds without a complaint, fetches nothing, and its pictures are drawn by the repository."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def load(name: str) -> ModuleType:
+    """A script of docs/."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def outside(html: str) -> list[str]:
+    """What a page would fetch from elsewhere."""
+    return re.findall(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=\"?((?:https?:)?//[^\"\s>]+)", html)
+
+
+def test_the_site_builds_strictly_and_fetches_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    pages = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.html")}
+    assert {name: found for name, page in pages.items() if (found := outside(page))} == {}
+    assert "nestcode compress" in pages["command-line.html"]
+    assert "<code>pca</code>" in pages["reproduction.html"]
+    assert "&gt;&gt;&gt;" in pages["api/coders.html"]
+    assert "<blockquote>" not in pages["api/coders.html"]  # what Markdown makes of an example without fences
+
+
+def test_what_would_be_fetched_is_noticed() -> None:
+    assert outside('<script async src="https://a.org/b.js"></script><a href="https://c.org">') == ["https://a.org/b.js"]
+
+
+def test_examples_of_docstrings_are_fenced() -> None:
+    fenced = load("hooks").fence("Adds.\n\n>>> 1 + 1\n2\n\nMore:\n\n>>> 3\n3")
+    assert fenced == "Adds.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore:\n\n```pycon\n>>> 3\n3\n```"
+
+
+def test_pictures_are_small_and_shown() -> None:
+    pictures = load("pictures").PICTURES
+    for name in pictures:
+        assert f"({Path(name).name})" in (DOCS / name).with_suffix(".md").read_text(), name
+    assert {f"concepts/{page.stem}.png" for page in (DOCS / "concepts").glob("*.md")} < set(pictures)
+    assert sum((DOCS / name).stat().st_size for name in pictures) < 1_000_000
+
+
+@pytest.mark.parametrize("name", ["lengths", "ordered_bits", "tree", "streams"])
+def test_pictures_that_take_seconds_are_drawn(name: str) -> None:
+    figure = getattr(load("pictures"), name)()
+    assert isinstance(figure, Figure)
+    assert len(figure.axes) == 2
