@@ -1,13 +1,16 @@
 """Report pages are self-contained, escaped and written whole."""
 
 import base64
+import io
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
 
-from nestcode.report import Page
+from nestcode.report import Link, Page
 
 
 class Balanced(HTMLParser):
@@ -48,7 +51,19 @@ def test_the_page_is_well_formed_and_escaped() -> None:
 def test_pictures_are_inside_the_page_and_beside_it(tmp_path: Path) -> None:
     path = make_page().write(tmp_path / "report")
     assert path == tmp_path / "report" / "index.html"
-    (inside,) = re.findall(r'src="data:image/png;base64,([^"]+)"', path.read_text())
-    assert base64.b64decode(inside) == (path.parent / "curve.png").read_bytes()
-    assert (path.parent / "curve.png").read_bytes().startswith(b"\x89PNG")
+    (inside,) = re.findall(r'src="data:image/webp;base64,([^"]+)"', path.read_text())
+    beside = (path.parent / "curve.png").read_bytes()
+    assert beside.startswith(b"\x89PNG")
+    shown, exact = (np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), dtype=float)
+                    for data in (base64.b64decode(inside), beside))  # fmt: skip
+    assert shown.shape == exact.shape
+    assert np.abs(shown - exact).mean() < 2
     assert not re.search(r"(src|href)=\"(?!data:)", path.read_text())
+
+
+def test_links_lead_to_sections() -> None:
+    page = make_page()
+    page.section("Second: a < b!", "Text.")
+    page.table(["about"], [[Link("there", "Second: a < b!")]], caption="Links.", words=True)
+    (target,) = re.findall(r'href="#([^"]+)"', page.html())
+    assert f'<h2 id="{target}">Second: a &lt; b!</h2>' in page.html()

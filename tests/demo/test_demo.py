@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
 from nestcode import demo
+from nestcode.cli.app import app
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +68,12 @@ def test_a_cut_stream_is_better_than_a_cut_file(page: Path) -> None:
     assert len(rows) == 5
     assert ours == sorted(ours)
     assert all(a > b for a, b in zip(ours, theirs, strict=True))
+
+
+def test_what_to_try_next_are_commands() -> None:
+    commands = typer.main.get_group(app).commands
+    for _, line in demo.NEXT:
+        program, command, *_ = line.split()
+        assert program == "nestcode"
+        assert command in commands
+    assert len(demo.NEXT) == 3

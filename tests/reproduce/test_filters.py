@@ -15,7 +15,7 @@ from tests.reproduce.toy import run
 def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
     found = run("filters", tmp_path)
     holds = {finding["claim"]: finding["holds"] for finding in found["findings"]}
-    for claim in ("P(b > 50)", "P(unit 100 is kept)", "late filters are trained", "they move farther"):
+    for claim in ("P(b > 50)", "P(unit 100 is kept)", "late filters are trained", "late filters move farther"):
         mine = [held for name, held in holds.items() if name.startswith(claim)]
         assert mine
         assert all(mine)

@@ -13,9 +13,12 @@ def demo(
     steps: Annotated[int, typer.Option(min=1, help="Training steps of the ordinary autoencoder.")] = 400,
 ) -> None:
     """Learn nested codes of real images and write a page of pictures."""
-    from nestcode.demo import run
+    from nestcode.demo import NEXT, run
 
     console = messages()
     page = run(out, steps=steps, console=console)
-    console.print("Open this page in a browser:")
+    console.print("\nTry next:")
+    for purpose, command in NEXT:
+        console.print(f"  {purpose}: [bold]{command}[/]", soft_wrap=True, highlight=False)
+    console.print("\nOpen this page in a browser:")
     print(page)

@@ -3,6 +3,6 @@
 Each chapter is a file with one function that adds its section to the page and returns its figures.
 """
 
-from nestcode.demo.tour import run
+from nestcode.demo.tour import NEXT, run
 
-__all__ = ["run"]
+__all__ = ["NEXT", "run"]

@@ -9,6 +9,12 @@ import nestcode
 from nestcode.errors import import_extra
 from nestcode.report import Page
 
+NEXT = (
+    ("see how fast search is here", "nestcode bench"),
+    ("stream a folder of pictures", "nestcode compress photos/ -o photos.nest --budget 2MB"),
+    ("check a claim of the paper", "nestcode reproduce pca --out paper"),
+)  # what to try after the tour
+
 
 def run(out: str | Path, *, steps: int = 400, console: Console | None = None) -> Path:
     """Run the tour, write its page into the folder `out` and return the page's path.

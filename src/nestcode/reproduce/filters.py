@@ -175,7 +175,7 @@ def say(lab: Lab, called: str, found: dict[str, list[Learnt]], noise: float) -> 
     )
     far = {kind: each[:, HALF:].mean(axis=1) / each[:, :HALF].mean(axis=1) for kind, each in moved.items()}
     lab.finding(
-        f"they move farther from their random start, {called}",
+        f"late filters move farther from their random start with sweeping, {called}",
         paper="gradients vanish with the index",
         ours=f"units {HALF + 1}-{WIDTH} moved {_told(far[swept])} of what units 1-{HALF} did with, "
         f"{_told(far[never])} without",

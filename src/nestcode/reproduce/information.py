@@ -193,7 +193,7 @@ def say_holes(
     near = np.array([cosines(one, directions) for one in models[name]])
     apart = np.delete(near, [HOLE - 1, HOLE], axis=1)
     lab.finding(
-        "and only these two are mixtures of their eigenvectors",
+        "without support at b, only units b and b + 1 are mixtures of their eigenvectors",
         paper="order no longer matters",
         ours=f"smallest |cos| {near[:, HOLE - 1 : HOLE + 1].min():.2f}, of other units {apart.min():.4f}",
         holds=near[:, HOLE - 1 : HOLE + 1].min() < 0.99 < apart.min(),

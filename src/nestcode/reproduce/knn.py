@@ -195,7 +195,7 @@ def say(
         holds=labelled["search"] > labelled["scan"] - 0.02 and plain["search"] > plain["scan"] - 0.02,
     )
     lab.finding(
-        f"{task.name}: so does the one neighborhood that the tree gives",
+        f"{task.name}: the one neighborhood that the tree gives classifies as well, within 2 points",
         paper="ordered retrieval allows kNN",
         ours=f"{labelled['neighborhood']:.1%} with labels, {plain['neighborhood']:.1%} without",
         holds=labelled["neighborhood"] > labelled["scan"] - 0.02 and plain["neighborhood"] > plain["scan"] - 0.02,
@@ -211,7 +211,7 @@ def say(
     middle = len(lengths) // 2
     longer = {name: each[-1] / each[middle] for name, each in seconds["with labels"].items()}
     lab.finding(
-        f"{task.name}: and independent of the code's length",
+        f"{task.name}: time is independent of the code's length",
         paper="independent",
         ours=f"{lengths[middle]} to {lengths[-1]} bits: {longer['neighborhood']:.1f}x the time by the tree, "
         f"{longer['scan']:.1f}x by a scan",

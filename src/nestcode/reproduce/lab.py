@@ -163,5 +163,14 @@ class Lab:
             "findings": [asdict(finding) for finding in self.findings],
             "departures": self.departures,
             "blocks": self.blocks,
-            "numbers": self.numbers,
+            "numbers": _rounded(self.numbers),
         }
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers to six digits, which nobody measures beyond."""
+    if isinstance(value, Mapping):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

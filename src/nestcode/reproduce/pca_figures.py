@@ -44,12 +44,13 @@ def figure_sweeping(gradients: Curves, coupling: Curves) -> Figure:
     """Why sweeping is needed: the gradient fades with the unit, and so does what units know of each other."""
     figure = Figure(figsize=(9, 3.5))
     left, right = figure.subplots(1, 2)
-    for (name, magnitude), color, style in zip(gradients.items(), COLORS, ("-", "--", "-."), strict=True):
+    for (name, magnitude), color, style in zip(gradients.items(), COLORS, ("-", "--", "-."), strict=False):
         left.semilogy(np.arange(1, len(magnitude) + 1), magnitude, style, color=color, label=name)
     left.set(xlabel="unit", ylabel="gradient magnitude")
     left.legend(frameon=False, fontsize=9)
-    for (name, share), style in zip(coupling.items(), ("o", "k:", "s-"), strict=True):
-        right.semilogy(share, style, label=name, markersize=4, color={"o": COLORS[0], "s-": COLORS[3]}.get(style))
+    looks = (("o", COLORS[0]), (":", "black"), ("s-", COLORS[3]))
+    for (name, share), (style, color) in zip(coupling.items(), looks, strict=True):
+        right.semilogy(share, style, color=color, label=name, markersize=4)
     right.set(xlabel="distance |i − j| of two units")
     right.legend(frameon=False, fontsize=9)
     for axes in (left, right):

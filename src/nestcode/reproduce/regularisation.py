@@ -143,7 +143,7 @@ def say_penalties(lab: Lab, by_penalty: dict[str, list[Measured]]) -> None:
     )
     error = {name: last_error(by_penalty[name]) for name in (NONE, ADAPTIVE, constant)}
     lab.finding(
-        "so long codes are better with the adaptive one",
+        "long codes are better with the adaptive penalty",
         paper="not measured",
         ours=f"error at full length {mean_and_spread(error[ADAPTIVE])}, {mean_and_spread(error[constant])} with the "
         f"constant, {mean_and_spread(error[NONE])} without",
@@ -151,7 +151,7 @@ def say_penalties(lab: Lab, by_penalty: dict[str, list[Measured]]) -> None:
     )
     near = {name: precision(by_penalty[name], 0, 1, 0) for name in error}
     lab.finding(
-        "and retrieval by their Hamming distances",
+        "retrieval by Hamming distance is better with the adaptive penalty",
         paper="not measured",
         ours=f"near items among {FOUND} found {mean_and_spread(near[ADAPTIVE])}, {mean_and_spread(near[constant])} "
         f"with the constant, {mean_and_spread(near[NONE])} without",

@@ -23,7 +23,7 @@ def figure_penalty(by_penalty: dict[str, list[Measured]], lengths: list[int]) ->
     band(left, units, [RATIO * one.balance[0] / one.balance for one in plain], COLORS[3], "one for all units", "--")
     left.axhline(RATIO, color=COLORS[1], linewidth=2, label="adaptive")
     left.axhline(1, color="black", linewidth=0.8)
-    left.text(1, 1.15, "above: the penalty\noutweighs", fontsize=8, va="bottom")
+    left.text(units[-1], 0.8, "above: the penalty outweighs", fontsize=8, ha="right", va="top")
     left.set(title="pull of the penalty", xlabel="unit", ylabel="penalty / reconstruction gradient", yscale="log")
     left.legend(frameon=False, loc="upper left")
     styles = ("-", "-", "--", "-.", ":")
