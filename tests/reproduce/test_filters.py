@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from nestcode.nn import Binarize, OrderedAutoencoder
-from nestcode.reproduce.filters import KINDS, WIDTH, filters, fineness, halved, mosaic, noise_fineness
-from nestcode.reproduce.lab import Images
+from nestcode.reproduce.filters import KINDS, WIDTH, filters, fineness, mosaic, noise_fineness
 from tests.reproduce.toy import run
 
 
@@ -56,13 +55,3 @@ def test_a_mosaic_has_units_first_to_last_by_rows() -> None:
         assert np.abs(shown - 0.5).max() == pytest.approx(0.5)
         assert np.allclose(shown, 0.5 + 0.5 * pictures[unit] / np.abs(pictures[unit]).max())
     assert np.all(sheet[4::5] == 1)
-
-
-def test_halved_images_are_means_of_four_pixels() -> None:
-    rows = np.random.default_rng(0).integers(256, size=(5, 3 * 8 * 8), dtype=np.uint8)
-    images = halved(Images("noise", 8, rows, rows[:2], None, None))
-    pixels = rows.reshape(5, 3, 8, 8).astype(float)
-    plain = sum(pixels[:, :, i::2, j::2] for i in (0, 1) for j in (0, 1)) / 4
-    assert images.side == 4
-    assert np.array_equal(images.train, plain.round().reshape(5, -1))
-    assert np.array_equal(images.test, images.train[:2])

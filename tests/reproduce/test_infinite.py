@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nestcode.lengths import Geometric
-from nestcode.reproduce.infinite import SELDOM, Grown, closed, enough, moments, thumbnails
+from nestcode.reproduce.infinite import SELDOM, Grown, closed, enough, moments
 from tests.reproduce.toy import run
 
 
@@ -43,9 +43,3 @@ def test_what_a_unit_of_one_more_stage_gains() -> None:
     one = Grown(errors=np.array([1, 0.5, 0.4]), more=np.array([1, 0.5, 0.4, 0.39, 0.36]), same=True)
     assert one.width == 2
     assert one.missed == pytest.approx(0.02)
-
-
-def test_thumbnails_are_means_of_squares() -> None:
-    rows = np.random.default_rng(0).integers(0, 256, (2, 3 * 16), dtype=np.uint8)
-    small = thumbnails(rows, side=4, small=2).reshape(2, 3, 2, 2)
-    assert small[1, 2, 0, 1] == pytest.approx(rows.reshape(2, 3, 4, 4)[1, 2, :2, 2:].mean() / 255)

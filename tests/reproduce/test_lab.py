@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from nestcode.errors import InvalidInput
-from nestcode.reproduce import Lab
+from nestcode.reproduce import Images, Lab
 from nestcode.reproduce.lab import Arrays
 from nestcode.reproduce.runner import find
 
@@ -68,3 +68,14 @@ def test_names_of_experiments() -> None:
     assert len(find(["all"])) == len(find([])) == 13
     with pytest.raises(InvalidInput, match=r"must be one of all, pca, .* got 'pcb'"):
         find(["pcb"])
+
+
+@pytest.mark.parametrize(("side", "by"), [(16, 1), (8, 1), (4, 2), (2, 4)])
+def test_shrunk_images_are_means_of_squares(side: int, by: int) -> None:
+    rows = np.random.default_rng(0).integers(256, size=(5, 3 * 8 * 8), dtype=np.uint8)
+    images = Images("noise", 8, rows, rows[:2], None, None).shrunk(side)
+    pixels = rows.reshape(5, 3, 8, 8).astype(float)
+    plain = sum(pixels[:, :, i::by, j::by] for i in range(by) for j in range(by)) / by**2
+    assert images.side == 8 // by
+    np.testing.assert_array_equal(images.train, np.round(plain).reshape(5, -1))
+    np.testing.assert_array_equal(images.test, images.train[:2])

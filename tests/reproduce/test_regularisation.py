@@ -3,16 +3,14 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
-from numpy.typing import NDArray
 
 from nestcode import Codes
 from nestcode.data import digits
 from nestcode.lengths import Geometric
 from nestcode.nn import OrderedAutoencoder
-from nestcode.reproduce.regularisation import ADAPTIVE, CONSTANTS, NONE, RATIO, is_above, mean_and_spread
-from nestcode.reproduce.regularisation_measures import FOUND, Task, balances, nearest, pooled, search
+from nestcode.reproduce.regularisation import ADAPTIVE, CONSTANTS, NONE, is_above, mean_and_spread
+from nestcode.reproduce.regularisation_measures import FOUND, RATIO, Task, balances, nearest, search
 from tests.reproduce.toy import run
 
 
@@ -62,13 +60,6 @@ def test_the_nearest_are_those_with_the_smallest_distances() -> None:
         distances = ((rows[:200] - query) ** 2).sum(axis=1)
         assert chosen.sum() == 7
         assert distances[chosen].max() <= distances[~chosen].min() + 1e-4
-
-
-def test_pooling_takes_means_of_squares() -> None:
-    rows: NDArray[np.uint8] = np.random.default_rng(0).integers(0, 256, (2, 3072), dtype=np.uint8)
-    small = pooled(rows, 2).reshape(2, 3, 16, 16)
-    assert small[1, 2, 3, 4] == pytest.approx(rows.reshape(2, 3, 32, 32)[1, 2, 6:8, 8:10].mean() / 255)
-    np.testing.assert_allclose(pooled(rows, 1), rows / 255, rtol=1e-6)
 
 
 def test_a_penalty_in_balance_pulls_as_much_as_the_expected_reconstruction() -> None:

@@ -13,7 +13,7 @@ from nestcode.lengths import Geometric
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab import Experiment, Images, Lab
 from nestcode.reproduce.networks import RECIPES, Floats, learn
-from nestcode.reproduce.pixels import Pixels, as_rows
+from nestcode.reproduce.pixels import as_rows
 from nestcode.training import Preset, Sweep, Training, errors_by_length
 
 Doubles = NDArray[np.float64]
@@ -94,22 +94,10 @@ def measure(lab: Lab, images: Images, recipe: str, kind: str, seed: int) -> Lear
     return Learnt(after, fineness(after, images.side), moved.astype(np.float64), errors)
 
 
-def halved(images: Images) -> Images:
-    """Images of half the side, each pixel the mean of four."""
-    side = images.side // 2
-
-    def shrink(rows: Pixels) -> Pixels:
-        means = rows.reshape(-1, 3, side, 2, side, 2).mean(axis=(3, 5))
-        return np.asarray(means.round().astype(np.uint8).reshape(len(rows), -1))
-
-    return replace(images, side=side, train=shrink(images.train), test=shrink(images.test))
-
-
 def run(lab: Lab) -> None:
     """Train the paper's network and ours, without unit sweeping and with it."""
     images = lab.images(lab.pick(toy=400, quick=4000, full=None), lab.pick(toy=100, quick=1000, full=None))
-    while images.side > lab.pick(toy=8, quick=16, full=32):
-        images = halved(images)
+    images = images.shrunk(lab.pick(toy=8, quick=16, full=32))
     say_lengths(lab)
     for recipe, called in RECIPE_NAMES.items():
         found = {

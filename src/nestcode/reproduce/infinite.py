@@ -15,10 +15,10 @@ from nestcode.lengths import Beyond, Geometric, Lengths, LogUniform, Uniform
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.infinite_figures import MOST, figure_lengths, figure_width
 from nestcode.reproduce.lab import Experiment, Lab
+from nestcode.reproduce.pixels import Floats, as_rows
 from nestcode.training import Growth, Run, Training, errors_by_length, train
 
 Doubles = NDArray[np.float64]
-Floats = NDArray[np.float32]
 
 LONG = 100_000  # a support that stands for an infinite one
 SELDOM = 0.01  # a unit that is kept less often hardly counts
@@ -84,13 +84,6 @@ def enough(decay: float) -> int:
     return 1 + int(np.log(SELDOM) / np.log(decay))
 
 
-def thumbnails(rows: NDArray[np.uint8], side: int, small: int) -> Floats:
-    """Images shrunk to `small` pixels a side, means of squares, from 0 to 1: (n, 3 · small²)."""
-    by = side // small
-    squares = rows.reshape(-1, 3, small, by, small, by).mean(axis=(3, 5))
-    return np.asarray(squares.reshape(len(rows), -1) / 255, dtype=np.float32)
-
-
 def grow(lab: Lab, setup: Setup, decay: float) -> Grown:
     """A network that grew until that no longer paid, or what was kept of it."""
     lengths, step = Geometric(decay), setup.growth.step
@@ -134,16 +127,15 @@ def setups(lab: Lab) -> tuple[str, list[Setup]]:
     """What is learnt, in words, and a setup for each seed."""
     images = lab.images(
         train=lab.pick(toy=600, quick=10_000, full=50_000), test=lab.pick(toy=100, quick=1000, full=2000)
-    )
-    small = min(images.side, lab.pick(toy=8, quick=8, full=16))
+    ).shrunk(lab.pick(toy=8, quick=8, full=16))
     least = 1e-3 if lab.data is None else 2e-3  # 1e-3 takes CIFAR-10 to 80 units, too long for this scale
     growth = lab.pick(toy=Growth(4, 4, 24, 1e-2), quick=Growth(8, 8, 96, least), full=Growth(16, 16, 256, 1e-3))
     steps, batch_size = lab.pick(toy=(60, 100), quick=(200, 250), full=(400, 500))
     device = lab.pick(toy="cpu", quick="cpu", full="auto")
     training = Training(steps=steps, batch_size=batch_size, learning_rate=1e-2, compile=False, device=device)
-    X, test = thumbnails(images.train, images.side, small), thumbnails(images.test, images.side, small)
-    made = [Setup(X, torch.from_numpy(test), training.but(seed=seed), growth) for seed in lab.seeds]
-    return f"{images.name}, {small} x {small} pixels", made
+    X, test = as_rows(images.train), torch.from_numpy(as_rows(images.test))
+    made = [Setup(X, test, training.but(seed=seed), growth) for seed in lab.seeds]
+    return f"{images.name}, {images.side} x {images.side} pixels", made
 
 
 def run(lab: Lab) -> None:

@@ -5,7 +5,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -64,6 +64,16 @@ class Images:
     def shown(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Rows as pictures, (n, side, side, 3)."""
         return rows.reshape(-1, 3, self.side, self.side).transpose(0, 2, 3, 1)
+
+    def shrunk(self, side: int) -> "Images":
+        """The images with at most `side` pixels a side, each the mean of a square."""
+        by = self.side // min(side, self.side)
+
+        def shrink(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+            means = rows.reshape(-1, 3, self.side // by, by, self.side // by, by).mean(axis=(3, 5))
+            return np.asarray(means.round().astype(np.uint8).reshape(len(rows), -1))
+
+        return replace(self, side=self.side // by, train=shrink(self.train), test=shrink(self.test))
 
 
 @dataclass

@@ -14,9 +14,8 @@ from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn import OrderedAutoencoder
 from nestcode.principal import Doubles
 from nestcode.reproduce.lab import Lab
+from nestcode.reproduce.pixels import Floats, as_rows
 from nestcode.training import AdaptivePenalty, Preset, Run, Training, errors_by_length, find_preset, train
-
-Floats = NDArray[np.float32]
 
 PAPER, OURS = "the paper's network", "ours"
 RATIO = 0.05  # of the penalty: regularization over reconstruction
@@ -64,21 +63,13 @@ def make_task(lab: Lab) -> Task:
         kept, held = order[300:][:items], order[:300][:asked]
         X, queries, same, name = rows[kept], rows[held], labels[kept] == labels[held][:, None], "digits"
     else:
-        images = lab.images(items, asked)
+        images = lab.images(items, asked).shrunk(lab.pick(toy=8, quick=8, full=32))
         assert images.labels is not None
         assert images.test_labels is not None
-        size = lab.pick(toy=4, quick=4, full=1)
-        X, queries = pooled(images.train, size), pooled(images.test, size)
+        X, queries = as_rows(images.train), as_rows(images.test)
         same, name = images.labels == images.test_labels[:, None], images.name
     noise = X.std(axis=0) * np.random.default_rng(1).standard_normal(queries.shape).astype(np.float32)
     return Task(name, X, queries, noise, nearest(X, queries, len(X) // 100), same)
-
-
-def pooled(rows: NDArray[np.uint8], size: int) -> Floats:
-    """Images in [0, 1], means of squares of `size` x `size` pixels."""
-    side = 32 // size
-    squares = rows.reshape(-1, 3, side, size, side, size)
-    return np.asarray(squares.mean(axis=(3, 5), dtype=np.float32).reshape(len(rows), -1) / np.float32(255))
 
 
 def nearest(X: Floats, queries: Floats, count: int) -> NDArray[np.bool_]:
