@@ -260,3 +260,17 @@ def test_threads_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     fine("fit", path, "-o", tmp_path / "a.coder", "--kind", "linear", "--threads", 1, "--width", 16)
     assert len(seen[0]) == 1
     assert os.sched_getaffinity(0) == before
+
+
+def test_an_input_is_not_replaced_by_what_is_made_of_it(tmp_path: Path) -> None:
+    path, coder, items = vectors(tmp_path)
+    for command in (("encode", path, "--coder", coder), ("fit", path), ("decode", path, "--coder", coder)):
+        assert "would be replaced by what is made of it" in refused(*command, "-o", path, "--force")
+    assert np.array_equal(np.load(path), items)
+
+
+def test_two_arrays_in_one_file_are_refused(tmp_path: Path) -> None:
+    path, coder, _ = vectors(tmp_path)
+    path.write_bytes(2 * path.read_bytes())
+    assert "goes on after its array" in refused("encode", path, "--coder", coder, "-o", tmp_path / "codes.npy")
+    assert not (tmp_path / "codes.npy").exists()

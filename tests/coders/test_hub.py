@@ -254,3 +254,10 @@ print("huggingface_hub" in sys.modules)
 """
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
     assert run.stdout == "False\n", run.stderr
+
+
+def test_a_file_is_loaded_and_a_bare_name_is_no_repository(linear: Coder, tmp_path: Path) -> None:
+    linear.save(tmp_path / "my.coder")
+    assert Coder.from_pretrained(tmp_path / "my.coder").fingerprint == linear.fingerprint
+    with pytest.raises(InvalidInput, match="there is no folder nowhere, and a repository is named as in 'user/name'"):
+        Coder.from_pretrained("nowhere")

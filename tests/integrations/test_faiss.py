@@ -236,3 +236,29 @@ def test_sign_bits_of_faiss_are_codes() -> None:
     assert codes == nc.Codes.from_bits(X > 0)
     index.reset()
     assert codes == nc.Codes.from_bits(X > 0)  # a copy of its own
+
+
+@pytest.mark.parametrize("far", [0.0, 1e4, 1e6, 1e30])
+def test_few_vectors_are_exact_whatever_else_is_there(far: float) -> None:
+    X = np.concatenate([vectors(200), np.full((1, D), far, dtype=np.float32)])
+    index = NestedIndex(D)
+    index.add(X)
+    true = np.argsort(((X[:20, None].astype(np.float64) - X) ** 2).sum(axis=2), axis=1)[:, :5]
+    np.testing.assert_array_equal(index.search(X[:20], 5)[1], true)
+
+
+def test_two_groups_far_apart_are_told_within() -> None:
+    X = np.concatenate([vectors(100), vectors(100, seed=1) + np.float32(1e3)])
+    index = NestedIndex(D)
+    index.add(X)
+    found = index.search(X, 1)
+    np.testing.assert_array_equal(found[1][:, 0], np.arange(200))
+    np.testing.assert_allclose(found[0], 0, atol=1e-6)
+    index.reset()
+    assert index.ntotal == 0
+
+
+@pytest.mark.parametrize("source", [faiss.IndexFlatL2(8), np.zeros(8, dtype=np.uint8), np.zeros((2, 8))], ids=repr)
+def test_what_holds_no_packed_bytes_is_refused(source: object) -> None:
+    with pytest.raises(InvalidInput, match="IndexBinaryFlat"):
+        from_faiss(source)

@@ -1,5 +1,7 @@
 """What is kept between runs, and when it is made again."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -9,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from nestcode.errors import InvalidInput
-from nestcode.reproduce import Images, Lab
+from nestcode.reproduce import Images, Lab, reproduce
 from nestcode.reproduce.lab import Arrays
-from nestcode.reproduce.runner import find
+from nestcode.reproduce.runner import find, write_page
+from tests.reproduce.toy import run
 
 
 def quiet(folder: Path, *, fresh: bool = False) -> Lab:
@@ -79,3 +82,38 @@ def test_shrunk_images_are_means_of_squares(side: int, by: int) -> None:
     assert images.side == 8 // by
     np.testing.assert_array_equal(images.train, np.round(plain).reshape(5, -1))
     np.testing.assert_array_equal(images.test, images.train[:2])
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("done")
+    run("complexity", folder)
+    return folder
+
+
+@pytest.mark.parametrize("harm", ["no figure", "bad figure", "no json", "bad json", "odd findings", "figure elsewhere"])
+def test_what_is_damaged_is_left_out_of_the_page_and_made_again(done: Path, harm: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(done, tmp_path / "report")
+    picture, numbers = folder / "complexity-depth.png", folder / "complexity.json"
+    if harm == "no figure":
+        picture.unlink()
+    elif harm == "bad figure":
+        picture.write_bytes(b"not a picture")
+    elif harm == "no json":
+        numbers.unlink()
+    elif harm == "bad json":
+        numbers.write_text('{"x"')
+    else:
+        change = {"findings": [1]} if harm == "odd findings" else {"blocks": [{"figure": "../report/complexity-depth"}]}
+        numbers.write_text(json.dumps({**json.loads(numbers.read_text()), **change}))
+    page = write_page(folder, Console(quiet=True))
+    assert "<h2 " not in page.read_text()
+    assert run("complexity", folder)["findings"] == json.loads((done / "complexity.json").read_text())["findings"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_report_goes_into_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InvalidInput, match="is a file"):
+        reproduce(["pca"], quiet(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "mine"

@@ -42,7 +42,7 @@ app = typer.Typer(
     cls=Commands,
     help="Nested codes: bit strings whose every prefix is the best code of that length.",
     epilog="Every command has --help with an example; --quiet and --debug may stand anywhere. Exit status: 0 if all is "
-    "well, 1 after an error, 2 after a mistake in options or arguments, 130 when interrupted by Ctrl-C.",
+    "well, 1 after an error, 2 if the options or arguments cannot be read, 130 when interrupted by Ctrl-C.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -91,7 +91,7 @@ def main() -> None:
         if "--debug" in sys.argv:
             raise
         said = _said(error)
-    _print(f"[bold red]error:[/] {escape(said)}")
+    _print(f"[bold red]error:[/] {escape(' '.join(said.split()))}")
     sys.exit(1)
 
 

@@ -46,7 +46,7 @@ def compress(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Encode once; whoever receives it may stop after any byte."""
-    check_output(out, force=force, as_json=as_json)
+    check_output(out, *inputs, force=force, as_json=as_json)
     if fit and coder is not None:
         raise InvalidInput("--fit makes a coder of its own: leave out --coder, or --fit")
     bytes_kept = None if budget is None else read_bytes(budget)

@@ -31,8 +31,11 @@ def decode(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Decode packed codes to rows of float32. Fewer bits give a coarser version."""
-    check_output(out, force=force, as_json=as_json)
+    """Decode packed codes to rows of float32. Fewer bits give a coarser version.
+
+    Codes do not say which coder made them: another one of that width makes something else of them.
+    """
+    check_output(out, codes, force=force, as_json=as_json)
     check_array_name(out)
     from nestcode.cli.inputs import PIECE, code_width, read_packed
     from nestcode.codes import Codes

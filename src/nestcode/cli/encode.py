@@ -26,7 +26,7 @@ def encode(
 
     The coder knows how many bits count of the last byte.
     """
-    check_output(out, force=force, as_json=as_json)
+    check_output(out, data, force=force, as_json=as_json)
     check_array_name(out)
     from nestcode.cli.inputs import open_rows, pieces_for
 

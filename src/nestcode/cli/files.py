@@ -32,9 +32,11 @@ def check_out(path: Path, *, force: bool) -> None:
         raise InvalidInput(f"{path} is there already: give another name, or --force to replace it")
 
 
-def check_output(out: Path, *, force: bool, as_json: bool) -> None:
-    """The same for what may go to standard output."""
+def check_output(out: Path, *sources: Path, force: bool, as_json: bool) -> None:
+    """The same for what may go to standard output, and is made of other files."""
     if out != STANDARD:
+        if out.exists() and any(source.exists() and out.samefile(source) for source in sources):
+            raise InvalidInput(f"{out} would be replaced by what is made of it: give another name")
         check_out(out, force=force)
     elif as_json:
         raise InvalidInput("--json prints to standard output, where the result goes: leave it out, or give -o a name")
@@ -149,6 +151,8 @@ def read_array(path: Path, *, least: int = 2, name: str | None = None) -> Any:
     if array.ndim < least or not len(array):
         shape = "(n, …)" if least > 1 else "(n,)"
         raise InvalidInput(f"{said} must hold an array {shape} of at least one item, got shape {array.shape}")
+    if isinstance(array, np.memmap) and path.stat().st_size != array.offset + array.nbytes:
+        raise DamagedFile(f"{said} goes on after its array: give one array at a time")
     return array
 
 

@@ -21,7 +21,7 @@ Metric = Literal["l2", "cosine"]
 def fit(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="The coder; - is standard output.")],
-    width: Annotated[int, typer.Option(min=1, help="Bits of a code.")] = 256,
+    width: Annotated[int, typer.Option(min=1, max=1 << 20, help="Bits of a code.")] = 256,
     kind: Annotated[
         Kind,
         typer.Option(help="auto takes the better of linear and residual; adaptive is for images, cell for search."),
@@ -47,7 +47,7 @@ def fit(
     kind = "deep" if deep else kind
     if kind != "deep" and (resume or steps is not None):
         raise InvalidInput(f"{'--resume' if resume else '--steps'} is for training: add --deep, or leave it out")
-    check_output(out, force=force, as_json=as_json)
+    check_output(out, data, force=force, as_json=as_json)
     if kind == "deep":
         import_extra("torch", extra="torch", purpose="nestcode fit --deep")
     from nestcode.cli.inputs import open_rows

@@ -46,8 +46,12 @@ def load(source: str | os.PathLike[str], *, revision: str | None, token: str | N
     """The coder in a folder or a repository."""
     from nestcode.coders import load_coder
 
-    if Path(source).is_dir():
-        return load_coder(Path(source) / WEIGHTS, **modules)
+    if Path(source).exists():
+        return load_coder(Path(source) / WEIGHTS if Path(source).is_dir() else source, **modules)
+    if "/" not in os.fspath(source):
+        raise InvalidInput(
+            f"there is no folder {source}, and a repository is named as in 'user/name': give one of them"
+        )
     hub = import_extra("huggingface_hub", extra="hub", purpose="from_pretrained with a repository")
     try:
         path = hub.hf_hub_download(os.fspath(source), WEIGHTS, revision=revision, token=token, library_name="nestcode")

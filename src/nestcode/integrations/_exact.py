@@ -98,8 +98,7 @@ class ExactRows:
 
 
 def _squared(a: NDArray[np.floating], b: NDArray[np.floating]) -> Floats:
-    """Squared distances of all pairs; around the mean, as far from 0 rounding would drown them."""
-    middle = b.mean(axis=0) if len(b) else 0
-    a, b = (a - middle).astype(np.float32), (b - middle).astype(np.float32)
-    distances: Floats = (squares(a)[:, None] + squares(b) - 2 * (a @ b.T)).astype(np.float32)
-    return np.maximum(distances, 0)
+    """Squared distances of all pairs; with double digits, as those of near items far from 0 are small differences."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    distances = squares(a)[:, None] + squares(b) - 2 * (a @ b.T)
+    return np.asarray(distances.clip(0, np.finfo(np.float32).max), dtype=np.float32)

@@ -154,6 +154,11 @@ class NestedIndex:
         products = -hits.distances if self.metric == "inner" else 1 - hits.distances / 2
         return np.where(found, products, -FAR), hits.ids
 
+    def reset(self) -> None:
+        """Remove all items; a coder stays."""
+        self._items.remove(self._items.ids)
+        self.next_id = 0
+
     def remove_ids(self, ids: Any) -> int:
         """Remove items by ids, or by one of FAISS's selectors, and say how many there were.
 
@@ -272,6 +277,8 @@ def from_faiss(source: Any, width: int | None = None) -> Codes:
         faiss = import_extra("faiss", extra="faiss", purpose="from_faiss of an index")
         source = faiss.vector_to_array(source.xb).reshape(source.ntotal, source.code_size)
     packed = np.asarray(source)
+    if packed.ndim != 2 or packed.dtype != np.uint8:
+        raise InvalidInput(f"expected bytes (n, bytes) of uint8 or an IndexBinaryFlat, got {type(source).__name__}")
     return Codes(packed, 8 * packed.shape[-1] if width is None else width)
 
 

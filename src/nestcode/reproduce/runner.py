@@ -16,7 +16,7 @@ from rich.console import Console
 import nestcode
 from nestcode.errors import InvalidInput
 from nestcode.report import Link, Page
-from nestcode.reproduce.lab import Experiment, Lab
+from nestcode.reproduce.lab import Experiment, Finding, Lab
 from nestcode.storage import write_atomic
 
 NAMES = (
@@ -44,15 +44,21 @@ def reproduce(names: Sequence[str], lab: Lab) -> Path:
 
     """
     chosen = find(names)
+    if lab.folder.exists() and not lab.folder.is_dir():
+        raise InvalidInput(f"the report goes into a folder, but {lab.folder} is a file: give another name")
+    lab.folder.mkdir(parents=True, exist_ok=True)  # where it cannot be written is better known before the work
     for number, experiment in enumerate(chosen, start=1):
         path = lab.folder / f"{experiment.name}.json"
         lab.console.print(f"[bold]{number}/{len(chosen)}[/] {experiment.name}: {experiment.title}")
-        if not lab.fresh and _is_done(path, lab):
+        if not lab.fresh and _is_done(experiment.name, lab):
             lab.console.print("  done before; --fresh computes it again")
             continue
         own = Lab(lab.folder, lab.data, lab.scale, lab.seeds, lab.fresh, lab.console)
         start = time.perf_counter()
-        experiment.run(own)
+        try:
+            experiment.run(own)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("the same command goes on from here") from None
         seconds = time.perf_counter() - start + own.spared  # as if nothing had been kept
         found = {"experiment": experiment.name, "where": experiment.where, **_made(lab), "seconds": round(seconds, 1)}
         for name, picture in own.pictures.items():
@@ -71,8 +77,7 @@ def write_page(folder: Path, console: Console) -> Path:
         "Learning Ordered Representations with Nested Dropout (Rippel, Gelbart and Adams, ICML 2014): each of its "
         "figures and claims, and what Nestcode measures today.",
     )
-    done = {experiment.name: json.loads((folder / f"{experiment.name}.json").read_text())
-            for experiment in find([]) if (folder / f"{experiment.name}.json").exists()}  # fmt: skip
+    done = {name: found for name in NAMES if (found := _found(folder, name)) is not None}
     page.table(
         ["in the paper", "experiment", "hold", "differ"],
         [_overview(experiment, done[experiment.name]) for experiment in find([]) if experiment.name in done],
@@ -129,14 +134,29 @@ def _made(lab: Lab) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _is_done(path: Path, lab: Lab) -> bool:
-    """Whether it was run before with these settings; what another version found is found again."""
+def _found(folder: Path, name: str) -> dict[str, Any] | None:
+    """What an experiment left in a folder, if all that the page shows of it is there."""
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return False
+        found = json.loads((folder / f"{name}.json").read_text())
+        for finding in found["findings"]:
+            Finding(**finding)
+        figures = [block["figure"] for block in found["blocks"] if "figure" in block]
+        whole = all(Path(figure).name == figure and _is_png(folder / f"{figure}.png") for figure in figures)
+        shown = {"scale", "data", "seconds", "machine", "seeds", "commit", "departures"} <= found.keys()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return found if whole and shown else None
+
+
+def _is_png(path: Path) -> bool:
+    return path.read_bytes().startswith(b"\x89PNG")
+
+
+def _is_done(name: str, lab: Lab) -> bool:
+    """Whether it was run before with these settings; what another version found is found again."""
+    found = _found(lab.folder, name)
     same = {key: value for key, value in _made(lab).items() if key not in ("commit", "machine")}
-    return isinstance(found, dict) and all(found.get(key) == value for key, value in same.items())
+    return found is not None and all(found.get(key) == value for key, value in same.items())
 
 
 def _machine() -> str:
