@@ -35,9 +35,9 @@ def check_out(path: Path, *, force: bool) -> None:
 def check_output(out: Path, *sources: Path, force: bool, as_json: bool) -> None:
     """The same for what may go to standard output, and is made of other files."""
     if out != STANDARD:
+        check_out(out, force=force)
         if out.exists() and any(source.exists() and out.samefile(source) for source in sources):
             raise InvalidInput(f"{out} would be replaced by what is made of it: give another name")
-        check_out(out, force=force)
     elif as_json:
         raise InvalidInput("--json prints to standard output, where the result goes: leave it out, or give -o a name")
     elif sys.stdout.isatty():
