@@ -201,6 +201,7 @@ def test_an_interrupt_leaves_no_output(tmp_path: Path, monkeypatch: pytest.Monke
     path, coder, items = vectors(tmp_path)
     codes = tmp_path / "codes.npy"
     np.save(codes, load_coder(coder).encode(items).packed)
+    np.save(tmp_path / "there.npy", items)
     before = {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()}
     for name in ("fit", "encode", "decode"):
         whole = getattr(nestcode.LinearCoder, name)
@@ -214,7 +215,7 @@ def test_an_interrupt_leaves_no_output(tmp_path: Path, monkeypatch: pytest.Monke
 
         monkeypatch.setattr(nestcode.LinearCoder, name, second)
     for command in (("fit", path, "--kind", "linear"), ("encode", path, "-c", coder), ("decode", codes, "-c", coder)):
-        for out in ("new.npy", "codes.npy"):
+        for out in ("new.npy", "there.npy"):
             result = run(*command, "-o", tmp_path / out, "--force")
             assert (result.exit_code, result.stderr) == (130, "interrupted\n")
     assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == before
