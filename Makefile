@@ -14,6 +14,7 @@ help:  ## Say what can be made
 demo: .venv/ready  ## Learn nested codes of real images and write report/index.html
 	@echo "== running the demo"
 	@$(RUN) -m nestcode demo --out report
+	@echo "Commands are in .venv/bin: source .venv/bin/activate"
 
 docs: .venv/ready  ## Build the documentation into build/site
 	@echo "== building the documentation"
