@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from _compression_task import Curve
+from nestcode.reproduce.curves import Curve
 
 # Colours by the first word that fits; without headers they are dashed.
 COLORS = {

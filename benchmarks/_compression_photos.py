@@ -13,16 +13,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from PIL import Image, ImageFile
-from scipy.ndimage import gaussian_filter
 
 from _compression_task import Task
 from _report import show
 from nestcode import compress_pictures, data, decompress_pictures, pictures_info
 from nestcode.reproduce.codecs import CODECS, Codec, decode
+from nestcode.reproduce.pixels import Pixels, decibels, pixel_error, ssim
 
-Pixels = NDArray[np.uint8]
 SIZES = (0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.75, 1.0)  # bits a pixel
 OURS, CUT = "nestcode, one stream cut", "progressive JPEG, cut"
 CUT_QUALITIES = (10, 25, 50, 75)
@@ -39,7 +37,7 @@ def measure(task: Task) -> list[dict[str, Any]]:
             "method": method,
             "bits a pixel": size,
             "PSNR": psnr(picture, made),
-            "SSIM": ssim(picture, made),
+            "SSIM": ssim(picture[None], made[None]),
         }
         for name, picture in pictures.items()
         for method, size, made in all_cuts(picture)
@@ -102,28 +100,12 @@ def decode_cut(blob: bytes, picture: Pixels) -> Pixels | None:
 
 def judged(picture: Pixels, made: Pixels) -> dict[str, float]:
     """How near it came."""
-    return {"PSNR": psnr(picture, made), "SSIM": ssim(picture, made)}
+    return {"PSNR": psnr(picture, made), "SSIM": ssim(picture[None], made[None])}
 
 
 def psnr(picture: Pixels, made: Pixels) -> float:
     """Decibels, over red, green and blue."""
-    return round(float(10 * np.log10(255**2 / np.mean((picture.astype(np.float64) - made) ** 2))), 2)
-
-
-def ssim(picture: Pixels, made: Pixels) -> float:
-    """Structural similarity of lightness, with Gaussian windows of deviation 1.5 (Wang et al. 2004).
-
-    >>> flat = np.full((32, 32, 3), 90, dtype=np.uint8)
-    >>> ssim(flat, flat)
-    1.0
-    """
-    x, y = (image.astype(np.float64) @ [0.299, 0.587, 0.114] for image in (picture, made))
-    smooth = [gaussian_filter(part, 1.5, truncate=3.5) for part in (x, y, x * x, y * y, x * y)]
-    mean_x, mean_y, xx, yy, xy = smooth
-    close, busy = (0.01 * 255) ** 2, (0.03 * 255) ** 2
-    alike = (2 * mean_x * mean_y + close) * (2 * (xy - mean_x * mean_y) + busy)
-    most = (mean_x**2 + mean_y**2 + close) * (xx - mean_x**2 + yy - mean_y**2 + busy)
-    return round(float(np.mean(alike / most)), 4)
+    return decibels(pixel_error(picture, made))
 
 
 def table(points: list[dict[str, Any]], measured: str) -> list[dict[str, Any]]:

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from _compression_task import Pixels, Task, as_rows, pixel_error
+from _compression_task import Task
 from _report import seconds_each, show
 from nestcode import compress, decompress
 from nestcode.coders import Coder, PictureCoder
 from nestcode.reproduce.codecs import CODECS, Codec, decode
+from nestcode.reproduce.pixels import Pixels, as_rows, pixel_error
 
 QUALITIES = {"JPEG": 30.0, "WebP": 20.0, "AVIF": 30.0, "JPEG 2000": 3.0}  # with about the same errors
 BASE = "JPEG, one sheet"  # what speeds are compared with

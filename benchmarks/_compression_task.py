@@ -9,11 +9,8 @@ from _report import images
 from nestcode import load_coder
 from nestcode.coders import AdaptiveCoder, Coder, LinearCoder
 from nestcode.coders.deep import DeepCoder
-from nestcode.reproduce.curves import Curve
 from nestcode.reproduce.pixels import Floats, Pixels, as_pixels, as_rows, pixel_error
 from nestcode.training.hardware import pick_device
-
-__all__ = ["Curve", "Pixels", "Task", "as_rows", "pixel_error"]
 
 
 class Task:

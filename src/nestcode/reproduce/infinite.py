@@ -15,14 +15,14 @@ from nestcode.lengths import Beyond, Geometric, Lengths, LogUniform, Uniform
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.infinite_figures import MOST, figure_lengths, figure_width
 from nestcode.reproduce.lab import Experiment, Lab
+from nestcode.reproduce.networks import QUIET
 from nestcode.reproduce.pixels import Floats, as_rows
-from nestcode.training import Growth, Run, Training, errors_by_length, train
+from nestcode.training import Growth, Training, errors_by_length, train
 
 Doubles = NDArray[np.float64]
 
 LONG = 100_000  # a support that stands for an infinite one
 SELDOM = 0.01  # a unit that is kept less often hardly counts
-QUIET = Run(progress=False, report_every=10**9)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from nestcode.data import digits
 from nestcode.lengths import Beyond, LogUniform
 from nestcode.nn import Binarize, OrderedClassifier
 from nestcode.reproduce.lab import Experiment, Lab
-from nestcode.training import Run, Training, train
+from nestcode.reproduce.networks import QUIET
+from nestcode.training import Training, train
 
 Labels = NDArray[np.int64]
 Found = tuple[list[Labels], float]  # the ids found for each query, and the seconds of a query
@@ -78,7 +79,7 @@ def with_labels(lab: Lab, task: Task, width: int, seed: int) -> Coded:
             task.X.shape[1], width, classes=10, layers=layers, lengths=Beyond(LogUniform(), 3),
             binarize=Binarize(width, signed=True),
         )  # fmt: skip
-        train(model, task.X, training, Run(progress=False, report_every=10**9), labels=task.labels)
+        train(model, task.X, training, QUIET, labels=task.labels)
         model.eval()
         return {"items": packed_bits(model, task.X), "queries": packed_bits(model, task.queries)}
 

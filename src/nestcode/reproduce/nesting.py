@@ -13,7 +13,8 @@ from nestcode.data import digits
 from nestcode.lengths import Uniform
 from nestcode.nn import Chain, Groups, Nesting, OrderedAutoencoder, Tree
 from nestcode.reproduce.lab import Experiment, Lab
-from nestcode.training import Run, Training, train
+from nestcode.reproduce.networks import QUIET
+from nestcode.training import Training, train
 
 Doubles = NDArray[np.float64]
 
@@ -79,7 +80,7 @@ def learn(lab: Lab, name: str, seed: int) -> Learnt:
         test = torch.from_numpy(rows[:300])
         torch.manual_seed(seed)
         network = OrderedAutoencoder(64, WIDTH, lengths=NESTINGS[name], corruption=0.0, dropout=0.0, spread="common")
-        train(network, rows[300:], training, Run(progress=False, report_every=10**9))
+        train(network, rows[300:], training, QUIET)
         network.eval()
         nesting = NESTINGS[name]
         return {"errors": errors_of(network, test, nesting.masks(WIDTH)), "swaps": swapped(network, test, nesting)}

@@ -19,6 +19,8 @@ from nestcode.training import Preset, Run, find_preset, train
 
 Floats = NDArray[np.float32]
 
+QUIET = Run(progress=False, report_every=10**9)  # experiments have bars of their own
+
 # The paper's bits are 0 or 1 and learn through tied weights alone; ours learn by straight-through gradients, are −1 or
 # 1, and 0 where they are dropped, and their lengths do not starve the tail.
 RECIPES = {"paper": find_preset("paper-compression"), "ours": Preset(width=1024, lengths=LogUniform())}
@@ -43,7 +45,7 @@ def learn(lab: Lab, name: str, preset: Preset, rows: Floats) -> OrderedAutoencod
     network = preset.build(rows.shape[1])
 
     def make() -> dict[str, NDArray[Any]]:
-        train(network, rows, preset.training, Run(progress=False, report_every=10**9))
+        train(network, rows, preset.training, QUIET)
         return {key: value.cpu().numpy() for key, value in network.state_dict().items()}
 
     kept = lab.kept(name, make, preset=preset, items=len(rows), features=rows.shape[1])

@@ -41,7 +41,7 @@ def decibels(error: float) -> float:
 
 
 def ssim(true: Pixels, made: Pixels) -> float:
-    """Structural similarity of lightness, with Gaussian windows of deviation 1.5: the mean over (n, side, side, 3).
+    """Structural similarity of lightness (Wang et al. 2004), mean over images (n, height, width, 3).
 
     >>> flat = np.full((1, 32, 32, 3), 90, dtype=np.uint8)
     >>> ssim(flat, flat)

@@ -14,8 +14,9 @@ from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn import OrderedAutoencoder
 from nestcode.principal import Doubles
 from nestcode.reproduce.lab import Lab
+from nestcode.reproduce.networks import QUIET
 from nestcode.reproduce.pixels import Floats, as_rows
-from nestcode.training import AdaptivePenalty, Preset, Run, Training, errors_by_length, find_preset, train
+from nestcode.training import AdaptivePenalty, Preset, Training, errors_by_length, find_preset, train
 
 PAPER, OURS = "the paper's network", "ours"
 RATIO = 0.05  # of the penalty: regularization over reconstruction
@@ -107,7 +108,7 @@ def learn(lab: Lab, task: Task, recipe: str, seed: int, **changes: Any) -> Measu
     def make() -> dict[str, Doubles]:
         torch.manual_seed(seed)
         network = how.build(task.X.shape[1])
-        train(network, task.X, how.training, Run(progress=False, report_every=10**9))
+        train(network, task.X, how.training, QUIET)
         return asdict(measure(network.eval(), task, how))
 
     return Measured(**lab.kept("regularisation", make, preset=how, task=task.name))
