@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from nestcode import data
 from nestcode.nn import OrderedAutoencoder
+from nestcode.report import COLORS
 from nestcode.training import Run, Training, train
 from nestcode.training.errors_by_length import errors_by_length
 
 Floats = NDArray[np.float32]
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # told apart by everybody
 
 
 def patches(quick: bool, size: int = 12) -> tuple[Floats, Floats]:

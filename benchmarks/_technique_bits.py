@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from _technique import COLORS, learn, patches
+from _technique import learn, patches
 from nestcode.nn import Binarize
+from nestcode.report import COLORS
 from nestcode.training import Training
 
 BETAS = (0.2, 0.5)

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from _technique import COLORS, errors, learn, patches
+from _technique import errors, learn, patches
 from nestcode.lengths import LogUniform
 from nestcode.nn import Binarize
+from nestcode.report import COLORS
 from nestcode.training import Growth, Training
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from _technique import COLORS, Floats, digits, errors, learn
+from _technique import Floats, digits, errors, learn
 from nestcode.nn import Binarize, OrderedAutoencoder
+from nestcode.report import COLORS
 from nestcode.training import Training
 
 NOISE = (0.02, 0.05, 0.1, 0.2, 0.4)

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from _technique import COLORS, digits, learn
+from _technique import digits, learn
 from nestcode.lengths import Geometric
+from nestcode.report import COLORS
 from nestcode.training import AdaptivePenalty, Training
 from nestcode.training.objective import Objective
 

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from _technique import COLORS, Floats, errors, learn, patches
+from _technique import Floats, errors, learn, patches
 from nestcode.lengths import Geometric
 from nestcode.nn import Binarize, OrderedAutoencoder
+from nestcode.report import COLORS
 from nestcode.training import Sweep, Training
 
 SIDE = 12

@@ -1,4 +1,4 @@
-"""Draws the pictures of the concept pages and of a tutorial: `python docs/pictures.py` (two minutes on one core).
+"""Draws the pictures of these pages: `python docs/pictures.py` (three minutes on one core).
 
 One function for each picture, all out of real computations. Colors are told apart by everybody (Okabe and Ito's).
 """
@@ -20,12 +20,13 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import nestcode as nc
+from nestcode.demo import deep, stream
 from nestcode.lengths import Empirical, Geometric, LogUniform, Uniform
 from nestcode.nn import NestedLoss, OrderedAutoencoder, keep_prefix, sample_lengths
+from nestcode.report import BLUE, COLORS, GREEN, ORANGE, PINK
 from nestcode.training import Run, Sweep, Training, errors_by_length, train
 
 FOLDER = Path(__file__).parent
-COLORS = BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 
 Floats = NDArray[np.float32]
 
@@ -280,6 +281,21 @@ def search_images() -> Figure:
     return figure
 
 
+def photograph() -> Figure:
+    """One stream and one JPEG file, cut at the same bytes."""
+    cuts = (300, 900, 2_500, 7_500, 22_500)
+    ours, theirs = stream.cut_both(nc.data.photographs()["china"], cuts)
+    titles = [f"{cut:,} bytes" for cut in cuts]
+    return stream.strip_figure(
+        {"Nestcode": dict(zip(titles, ours, strict=True)), "progressive JPEG": dict(zip(titles, theirs, strict=True))}
+    )
+
+
+def deep_patches() -> Figure:
+    """Patches of a photograph by a linear coder and by a network."""
+    return deep.compared_figure(deep.both()[0])
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {
     "concepts/nested-dropout.png": nested_dropout,
     "concepts/lengths.png": lengths,
@@ -289,7 +305,19 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "concepts/unit-sweeping.png": unit_sweeping,
     "concepts/streams.png": streams,
     "tutorials/search-images.png": search_images,
+    "stream.webp": photograph,
+    "deep.webp": deep_patches,
 }
+
+
+def _save(figure: Figure, path: Path) -> None:
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=160 if path.suffix == ".webp" else 110)
+    picture = Image.open(drawn).convert("RGB")
+    if path.suffix == ".webp":  # photographs
+        picture.save(path, quality=85, method=6)
+    else:  # a palette of 128 colors makes files a third as large, and nobody sees it
+        picture.quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def main() -> None:
@@ -299,10 +327,7 @@ def main() -> None:
     names = parser.parse_args().names
     for name, draw in PICTURES.items():
         if not names or Path(name).stem in names:
-            drawn = io.BytesIO()
-            draw().savefig(drawn, format="png", dpi=110)
-            # A palette of 128 colors makes files a third as large, and nobody sees it.
-            Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(FOLDER / name, optimize=True)
+            _save(draw(), FOLDER / name)
             print(f"{FOLDER / name}: {(FOLDER / name).stat().st_size:,} bytes")
 
 

@@ -17,6 +17,9 @@ from nestcode.storage import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image
+
+BLUE, ORANGE, GREEN, PINK = COLORS = "#0072B2", "#D55E00", "#009E73", "#CC79A7"  # Okabe and Ito's, seen by everybody
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -38,6 +41,8 @@ li { max-width: 44rem; }
 a { color: #0b5cad; }
 footer { margin-top: 3rem; color: #57606a; font-size: .85rem; }
 code { font-size: .9em; background: #f2f4f6; padding: .1em .3em; border-radius: 3px; }
+pre { background: #f2f4f6; border-radius: 6px; padding: .8rem 1rem; overflow-x: auto; line-height: 1.45; }
+pre code { padding: 0; background: none; }
 """
 
 
@@ -82,9 +87,17 @@ class Page:
         """Add text; blank lines separate paragraphs."""
         self._blocks += [f"<p>{escape(paragraph)}</p>" for paragraph in re.split(r"\n\s*\n", text)]
 
-    def list(self, items: Sequence[str]) -> None:
-        """Add short texts one under the other."""
-        self._blocks.append(f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>")
+    def list(self, items: Sequence[str | Link]) -> None:
+        """Add short texts, or links to sections, one under the other."""
+        self._blocks.append(f"<ul>{''.join(f'<li>{_cell(item)}</li>' for item in items)}</ul>")
+
+    def code(self, source: str) -> None:
+        """Add lines of a program."""
+        self._blocks.append(f"<pre><code>{escape(source)}</code></pre>")
+
+    def html_block(self, html: str) -> None:
+        """Add HTML as it is: what it shows must be escaped already."""
+        self._blocks.append(html)
 
     def figure(self, name: str, figure: "Figure", caption: str) -> None:
         """Add a Matplotlib figure; `name` becomes `name.png`."""
@@ -94,8 +107,11 @@ class Page:
 
     def picture(self, name: str, png: bytes, caption: str) -> None:
         """Add a picture that is drawn already; `name` becomes `name.png`."""
+        from PIL import Image
+
         self._pictures[f"{name}.png"] = png
-        source = "data:image/webp;base64," + base64.b64encode(_as_webp(png)).decode()
+        with Image.open(io.BytesIO(png)) as picture:
+            source = inline(picture)
         self._blocks.append(
             f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
         )
@@ -134,13 +150,16 @@ class Page:
         return folder / "index.html"
 
 
-def _as_webp(png: bytes) -> bytes:
-    from PIL import Image
+def inline(picture: "Image", quality: int = 90) -> str:
+    """A picture as an address that holds it, for pages that are one file.
 
+    >>> from PIL import Image
+    >>> inline(Image.new("RGB", (4, 4)))[:23]
+    'data:image/webp;base64,'
+    """
     memory = io.BytesIO()
-    with Image.open(io.BytesIO(png)) as picture:
-        picture.convert("RGB").save(memory, "WEBP", quality=90, method=4)
-    return memory.getvalue()
+    picture.convert("RGB").save(memory, "WEBP", quality=quality, method=4)
+    return "data:image/webp;base64," + base64.b64encode(memory.getvalue()).decode()
 
 
 def _anchor(title: str) -> str:

@@ -1,24 +1,30 @@
 """`nestcode demo`: the guided tour."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nestcode.cli.options import messages
+from nestcode.cli.options import AsJson, Threads, messages
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page and its pictures.")] = Path("report"),
     steps: Annotated[int, typer.Option(min=1, help="Training steps of the ordinary autoencoder.")] = 400,
+    threads: Threads = None,  # noqa: ARG001
+    as_json: AsJson = False,
 ) -> None:
-    """Learn nested codes of real images and write a page of pictures."""
+    """Take a tour of what nested codes do, on real images, and write a page of pictures to show."""
     from nestcode.demo import NEXT, run
 
     console = messages()
-    page = run(out, steps=steps, console=console)
+    tour = run(out, steps=steps, console=console)
+    if as_json:
+        print(json.dumps({"page": str(tour.page), "found": tour.found}))
+        return
     console.print("\nTry next:")
     for purpose, command in NEXT:
         console.print(f"  {purpose}: [bold]{command}[/]", soft_wrap=True, highlight=False)
     console.print("\nOpen this page in a browser:")
-    print(page)
+    print(tour.page)

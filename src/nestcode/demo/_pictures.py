@@ -1,10 +1,12 @@
 """Figures that several chapters draw."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+
+from nestcode.report import COLORS, ORANGE
 
 Floats = NDArray[np.float32]
 
@@ -31,10 +33,11 @@ def photograph_figure(
 
 def error_figure(curves: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]], unit: str) -> Figure:
     """Errors by length on a logarithmic scale; the last curve is the bound."""
-    figure = Figure(figsize=(7, 4))
+    figure = Figure(figsize=(9, 3.6))
     axes = figure.subplots()
-    for place, (name, (lengths, error)) in enumerate(curves.items()):
-        axes.plot(lengths, error, "k:" if place == len(curves) - 1 else "-", label=name, linewidth=2)
+    colors = [*COLORS[: len(curves) - 1], "black"]
+    for (name, (lengths, error)), color in zip(curves.items(), colors, strict=True):
+        axes.plot(lengths, error, ":" if color == "black" else "-", color=color, label=name, linewidth=2)
     axes.set(xlabel=unit, ylabel="mean squared error", yscale="log")
     axes.margins(x=0)
     axes.grid(alpha=0.3)
@@ -42,16 +45,20 @@ def error_figure(curves: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]
     return figure
 
 
-def found_figure(rows: Sequence[tuple[Floats, Sequence[Floats]]], title: str, height: float, gap: float) -> Figure:
-    """Queries, framed in red, each beside what was found for it; images are (side, side) or (side, side, 3)."""
-    figure = Figure(figsize=(7, height))
-    grid = figure.subplots(len(rows), len(rows[0][1]) + 1, gridspec_kw={"wspace": gap, "hspace": gap})
-    for axes_row, (query, found) in zip(grid, rows, strict=True):
-        for axes, image in zip(axes_row, [query, *found], strict=True):
-            axes.imshow(image, cmap="gray_r")
-            axes.set(xticks=[], yticks=[])
-        for spine in axes_row[0].spines.values():
-            spine.set(edgecolor="tab:red", linewidth=2)
-    grid[0][0].set_title("query", fontsize=10)
-    grid[0][1].set_title(title, fontsize=10, loc="left")
+def found_figure(panels: Mapping[str, Sequence[tuple[Floats, Sequence[Floats], Sequence[bool]]]]) -> Figure:
+    """Panels of rows: a query, and what was found for it; those that are wrong are framed."""
+    rows, shown = len(next(iter(panels.values()))), len(next(iter(panels.values()))[0][1])
+    figure = Figure(figsize=(10, 10 / len(panels) * rows / (shown + 1.5)), layout="constrained")
+    parts = figure.subfigures(1, len(panels), wspace=0.06, squeeze=False)[0]
+    for part, (title, found) in zip(parts, panels.items(), strict=True):
+        part.suptitle(title, fontsize=10)
+        grid = part.subplots(rows, shown + 2, width_ratios=[1, 0.3, *[1] * shown], squeeze=False)
+        for axes_row, (query, images, wrong) in zip(grid, found, strict=True):
+            axes_row[1].set_axis_off()
+            for axes, image, framed in zip(
+                [axes_row[0], *axes_row[2:]], [query, *images], [False, *wrong], strict=True
+            ):
+                axes.imshow(image, cmap="gray_r")
+                axes.set(xticks=[], yticks=[])
+                axes.spines[:].set(visible=framed, edgecolor=ORANGE, linewidth=2)
     return figure

@@ -1,4 +1,4 @@
-"""Chapter 4: codes find similar digits, and it matters how they are compared."""
+"""Chapter 3: cut codes search too, more roughly."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,32 +8,46 @@ from nestcode.data import digits
 from nestcode.demo._pictures import found_figure
 from nestcode.report import Page
 
-WIDTH, SHOWN = 64, 10
+WIDTH, NEAREST, SHOWN = 64, 10, 6
 LENGTHS = (8, 16, 32, 64)
+DRAWN = (8, 16, 64)
+
+CODE = """
+codes = coder.encode(digits)  # 64 bits each
+short = codes.prefix(16)  # the first 16 of each: nothing is computed again
+coder.asymmetric_distances(queries, short)
+"""
 
 
-def add_chapter(page: Page) -> None:
-    """Encode digits as 64 bits each and look for neighbours among them."""
+def add_chapter(page: Page) -> str:
+    """Encode digits as 64 bits each and look for neighbours among them, at several lengths."""
     X, labels = digits()
-    order = np.random.default_rng(0).permutation(len(X))
+    order = np.random.default_rng(1).permutation(len(X))
     queries, rest = order[:200], order[200:]
     coder = LinearCoder(WIDTH).fit(X[rest])
     codes = coder.encode(X)
 
     page.section(
-        "Codes and their neighbours",
-        f"Each of {len(X):,} digits becomes {WIDTH} bits: {codes.packed.nbytes:,} bytes in all; their pixels take "
-        f"{X.nbytes:,}. A query keeps its pixels: its distance to a code is that to the decoded prefix, summed up from "
-        "tables without decoding anything.",
+        "As many bits as the question needs",
+        f"Each of {len(X):,} digits becomes {WIDTH} bits: {codes.packed.nbytes:,} bytes in all, where their pixels "
+        f"take {X.nbytes:,}. A short prefix of the same codes finds roughly similar ones, more bits find more similar "
+        "ones. A query keeps its pixels: its distance to a code is summed up from tables, without decoding anything.",
     )
     shown = queries[np.unique(labels[queries], return_index=True)[1]]  # one of each digit
-    nearest = coder.asymmetric_distances(X[shown], codes[rest]).argsort(axis=1, kind="stable")[:, :SHOWN]
     images = X.reshape(-1, 8, 8)
+    panels = {}
+    for length in DRAWN:
+        distances = coder.asymmetric_distances(X[shown], codes[rest].prefix(length))
+        nearest = rest[distances.argsort(axis=1, kind="stable")[:, :SHOWN]]
+        wrong = labels[nearest] != labels[shown, None]
+        panels[f"{length} bits"] = list(zip(images[shown], images[nearest], wrong.tolist(), strict=True))
     page.figure(
         "neighbours",
-        found_figure(list(zip(images[shown], images[rest[nearest]], strict=True)), "nearest codes", 6.6, 0.15),
-        f"One of each digit, and the {SHOWN} others whose codes are nearest to it.",
+        found_figure(panels),
+        f"One of each digit on the left of each block, and the {SHOWN} others whose first {DRAWN[0]}, {DRAWN[1]} or "
+        f"{DRAWN[2]} bits are nearest; other digits than the query's are framed.",
     )
+    page.code(CODE.strip())
     rows = []
     for length in LENGTHS:
         short = codes.prefix(length)
@@ -44,15 +58,18 @@ def add_chapter(page: Page) -> None:
     page.table(
         ["bits kept", "asymmetric", "Hamming"],
         rows,
-        caption=f"How many of the {SHOWN} nearest show the query's digit, over {len(queries)} queries; chance is 0.1.",
+        caption=f"How many of the {NEAREST} nearest show the query's digit, over {len(queries)} queries; chance is 0.1."
+        " Hamming distance, where both are bits, loses to it.",
     )
+    told = ", ".join(f"{100 * float(str(row[1])):.0f} % by {row[0]}" for row in rows)
+    return f"neighbours that show the same digit: {told} bits"
 
 
 def _agreement(distances: NDArray[np.generic], query_labels: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
     """The share of neighbours with the query's label; codes at the same distance count as one crowd."""
     shares = []
     for distance, label in zip(distances, query_labels, strict=True):
-        cut = np.partition(distance, SHOWN - 1)[SHOWN - 1]
+        cut = np.partition(distance, NEAREST - 1)[NEAREST - 1]
         inside, edge = labels[distance < cut] == label, labels[distance == cut] == label
-        shares.append((inside.sum() + (SHOWN - len(inside)) * edge.mean()) / SHOWN)
+        shares.append((inside.sum() + (NEAREST - len(inside)) * edge.mean()) / NEAREST)
     return float(np.mean(shares))

@@ -1,45 +1,71 @@
-"""Chapter 6: one stream of pictures, cut anywhere."""
+"""Chapter 1: one stream of a picture, cut anywhere."""
 
 import io
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from nestcode.data import photographs
+from nestcode.demo.widgets import Frame, slider
 from nestcode.report import Page
+from nestcode.reproduce.pixels import Pixels, decibels, pixel_error
 from nestcode.streams import compress_pictures, decompress_pictures
 
-CUTS = (500, 1_500, 4_500, 13_500, 40_500)  # bytes
-Pixels = NDArray[np.uint8]
+CUTS = (300, 500, 900, 1_500, 2_500, 4_500, 7_500, 13_500, 22_500, 40_500)  # bytes
+LINK = 50_000  # bits a second
+
+CODE = """
+data = nc.compress_pictures([photo])
+rough = nc.decompress_pictures(data[:4_500])[0]  # any number of bytes will do
+"""
 
 
-def add_chapter(page: Page) -> None:
+def add_chapter(page: Page) -> str:
     """Cut the stream of a photograph at growing sizes, beside a JPEG file cut at the same ones."""
     photo = photographs()["china"]
-    stream, file = compress_pictures([photo]), jpeg(photo)
-    ours = {f"{cut:,} bytes": decompress_pictures(stream[:cut])[0] for cut in CUTS}
-    theirs = {f"{cut:,} bytes": decode_cut(file[:cut], photo.shape) for cut in CUTS}
+    ours, theirs = cut_both(photo, CUTS)
+    likeness = [[decibels(pixel_error(photo, picture)) for picture in each] for each in (ours, theirs)]
     page.section(
-        "A stream that can be cut anywhere",
-        f"The photograph has {photo.nbytes:,} bytes. It was encoded once; every picture in the upper row decodes the "
-        "first bytes of the same stream, so a slow link, a small cache or an HTTP range request each get the best that "
-        "they can take. Below, a progressive JPEG file of quality 75 is cut at the same bytes.",
+        "One file for every receiver",
+        f"The photograph has {photo.nbytes:,} bytes. It was encoded once, and what you see decodes the first bytes of "
+        "that one stream, so a slow link, a small cache or an HTTP range request each get the best that they can take. "
+        "Beside it a progressive JPEG file of quality 75 is cut at the same byte. Move the slider, or press Play.",
     )
-    page.figure(
-        "stream",
-        strip_figure({"one stream": ours, "progressive JPEG": theirs}),
-        "The first bytes of one stream, above, and of a JPEG file, below.",
+    page.html_block(
+        slider(
+            "stream",
+            "how many bytes have come",
+            [
+                Frame(
+                    f"{cut:,} bytes, which a link of {LINK // 1000} kbit/s has brought after {8 * cut / LINK:.2g} s",
+                    {f"Nestcode, {like:.1f} dB": our, f"JPEG, {like_theirs:.1f} dB": their},
+                )
+                for cut, our, their, like, like_theirs in zip(CUTS, ours, theirs, *likeness, strict=True)
+            ],
+            start=CUTS.index(1_500),
+        )
     )
+    page.code(CODE.strip())
     page.table(
         ["first bytes", "bits a pixel", "stream, dB", "JPEG, dB"],
         [
-            [f"{cut:,}", f"{8 * cut / photo[..., 0].size:.3f}", f"{psnr(photo, ours[name]):.1f}",
-             f"{psnr(photo, theirs[name]):.1f}"]
-            for cut, name in zip(CUTS, ours, strict=True)
-        ],
+            [f"{cut:,}", f"{8 * cut / photo[..., 0].size:.3f}", f"{like:.1f}", f"{like_theirs:.1f}"]
+            for cut, like, like_theirs in zip(CUTS, *likeness, strict=True)
+        ][1::2],
         caption="Peak signal-to-noise ratio, over red, green and blue.",
-    )  # fmt: skip
+    )
+    place = CUTS.index(4_500)
+    return (
+        f"the first {CUTS[place]:,} bytes show the photograph with {likeness[0][place]:.1f} dB; "
+        f"those of a JPEG file with {likeness[1][place]:.1f}"
+    )
+
+
+def cut_both(photo: Pixels, cuts: tuple[int, ...]) -> tuple[list[Pixels], list[Pixels]]:
+    """What is seen of a photograph when its stream, or its JPEG file, is cut at these bytes."""
+    stream, file = compress_pictures([photo]), jpeg(photo)
+    ours = [np.asarray(decompress_pictures(stream[:cut])[0]) for cut in cuts]
+    return ours, [decode_cut(file[:cut], photo.shape) for cut in cuts]
 
 
 def strip_figure(rows: dict[str, dict[str, Pixels]]) -> Figure:
@@ -78,8 +104,3 @@ def decode_cut(data: bytes, shape: tuple[int, ...]) -> Pixels:
         return np.full(shape, 128, dtype=np.uint8)
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False
-
-
-def psnr(photo: Pixels, other: Pixels) -> float:
-    """Decibels."""
-    return float(10 * np.log10(255**2 / np.mean((photo.astype(np.float64) - other) ** 2)))

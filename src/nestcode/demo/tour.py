@@ -1,13 +1,17 @@
 """Run the chapters in order and write the page."""
 
 import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 import nestcode
 from nestcode.errors import import_extra
-from nestcode.report import Page
+from nestcode.report import Link, Page
 
 NEXT = (
     ("see how fast search is here", "nestcode bench"),
@@ -15,9 +19,24 @@ NEXT = (
     ("check a claim of the paper", "nestcode reproduce pca --out paper"),
 )  # what to try after the tour
 
+WRONG_TOOL = (
+    "A few thousand vectors: compare all of them with NumPy; it is exact and quick enough.",
+    "Recall near 1, and memory is no matter: a graph of whole vectors, such as HNSW, is made for that.",
+    "One size for everybody, judged by eyes: AVIF looks better at the same size, and browsers show it.",
+    "Lossless: nested codes are approximations.",
+)
 
-def run(out: str | Path, *, steps: int = 400, console: Console | None = None) -> Path:
-    """Run the tour, write its page into the folder `out` and return the page's path.
+
+@dataclass(frozen=True)
+class Tour:
+    """What a tour left: its page, and what each chapter found in one line."""
+
+    page: Path
+    found: dict[str, str]
+
+
+def run(out: str | Path, *, steps: int = 400, console: Console | None = None) -> Tour:
+    """Run the tour and write its page into the folder `out`.
 
     Args:
         out: a folder; it is made if it is not there.
@@ -32,22 +51,36 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
     Path(out).mkdir(parents=True, exist_ok=True)  # where it cannot be written is better known before the work
 
     console = console or Console(stderr=True)
+    chapters: dict[str, Callable[[Page], str]] = {
+        "One file for every receiver": stream.add_chapter,
+        "Find what looks alike": partial(search.add_chapter, console=console),
+        "As many bits as the question needs": codes.add_chapter,
+        "How it works: units in order of importance": partial(ordered.add_chapter, steps=steps, console=console),
+        "From units to bits": partial(bits.add_chapter, console=console),
+        "A network that decodes": partial(deep.add_chapter, console=console),
+    }
     page = Page(
         "Nested codes, in pictures",
-        "A nested code is a string of units or bits whose every prefix is itself the best code of that length. "
-        "Everything below was computed on this machine from real images.",
+        "Nestcode turns vectors and images into bit strings that can be cut anywhere: every prefix is itself the best "
+        "code of that length. Encode once; then search with as many bits as the question needs, and send as many as "
+        "each receiver can take. Everything below was computed on this machine, from real images.",
     )
-    console.print("[bold]1/6[/] Ordering the units of an autoencoder on photograph patches")
-    ordered.add_chapter(page, steps=steps, console=console)
-    console.print("[bold]2/6[/] Turning units into bits")
-    bits.add_chapter(page, console=console)
-    console.print("[bold]3/6[/] Decoding bits by a network")
-    deep.add_chapter(page, console=console)
-    console.print("[bold]4/6[/] Finding similar digits")
-    codes.add_chapter(page)
-    console.print("[bold]5/6[/] Searching photograph patches")
-    search.add_chapter(page, console=console)
-    console.print("[bold]6/6[/] Streaming a photograph")
-    stream.add_chapter(page)
-    page.footer(f"Made by nestcode demo, version {nestcode.__version__}, on {platform.machine()}.")
-    return page.write(out)
+    page.list([Link(title, section=title) for title in (*chapters, "Your turn")])
+    start, found = time.perf_counter(), {}
+    for number, (title, add_chapter) in enumerate(chapters.items(), 1):
+        console.print(f"[bold]{number}/{len(chapters)} {title}[/]", highlight=False)
+        found[title] = add_chapter(page)
+        console.print(f"    {found[title]}", highlight=False)
+    _end(page)
+    page.footer(
+        f"Made by nestcode demo, version {nestcode.__version__}, on {platform.machine()}, in "
+        f"{time.perf_counter() - start:.0f} seconds."
+    )
+    return Tour(page.write(out), found)
+
+
+def _end(page: Page) -> None:
+    page.section("Your turn", "Three commands to try next:")
+    page.code("\n".join(f"{command}  # {purpose}" for purpose, command in NEXT))
+    page.text("And when Nestcode is the wrong tool:")
+    page.list(WRONG_TOOL)
