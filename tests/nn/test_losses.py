@@ -165,6 +165,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no draws": (lambda: NestedLoss(mse_loss, Uniform(), draws=0), "draws must be a whole number of at least 1, got 0"),
     "no loss": (lambda: NestedLoss(None, Uniform()), "loss must be called as loss(code, …), got None"),  # type: ignore[arg-type]
     "no lengths": (lambda: NestedLoss(mse_loss, None), "must be a distribution from nestcode.lengths"),  # type: ignore[arg-type]
+    "an array": (lambda: NestedLoss(mse_loss, Uniform())(CODE.numpy(), CODE), "must be a tensor, got ndarray"),
+    "nothing returned": (
+        lambda: NestedLoss(lambda *_: None, Uniform())(CODE),  # type: ignore[arg-type]
+        "loss must return a tensor, got NoneType",
+    ),
     "no such dim": (lambda: NestedLoss(mse_loss, Uniform(), dim=2)(CODE, CODE), "dim must be a dimension of x"),
 }
 

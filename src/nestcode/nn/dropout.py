@@ -143,6 +143,8 @@ def _as_lengths(kept: Kept, device: torch.device) -> Tensor:
 
 def check_dim(x: Tensor, dim: int) -> int:
     """The dimension counted from the front."""
+    if not isinstance(x, Tensor):
+        raise InvalidInput(f"a code must be a tensor, got {type(x).__name__}: torch.as_tensor makes one of an array")
     if not -x.ndim <= dim < x.ndim:
         raise InvalidInput(f"dim must be a dimension of x, which has {x.ndim}, got {dim}")
     return dim % x.ndim

@@ -138,8 +138,10 @@ class NestedLoss(nn.Module):
         width = code.shape[check_dim(code, self.dim)]
         total = None
         for share, kept in self._truncations(code, width, generator):
-            term = share * self.loss(keep_prefix(code, kept, self.dim), *others, **options)
-            total = term if total is None else total + term
+            loss = self.loss(keep_prefix(code, kept, self.dim), *others, **options)
+            if not isinstance(loss, Tensor):
+                raise InvalidInput(f"loss must return a tensor, got {type(loss).__name__}: return what you minimise")
+            total = share * loss if total is None else total + share * loss
         assert total is not None
         return total
 
