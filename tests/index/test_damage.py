@@ -23,7 +23,7 @@ from nestcode.errors import DamagedFile, NestcodeError
 
 WIDTH, FEATURES = 512, 70
 REMEDY = re.compile(
-    r": (restore a copy|save it again|build it again|upgrade nestcode|save\(\) one there|give a file that)"
+    r": (restore a copy|save it again|build it again|upgrade nestcode|build one there|give a file that)"
 )
 
 

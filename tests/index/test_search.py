@@ -484,6 +484,38 @@ def test_tuning_reaches_its_target_with_few_candidates(kind: str, rank: str) -> 
     assert index.tune(Q[0], np.float64(0.7), **asked).recall >= 0.7
 
 
+def test_recall_of_codes_alone_is_that_among_vectors() -> None:
+    """`exact` are the vectors to compare with, and the search does not see them."""
+    index = plain("linear")
+    found = index.search(Q, 5, candidates=300).ids
+    nearest = ((Q[:, None] - X) ** 2).sum(axis=2).argsort(axis=1)[:, :5]
+    shared = [len(set(a) & set(b)) for a, b in zip(found.tolist(), nearest.tolist(), strict=True)]
+    assert index.evaluate(Q, 5, candidates=300, exact=X).recall == pytest.approx(np.mean(shared) / 5)
+    assert index.evaluate(Q, 5, candidates=300, exact=X).recall < index.evaluate(Q, 5, candidates=300).recall
+
+
+def test_a_recall_that_codes_cannot_reach_is_told() -> None:
+    index = Index(fitted("linear"), width=8)
+    index.add(X)
+    with pytest.warns(UserWarning, match=f"no fewer than all {ROWS} items reach a recall of 0.99"):
+        found = index.tune(Q, 0.99, exact=X)
+    assert found.recall < 0.99
+    assert index.candidates == found.candidates == ROWS
+
+
+def test_where_codes_tell_little_more_are_ranked_again() -> None:
+    """Many items with one code: only their vectors tell them apart."""
+    rng = np.random.default_rng(0)
+    crowd = np.concatenate([X, X[:1] + 1e-4 * rng.standard_normal((1000, X.shape[1])).astype(np.float32)])
+    index = Index(fitted("cell"))
+    index.add(crowd)
+    queries = X[:1] + 1e-4 * rng.standard_normal((20, X.shape[1])).astype(np.float32)
+    found = index.tune(queries, 0.5, k=2, vectors=crowd)
+    assert found.recall >= 0.5
+    assert found.rerank > 40 * 2
+    assert found.candidates < len(crowd)
+
+
 def test_bare_codes_are_tuned_too() -> None:
     index = bare().index
     found = index.tune(fitted("cell").encode(Q), 0.8)

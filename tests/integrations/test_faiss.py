@@ -1,7 +1,8 @@
 """The adapter answers as FAISS does, and codes go to FAISS and come back."""
 
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import faiss
 import numpy as np
@@ -94,6 +95,106 @@ def test_ids_are_those_of_an_index_with_a_map_of_ids(rows_to_fit: int) -> None:
         index.add_with_ids(X[:1], [one])
     index.add(X[:2])
     assert index.search(X[:1], 1)[1][0, 0] == ids.max() + 1  # ids go on, whatever was removed
+
+
+def split(answer: tuple[Any, Any, Any]) -> list[tuple[Floats, NDArray[np.int64]]]:
+    """The distances and ids of each query."""
+    lims, distances, ids = answer
+    assert (lims.dtype, distances.dtype, ids.dtype) == (np.uint64, np.float32, np.int64)
+    ends = lims.astype(int)
+    return [(distances[i:j], ids[i:j]) for i, j in pairwise(ends)]
+
+
+@pytest.mark.parametrize("rows_to_fit", [1000, 300])
+@pytest.mark.parametrize("metric", ["l2", "inner", "cosine"])
+def test_ranges_are_those_of_a_flat_index(metric: str, rows_to_fit: int) -> None:
+    """But for their order: ours come nearest first."""
+    X, queries = vectors(300), vectors(7, seed=1)
+    flat, rows = peer(metric, X)
+    flat.add(rows)
+    index = NestedIndex(D, 96, metric=metric, rows_to_fit=rows_to_fit)  # type: ignore[arg-type]
+    index.add(X)
+    asked = peer(metric, queries)[1]
+    middle = float(np.median(flat.search(asked, 300)[0]))
+    distances, ids = index.search(queries, 300)
+    for thresh in (middle, np.inf, -np.inf):
+        true, found = split(flat.range_search(asked, thresh)), split(index.range_search(queries, thresh))
+        for q, ((true_near, true_ids), (near, own)) in enumerate(zip(true, found, strict=True)):
+            inside = distances[q] < thresh if metric == "l2" else distances[q] > thresh
+            assert np.array_equal(own, ids[q, inside])
+            if index.index is None:
+                by_id, true_by_id = np.argsort(own), np.argsort(true_ids)
+                assert np.array_equal(own[by_id], true_ids[true_by_id])
+                np.testing.assert_allclose(near[by_id], true_near[true_by_id], rtol=1e-4, atol=1e-5)
+    assert [part.tolist() for part in index.range_search(vectors(0), 1)] == [[0], [], []]
+
+
+def test_ranges_leave_out_what_is_as_far_as_their_border() -> None:
+    X = np.array([[0, 0], [3, 4], [6, 8]], dtype=np.float32)
+    true, inner = faiss.IndexFlatL2(2), faiss.IndexFlatIP(2)
+    ours, ours_inner = NestedIndex(2), NestedIndex(2, metric="inner")
+    for each in (true, inner, ours, ours_inner):
+        each.add(X)
+    for thresh in (0, 24.9, 25, 25.1, 100):
+        for flat, index in ((true, ours), (inner, ours_inner)):
+            expected, found = split(flat.range_search(X, thresh)), split(index.range_search(X, thresh))
+            assert [sorted(ids) for _, ids in found] == [sorted(ids) for _, ids in expected]
+    assert ours.range_search(X, 1e300)[0].tolist() == [0, 3, 6, 9]
+    with pytest.raises(InvalidInput, match="thresh must be a number, got nan"):
+        ours.range_search(X, float("nan"))
+
+
+@pytest.mark.parametrize("rows_to_fit", [1000, 100])
+def test_hits_come_with_their_vectors(rows_to_fit: int) -> None:
+    X = vectors(100)
+    flat: Any = faiss.IndexFlatL2(D)
+    index = NestedIndex(D, 80, rows_to_fit=rows_to_fit)
+    flat.add(X)
+    index.add(X)
+    true, found = flat.search_and_reconstruct(X[:4], 103), index.search_and_reconstruct(X[:4], 103)
+    assert [(part.shape, part.dtype) for part in found] == [(part.shape, part.dtype) for part in true]
+    assert np.array_equal(np.isnan(found[2]), np.isnan(true[2]))
+    np.testing.assert_array_equal(
+        found[2][:, :100], index.reconstruct_batch(found[1][:, :100].ravel()).reshape(4, 100, D)
+    )
+    for n0, ni in ((0, -1), (0, 3), (7, 5), (60, -1), (100, -1), (3, 0)):
+        assert index.reconstruct_n(n0, ni).shape == flat.reconstruct_n(n0, ni).shape
+        if index.index is None:
+            np.testing.assert_array_equal(index.reconstruct_n(n0, ni), flat.reconstruct_n(n0, ni))
+    keys = [5, 5, 99]
+    np.testing.assert_allclose(index.reconstruct_batch(keys), flat.reconstruct_batch(keys), atol=0.2)
+    assert index.reconstruct_batch([]).shape == (0, D)
+    for n0, ni in ((99, 2), (-1, 1), (0, -2), (0, 2**40), (2**63, 2)):
+        with pytest.raises(InvalidInput):
+            index.reconstruct_n(n0, ni)
+
+
+@pytest.mark.parametrize("rows_to_fit", [1000, 100])
+def test_selectors_say_what_may_be_found(rows_to_fit: int) -> None:
+    X = vectors(200)
+    flat, selectors = faiss.IndexFlatL2(D), cast(Any, faiss)
+    index = NestedIndex(D, 96, rows_to_fit=rows_to_fit)
+    flat.add(X)
+    index.add(X)
+    most = selectors.IDSelectorRange(0, 190)
+    for selector in (
+        selectors.IDSelectorBatch(np.arange(0, 200, 3)),
+        selectors.IDSelectorRange(20, 50),
+        selectors.IDSelectorNot(most),
+        selectors.IDSelectorBatch(np.array([300])),
+    ):
+        params = selectors.SearchParameters(sel=selector)
+        true = flat.search(X[:5], 200, params=params)[1]
+        found = index.search(X[:5], 200, params=params)[1]
+        assert np.array_equal(np.sort(found), np.sort(true))
+        assert np.array_equal(np.sort(index.search_and_reconstruct(X[:5], 200, params=params)[1]), np.sort(true))
+        assert set(index.range_search(X[:1], np.inf, params=params)[2]) == set(true[0][true[0] >= 0])
+    no_selector = index.search(X[:5], 3, params=selectors.SearchParameters())
+    assert np.array_equal(no_selector[1], index.search(X[:5], 3)[1])
+    with pytest.raises(InvalidInput, match=r"got SearchParametersIVF: in place of nprobe .* index.index.candidates"):
+        index.search(X[:1], 1, params=selectors.SearchParametersIVF(nprobe=3))
+    with pytest.raises(InvalidInput, match="give one of them"):
+        index.search(X[:1], 1, params=params, filter=[1])
 
 
 def test_only_ids_in_the_filter_are_found() -> None:
@@ -193,6 +294,59 @@ def test_what_is_refused_leaves_the_index_as_it_was() -> None:
     with pytest.raises(InvalidInput):
         index.add(bad)  # now a coder would be fitted
     assert (index.ntotal, index.index) == (5, None)
+
+
+def test_wrong_ids_do_not_make_codes_of_vectors() -> None:
+    X = vectors(100)
+    index = NestedIndex(D, 8, rows_to_fit=100)
+    index.add(X[:60])
+    for ids in (np.zeros(40, dtype=int), np.arange(40), np.arange(41) + 60, np.arange(40) - 1, np.arange(40) / 2):
+        with pytest.raises(InvalidInput, match="id"):
+            index.add_with_ids(X[60:], ids)
+        assert (index.ntotal, index.index, index.next_id) == (60, None, 60)
+
+
+@pytest.mark.parametrize("rows_to_fit", [1000, 50])
+def test_the_largest_id_is_the_last_that_is_given_by_itself(rows_to_fit: int) -> None:
+    index = NestedIndex(D, 64, rows_to_fit=rows_to_fit)
+    index.add(vectors(50))
+    index.add_with_ids(vectors(1, seed=1), [2**63 - 1])
+    with pytest.raises(InvalidInput, match=f"ids cannot go on from {2**63 - 1}: give ids of your own"):
+        index.add(vectors(1))
+    index.add_with_ids(vectors(1, seed=2), [50])
+    assert index.ntotal == 52
+    assert 2**63 - 1 in index.search(vectors(1, seed=1), 52)[1]
+
+
+@pytest.mark.parametrize("rows_to_fit", [1000, 50])
+def test_ids_to_remove_are_numbers(rows_to_fit: int) -> None:
+    index = NestedIndex(D, 64, rows_to_fit=rows_to_fit)
+    index.add(vectors(50))
+    assert index.remove_ids(index.search(vectors(1), 60)[1][0, 48:]) == 2  # missing hits are no items
+    for wrong in ([1.5], ["1"], np.ones(50, dtype=bool)):
+        with pytest.raises(InvalidInput, match="ids must be whole numbers"):
+            index.remove_ids(wrong)
+    assert index.remove_ids([]) == 0
+    assert index.ntotal == 48
+
+
+def test_batches_of_any_size_are_their_queries_one_by_one() -> None:
+    X = vectors(600)
+    index = NestedIndex(D)
+    index.add(X)
+    whole, parts = index.search(X, 3), [index.search(x[None], 3) for x in X]
+    np.testing.assert_allclose(whole[0], np.concatenate([part[0] for part in parts]), rtol=1e-5)
+    assert np.array_equal(whole[1], np.concatenate([part[1] for part in parts]))
+
+
+def test_k_has_the_bounds_of_an_index() -> None:
+    index = NestedIndex(D)
+    index.add(vectors(5))
+    assert index.search(vectors(1), 65_536)[1].shape == (1, 65_536)
+    with pytest.raises(
+        InvalidInput, match="k must be at most 65536 with 5 items, got 65537: there are no more to find"
+    ):
+        index.search(vectors(1), 65_537)
 
 
 def test_vectors_may_be_added_one_by_one() -> None:

@@ -76,31 +76,8 @@ class DecodedRanking(Ranking, ABC):
         _core.rescore(decoded, batch.numbers, items, batch.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
         return out + batch.outside[:, None] if batch.metric == "l2" else out - batch.about_mean[:, None]
 
-    def all_distances(self, batch: Batch, codes: Codes) -> Floats:
-        """From each query to each of some codes, (queries, codes)."""
-        decoded = self._coder._coefficients(codes)
-        if batch.metric == "l2":
-            own = batch.outside + np.einsum("nd,nd->n", batch.numbers, batch.numbers)
-            norms = squares(decoded).astype(np.float32)
-            distances: Floats = own[:, None] + norms - 2 * (batch.numbers @ decoded.T)
-            return np.maximum(distances, 0)
-        return self._by_product(batch, self._around_zero(batch) @ decoded.T, self._lengths(decoded)[None])
-
     def _around_zero(self, batch: Batch) -> Floats:
         return batch.numbers if batch.metric == "inner" else batch.numbers + self._mean_numbers
-
-    def _lengths(self, decoded: Floats) -> Floats:
-        norms = squares(decoded) + 2 * (decoded @ self._mean_numbers) + self._mean_square
-        return np.sqrt(np.maximum(norms, 0)).astype(np.float32)
-
-    def _by_product(self, batch: Batch, products: Floats, lengths: Floats) -> Floats:
-        """Distances, given the inner products with what codes decode to around the mean."""
-        products = products + batch.about_mean[:, None]
-        if batch.metric == "inner":
-            return -products
-        cosines = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
-        distances: Floats = np.where(lengths > 0, 2, 1).astype(np.float32) - 2 * cosines
-        return np.maximum(distances, 0)
 
 
 class SumRanking(DecodedRanking):
@@ -123,8 +100,8 @@ class SumRanking(DecodedRanking):
         centered = queries if metric == "inner" else queries - self._mean.astype(queries.dtype)
         rows: Floats = centered.astype(np.float32, copy=False)
         numbers: Floats = rows @ self._directions.T
-        outside = np.einsum("nf,nf->n", rows, rows) - np.einsum("nd,nd->n", numbers, numbers)
-        return Batch(metric, numbers, about_mean, np.maximum(outside, 0), NO_CODES)
+        rest = rows - numbers @ self._directions  # and no difference of squares, which far from the mean are inexact
+        return Batch(metric, numbers, about_mean, np.einsum("nf,nf->n", rest, rest), NO_CODES)
 
     def stretched(self, batch: Batch) -> Batch:
         """For rough distances: queries of the cosine as long as items are, which are then nearest at small angles."""

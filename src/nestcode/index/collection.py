@@ -12,7 +12,7 @@ from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, whole_number
 from nestcode.index.live import Live
 from nestcode.index.search import Searchable
-from nestcode.index.segment import WIDEST, check_ids
+from nestcode.index.segment import WIDEST, check_ids, ids_after
 from nestcode.index.state import State
 from nestcode.index.tree import Neighborhoods
 
@@ -174,7 +174,7 @@ class Collection(Searchable):
             return
 
         def edit(state: State) -> State:
-            known = self._next_ids(len(codes)) if given is None else given
+            known = ids_after(self._largest, len(codes)) if given is None else given
             if known.min() <= self._largest:
                 state = state.freed(known, on_duplicate)
             state = state.with_items(codes, known)
@@ -251,11 +251,6 @@ class Collection(Searchable):
 
     def _check_writable(self) -> None:
         """Raise if it may not be changed."""
-
-    def _next_ids(self, count: int) -> NDArray[np.int64]:
-        if self._largest + count >= 2**63:
-            raise InvalidInput(f"ids cannot go on from {self._largest}: give ids of your own")
-        return np.arange(count) + (self._largest + 1)  # and not up to 2^63, which is no int64
 
     def _encode(self, items: Codes | ArrayLike) -> Codes:
         """Vectors or codes as codes of the index's width."""

@@ -68,7 +68,7 @@ def sha256(data: bytes) -> str:
 
 def no_index(path: str | os.PathLike[str]) -> FileNotFoundError:
     """The error for a folder without a manifest."""
-    return FileNotFoundError(f"there is no index in {os.fspath(path)}: save() one there, or give the right folder")
+    return FileNotFoundError(f"there is no index in {os.fspath(path)}: build one there, or give the right folder")
 
 
 def _canonical(manifest: dict[str, Any]) -> bytes:

@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode import _core
 from nestcode.coders import Coder
 from nestcode.coders._ranking import NO_NORMS, NO_NUMBERS, Batch, Metric, Ranking
-from nestcode.coders._rows import as_floats, check_rows, squares
+from nestcode.coders._rows import as_floats, check_rows
 from nestcode.coders._sums import DecodedRanking
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
+from nestcode.index.full import doubles, middle, to_decoded, to_vectors
 from nestcode.index.hits import Hits
 from nestcode.index.segment import check_ids
 from nestcode.index.view import Allowed, View
@@ -35,6 +36,7 @@ class Request:
         metric: Metric | None,
         vectors: ArrayLike | None,
     ) -> None:
+        self._coder = coder
         self.codes = queries if isinstance(queries, Codes) else None
         self.rank = _choose_rank(rank, coder, self.codes, vectors)
         self.metric = _choose_metric(metric, coder, self.rank)
@@ -47,6 +49,7 @@ class Request:
                 raise InvalidInput(
                     f"vectors must have the queries' {checked.shape[1]} features, got {self.vectors.shape[1]}"
                 )
+            self._given = checked
             self.rows = as_floats(checked, normalize=self.metric == "cosine")
             if self.rank == "hamming":
                 self.codes = encode(checked)
@@ -72,8 +75,8 @@ class Request:
         if not (vectors.dtype == np.float32 and vectors.flags.c_contiguous and vectors.flags.aligned):
             kept, ids = np.unique(ids[ids >= 0]), ids.copy()
             ids[ids >= 0] = np.searchsorted(kept, ids[ids >= 0])
-            queries, vectors = self._around_queries(queries, vectors[kept])
-            vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+            center = middle(queries) if self.metric == "l2" else 0  # far from 0 rounding would drown differences
+            queries, vectors = queries - center, np.ascontiguousarray(vectors[kept] - center, dtype=np.float32)
         queries = queries.astype(np.float32, copy=False)
         out = np.empty(ids.shape, dtype=np.float32)
         own = np.ascontiguousarray(ids)
@@ -82,37 +85,26 @@ class Request:
             raise InvalidInput("vectors must be finite, but some of those compared hold NaN: drop or impute such rows")
         return out
 
-    def to_all(self, ranking: Ranking, first: int, last: int, ids: Ids, codes: Codes) -> Floats:
-        """Distances from some queries to all these items, (queries, items)."""
+    def to_all(self, ranking: Ranking, ids: Ids, codes: Codes) -> Callable[[int, int], Floats]:
+        """What gives distances from queries `first` to `last` to all these items, (queries, items)."""
         if self.rank == "exact":
-            return self._exact_to_all(first, last, ids)
-        if isinstance(ranking, DecodedRanking):
-            return ranking.all_distances(self.batch(ranking, first, last), codes)
-        assert self.codes is not None
-        return np.ascontiguousarray(self.codes[first:last].hamming(codes), dtype=np.float32)
+            assert self.vectors is not None
+            self._check_rows_of(ids)
+            return self._to_rows(self.vectors[ids])
+        if self.codes is not None:
+            own = self.codes
+            return lambda first, last: np.ascontiguousarray(own[first:last].hamming(codes), dtype=np.float32)
+        assert isinstance(ranking, DecodedRanking)
+        assert self._coder is not None
+        if self.metric == "cosine" != _own_metric(self._coder):
+            return self._to_rows(self._coder.decode(codes))  # short items have no angle left around a mean far from 0
+        decoded = ranking._coder._coefficients(codes).astype(np.float64)
+        return lambda first, last: to_decoded(ranking, self.rows[first:last], decoded, self.metric)
 
-    def _exact_to_all(self, first: int, last: int, ids: Ids) -> Floats:
-        assert self.vectors is not None
-        self._check_rows_of(ids)
-        found = as_floats(np.asarray(self.vectors[ids]), normalize=self.metric == "cosine")
-        both = self._around_queries(self.rows[first:last], found)
-        queries, rows = (part.astype(np.float32, copy=False) for part in both)
-        products: Floats = queries @ rows.T
-        if self.metric == "inner":
-            return -products
-        norms = squares(rows).astype(np.float32)
-        if self.metric == "cosine":
-            by_angle: Floats = (1 + (norms > 0)).astype(np.float32) - 2 * products
-            return np.maximum(by_angle, 0)
-        distances: Floats = squares(queries)[:, None].astype(np.float32) + norms - 2 * products
-        return np.maximum(distances, 0)
-
-    def _around_queries(self, queries: NDArray[Any], vectors: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Both around the median of queries where differences count: far from 0 rounding would drown them."""
-        if self.metric != "l2":
-            return queries, vectors
-        middle = np.partition(queries, len(queries) // 2, axis=0)[len(queries) // 2]  # as round as the data is
-        return queries - middle, vectors - middle
+    def _to_rows(self, rows: NDArray[Any]) -> Callable[[int, int], Floats]:
+        by_angle = self.metric == "cosine"
+        items = doubles(rows, normalize=by_angle)
+        return lambda first, last: to_vectors(doubles(self._given[first:last], normalize=by_angle), items, self.metric)
 
     def _check_rows_of(self, ids: Ids) -> None:
         if self.vectors is not None and ids.max(initial=-1) >= len(self.vectors):
@@ -153,12 +145,12 @@ def _compare_all(view: View, request: Request, start: int, ids: Ids, distances: 
     """Write the nearest of all items that may be found."""
     for known, codes in view.items():
         for at in range(0, len(known), CHUNK):
-            own, part = known[at : at + CHUNK], codes[at : at + CHUNK]
+            own = known[at : at + CHUNK]
+            distances_of = request.to_all(view.ranking, own, codes[at : at + CHUNK])
             for first in range(0, len(ids), BATCH):
                 last = min(first + BATCH, len(ids))
-                all_distances = request.to_all(view.ranking, start + first, start + last, own, part)
                 near, near_ids = np.empty_like(distances[first:last]), np.empty_like(ids[first:last])
-                _core.take_nearest(all_distances, own[None], near, near_ids, threads)
+                _core.take_nearest(distances_of(start + first, start + last), own[None], near, near_ids, threads)
                 both = np.concatenate([distances[first:last], near], axis=1)
                 both_ids = np.concatenate([ids[first:last], near_ids], axis=1)
                 _core.take_nearest(both, both_ids, distances[first:last], ids[first:last], threads)
@@ -200,7 +192,7 @@ def _choose_rank(rank: Rank | None, coder: Coder | None, codes: Codes | None, ve
 
 
 def _choose_metric(metric: Metric | None, coder: Coder | None, rank: Rank) -> Metric:
-    own: Metric = getattr(coder, "metric", "l2")
+    own = _own_metric(coder)
     if metric is None:
         return own
     if metric not in ("l2", "cosine", "inner"):
@@ -212,6 +204,11 @@ def _choose_metric(metric: Metric | None, coder: Coder | None, rank: Rank) -> Me
             f'the coder scaled items to length 1, so the metric can only be "cosine", got {metric!r}: '
             'fit a coder with metric="l2"'
         )
+    return metric
+
+
+def _own_metric(coder: Coder | None) -> Metric:
+    metric: Metric = getattr(coder, "metric", "l2")
     return metric
 
 

@@ -7,7 +7,6 @@
 With as many candidates as there are items, all of them are compared by full distances.
 """
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +17,7 @@ from nestcode.coders import Coder
 from nestcode.coders._ranking import BitRanking, Metric
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput, whole_number
+from nestcode.index.evaluation import Trials
 from nestcode.index.hits import Evaluation, Hits, RangeHits
 from nestcode.index.live import Live
 from nestcode.index.request import Rank, Request, answer, check_filter
@@ -83,8 +83,8 @@ class Searchable:
         """
         request = Request(self.coder, self._encode, queries, rank, metric, vectors)
         view = self._view(request, filter)
-        k = _check_k(k, view.count)
-        effort = max(self._effort(candidates, view), k)  # k are found wherever there are so many
+        k = check_k(k, view.count)
+        effort = max(self._effort(candidates, view.count), k)  # k are found wherever there are so many
         keep = self._rerank(rerank, k)
         found = answer(view, request, k, effort, keep, thread_count(threads))
         if request.single:
@@ -117,7 +117,7 @@ class Searchable:
         if not isinstance(radius, float | int | np.floating | np.integer) or not np.isfinite(radius):
             raise InvalidInput(f"radius must be a finite number, got {radius!r}")
         view = self._view(request, filter)
-        effort, many = self._effort(candidates, view), thread_count(threads)
+        effort, many = self._effort(candidates, view.count), thread_count(threads)
         found: list[Hits] = []
         for query in range(len(request)):
             k = 64
@@ -141,23 +141,28 @@ class Searchable:
         rank: Rank | None = None,
         metric: Metric | None = None,
         vectors: ArrayLike | None = None,
+        exact: ArrayLike | None = None,
         threads: int | None = 1,
     ) -> Evaluation:
         """How much of an exact search a search finds, and how much work it does.
 
         >>> from nestcode import CellCoder, Index
         >>> X = np.random.default_rng(0).standard_normal((2000, 8)).astype(np.float32)
-        >>> index = Index(CellCoder(width=64).fit(X))
+        >>> index = Index(CellCoder(width=24).fit(X))
         >>> index.add(X)
-        >>> index.evaluate(X[:100], k=5, candidates=len(X)).recall
+        >>> round(index.evaluate(X[:100], k=5, vectors=X).recall, 1)  # the last few are ranked by vectors
         1.0
+        >>> round(index.evaluate(X[:100], k=5, exact=X).recall, 1)  # by codes alone
+        0.7
 
-        Exact is a comparison with all `vectors` where they are given, else with all codes. Use queries that are not in
-        the index: those that are find themselves.
+        Exact is a comparison with all vectors, which are `exact`, or `vectors` where the search has them too; without
+        either it is one with all codes, and tells what is lost by looking at few. Use queries that are not in the
+        index: those that are find themselves.
         """
         given = {"rank": rank, "metric": metric, "vectors": vectors, "threads": threads}
-        true = self.search(queries, k, candidates=max(len(self._live.state), 1), **given)  # type: ignore[arg-type]
-        return self._measure(true, queries, k, candidates, rerank, given)
+        count = len(self._live.state)
+        trials = Trials(self.search, queries, k, count, given, exact)
+        return trials.run(self._effort(candidates, count), self._rerank(rerank, k))
 
     def tune(
         self,
@@ -168,6 +173,7 @@ class Searchable:
         rank: Rank | None = None,
         metric: Metric | None = None,
         vectors: ArrayLike | None = None,
+        exact: ArrayLike | None = None,
         threads: int | None = 1,
     ) -> Evaluation:
         """Choose `candidates` and `rerank` of later searches: the quickest that reach a recall, by measurement.
@@ -181,73 +187,26 @@ class Searchable:
         >>> index.candidates < 2000
         True
 
-        Recall is that of `evaluate`. The choice is kept in `index.candidates` and `index.rerank`, not in files.
+        Recall is that of `evaluate`. The choice is kept in `index.candidates` and `index.rerank`, not in files. Where
+        none is enough, all items are compared from then on, and a warning says so.
         """
         if not isinstance(target_recall, float | int) or not 0 < target_recall <= 1:
             raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
         given = {"rank": rank, "metric": metric, "vectors": vectors, "threads": threads}
-        everything = max(len(self._live.state), 1)
-        true = self.search(queries, k, candidates=everything, **given)  # type: ignore[arg-type]
-
-        def fewest(rerank: int) -> Evaluation | None:
-            """The fewest candidates that reach the target, to a twentieth; none where only all of them do."""
-            low, high, best = 0, everything, None
-            trial = min(max(k, everything // 256), everything)
-            while trial < everything and high - low > max(1, high // 20):
-                tried = self._measure(true, queries, k, trial, rerank, given)
-                if tried.recall >= target_recall:
-                    high, best = trial, tried
-                else:
-                    low = trial
-                trial = 2 * low if best is None else (low + high) // 2
-            return best
-
-        choices = [best for times in (4, 10, 40) if (best := fewest(times * k)) is not None]
-        best = min(choices, key=lambda choice: choice.seconds, default=None)
-        if best is None:
-            best = self._measure(true, queries, k, everything, None, given)
+        best = Trials(self.search, queries, k, len(self._live.state), given, exact).quickest(target_recall)
         self.candidates, self.rerank = best.candidates, best.rerank
         return best
 
     # how
-
-    def _measure(
-        self,
-        true: Hits,
-        queries: Codes | ArrayLike,
-        k: int,
-        candidates: int | None,
-        rerank: int | None,
-        given: dict[str, Any],
-    ) -> Evaluation:
-        start = time.perf_counter()
-        found = self.search(queries, k, candidates=candidates, rerank=rerank, **given)
-        seconds = time.perf_counter() - start
-        count = len(self._live.state)
-        # By id, as the same item's distance may be rounded otherwise, and by distance: any that are as near will do.
-        rows = zip(found.ids.reshape(-1, k), true.ids.reshape(-1, k), strict=True)
-        same = np.array([np.isin(*row) for row in rows], dtype=bool).reshape(found.ids.shape)
-        worst = np.where(true.ids >= 0, true.distances, np.finfo(np.float32).min).max(axis=-1, keepdims=True)
-        wanted = int((true.ids >= 0).sum())
-        near = (same | (found.distances <= worst + 1e-6 * np.abs(worst))) & (found.ids >= 0)
-        compared = float(np.mean(found.compared)) if np.size(found.compared) else 0.0
-        return Evaluation(
-            recall=float(near.sum() / wanted) if wanted else 1.0,
-            compared=compared,
-            share=compared / max(count, 1),
-            candidates=int(candidates or self.candidates or _default_effort(count)),
-            rerank=self._rerank(rerank, k),
-            seconds=seconds / max(np.size(found.compared), 1),
-        )
 
     def _rerank(self, rerank: int | None, k: int) -> int:
         if rerank is None:
             return max(k, self.rerank or max(10 * k, 100))
         return max(k, whole_number(rerank, "rerank", least=1))
 
-    def _effort(self, candidates: int | None, view: View) -> int:
+    def _effort(self, candidates: int | None, count: int) -> int:
         if candidates is None:
-            return self.candidates or _default_effort(view.count)
+            return self.candidates or _default_effort(count)
         return whole_number(candidates, "candidates", least=1)
 
     def _view(self, request: Request, chosen: ArrayLike | Iterable[int] | None) -> View:
@@ -268,8 +227,12 @@ def _default_effort(count: int) -> int:
     return 1000 + count // 50
 
 
-def _check_k(k: int, count: int) -> int:
+def check_k(k: int, count: int) -> int:
+    """A number of hits to look for among `count` items."""
     most = max(count, MOST_MISSING)
     if whole_number(k, "k", least=1) > most:
-        raise InvalidInput(f"k must be at most {most} with {count} items, got {k}: there are no more to find")
+        raise InvalidInput(
+            f"k must be at most {most} with {count} items, got {k}: there are no more to find, and answers, which have "
+            f"room for k hits of every query, are filled up with ids of -1 to {MOST_MISSING} only: give a smaller k"
+        )
     return k

@@ -185,6 +185,16 @@ def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True
     return array
 
 
+def ids_after(largest: int, count: int) -> NDArray[np.int64]:
+    """The next ids when `largest` was the largest so far."""
+    if largest + count >= 2**63:
+        raise InvalidInput(
+            f"ids cannot go on from {largest}: give ids of your own, as {count} more than the largest used so far "
+            "would reach 2^63"
+        )
+    return np.arange(count) + (largest + 1)  # and not up to 2^63, which is no int64
+
+
 def check_width(width: int) -> None:
     """Raise if codes are too wide to be searched."""
     if width > WIDEST:

@@ -229,7 +229,7 @@ class Store:
             found = None
         if found is None or (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino):
             raise InvalidInput(
-                f"{self.path} was moved, removed or replaced since it was opened: save() the index to another folder"
+                f"{self.path} was moved, removed or replaced since it was opened: save the index to another folder"
             )
 
     def sweep(self, manifest: dict[str, Any] | None = None) -> None:

@@ -3,16 +3,17 @@
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from nestcode.coders._ranking import Metric
-from nestcode.coders._rows import Floats, as_floats, check_rows, squares
+from nestcode.coders._rows import Floats, as_floats, check_rows
 from nestcode.errors import InvalidInput
-from nestcode.index.hits import Hits
-from nestcode.index.request import check_filter
+from nestcode.index.full import Doubles, doubles, to_vectors
+from nestcode.index.hits import Hits, RangeHits
+from nestcode.index.request import BATCH, check_filter
+from nestcode.index.search import check_k
 from nestcode.index.segment import check_ids
-
-Ids = NDArray[np.int64]
+from nestcode.integrations._habits import Ids
 
 
 class ExactRows:
@@ -41,13 +42,18 @@ class ExactRows:
         """All vectors, (n, features)."""
         return self._room[: len(self)]
 
+    def check_new(self, ids: ArrayLike, count: int) -> Ids:
+        """Ids for so many items, none of which is in use."""
+        checked = check_ids(ids, count)
+        used = next((one for one in checked.tolist() if one in self._places), None)
+        if used is not None:
+            raise InvalidInput(f"ids must be new, but {used} is in use: remove it first, or give another")
+        return checked
+
     def add(self, items: ArrayLike, ids: ArrayLike) -> None:
         """Add vectors under ids that are not in use."""
         rows = as_floats(check_rows(items, self._room.shape[1])).astype(np.float32)
-        known = check_ids(ids, len(rows)).tolist()
-        used = next((one for one in known if one in self._places), None)
-        if used is not None:
-            raise InvalidInput(f"ids must be new, but {used} is in use: remove it first, or give another")
+        known = self.check_new(ids, len(rows)).tolist()
         begin, end = len(self), len(self) + len(rows)
         if end > len(self._room):
             room = np.empty((max(end, 2 * begin), rows.shape[1]), dtype=np.float32)
@@ -73,20 +79,49 @@ class ExactRows:
         threads: int | None = None,  # noqa: ARG002
     ) -> Hits:
         """The k nearest of each query, by distances as `Index.search` gives them; NumPy chooses its threads."""
-        by_angle = metric == "cosine"
-        rows, ids = self.rows, self.ids
-        if filter is not None:
-            allowed = check_filter(filter)(ids)
-            rows, ids = rows[allowed], ids[allowed]
-        asked = as_floats(check_rows(queries, rows.shape[1]), normalize=by_angle).astype(np.float32)
-        rows = as_floats(rows, normalize=by_angle)
+        k = check_k(k, len(self))
+        asked, rows, ids = self._ready(queries, metric, filter)
         near = np.full((len(asked), k), np.inf, dtype=np.float32)
         found = np.full((len(asked), k), -1, dtype=np.int64)
-        distances = -(asked @ rows.T) if metric == "inner" else _squared(asked, rows)
-        order = np.argsort(distances, axis=1, kind="stable")[:, :k]
-        near[:, : order.shape[1]] = np.take_along_axis(distances, order, axis=1)
-        found[:, : order.shape[1]] = ids[order]
+        for first in range(0, len(asked), BATCH):
+            part = slice(first, first + BATCH)
+            distances = to_vectors(asked[part], rows, metric)
+            order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+            near[part, : order.shape[1]] = np.take_along_axis(distances, order, axis=1)
+            found[part, : order.shape[1]] = ids[order]
         return Hits(found, near, np.full(len(asked), len(rows)))
+
+    def range_search(
+        self,
+        queries: ArrayLike,
+        radius: float,
+        *,
+        candidates: int,  # noqa: ARG002
+        metric: Metric,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        threads: int | None = None,  # noqa: ARG002
+    ) -> RangeHits:
+        """All within a distance of each query, nearest first, as `Index.range_search` gives them."""
+        asked, rows, ids = self._ready(queries, metric, filter)
+        found = []
+        for query in asked:
+            distances = to_vectors(query[None], rows, metric)[0]
+            order = np.argsort(distances, kind="stable")
+            order = order[distances[order] <= radius]
+            found.append(Hits(ids[order], distances[order], len(rows)))
+        return RangeHits(tuple(found))
+
+    def _ready(
+        self, queries: ArrayLike, metric: Metric, chosen: ArrayLike | Iterable[int] | None
+    ) -> tuple[Doubles, Doubles, Ids]:
+        """Queries and rows, of length 1 for the cosine, and the ids of those that may be found."""
+        rows, ids = self.rows, self.ids
+        if chosen is not None:
+            allowed = check_filter(chosen)(ids)
+            rows, ids = rows[allowed], ids[allowed]
+        asked = check_rows(queries, rows.shape[1])
+        by_angle = metric == "cosine"
+        return doubles(asked, normalize=by_angle), doubles(rows, normalize=by_angle), ids
 
     def reconstruct(self, ids: ArrayLike) -> Floats:
         """The vectors with these ids, (n, features)."""
@@ -95,10 +130,3 @@ class ExactRows:
         if missing is not None:
             raise InvalidInput(f"ids must be in the index, got {missing}, which is not")
         return self._room[[self._places[one] for one in wanted]]
-
-
-def _squared(a: NDArray[np.floating], b: NDArray[np.floating]) -> Floats:
-    """Squared distances of all pairs; with double digits, as those of near items far from 0 are small differences."""
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    distances = squares(a)[:, None] + squares(b) - 2 * (a @ b.T)
-    return np.asarray(distances.clip(0, np.finfo(np.float32).max), dtype=np.float32)

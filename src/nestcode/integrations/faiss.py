@@ -5,24 +5,22 @@ need FAISS; only `to_faiss`, and `from_faiss` of an index, do.
 """
 
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode import coders
 from nestcode.coders import CellCoder, Coder
 from nestcode.coders._ranking import Metric
 from nestcode.coders._rows import Floats, check_rows
 from nestcode.codes import Codes
-from nestcode.errors import DamagedFile, InvalidInput, import_extra, whole_number
+from nestcode.errors import InvalidInput, import_extra, whole_number
 from nestcode.index import Index
-from nestcode.integrations._exact import ExactRows, Ids
-from nestcode.storage import Arrays, Record, read_record, write_record
-
-KIND, VERSION = "NestedIndex", 1
-FAR = np.finfo(np.float32).max  # how far FAISS says that missing items are
+from nestcode.index.segment import ids_after
+from nestcode.integrations._exact import ExactRows
+from nestcode.integrations._habits import Filter, Ids, RangeAnswer, distance_at, merge_params, scores, selected, within
+from nestcode.integrations._kept import from_record, to_record
+from nestcode.storage import Record, read_record, write_record
 
 
 class NestedIndex:
@@ -111,7 +109,7 @@ class NestedIndex:
     def add(self, x: ArrayLike) -> None:
         """Add vectors, (n, d), under the next ids."""
         rows = check_rows(x, self.d)
-        self.add_with_ids(rows, np.arange(self.next_id, self.next_id + len(rows)))
+        self.add_with_ids(rows, ids_after(self.next_id - 1, len(rows)))
 
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
         """Add vectors, (n, d), under ids that are not in use.
@@ -124,18 +122,14 @@ class NestedIndex:
         rows = check_rows(x, self.d)
         if not len(rows):
             return
-        if isinstance(self._items, ExactRows) and len(self._items) + len(rows) >= self.rows_to_fit:
-            self.train(np.concatenate([self._items.rows, rows]))
+        if isinstance(self._items, ExactRows):
+            ids = self._items.check_new(ids, len(rows))
+            if len(self._items) + len(rows) >= self.rows_to_fit:
+                self.train(np.concatenate([self._items.rows, rows]))
         self._items.add(rows, ids=ids)
         self.next_id = max(self.next_id, int(np.max(ids)) + 1)
 
-    def search(
-        self,
-        x: ArrayLike,
-        k: int,
-        *,
-        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
-    ) -> tuple[Floats, Ids]:
+    def search(self, x: ArrayLike, k: int, *, params: Any = None, filter: Filter = None) -> tuple[Floats, Ids]:  # noqa: A002
         """The k nearest of each row of x: distances and ids, (n, k); ids are -1 where there are fewer.
 
         >>> index = NestedIndex(2)
@@ -144,15 +138,42 @@ class NestedIndex:
         >>> D, I
         (array([[ 0., 25.]], dtype=float32), array([[0, 1]]))
 
-        `filter` are the ids that may be found, or a mask by id.
+        `filter` are the ids that may be found, or a mask by id; `params`, a `faiss.SearchParameters(sel=...)`, says
+        it by a selector, which takes longer: it is asked for every id.
         """
-        rows, k = check_rows(x, self.d), whole_number(k, "k", least=1)
-        hits = self._items.search(rows, k, metric=self.metric, filter=filter, threads=None)
-        found = hits.ids >= 0
-        if self.metric == "l2":
-            return np.where(found, hits.distances, FAR), hits.ids
-        products = -hits.distances if self.metric == "inner" else 1 - hits.distances / 2
-        return np.where(found, products, -FAR), hits.ids
+        rows, chosen = check_rows(x, self.d), merge_params(params, filter, self._items)
+        hits = self._items.search(rows, k, metric=self.metric, filter=chosen, threads=None)
+        return scores(hits.distances, hits.ids, self.metric), hits.ids
+
+    def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, filter: Filter = None) -> RangeAnswer:  # noqa: A002
+        """All items nearer than `thresh` to each row of x, or with larger products: limits, distances and ids.
+
+        >>> index = NestedIndex(2)
+        >>> index.add([[0, 0], [3, 4], [6, 8]])
+        >>> lims, D, I = index.range_search([[0, 0], [6, 8]], 26)
+        >>> lims, I
+        (array([0, 2, 4], dtype=uint64), array([0, 1, 2, 1]))
+
+        Those of row i lie from `lims[i]` to `lims[i + 1]`, nearest first. Every item is compared, so that none is
+        missed; `index.index.range_search(x, radius, candidates=...)` looks at fewer.
+        """
+        rows, chosen = check_rows(x, self.d), merge_params(params, filter, self._items)
+        radius, count = distance_at(thresh, self.metric), max(self.ntotal, 1)
+        hits = self._items.range_search(rows, radius, candidates=count, metric=self.metric, filter=chosen, threads=None)
+        return within(hits, thresh, self.metric)
+
+    def search_and_reconstruct(self, x: ArrayLike, k: int, *, params: Any = None) -> tuple[Floats, Ids, Floats]:
+        """What `search` gives, and the vectors of the items, (n, k, d): NaN where there are fewer.
+
+        >>> index = NestedIndex(2)
+        >>> index.add([[0, 0], [3, 4]])
+        >>> index.search_and_reconstruct([[3, 3]], 1)[2]
+        array([[[3., 4.]]], dtype=float32)
+        """
+        distances, ids = self.search(x, k, params=params)
+        vectors = np.full((*ids.shape, self.d), np.nan, dtype=np.float32)
+        vectors[ids >= 0] = self.reconstruct_batch(ids[ids >= 0])
+        return distances, ids, vectors
 
     def reset(self) -> None:
         """Remove all items; a coder stays."""
@@ -167,11 +188,7 @@ class NestedIndex:
         >>> index.remove_ids([1, 9]), index.ntotal
         (1, 2)
         """
-        known = self._items.ids
-        if hasattr(ids, "is_member"):
-            gone = known[[bool(ids.is_member(int(one))) for one in known]]
-        else:
-            gone = np.intersect1d(known, np.asarray(ids, dtype=np.int64))
+        gone = selected(ids, self._items.ids)
         self._items.remove(gone)
         return len(gone)
 
@@ -190,52 +207,31 @@ class NestedIndex:
         """The same of several, (n, d)."""
         return self._items.reconstruct(np.atleast_1d(np.asarray(keys)))
 
+    def reconstruct_n(self, n0: int = 0, ni: int = -1) -> Floats:
+        """The same of the items with `ni` ids from `n0` on, (ni, d): up to the number of all items if not given.
+
+        >>> index = NestedIndex(2)
+        >>> index.add([[0, 0], [1, 2], [3, 4]])
+        >>> index.reconstruct_n(1)
+        array([[1., 2.],
+               [3., 4.]], dtype=float32)
+        """
+        first = whole_number(n0, "n0", least=0)
+        count = max(self.ntotal - first, 0) if ni == -1 else whole_number(ni, "ni", least=0)
+        if count > self.ntotal:
+            raise InvalidInput(f"ni must be at most the number of items {self.ntotal}, got {ni}: leave it out for all")
+        return self.reconstruct_batch(range(first, first + count))
+
     def __repr__(self) -> str:
         kept = "vectors" if isinstance(self._items, ExactRows) else f"codes of {self.width} bits"
         return f"NestedIndex({self.ntotal} items of {self.d} numbers, {self.metric}, kept as {kept})"
 
     def _to_record(self) -> Record:
-        settings: dict[str, Any] = {
-            "d": self.d,
-            "width": self.width,
-            "metric": self.metric,
-            "rows_to_fit": self.rows_to_fit,
-        }
-        settings["next"] = self.next_id
-        if isinstance(self._items, ExactRows):
-            return Record(KIND, VERSION, settings, {"ids": self._items.ids, "rows": self._items.rows})
-        assert self._items.coder is not None
-        coder, ids = self._items.coder._to_record(), self._items.ids
-        settings["coder"] = {"kind": coder.kind, "version": coder.version, "settings": coder.settings}
-        arrays = {f"coder.{name}": array for name, array in coder.arrays.items()}
-        return Record(KIND, VERSION, settings, {"ids": ids, "codes": self._items.codes(ids).packed, **arrays})
+        return to_record(self)
 
     @classmethod
     def _from_record(cls, record: Record, path: str) -> "NestedIndex":
-        if record.kind != KIND or record.version > VERSION:
-            raise DamagedFile(
-                f"{path} holds a {record.kind} of version {record.version}, not a {KIND} of version {VERSION}: "
-                "give a file that write_index wrote, or upgrade nestcode"
-            )
-        try:
-            return cls._read(dict(record.settings), record.arrays, path)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DamagedFile(f"{path} is not a {KIND} as it should be: {error}") from error
-
-    @classmethod
-    def _read(cls, settings: dict[str, Any], arrays: Arrays, path: str) -> "NestedIndex":
-        following, stored = settings.pop("next"), settings.pop("coder", None)
-        if stored is None:
-            index = cls(**settings)
-            index._items.add(arrays["rows"], ids=arrays["ids"])
-        else:
-            own = {name.removeprefix("coder."): array for name, array in arrays.items() if name.startswith("coder.")}
-            kind: type[Coder] = getattr(coders, stored["kind"])
-            coder = kind._from_record(Record(**stored, arrays=own), path)
-            index = cls(**settings, coder=coder)
-            index._items.add(Codes(arrays["codes"], index.width), ids=arrays["ids"])
-        index.next_id = following
-        return index
+        return from_record(cls, record, path)
 
 
 def write_index(index: NestedIndex, path: str | os.PathLike[str]) -> None:
