@@ -81,6 +81,8 @@ def read_record(path: str | os.PathLike[str]) -> Record:
     from safetensors import safe_open
 
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} must be the file of a coder, but it is a folder: give another name")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}: give the path that was saved to")
 
@@ -109,15 +111,13 @@ def _proven(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]], 
     try:
         metadata, arrays = read()
         if metadata.get("format") != FORMAT:
-            raise DamagedFile(f"{path} was not written by Nestcode: give a file that a coder's save() wrote")
+            raise DamagedFile(f"{path} was not written by Nestcode: give a file that holds a coder")
         record = Record(metadata["kind"], int(metadata["version"]), json.loads(metadata["settings"]), arrays)
         expected = metadata["sha256"]
     except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
         if isinstance(error, DamagedFile):
             raise
-        raise DamagedFile(
-            f"{path} is damaged or not a Nestcode file ({error}): save it again or restore a copy"
-        ) from error
+        raise DamagedFile(f"{path} is damaged or not a Nestcode file: save it again or restore a copy") from error
     if record.fingerprint != expected:
         raise DamagedFile(f"{path} is damaged, its checksum does not match: save it again or restore a copy")
     return record

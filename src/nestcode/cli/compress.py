@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from nestcode.cli.files import STANDARD, check_output, followed, item_coder, out_file, picture_coder, read_array
-from nestcode.cli.options import messages
+from nestcode.cli.options import AsJson, Force, Threads, above_0, messages
 from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
@@ -28,7 +28,12 @@ SHOWN = 3  # files that were passed over
 def compress(
     inputs: Annotated[list[Path], typer.Argument(help="Images, folders of them, or one .npy file of vectors.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The stream; - is standard output.")],
-    coder: Annotated[str | None, typer.Option(help="A coder: a file, or the name of one that comes along.")] = None,
+    coder: Annotated[
+        str | None,
+        typer.Option(
+            "--coder", "-c", help="A coder: a file, or one that comes along.", show_default="photos; of vectors, --fit"
+        ),
+    ] = None,
     fit: Annotated[bool, typer.Option("--fit", help="Fit a coder on these inputs, and embed it.")] = False,
     embed: Annotated[bool, typer.Option("--embed", help="Put the coder into the stream.")] = False,
     length: Annotated[
@@ -36,30 +41,33 @@ def compress(
     ] = None,
     budget: Annotated[str | None, typer.Option(help="Bytes to keep in all, as in 2MB.")] = None,
     max_error: Annotated[
-        float | None, typer.Option(help="Keep what leaves this mean squared error of a number; of pixels from 0 to 1.")
+        float | None,
+        typer.Option(callback=above_0, help="Keep what leaves this mean squared error; of pixels from 0 to 1."),
     ] = None,
     entropy: Annotated[
         bool, typer.Option("--entropy", help="Code the bits of vectors by how likely they are.")
     ] = False,
     skip_damaged: Annotated[bool, typer.Option("--skip-damaged", help="Leave out images that cannot be read.")] = False,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace a file that is there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    threads: Threads = None,  # noqa: ARG001 (its callback does the work)
+    force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Encode once; whoever receives it may stop after any byte."""
-    check_output(out, *inputs, force=force, as_json=as_json)
     if fit and coder is not None:
-        raise InvalidInput("--fit makes a coder of its own: leave out --coder, or --fit")
+        raise typer.BadParameter("--fit makes a coder of its own: leave out --coder, or --fit")
     bytes_kept = None if budget is None else read_bytes(budget)
     vectors = [path for path in inputs if path.suffix == ".npy"]
     if vectors and len(inputs) > 1:
-        raise InvalidInput(f"vectors come as one .npy file, got {len(inputs)} inputs: make a stream of each")
-    _check_max_error(max_error, pictures=not vectors)
+        raise typer.BadParameter(f"vectors come as one .npy file, got {len(inputs)} inputs: make a stream of each")
+    if entropy and not vectors:
+        raise typer.BadParameter("--entropy is for vectors: pictures are always coded by how likely their bits are")
+    if max_error is not None and max_error > 1 and not vectors:
+        raise typer.BadParameter(f"max_error must be at most 1 for pictures, got {max_error:g}: 0.001 is 30 dB")
+    check_output(out, *inputs, force=force, as_json=as_json)
     kept: dict[str, Any] = {"length": length, "budget": bytes_kept, "max_error": max_error}
     with out_file(out) as path:
         if vectors:
             sizes = _compress_vectors(vectors[0], path, coder, fit=fit, embed=embed, entropy=entropy, **kept)
-        elif entropy:
-            raise InvalidInput("--entropy is for vectors: pictures are always coded by how likely their bits are")
         else:
             sizes = _compress_pictures(inputs, path, coder, fit=fit, embed=embed, skip_damaged=skip_damaged, **kept)
         before, inside = sizes
@@ -71,15 +79,6 @@ def compress(
         messages().print(_summary(before, after, inside), soft_wrap=True)
         if out != STANDARD:
             print(out)
-
-
-def _check_max_error(max_error: float | None, *, pictures: bool) -> None:
-    if max_error is None:
-        return
-    if pictures and not 0 < max_error <= 1:
-        raise InvalidInput(f"max_error must be between 0 and 1, got {max_error:g}: 0.001 is 30 dB")
-    if not 0 < max_error < math.inf:
-        raise InvalidInput(f"max_error must be a number above 0, got {max_error:g}: it is of the vectors' numbers")
 
 
 def _summary(before: int, after: int, inside: int) -> str:
@@ -236,5 +235,5 @@ def read_bytes(text: str) -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if found is None or found[2].upper() not in UNITS:
-        raise InvalidInput(f"budget must be a number of bytes, as in 2MB or 64KiB, got {text!r}")
+        raise typer.BadParameter(f"budget must be a number of bytes, as in 2MB or 64KiB, got {text!r}")
     return int(float(found[1]) * UNITS[found[2].upper()])

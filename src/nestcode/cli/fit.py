@@ -43,18 +43,21 @@ def fit(
 ) -> None:
     """Learn a coder of items. Every prefix of its codes decodes."""
     if deep and kind not in ("auto", "deep"):
-        raise InvalidInput(f"--deep is --kind deep, got --kind {kind} too: leave one of them out")
+        raise typer.BadParameter(f"--deep is --kind deep, got --kind {kind} too: leave one of them out")
     kind = "deep" if deep else kind
     if kind != "deep" and (resume or steps is not None):
-        raise InvalidInput(f"{'--resume' if resume else '--steps'} is for training: add --deep, or leave it out")
+        raise typer.BadParameter(f"{'--resume' if resume else '--steps'} is for training: add --deep, or leave it out")
+    if resume and out == STANDARD:
+        raise typer.BadParameter("--resume goes on from a checkpoint beside the coder: give -o a name")
     check_output(out, data, force=force, as_json=as_json)
     if kind == "deep":
+        _check_checkpoint(out, resume=resume, force=force)
         import_extra("torch", extra="torch", purpose="nestcode fit --deep")
     from nestcode.cli.inputs import open_rows
 
     rows = open_rows(data, array, size)
     if kind == "deep":
-        coder = _train(rows, out, width, metric, seed=seed, steps=steps, resume=resume, force=force)
+        coder = _train(rows, out, width, metric, seed=seed, steps=steps, resume=resume)
     else:
         with messages().status(f"Fitting a coder of {width} bits to {len(rows):,} items"):
             coder = _learn(rows, kind, width, metric, seed)
@@ -78,8 +81,16 @@ def _learn(rows: "Rows", kind: Kind, width: int, metric: Metric, seed: int) -> "
     return coder
 
 
+def _check_checkpoint(out: Path, *, resume: bool, force: bool) -> None:
+    kept = _checkpoint(out)
+    if out != STANDARD and kept.exists() and not (resume or force):
+        raise InvalidInput(
+            f"{kept} is there, of a run that was stopped: --resume goes on from it, --force starts again"
+        )
+
+
 def _train(
-    rows: "Rows", out: Path, width: int, metric: Metric, *, seed: int, steps: int | None, resume: bool, force: bool
+    rows: "Rows", out: Path, width: int, metric: Metric, *, seed: int, steps: int | None, resume: bool
 ) -> "Coder":
     """Train a network, with a checkpoint beside the coder as long as it goes on."""
     from nestcode.coders.deep import DeepCoder
@@ -87,12 +98,6 @@ def _train(
 
     items = rows.to_train()
     kept = None if out == STANDARD else _checkpoint(out)
-    if kept is not None and kept.exists() and not (resume or force):
-        raise InvalidInput(
-            f"{kept} is there, of a run that was stopped: --resume goes on from it, --force starts again"
-        )
-    if resume and kept is None:
-        raise InvalidInput("--resume goes on from a checkpoint beside the coder: give -o a name")
     training = REFINING["images" if len(rows.shape) in (2, 3) else "vectors"].but(seed=seed)
     training = training if steps is None else training.but(steps=steps)
     coder = DeepCoder(width, metric=metric, training=training)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nestcode.cli.files import item_coder
+from nestcode.cli.files import check_place, item_coder
 from nestcode.cli.info import tell_index
-from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Size, Threads, messages
-from nestcode.errors import InvalidInput
+from nestcode.cli.options import AreCodes, ArrayName, AsJson, CoderIfAny, Data, Size, Threads, messages
+from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
     from nestcode.codes import Codes
@@ -31,9 +31,7 @@ Ids = Annotated[
 def build(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the index.")],
-    coder: Annotated[
-        str | None, typer.Option("--coder", "-c", help="A coder: a file, or the name of one that comes along.")
-    ] = None,
+    coder: CoderIfAny = None,
     width: Annotated[int | None, typer.Option(min=1, help="Bits to keep.", show_default="all")] = None,
     ids: Ids = None,
     codes: AreCodes = False,
@@ -44,13 +42,16 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build an index of items."""
+    if coder is None and not codes:
+        raise typer.BadParameter("an index needs a --coder, or --codes: give one of them")
     fresh = _check_folder(out, force=force)
-    if coder is None and not (codes and width):
-        raise InvalidInput("an index needs a --coder, or --codes and their --width: give one of them")
+    from nestcode.cli.inputs import read_codes
     from nestcode.index import Index
 
-    made = Index(None if coder is None else item_coder(coder), width=width)
-    count = _add(made, data, ids, codes=codes, array=array, size=size)
+    chosen = None if coder is None else item_coder(coder)
+    known = read_codes(data, array, chosen, width) if codes else None
+    made = Index(chosen, width=width if known is None else known.width)
+    count = _add(made, data, ids, codes=known, array=array, size=size)
     try:
         made.save(out)
     except BaseException:
@@ -73,10 +74,12 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add items to an index: all of them, or none if something is wrong."""
+    from nestcode.cli.inputs import read_codes
     from nestcode.index import Index
 
     with Index.open(path, mode="a") as opened:
-        count = _add(opened, data, ids, codes=codes, array=array, size=size, replace=replace)
+        known = read_codes(data, array, opened.coder, opened.width) if codes else None
+        count = _add(opened, data, ids, codes=known, array=array, size=size, replace=replace)
         opened.commit()
         _tell(path, opened, as_json=as_json, added=count)
 
@@ -90,7 +93,7 @@ def remove(
 ) -> None:
     """Remove items from an index: all of them, or none if one is not there."""
     if bool(numbers) == (ids is not None):
-        raise InvalidInput("ids come as arguments or by --ids, one of them: nestcode index remove my.index 17 42")
+        raise typer.BadParameter("ids come as arguments or by --ids, one of them: nestcode index remove my.index 17 42")
     from nestcode.cli.inputs import read_ids
     from nestcode.index import Index
 
@@ -119,10 +122,15 @@ def verify(path: Folder, as_json: AsJson = False) -> None:
     """Read all of an index and prove that it is what was written; status 1 if it is not."""
     from nestcode.index import Index
 
-    with Index.open(path) as opened:
-        with messages().status("Reading"):
-            opened.verify()
-        _tell(path, opened, as_json=as_json, intact=True)
+    try:
+        with Index.open(path) as opened:
+            with messages().status("Reading"):
+                opened.verify()
+            _tell(path, opened, as_json=as_json, intact=True)
+    except DamagedFile as error:
+        if as_json:
+            print(json.dumps({"path": str(path), "intact": False, "error": str(error)}))
+        raise
 
 
 @index.command(epilog="Example: nestcode index info my.index --json")
@@ -139,11 +147,19 @@ def _check_folder(out: Path, *, force: bool) -> bool:
         raise InvalidInput(f"{out} is a file, and an index is a folder: give another name")
     if out.exists() and Store(out, write=False).exists() and not force:
         raise InvalidInput(f"{out} is there already: give another name, --force to replace it, or nestcode index add")
+    check_place(out)
     return not out.exists()
 
 
 def _add(
-    opened: "Index", data: Path, ids: Path | None, *, codes: bool, array: str | None, size: int, replace: bool = False
+    opened: "Index",
+    data: Path,
+    ids: Path | None,
+    *,
+    codes: "Codes | None",
+    array: str | None,
+    size: int,
+    replace: bool = False,
 ) -> int:
     """Add items at once, so that all are added or none."""
     import numpy as np
@@ -155,23 +171,14 @@ def _add(
         taken = known[np.isin(known, opened.ids)]
         if len(taken):
             raise InvalidInput(f"ids must be new, but {taken[0]} is in use: give others, or --replace it")
-    if codes:
-        items = packed_codes(opened, data, array)
+    if codes is not None:
+        items = codes
     elif opened.coder is None:
         raise InvalidInput(f"an index without a coder takes codes: add --codes if {data} holds them")
     else:
         items = encode_all(opened.coder, open_rows(data, array, size), opened.width)
     opened.add(items, known, on_duplicate="replace" if replace else "error")
     return len(items)
-
-
-def packed_codes(opened: "Index", path: Path, array: str | None) -> "Codes":
-    """The codes in a file, as an index takes them."""
-    from nestcode.cli.inputs import code_width, read_packed
-    from nestcode.codes import Codes
-
-    packed = read_packed(path, array)
-    return Codes(packed, code_width(path, packed, opened.width if opened.coder is None else opened.coder.width))
 
 
 def _bytes(path: Path) -> int:

@@ -15,6 +15,7 @@ import nestcode
 from nestcode.cli.files import STANDARD, stream_file
 from nestcode.cli.options import AsJson
 from nestcode.cli.plot import plot_errors, some_lengths
+from nestcode.errors import DamagedFile
 
 if TYPE_CHECKING:
     from nestcode.storage import Record
@@ -23,6 +24,7 @@ OPTIONAL = {
     "torch": "torch", "scikit-learn": "reproduce", "matplotlib": "reproduce", "pillow": "reproduce", "pyarrow": "arrow",
 }  # fmt: skip
 ERRORS = "expected_errors"
+GIVE = "give a coder, an index, a stream or codes (.npy)"
 
 
 def info(
@@ -34,19 +36,28 @@ def info(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a file holds; without one, which version this is, what the processor offers and what is installed."""
+    """Say what a file holds; without one, which version this is, what the processor offers and what is installed.
+
+    What --json calls "file" is coder, index, stream, codes (any rows of bytes), array or checkpoint.
+    """
     if file is None:
         _show(gather(), as_json=as_json)
     elif file != STANDARD and file.is_dir():
+        from nestcode.index.manifest import MANIFEST
+
+        if not (file / MANIFEST).exists():
+            raise _foreign(f"there is no index in {file}")
         tell_index(file, as_json=as_json)
+    elif file != STANDARD and not file.exists():
+        raise FileNotFoundError(f"there is no file {file}: {GIVE}")
     else:
         start = _start(file)
         if start.startswith(b"\x93NUMPY"):
             _show(codes_facts(file), as_json=as_json)
-        elif start[8:9] == b"{":
+        elif start[6:9] == b"\0\0{":  # the size of a header, and JSON
             _show(coder_facts(file), as_json=as_json)
         elif start.startswith(b"nestcode checkpoint"):
-            _show({"file": "a checkpoint of training", "bytes": file.stat().st_size}, as_json=as_json)
+            _show({"file": "checkpoint", "bytes": file.stat().st_size}, as_json=as_json)
         else:
             _tell_stream(file, as_json=as_json)
 
@@ -60,7 +71,7 @@ def tell_index(path: Path, *, as_json: bool) -> None:
     segments = manifest["segments"]
     removed = sum(entry["removed"]["count"] for entry in segments if entry["removed"])
     facts: dict[str, Any] = {
-        "file": "an index", "version": manifest["version"],
+        "file": "index", "version": manifest["version"],
         "count": sum(entry["count"] for entry in segments) - removed, "width": manifest["width"],
         "segments": len(segments), "removed": removed, "largest_id": manifest["largest"],
         "bytes": sum(entry.stat().st_size for entry in path.iterdir()),
@@ -78,7 +89,7 @@ def coder_facts(path: Path) -> dict[str, Any]:
 
     record = read_record(path)
     settings = {name: value for name, value in record.settings.items() if isinstance(value, str | int | float)}
-    facts: dict[str, Any] = {"file": "a coder", "kind": record.kind, "version": record.version, **settings}
+    facts: dict[str, Any] = {"file": "coder", "kind": record.kind, "version": record.version, **settings}
     features = _features(record)
     if features is not None:
         facts["features"] = features
@@ -103,10 +114,13 @@ def codes_facts(path: Path) -> dict[str, Any]:
     array = read_array(path, least=1)
     size = path.stat().st_size
     if array.dtype != "u1" or array.ndim != 2:
-        shape = " x ".join(map(str, array.shape))
-        return {"file": "an array, but no codes", "shape": shape, "type": str(array.dtype), "bytes": size}
+        return {"file": "array", "shape": array.shape, "dtype": str(array.dtype), "bytes": size}
     most = 8 * array.shape[1]
-    return {"file": "codes, if these bytes are", "count": len(array), "width_at_most": most, "bytes": size}
+    return {"file": "codes", "count": len(array), "width_at_most": most, "bytes": size}
+
+
+def _foreign(why: str) -> DamagedFile:
+    return DamagedFile(f"{why}: {GIVE}")
 
 
 def _start(path: Path) -> bytes:
@@ -118,22 +132,23 @@ def _start(path: Path) -> bytes:
 
 
 def _tell_stream(path: Path, *, as_json: bool) -> None:
+    from nestcode.streams import Info, pictures_info
     from nestcode.streams import info as items_info
-    from nestcode.streams import pictures_info
-    from nestcode.streams.format import PICTURES, parse_header
+    from nestcode.streams.format import MAGIC, PICTURES, parse_header
     from nestcode.streams.shared import map_file
 
     with stream_file(path) as found:
         data = map_file(found)
-    if data[:8] == PICTURES:
-        pictures = pictures_info(data)
-        print(pictures.to_json() if as_json else pictures)
+    if not data or not any(magic.startswith(data[:8]) for magic in (MAGIC, PICTURES)):
+        raise _foreign(f"{'standard input' if path == STANDARD else path} is not what Nestcode writes")
+    known = pictures_info(data) if data[:8] == PICTURES else items_info(data)
+    if as_json:
+        print(json.dumps({"file": "stream", **json.loads(known.to_json())}, indent=2))
         return
-    items = items_info(data)
-    print(items.to_json() if as_json else items)
-    if not as_json:
+    print(known)
+    if isinstance(known, Info):
         errors = parse_header(data).errors
-        at = [min(64 * place, items.width) for place in range(len(errors))]
+        at = [min(64 * place, known.width) for place in range(len(errors))]
         shown = {at[place]: errors[place] for place in some_lengths(len(errors) - 1)}
         print(f"\n{plot_errors(shown)}")
 
@@ -170,6 +185,8 @@ def _show(facts: dict[str, Any], *, as_json: bool) -> None:
         return
     errors = facts.pop(ERRORS, None)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in facts.items():
         table.add_row(f"[bold]{name.replace('_', ' ')}[/]", _shown(name, value))
     Console().print(table)
@@ -180,6 +197,8 @@ def _show(facts: dict[str, Any], *, as_json: bool) -> None:
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return f"not installed: pip install 'nestcode\\[{OPTIONAL[name]}]'"
+    if isinstance(value, tuple):
+        return " x ".join(map(str, value))
     if isinstance(value, list):
         return f"{value[-1]} (of {', '.join(value)})"
     if isinstance(value, dict):

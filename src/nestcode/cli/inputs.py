@@ -1,9 +1,7 @@
 """What commands read: arrays, columns of tables and folders of images, as rows of numbers that come in pieces."""
 
 import shutil
-import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.cli.files import STANDARD, followed, read_array
+from nestcode.cli.files import STANDARD, followed, read_array, standard_input
 from nestcode.cli.options import messages
 from nestcode.coders import Coder
 from nestcode.coders._rows import check_rows
@@ -101,11 +99,11 @@ class TableRows(Rows):
     def __init__(self, path: Path, name: str | None) -> None:
         pa: Any = import_extra("pyarrow", extra="arrow", purpose="reading .parquet files")
         parquet = import_extra("pyarrow.parquet", extra="arrow", purpose="reading .parquet files")
-        self._path = path
+        self._path, self._errors = path, (pa.ArrowException, OSError)
         try:
             self._file = parquet.ParquetFile(path)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DamagedFile(f"{path} cannot be read as a table ({error}): write it again") from error
+        except self._errors as error:
+            raise self._damaged() from error
         kinds = {field.name: field.type for field in self._file.schema_arrow}
         lists = [key for key, kind in kinds.items() if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)]
         if name is not None and name not in kinds:
@@ -124,6 +122,9 @@ class TableRows(Rows):
         features = len(next(self._batches(1))[0]) if self._list else len(self._columns)
         super().__init__(count, (features,), np.result_type(*(k.to_pandas_dtype() for k in numbers)))
 
+    def _damaged(self) -> DamagedFile:
+        return DamagedFile(f"{self._path} cannot be read as a table, it is damaged or no .parquet file: write it again")
+
     def __iter__(self) -> Iterator[Array]:
         for rows in self._batches(self.step):
             if rows.shape[1] != self.features:
@@ -135,6 +136,12 @@ class TableRows(Rows):
         return self.whole()
 
     def _batches(self, size: int) -> Iterator[Array]:
+        try:
+            yield from self._read(size)
+        except self._errors as error:
+            raise self._damaged() from error
+
+    def _read(self, size: int) -> Iterator[Array]:
         for batch in self._file.iter_batches(size, columns=self._columns):
             if any(column.null_count for column in batch.columns):
                 raise InvalidInput(f"{self._path} must have a value in every row, but some are null: drop such rows")
@@ -182,6 +189,17 @@ def code_width(path: Path, packed: NDArray[np.uint8], most: int) -> int:
     return min(8 * int(packed.shape[1]), most)
 
 
+def read_codes(path: Path, array: str | None, coder: Coder | None, width: int | None) -> Codes:
+    """Codes of a coder, or of nobody knows which, and so many bits of them, or all."""
+    packed = read_packed(path, array)
+    whole = 8 * int(packed.shape[1]) if coder is None else code_width(path, packed, coder.width)
+    kept = whole if width is None else width
+    if kept > whole:
+        raise InvalidInput(f"{path} must hold codes of at least {kept} bits, got {whole}: encode the items again, or "
+                           f"build an index of that width")  # fmt: skip
+    return Codes(packed, whole).prefix(kept)
+
+
 def read_ids(path: Path) -> Array:
     """Ids in a .npy file."""
     return np.asarray(read_array(path, least=1))
@@ -211,34 +229,40 @@ def encode_all(coder: Coder, rows: Rows, width: int) -> Codes:
 
 def _from_input() -> Array:
     """The array that comes by standard input; the file it is copied to is gone when nobody looks at it any more."""
-    start = sys.stdin.buffer.read(6)
+    given = standard_input()
+    start = given.read(6)
     if start != b"\x93NUMPY":  # whatever else comes may have no end
         raise DamagedFile("standard input must be a .npy file, as np.save writes it, got something else")
     with tempfile.NamedTemporaryFile(suffix=".npy") as copy:
         copy.write(start)
-        shutil.copyfileobj(sys.stdin.buffer, copy)
+        shutil.copyfileobj(given, copy)
         copy.flush()
         array: Array = read_array(Path(copy.name), name="standard input")
     return array
 
 
 def _from_archive(path: Path, name: str | None) -> Array:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            names = list(arrays.files)
-            if name is None and len(names) == 1:
-                name = names[0]
-            if name not in names:
-                raise InvalidInput(
-                    f"{path} holds {len(names)} arrays, give --array one of {', '.join(names)}"
-                    if name is None else f"{path} has no array {name}: give --array one of {', '.join(names)}"
-                )  # fmt: skip
-            array: Array = arrays[name]
-    except InvalidInput:
-        raise
-    except (ValueError, EOFError, OSError, KeyError, AttributeError, zipfile.BadZipFile) as error:
-        why = "" if "pickle" in str(error) else f" ({error})"
-        raise DamagedFile(f"{path} cannot be read as arrays of numbers{why}: save them by np.savez") from error
-    if array.ndim < 2 or not len(array):
-        raise InvalidInput(f"{path} must hold an array (n, …) of at least one item, got shape {array.shape}")
+    with path.open("rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                array: Array = arrays[_chosen(path, arrays.files, name)]
+            shape = array.shape  # other files than arrays have none
+        except (InvalidInput, MemoryError):
+            raise
+        except Exception as error:  # zip and NumPy have many kinds
+            raise DamagedFile(
+                f"{path} cannot be read as arrays of numbers, it is damaged or no .npz file: save them by np.savez"
+            ) from error
+    if len(shape) < 2 or not len(array):
+        raise InvalidInput(f"{path} must hold an array (n, …) of at least one item, got shape {shape}")
     return array
+
+
+def _chosen(path: Path, names: list[str], name: str | None) -> str:
+    if name is None and len(names) == 1:
+        return names[0]
+    if name in names:
+        return name
+    choice = f"give --array one of {', '.join(names)}" if names else "save one by np.savez"
+    raise InvalidInput(f"{path} holds {len(names)} arrays: {choice}" if name is None else
+                       f"{path} has no array {name}: {choice}")  # fmt: skip

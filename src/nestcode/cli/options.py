@@ -1,5 +1,6 @@
 """Options that commands share, and what `--quiet` and `--threads` do."""
 
+import math
 import os
 import random
 from contextvars import ContextVar
@@ -31,6 +32,13 @@ def limit_cores(ctx: typer.Context, threads: int | None) -> int | None:
     return threads
 
 
+def above_0(number: float | None) -> float | None:
+    """Refuse a number that is not above 0, or none at all."""
+    if number is not None and not 0 < number < math.inf:
+        raise typer.BadParameter(f"it must be a number above 0, got {number:g}")
+    return number
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace a file that is there.")]
 Threads = Annotated[
@@ -52,6 +60,8 @@ Size = Annotated[int, typer.Option(min=1, help="Pixels of a side, where items ar
 AreCodes = Annotated[
     bool, typer.Option("--codes", help="Items are packed codes, as nestcode encode writes them, not vectors.")
 ]
-CoderName = Annotated[
-    str, typer.Option("--coder", "-c", help="A coder: a file, or the name of one that comes along.", show_default=False)
-]
+_coder = typer.Option(
+    "--coder", "-c", help="A coder: a file, or cifar10-small or photos-small, which come along.", show_default=False
+)
+CoderName = Annotated[str, _coder]
+CoderIfAny = Annotated[str | None, _coder]

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nestcode.cli.files import check_out, read_array
-from nestcode.cli.index import Folder, packed_codes
+from nestcode.cli.index import Folder
 from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Force, Size, Threads, messages
 from nestcode.errors import InvalidInput
 
@@ -57,15 +57,23 @@ def search(
     """Find the items of an index that are nearest to queries; --json prints a line for each query."""
     if out is not None:
         if out.suffix != ".npz":
-            raise InvalidInput(f"hits go into a .npz file, got {out}: give a name that ends so")
+            raise typer.BadParameter(f"hits go into a .npz file, got {out}: give a name that ends so")
         check_out(out, force=force)
     if rank == "exact" and vectors is None:
-        raise InvalidInput("--rank exact compares with the items themselves: give them by --vectors")
+        raise typer.BadParameter("--rank exact compares with the items themselves: give them by --vectors")
+    if vectors is not None and rank not in (None, "exact"):
+        raise typer.BadParameter(f"--vectors are compared by --rank exact, got --rank {rank}: leave one of them out")
+    if codes and (vectors is not None or rank == "asymmetric"):
+        raise typer.BadParameter("--codes are compared bit by bit: leave them out, or --vectors and --rank")
     called = None if names is None else _read_names(names)
+    from nestcode.cli.inputs import read_codes
     from nestcode.index import Index
 
     with Index.open(path) as opened:
-        asked = packed_codes(opened, queries, array) if codes else _read_queries(opened, queries, array, size)
+        if codes:
+            asked: Any = read_codes(queries, array, opened.coder, opened.width)
+        else:
+            asked = _read_queries(opened, queries, array, size)
         items = None if vectors is None else read_array(vectors)
         hits = opened.search(
             asked, k, candidates=candidates, rerank=rerank, rank=rank, threads=threads,
@@ -99,7 +107,10 @@ def _read_names(path: Path) -> Sequence[str]:
         return [str(file.relative_to(path)) for file in image_files(path)]
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}: give a line for each id, or the folder of images")
-    return path.read_text().splitlines()
+    try:
+        return path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} must be text in UTF-8, a line for each id, got other bytes: convert it") from error
 
 
 def _write(out: Path, hits: "Hits") -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from nestcode.cli.options import messages
+from nestcode.cli.options import AsJson, Threads, above_0, messages
 from nestcode.errors import InvalidInput, import_extra
 
 if TYPE_CHECKING:
@@ -41,16 +41,19 @@ def simulate_bandwidth(
         typer.Option(help="What is made up where no log is given.", show_default="markov"),
     ] = None,
     mean: Annotated[
-        float | None, typer.Option(help="Its mean in bits a second.", show_default="half a code an item")
+        float | None,
+        typer.Option(callback=above_0, help="Its mean in bits a second.", show_default="half a code an item"),
     ] = None,
     periods: Annotated[int | None, typer.Option(min=1, help="Its length.", show_default="1000")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of what is made up, and of training.")] = 0,
     unit: Annotated[Literal["bit", "byte", "kbit", "Mbit"], typer.Option(help="What the log counts.")] = "bit",
-    period: Annotated[float, typer.Option(help="Seconds for which an item is shown.")] = 1.0,
+    period: Annotated[float, typer.Option(callback=above_0, help="Seconds for which an item is shown.")] = 1.0,
     items: Annotated[int, typer.Option(min=1, help="Items that share a period, as tiles of a picture.")] = 1,
     buffer: Annotated[int, typer.Option(min=1, help="Items a receiver may have fetched before they are shown.")] = 4,
     rungs: Annotated[int, typer.Option(min=1, help="Fixed encodings of the ladder.")] = 7,
-    safety: Annotated[float, typer.Option(help="The share of the throughput that the ladder uses.")] = 0.8,
+    safety: Annotated[
+        float, typer.Option(max=1, callback=above_0, help="The share of the throughput that the ladder uses.")
+    ] = 0.8,
     coder: Annotated[
         str | None, typer.Option(help="A fitted coder.", show_default="one trained on digits for this trace")
     ] = None,
@@ -59,7 +62,8 @@ def simulate_bandwidth(
     ] = None,
     width: Annotated[int, typer.Option(min=1, help="Bits of a code, where coders are trained here.")] = 64,
     steps: Annotated[int, typer.Option(min=1, help="Training steps, where coders are trained here.")] = 300,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    threads: Threads = None,  # noqa: ARG001 (its callback does the work)
+    as_json: AsJson = False,
     plot: Annotated[Path | None, typer.Option(help="Also draw a figure (PNG, SVG or PDF by its name).")] = None,
 ) -> None:
     """Play a trace of a link against an ordered stream that is cut to fit and a ladder of fixed encodings.
@@ -70,9 +74,8 @@ def simulate_bandwidth(
 
     from nestcode.coders import load_coder
     from nestcode.streams import bandwidth
-    from nestcode.streams.traces import GENERATED, bits_per_item, check_above_0, read_trace
+    from nestcode.streams.traces import GENERATED, bits_per_item, read_trace
 
-    check_above_0(period, "period")
     if trace is not None:
         _check_log(trace, {"--generate": generate, "--mean": mean, "--periods": periods})
     if plot is not None:  # what is missing is better known before the work
@@ -105,7 +108,7 @@ def simulate_bandwidth(
 def _check_log(trace: Path, made_up: dict[str, Any]) -> None:
     given = [option for option, value in made_up.items() if value is not None]
     if given:
-        raise InvalidInput(f"{given[0]} is for traces that are made up, but {trace} is given: leave out one of them")
+        raise typer.BadParameter(f"{given[0]} is for traces that are made up, got {trace} too: leave out one of them")
     if trace.is_dir():
         raise InvalidInput(f"{trace} must be a log, but it is a folder: give a file of it")
     if not trace.exists():
@@ -175,7 +178,7 @@ def _check_name(path: Path) -> None:
     from nestcode.storage import writable
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InvalidInput(f"--plot must name a .png, .svg or .pdf file, got {path}")
+        raise typer.BadParameter(f"--plot must name a .png, .svg or .pdf file, got {path}")
     writable(path)
 
 

@@ -80,7 +80,9 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
     record = read_record(path)
     kind: type[Coder] | None = __getattr__("DeepCoder") if record.kind == "DeepCoder" else _KINDS.get(record.kind)
     if record.kind == "PictureCoder":
-        raise InvalidInput(f"{path} holds a coder of pictures: load it with PictureCoder.load")
+        raise InvalidInput(
+            f"{path} holds a coder of pictures, not of items: give one of items (PictureCoder.load reads it)"
+        )
     if kind is None:
         known = ", ".join([*_KINDS, "DeepCoder"])
         raise DamagedFile(f"{path} holds a {record.kind}, this version knows {known}: upgrade nestcode")

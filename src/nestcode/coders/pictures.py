@@ -129,7 +129,9 @@ class PictureCoder(Stored):
         shipped = str(path) in SHIPPED  # whatever is in the working directory: "./photos" is a file there
         record = read_record(Path(__file__).parent / "pretrained" / f"{path}.coder" if shipped else path)
         if record.kind != "PictureCoder":
-            raise InvalidInput(f"{path} holds a {record.kind}, which does not code pictures: load it with load_coder")
+            raise InvalidInput(
+                f"{path} holds a {record.kind}, which codes items: give a coder of pictures (load_coder reads it)"
+            )
         return cls._from_record(record, path)
 
     def __repr__(self) -> str:

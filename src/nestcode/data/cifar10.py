@@ -71,9 +71,7 @@ def fetch_cifar10(folder: str | Path, source: str | Path | None = None) -> Path:
             with urllib.request.urlopen(ADDRESS, timeout=60) as answer:
                 archive = answer.read()
         except OSError as error:
-            raise OSError(
-                f"{ADDRESS} cannot be fetched ({error}): download it elsewhere and give its path as the source"
-            ) from error
+            raise OSError(f"{ADDRESS} cannot be fetched ({error}): download it elsewhere and give its path") from error
     elif Path(source).is_file():
         archive = Path(source).read_bytes()
     else:

@@ -133,9 +133,17 @@ def read_image(path: Path, shape: tuple[int, ...]) -> Images:
         except MemoryError:
             raise
         except Exception as error:  # Pillow's plugins raise many kinds, and so do damaged files
-            raise DamagedFile(
-                f"{path} cannot be read as an image ({error}): remove it, or pass skip_damaged=True"
-            ) from error
+            raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> DamagedFile:
+    """The error for a file that is no image, as Pillow says it is."""
+    if isinstance(error, pillow("Image").UnidentifiedImageError):
+        return DamagedFile(
+            f"{path} cannot be read as an image, it is damaged or none of {', '.join(FORMATS)}: "
+            "repair, convert or remove it"
+        )
+    return DamagedFile(f"{path} cannot be read as an image ({error}): repair or remove it")
 
 
 def upright(image: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.data.folder import FORMATS, SUFFIXES, Images, image_files, pillow, upright
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.data.folder import FORMATS, SUFFIXES, Images, image_files, pillow, unreadable, upright
+from nestcode.errors import InvalidInput
 from nestcode.storage import LONGEST, write_atomic
 
 
@@ -81,13 +81,8 @@ def read_picture(path: Path) -> Images:
             return np.asarray(image.convert(colors + "A" if opacity else colors))
         except MemoryError:
             raise
-        except images.UnidentifiedImageError:
-            raise DamagedFile(
-                f"{path} cannot be read as an image, it is damaged or none of {', '.join(FORMATS)}: "
-                "repair, convert or remove it"
-            ) from None
         except Exception as error:  # Pillow's plugins raise many kinds, and so do damaged files
-            raise DamagedFile(f"{path} cannot be read as an image ({error}): remove or repair it") from error
+            raise unreadable(path, error) from error
 
 
 def write_picture(path: Path, picture: NDArray[Any]) -> None:

@@ -143,7 +143,8 @@ class Lab:
 
     def progress(self, items: Iterable[Item], text: str, total: int | None = None) -> Iterator[Item]:
         """Items, with a bar while they are worked off."""
-        yield from track(items, f"  {text}", total=total, console=self.console, transient=True)
+        hidden = not self.console.is_terminal
+        yield from track(items, f"  {text}", total=total, console=self.console, transient=True, disable=hidden)
 
     def kept(self, name: str, make: Callable[[], Arrays], **settings: Any) -> dict[str, NDArray[Any]]:
         """Arrays that `make` computes, or that this version computed before with the same settings, scale and data."""

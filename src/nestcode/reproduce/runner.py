@@ -58,7 +58,7 @@ def reproduce(names: Sequence[str], lab: Lab) -> Path:
         try:
             experiment.run(own)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("the same command goes on from here") from None
+            raise KeyboardInterrupt("what is finished is kept, and the same command goes on from there") from None
         seconds = time.perf_counter() - start + own.spared  # as if nothing had been kept
         found = {"experiment": experiment.name, "where": experiment.where, **_made(lab), "seconds": round(seconds, 1)}
         for name, picture in own.pictures.items():

@@ -37,7 +37,7 @@ class CutHeader(InvalidInput):
     """The data ends before the header does, which has at least `wanted` bytes."""
 
     def __init__(self, wanted: int, got: int) -> None:
-        super().__init__(f"a stream can be cut after its header, which has {wanted} bytes or more, got {got}")
+        super().__init__(f"a stream can be cut after its header, of {wanted} bytes or more, got {got}: get more of it")
         self.wanted = wanted
 
 
@@ -190,7 +190,7 @@ def parse_header(data: memoryview) -> Header:
             "this is a stream of pictures: give it to decompress_pictures, pictures_info or PicturesReader"
         )
     if start[:8] != MAGIC[: len(start)]:
-        raise DamagedFile("this is not a stream that Nestcode wrote: give what compress() or StreamWriter made")
+        raise DamagedFile("this is not a stream that Nestcode wrote: give one that compress made")
     if len(start) < FIXED:
         raise CutHeader(FIXED, len(data))
     version, size = int.from_bytes(start[8:12], "little"), int.from_bytes(start[12:], "little")

@@ -117,9 +117,7 @@ def find_coder(header: Header, embedded: bytes, coder: Coder | None) -> Coder:
     elif header.coder in shipped():
         coder = load_coder(shipped()[header.coder])
     else:
-        raise InvalidInput(
-            f"{made_by}, which neither comes with Nestcode nor is embedded: give it, as in coder=load_coder(path)"
-        )
+        raise InvalidInput(f"{made_by}, which neither comes with Nestcode nor is embedded: give the coder that made it")
     if coder.n_features_in_ != header.features or coder.width < header.width:
         raise DamagedFile(
             f"the stream has items of {header.features} numbers in {header.width} bits, its coder codes "

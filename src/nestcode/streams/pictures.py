@@ -266,9 +266,7 @@ def find_picture_coder(header: PicturesHeader, data: memoryview, coder: PictureC
     for name in SHIPPED:
         if _shipped(name).fingerprint == header.coder:
             return _shipped(name)
-    raise InvalidInput(
-        f"{made_by}, which neither comes with Nestcode nor is embedded: give it, as in coder=PictureCoder.load(path)"
-    )
+    raise InvalidInput(f"{made_by}, which neither comes with Nestcode nor is embedded: give the coder that made it")
 
 
 @cache

@@ -30,7 +30,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     whole = Path(path).read_bytes()
     kind, digest, data = whole[: len(KIND)], whole[len(KIND) : len(KIND) + 64], whole[len(KIND) + 65 :]
     if kind != KIND.encode():
-        raise DamagedFile(f"{path} is not a checkpoint of this version: give the file that checkpoint= named")
+        raise DamagedFile(f"{path} is not a checkpoint of this version: give another, or start again without resume")
     if digest != hashlib.sha256(data).hexdigest().encode():
         raise DamagedFile(f"{path} is damaged, its checksum does not match: start again without resume")
     try:

@@ -1,0 +1,35 @@
+"""`nestcode reproduce`: what it is asked for, and what it tells scripts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nestcode.cli.reproduce import Name
+from nestcode.reproduce import NAMES, Lab, pca
+from tests.cli.test_streams import fine, misused, refused
+
+
+def test_all_experiments_can_be_named() -> None:
+    assert tuple(Name) == ("all", *NAMES)
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    assert "'pcb' is not one of 'all', 'pca'" in misused("reproduce", "pcb")
+    assert "one scale must be chosen" in misused("reproduce", "pca", "--toy", "--full")
+    assert "nestcode data cifar10 --to" in refused("reproduce", "pca", "--data", tmp_path / "none")
+
+
+def test_findings_for_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(lab: Lab) -> None:
+        lab.finding("it holds", paper="yes", ours=f"with {len(lab.seeds)} seeds", holds=True)
+
+    monkeypatch.setattr(pca, "EXPERIMENT", replace(pca.EXPERIMENT, run=run))
+    command = ("reproduce", "pca", "--toy", "--seeds", 2, "--out", tmp_path, "--threads", 1)
+    found = {"claim": "it holds", "paper": "yes", "ours": "with 2 seeds", "holds": True}
+    assert json.loads(fine(*command, "--json")) == {
+        "page": str(tmp_path / "index.html"),
+        "experiments": {"pca": {"path": str(tmp_path / "pca.json"), "findings": [found]}},
+    }
+    assert fine(*command) == f"{tmp_path / 'index.html'}\n"
