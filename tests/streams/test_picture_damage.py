@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nestcode.coders.pictures import PASSES
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.streams import PicturesDecoder, compress_pictures, decompress_pictures, pictures_info
+from nestcode.streams import PicturesDecoder, PicturesReader, compress_pictures, decompress_pictures, pictures_info
 from nestcode.streams.picture_format import FIXED, MAX_TABLE
 from nestcode.streams.pictures import check_memory
 from tests.streams.albums import album, coder, forged, header_of, photograph, same, stream, table_of
@@ -69,9 +69,16 @@ def test_blocks_of_other_places_and_streams_are_noticed() -> None:
     assert pictures_info(LONG[:START] + other[pictures_info(other).header_bytes :]).damaged == 0
 
 
-def test_what_follows_the_end_is_noticed() -> None:
+def test_what_follows_the_end_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(DamagedFile, match="3 bytes follow the end"):
         decompress_pictures(SMALL + b"abc", coder())
+    path = tmp_path / "long.nest"
+    path.write_bytes(SMALL + b"abc")
+    with pytest.raises(DamagedFile, match="3 bytes follow the end"):
+        PicturesReader(path, coder())
+    with pytest.warns(UserWarning, match="3 bytes follow the end"):
+        reader = PicturesReader(path, coder(), on_damage="keep")
+    assert same(list(reader), decompress_pictures(SMALL, coder()))
     assert pictures_info(SMALL + b"abc").trailing == 3
     assert "3 bytes follow the end" in str(pictures_info(SMALL + b"abc"))
     with pytest.warns(UserWarning, match="3 bytes follow"):

@@ -70,24 +70,29 @@ def compress(
             sizes = _compress_vectors(vectors[0], path, coder, fit=fit, embed=embed, entropy=entropy, **kept)
         else:
             sizes = _compress_pictures(inputs, path, coder, fit=fit, embed=embed, skip_damaged=skip_damaged, **kept)
-        before, inside = sizes
+        before, files, inside = sizes
         after = path.stat().st_size
     if as_json:
-        facts = {"path": str(out), "bytes": after, "raw_bytes": before, "coder_bytes": inside, "ratio": before / after}
+        facts = {
+            "path": str(out), "bytes": after, "raw_bytes": before, "file_bytes": files, "coder_bytes": inside,
+            "ratio": before / after,
+        }  # fmt: skip
         print(json.dumps(facts))
     else:
-        messages().print(_summary(before, after, inside), soft_wrap=True)
+        messages().print(_summary(before, files, after, inside), soft_wrap=True)
         if out != STANDARD:
             print(out)
 
 
-def _summary(before: int, after: int, inside: int) -> str:
-    """What became of so many bytes, with a coder of `inside` bytes among them."""
-    ratio = f"{before / after:.1f} times less" if after < before else "larger"
+def _summary(before: int, files: int, after: int, inside: int) -> str:
+    """What became of so many bytes of numbers, and of the files they came in, with a coder of `inside` bytes."""
+    said = f"{before:,} bytes of numbers, {files:,} as files, became {after:,}"
     if inside:
         share = "mostly the coder" if 2 * inside > after else "with the coder"
-        return f"{before:,} bytes of numbers became {after:,}: {ratio}, {share} ({inside:,} bytes) that is in it."
-    return f"{before:,} bytes of numbers became {after:,}: {ratio}."
+        said += f", {share} ({inside:,} bytes) that is in it"
+    if after > files:
+        said += ", more than the files had: --budget, --length or --max-error keep less"
+    return f"{said}."
 
 
 def _compress_pictures(
@@ -101,8 +106,8 @@ def _compress_pictures(
     length: int | None,
     budget: int | None,
     max_error: float | None,
-) -> tuple[int, int]:
-    """How many bytes the pictures had, and how many the coder in the stream has."""
+) -> tuple[int, int, int]:
+    """How many bytes the pictures had, how many their files have, and how many the coder in the stream."""
     from nestcode.coders import PictureCoder
     from nestcode.data import PictureFiles
     from nestcode.storage import record_bytes
@@ -121,17 +126,18 @@ def _compress_pictures(
         )
     if fit:
         chosen = PictureCoder().fit(_Readable(files, "Learning", console, skip_damaged=skip_damaged))
-    before = 0
+    before = in_files = 0
     with PicturesWriter(out, chosen, embed=embed or fit, length=length, budget=budget, max_error=max_error) as writer:
         readable = _Readable(files, "Encoding", console, skip_damaged=skip_damaged)
         for picture in readable:
             writer.add(files.names[readable.at], picture)
             before += picture.nbytes
+            in_files += files.paths[readable.at].stat().st_size
         for path in readable.damaged:
             console.print(f"left out {escape(str(path))}", soft_wrap=True)
         if not before:
             raise InvalidInput("none of the images can be read: give some that can")
-    return before, inside
+    return before, in_files, inside
 
 
 def _tell_passed_over(paths: Sequence[Path], console: Console) -> None:
@@ -151,8 +157,8 @@ def _compress_vectors(
     length: int | None,
     budget: int | None,
     max_error: float | None,
-) -> tuple[int, int]:
-    """How many bytes the vectors had, and how many the coder in the stream has."""
+) -> tuple[int, int, int]:
+    """How many bytes the vectors had, how many their file has, and how many the coder in the stream."""
     import numpy as np
 
     import nestcode
@@ -197,7 +203,7 @@ def _compress_vectors(
         starts = range(0, len(items), PIECE)
         for first in followed(starts, "Encoding", len(starts), console):
             writer.write(np.asarray(items[first : first + PIECE]))
-    return int(items.nbytes), inside
+    return int(items.nbytes), path.stat().st_size, inside
 
 
 class _Readable(Sequence[Any]):

@@ -81,6 +81,7 @@ def _pictures(stream: Path, out: Path, coder: str | None, *, force: bool, **how:
                 written += 1
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{written} of {len(reader)} pictures were written") from None
+        _tell_unverified(reader.info.unverified)
     return paths
 
 
@@ -97,4 +98,10 @@ def _items(stream: Path, out: Path, coder: str | None, *, force: bool, **how: An
         total = -(-len(reader) // 1024)
         pieces = followed(reader.pieces(), "Decoding", total, messages())
         write_array(out, reader.dtype, (len(reader), *reader.shape), pieces)
+        _tell_unverified(reader.info.unverified)
     return [out]
+
+
+def _tell_unverified(count: int) -> None:
+    if count:
+        messages().print(f"The stream was cut: its last {count:,} bytes came without their checksum.", soft_wrap=True)

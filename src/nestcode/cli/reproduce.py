@@ -23,7 +23,7 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for page, numbers and figures.")] = Path("report"),
     quick: Annotated[bool, typer.Option("--quick", help="Minutes on two cores; the default.")] = False,
     full: Annotated[bool, typer.Option("--full", help="The paper's sizes, for a GPU.")] = False,
-    toy: Annotated[bool, typer.Option("--toy", help="Seconds, to see that it runs.")] = False,
+    toy: Annotated[bool, typer.Option("--toy", help="Minutes for all, to see that it runs.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs of what is random.")] = 3,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what was kept.")] = False,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)

@@ -1,8 +1,7 @@
 """Coders: they fit data, encode items to codes and decode any prefix back.
 
-`base.py` says what every coder does; each coder is one file. `linear.py`, `residual.py`, `adaptive.py` and `cells.py`
-need NumPy only; `choose.py` picks the better of the first two, and `cells.py` is made for search. `deep` needs PyTorch
-and is loaded when it is asked for. `pictures.py` codes pictures of any size, for streams.
+`fit` picks the better of `LinearCoder` and `ResidualCoder`. `CellCoder` is made for search, `AdaptiveCoder` for small
+images, `PictureCoder` for pictures of any size. All of them need NumPy only; `DeepCoder` needs PyTorch.
 """
 
 import os

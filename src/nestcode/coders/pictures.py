@@ -262,7 +262,8 @@ def check_picture(picture: Any) -> Picture:
     """An array that is a picture, or an error that says why it is none."""
     if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8:
         raise InvalidInput(
-            f"a picture must be an array of bytes (uint8), got {_told(picture)}: convert it, as in np.asarray(image)"
+            f"a picture must be an array of bytes (uint8), got {_told(picture)}: convert it, as by np.asarray(image), "
+            "or by np.rint(255 * x).astype(np.uint8) from numbers between 0 and 1"
         )
     check_shape(picture.shape)
     return picture

@@ -146,8 +146,8 @@ class StreamReader:
                 raise error
             if error is not None:
                 warnings.warn(str(error), stacklevel=2)
-        elif on_damage == "keep":
-            blocks.keep_intact()
+        else:
+            blocks.begin(on_damage)
         self.shape, self.dtype = header.shape, header.numpy_dtype
 
     @property

@@ -56,10 +56,13 @@ class Blocks:
             return damage(self.damaged, self.header, self.bits)
         return trailing(self.trailing) if self.trailing else None
 
-    def keep_intact(self) -> None:
-        """Check all blocks, and warn if some are damaged: what precedes them is what arrived."""
-        self.verify()
+    def begin(self, on_damage: str) -> None:
+        """Raise or warn of what is wrong before anything is read; damage that is an error raises where it is read."""
+        if on_damage == "keep":
+            self.verify()
         error = self.error()
+        if error is not None and on_damage == "error":
+            raise error
         if error is not None:
             warnings.warn(str(error), stacklevel=3)
 

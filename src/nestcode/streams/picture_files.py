@@ -122,8 +122,7 @@ class PicturesReader:
         self._header, self._view = parse_pictures(view), view
         self._coder = find_picture_coder(self._header, view, coder)
         self._blocks: Blocks | None = Blocks(self._header, view)
-        if on_damage == "keep":
-            self._blocks.keep_intact()
+        self._blocks.begin(on_damage)
         self._arrived = min(self._blocks.bits // 8, self._header.bytes_for(length))
         self.names = tuple(entry.name for entry in self._header.entries)
 

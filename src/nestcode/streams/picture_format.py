@@ -215,6 +215,6 @@ def check_name(name: Any) -> str:
     if unsafe or len(str(path)) > MAX_NAME or any(unicodedata.category(one) in ("Cc", "Cs") for one in str(path)):
         raise InvalidInput(
             f"the name of a picture must be a relative path of at most {MAX_NAME} characters that can be printed, "
-            f"got {str(name)[:80]!r}"
+            f"and without .., got {str(name)[:80]!r}"
         )
     return str(path)
