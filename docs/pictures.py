@@ -265,8 +265,10 @@ def search_images() -> Figure:
     base, queries = X[:-100], X[-100:]
     index = nc.Index(nc.CellCoder(width=256).fit(base))
     index.add(base)
-    chosen = queries[np.argsort(queries.var(axis=1))[[-2, -8, -14, -20, -25]]]
-    figure = Figure(figsize=(8, 3.3), layout="constrained")
+    contrast = queries.reshape(-1, 144, 3).mean(axis=2).std(axis=1)
+    busy = queries[np.argsort(contrast)[-25:]]
+    chosen = busy[np.argsort(busy.reshape(-1, 144, 3).mean(axis=1) @ [1, 0, -1])[[1, 7, 13, 19, 24]]]  # blue to red
+    figure = Figure(figsize=(8, 3.7), layout="constrained")
     answers = {"codes of 32 bytes alone": index.search(chosen, k=5),
                "codes, then the images": index.search(chosen, k=5, vectors=base)}  # fmt: skip
     for axes, (name, hits) in zip(figure.subplots(1, 2), answers.items(), strict=True):
@@ -276,7 +278,9 @@ def search_images() -> Figure:
                 x = 13 * j + (3 if j else 0)
                 sheet[13 * i : 13 * i + 12, x : x + 12] = row.reshape(12, 12, 3)
         axes.imshow(sheet, interpolation="nearest")
-        axes.set_title(f"square | nearest by {name}", fontsize=10)
+        axes.set_title(f"Nearest by {name}", fontsize=11, pad=18)
+        axes.text(5.5, -2, "query", ha="center", fontsize=9, color=ORANGE)
+        axes.text(15, -2, "found", fontsize=9)
         axes.axis("off")
     return figure
 

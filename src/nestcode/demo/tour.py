@@ -70,7 +70,7 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
     for number, (title, add_chapter) in enumerate(chapters.items(), 1):
         console.print(f"[bold]{number}/{len(chapters)} {title}[/]", highlight=False)
         found[title] = add_chapter(page)
-        console.print(f"    {found[title]}", highlight=False)
+        console.print(f"    {found[title]}", highlight=False, soft_wrap=True)
     _end(page)
     page.footer(
         f"Made by nestcode demo, version {nestcode.__version__}, on {platform.machine()}, in "
