@@ -33,12 +33,15 @@ def test_search_is_the_library_s(built: Path) -> None:
     with nestcode.Index.open(built / "my.index") as index:
         own, exact = index.search(queries, 4, candidates=100), index.search(queries, 4, vectors=items)
         bits = index.search(index.coder.encode(queries), 4)  # type: ignore[union-attr]
+        inner = index.search(queries, 4, metric="inner")
     found = lines("search", built / "my.index", built / "q.npy", "--k", 4, "--candidates", 100)
     assert [line["ids"] for line in found] == own.ids.tolist()
     assert np.allclose([line["distances"] for line in found], own.distances)
     assert [line["compared"] for line in found] == own.compared.tolist()
     found = lines("search", built / "my.index", built / "q.npy", "-k", 4, "--vectors", built / "v.npy")
     assert [line["ids"] for line in found] == exact.ids.tolist()
+    found = lines("search", built / "my.index", built / "q.npy", "-k", 4, "--metric", "inner")
+    assert [line["ids"] for line in found] == inner.ids.tolist()
     fine("encode", built / "q.npy", "-c", built / "v.coder", "-o", built / "qc.npy")
     found = lines("search", built / "my.index", built / "qc.npy", "-k", 4, "--codes", "--threads", 1)
     assert [line["ids"] for line in found] == bits.ids.tolist()

@@ -38,6 +38,10 @@ def search(
         Literal["asymmetric", "hamming", "exact"] | None,
         typer.Option(help="Compare vectors with decoded codes, bits with bits, or vectors with --vectors."),
     ] = None,
+    metric: Annotated[
+        Literal["l2", "cosine", "inner"] | None,
+        typer.Option(help="Squared distances, angles or inner products.", show_default="the coder's"),
+    ] = None,
     vectors: Annotated[
         Path | None, typer.Option(help="A .npy file of the items themselves, by id, to rank what is found by.")
     ] = None,
@@ -76,7 +80,7 @@ def search(
             asked = _read_queries(opened, queries, array, size)
         items = None if vectors is None else read_array(vectors)
         hits = opened.search(
-            asked, k, candidates=candidates, rerank=rerank, rank=rank, threads=threads,
+            asked, k, candidates=candidates, rerank=rerank, rank=rank, metric=metric, threads=threads,
             vectors=None if items is None else items.reshape(len(items), -1),
         )  # fmt: skip
     if out is not None:
