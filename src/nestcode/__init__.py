@@ -1,4 +1,4 @@
-"""Nested codes: bit strings whose every prefix is the best code of that length.
+"""Nested codes: bit strings that can be cut anywhere, as every prefix is itself a code.
 
 >>> import nestcode as nc
 >>> codes = nc.Codes.from_bits([[True, False, True], [True, True, False]])

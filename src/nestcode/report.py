@@ -32,7 +32,7 @@ figure { margin: 1.5rem 0; }
 figure img { max-width: 100%; height: auto; display: block; }
 figcaption, caption { color: #57606a; font-size: .9rem; text-align: left; margin-top: .5rem; max-width: 44rem; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; min-width: 26rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; min-width: min(26rem, 100%); font-variant-numeric: tabular-nums; }
 caption { caption-side: bottom; }
 th, td { padding: .35rem .9rem; text-align: right; border-bottom: 1px solid #e4e8ec; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }

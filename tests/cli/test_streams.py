@@ -147,6 +147,7 @@ def test_a_cut_file_decodes(share: float, photos: Path, tmp_path: Path) -> None:
     told = json.loads(fine("info", stream, "--json"))
     assert told == {"file": "stream", **json.loads(pictures_info(stream.read_bytes()).to_json())}
     assert "6 pictures: below/grey.png 40 x 60" in fine("info", stream)
+    assert "pictures, which go into a folder" in refused("decompress", stream, "-o", tmp_path / "none.npy")
     stream.write_bytes(data[: start - 1])
     assert "can be cut after its header" in refused("decompress", stream, "-o", tmp_path / "none")
     assert not (tmp_path / "none").exists()

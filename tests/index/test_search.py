@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder
 from nestcode.coders import Coder
+from nestcode.errors import InvalidInput
 from nestcode.index.hits import Evaluation, Hits, RangeHits
 from tests import twins
 from tests.index.searching import (
@@ -280,7 +281,8 @@ def test_where_nothing_is_nothing_is_found(make: Callable[[], Index]) -> None:
     assert index.search(Q[0], 3).ids.tolist() == [-1, -1, -1]
     assert index.range_search(Q[0], 1e9).ids.tolist() == []
     assert index.evaluate(Q).recall == 1
-    assert index.tune(Q).recall == 1
+    with pytest.raises(InvalidInput, match="tune needs items and queries, got 0 and"):
+        index.tune(Q)
 
 
 def emptied(kind: str) -> Index:
@@ -492,6 +494,27 @@ def test_recall_of_codes_alone_is_that_among_vectors() -> None:
     shared = [len(set(a) & set(b)) for a, b in zip(found.tolist(), nearest.tolist(), strict=True)]
     assert index.evaluate(Q, 5, candidates=300, exact=X).recall == pytest.approx(np.mean(shared) / 5)
     assert index.evaluate(Q, 5, candidates=300, exact=X).recall < index.evaluate(Q, 5, candidates=300).recall
+
+
+def test_any_that_are_as_near_will_do() -> None:
+    """Rows of few values lie at few distances, and ids say little."""
+    rng = np.random.default_rng(1)
+    rows = rng.integers(0, 2, (1500, 16)).astype(np.float32)
+    queries = rng.integers(0, 2, (20, 16)).astype(np.float32)
+    index = Index(CellCoder(width=64).fit(rows))
+    index.add(rows)
+    found = index.search(queries, 5, candidates=300).ids
+    nearest = np.sort(((queries[:, None] - rows) ** 2).sum(axis=2), axis=1)[:, 4:5]
+    near = ((queries[:, None] - rows[found]) ** 2).sum(axis=2) <= nearest
+    assert index.evaluate(queries, 5, candidates=300, exact=rows).recall == pytest.approx(near.mean())
+    assert near.mean() > 0.9
+
+
+def test_codes_are_no_vectors() -> None:
+    index = plain("linear")
+    for call in (index.search, index.evaluate, index.tune):
+        with pytest.raises(InvalidInput, match="Codes are bits: give the items that were encoded"):
+            call(Q, vectors=fitted("linear").encode(X))
 
 
 def test_a_recall_that_codes_cannot_reach_is_told() -> None:

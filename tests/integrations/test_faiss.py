@@ -416,3 +416,12 @@ def test_two_groups_far_apart_are_told_within() -> None:
 def test_what_holds_no_packed_bytes_is_refused(source: object) -> None:
     with pytest.raises(InvalidInput, match="IndexBinaryFlat"):
         from_faiss(source)
+
+
+def test_all_in_a_row_needs_ids_in_a_row() -> None:
+    index = NestedIndex(2)
+    index.add([[0, 0], [1, 1], [2, 2], [3, 3]])
+    index.remove_ids([0])
+    with pytest.raises(InvalidInput, match="some were removed or are your own: give ni"):
+        index.reconstruct_n(1)
+    assert index.reconstruct_n(1, 3).tolist() == [[1, 1], [2, 2], [3, 3]]

@@ -48,7 +48,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     name="nestcode",
     cls=Commands,
-    help="Nested codes: bit strings whose every prefix is the best code of that length.",
+    help="Nested codes: bit strings that can be cut anywhere, as every prefix is itself a code.",
     epilog="Every command has --help with an example; --quiet and --debug may stand anywhere. Exit status: 0 if all is "
     "well, 1 after an error, 2 if the command line itself is wrong, 130 when interrupted by Ctrl-C.",
     no_args_is_help=True,

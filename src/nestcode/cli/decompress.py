@@ -69,6 +69,8 @@ def _pictures(stream: Path, out: Path, coder: str | None, *, force: bool, **how:
 
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"{out} must be a folder for images, but it is a file: give another name")
+    if out.suffix == ".npy":
+        raise InvalidInput(f"{stream} holds pictures, which go into a folder, got {out}: give another name")
     with PicturesReader(stream, None if coder is None else picture_coder(coder), **how) as reader:
         paths = picture_paths(out, reader.names)
         for path in paths:

@@ -18,16 +18,19 @@ def photograph_figure(
     height, width = (size // side for size in photo.shape[:2])
     tiles = photo.reshape(height, side, width, side, 3).swapaxes(1, 2)
     X = tiles.reshape(height * width, -1).astype(np.float32) / np.float32(255)
-    figure = Figure(figsize=(11, 1.95 * len(rows) if len(rows) > 1 else 2.6))
-    grid = figure.subplots(len(rows), len(rows[0]) + 1, squeeze=False)
-    for axes_row, treatments in zip(grid, rows, strict=True):
-        pictures = {title: treat(X) for title, treat in treatments.items()} | {"original": X}
-        for axes, (title, flat) in zip(axes_row, pictures.items(), strict=True):
+    columns = len(rows[0]) + 1
+    figure = Figure(figsize=(11, len(rows) * (11 / columns * height / width + 0.25)), layout="constrained")
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for number, (axes_row, treatments) in enumerate(zip(grid, rows, strict=True)):
+        pictures = {title: treat(X) for title, treat in treatments.items()}
+        if number == 0:
+            pictures["original"] = X
+        for axes, (title, flat) in zip(axes_row, pictures.items(), strict=False):
             image = flat.reshape(height, width, side, side, 3).swapaxes(1, 2).reshape(photo.shape)
             axes.imshow(np.clip(image, 0, 1))
-            axes.set_title(title, fontsize=9)
-            axes.set_axis_off()
-    figure.tight_layout()
+            axes.set_title(title, fontsize=10)
     return figure
 
 

@@ -30,7 +30,7 @@ def add_chapter(page: Page) -> str:
     page.section(
         "As many bits as the question needs",
         f"Each of {len(X):,} digits becomes {WIDTH} bits: {codes.packed.nbytes:,} bytes in all, where their pixels "
-        f"take {X.nbytes:,}. A short prefix of the same codes finds roughly similar ones, more bits find more similar "
+        f"take {X.size:,}. A short prefix of the same codes finds roughly similar ones, more bits find more similar "
         "ones. A query keeps its pixels: its distance to a code is summed up from tables, without decoding anything.",
     )
     shown = queries[np.unique(labels[queries], return_index=True)[1]]  # one of each digit
@@ -59,7 +59,7 @@ def add_chapter(page: Page) -> str:
         ["bits kept", "asymmetric", "Hamming"],
         rows,
         caption=f"How many of the {NEAREST} nearest show the query's digit, over {len(queries)} queries; chance is 0.1."
-        " Hamming distance, where both are bits, loses to it.",
+        " Hamming distance counts late bits as much as early ones, so more of them may even hurt.",
     )
     told = ", ".join(f"{100 * float(str(row[1])):.0f} % by {row[0]}" for row in rows)
     return f"neighbours that show the same digit: {told} bits"

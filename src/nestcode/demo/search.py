@@ -49,7 +49,7 @@ def add_chapter(page: Page, *, console: Console) -> str:
         "Find what looks alike",
         f"Each square of {SIDE} x {SIDE} pixels in two photographs, shrunk to {SIDE // SHRINK} x {SIDE // SHRINK}, "
         f"became a code of {WIDTH // 8} bytes: {len(items):,} squares, {WIDTH // 8 * len(items) / 1e6:.1f} MB in place "
-        f"of {items.nbytes / 1e6:.0f}. Fitting the coder and building the index took {built:.0f} seconds here. Point "
+        f"of {items.size / 1e6:.1f}. Fitting the coder and building the index took {built:.1f} seconds here. Point "
         "at a place, or move with the arrow keys: the squares found for it light up, and stand below.",
     )
     found = [_apart(place, places[ids]) for place, ids in zip(places[pointed], hits.ids, strict=True)]
@@ -61,8 +61,8 @@ def add_chapter(page: Page, *, console: Console) -> str:
         )
     )  # fmt: skip
     page.text(
-        f"These {len(pointed):,} answers came from the codes alone, 500 nearest in {1e3 * seconds:.1f} ms each; of "
-        "squares that overlap the first is shown."
+        f"These answers come from the codes alone. A search for 500 nearest took {1e3 * seconds:.1f} ms; of those that "
+        "overlap, the nearest is shown."
     )
     page.code(CODE.strip())
     busy = pointed[items[pointed].var(axis=1).argsort()[len(pointed) // 2 :: 4]]  # all clear sky looks alike
@@ -114,5 +114,5 @@ def _by_effort(index: Index, items: Rows, queries: Rows) -> list[list[str]]:
         seconds = (time.perf_counter() - start) / len(queries)
         found = np.mean(hits.distances <= 1.00001 * true.distances[:, -1:])
         compared = 100 * hits.compared.mean() / len(items)
-        rows.append([f"{compared:.1f} %", f"{found:.3f}", f"{1e6 * seconds:.0f}"])
+        rows.append([f"{compared:.1f} %", f"{found:.3f}", f"{1e6 * seconds:,.0f}"])
     return rows

@@ -61,9 +61,9 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
     }
     page = Page(
         "Nested codes, in pictures",
-        "Nestcode turns vectors and images into bit strings that can be cut anywhere: every prefix is itself the best "
-        "code of that length. Encode once; then search with as many bits as the question needs, and send as many as "
-        "each receiver can take. Everything below was computed on this machine, from real images.",
+        "Nestcode turns vectors and images into bit strings that can be cut anywhere: every prefix is itself a code, "
+        "about as good as one made for that length. Encode once; then search with as many bits as the question needs, "
+        "and send as many as each receiver can take. Everything below was computed on this machine, from real images.",
     )
     page.list([Link(title, section=title) for title in (*chapters, "Your turn")])
     start, found = time.perf_counter(), {}

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from nestcode.codes import Codes
 from nestcode.index.hits import Evaluation, Hits
+from nestcode.index.request import Request
 
 USUAL, MANY = (4, 10, 40), (160, 640)  # items that are ranked again, times k; many where codes can tell little
 QUICK = 10_000  # items that are soon compared
@@ -24,23 +25,21 @@ class Trials:
         k: how many nearest count.
         count: items of the index.
         given: what else each search is given.
-        exact: vectors to compare with, where the searches are not given them.
+        exact: a question by vectors that the searches are not given.
 
     """
 
     def __init__(
         self, search: Callable[..., Hits], queries: Codes | ArrayLike, k: int, count: int, given: dict[str, Any],
-        exact: ArrayLike | None,
+        exact: Request | None,
     ) -> None:  # fmt: skip
         self._search, self._queries, self._k, self._count, self._given = search, queries, k, count, given
-        self._everything = max(count, 1)
-        by_vectors = {} if exact is None else {"rank": "exact", "vectors": exact}
+        self._everything, self._exact = max(count, 1), exact
+        by_vectors = {} if exact is None else {"rank": "exact", "vectors": exact.vectors}
         true = search(queries, k, candidates=self._everything, **{**given, **by_vectors})
         self._true = true.ids.reshape(-1, k)
         self._wanted = int((true.ids >= 0).sum())
-        # Any that are as near will do; but distances to codes say nothing about those to vectors.
-        least = np.finfo(np.float32).min
-        worst = np.where((true.ids >= 0) & (exact is None), true.distances, least).max(axis=-1, keepdims=True)
+        worst = np.where(true.ids >= 0, true.distances, np.finfo(np.float32).min).max(axis=-1, keepdims=True)
         self._as_near = worst + 1e-6 * np.abs(worst)
 
     def run(self, candidates: int, rerank: int) -> Evaluation:
@@ -48,10 +47,12 @@ class Trials:
         start = time.perf_counter()
         found = self._search(self._queries, self._k, candidates=candidates, rerank=rerank, **self._given)
         seconds = time.perf_counter() - start
-        # By id too, as the same item's distance may be rounded otherwise.
-        rows = zip(found.ids.reshape(-1, self._k), self._true, strict=True)
-        same = np.array([np.isin(*row) for row in rows], dtype=bool).reshape(found.ids.shape)
-        near = (same | (found.distances <= self._as_near)) & (found.ids >= 0)
+        # By distance, as any that are as near will do, and by id, as the same item's may be rounded otherwise.
+        ids, distances = found.ids.reshape(-1, self._k), found.distances
+        same = np.array([np.isin(*row) for row in zip(ids, self._true, strict=True)], dtype=bool)
+        if self._exact is not None:
+            distances = self._exact.exact(0, len(ids), ids, threads=1).reshape(distances.shape)
+        near = (same.reshape(found.ids.shape) | (distances <= self._as_near)) & (found.ids >= 0)
         compared = float(np.mean(found.compared)) if np.size(found.compared) else 0.0
         return Evaluation(
             recall=float(near.sum() / self._wanted) if self._wanted else 1.0,
@@ -74,7 +75,7 @@ class Trials:
         if best.recall < target or self._count > QUICK:
             warnings.warn(
                 f"no fewer than all {self._count} items reach a recall of {target}; they have {best.recall:.3f}, and "
-                "later searches will compare them all: take a wider code, give the vectors, or want less",
+                "later searches will look at as many: take a wider code, give the vectors, or want less",
                 stacklevel=3,
             )
         return best

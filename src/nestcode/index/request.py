@@ -213,6 +213,8 @@ def _own_metric(coder: Coder | None) -> Metric:
 
 
 def _check_vectors(vectors: ArrayLike) -> NDArray[Any]:
+    if isinstance(vectors, Codes):
+        raise InvalidInput("vectors must be numbers, and Codes are bits: give the items that were encoded")
     array = vectors if isinstance(vectors, np.ndarray) else np.asarray(vectors)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise InvalidInput(

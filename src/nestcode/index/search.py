@@ -161,7 +161,7 @@ class Searchable:
         """
         given = {"rank": rank, "metric": metric, "vectors": vectors, "threads": threads}
         count = len(self._live.state)
-        trials = Trials(self.search, queries, k, count, given, exact)
+        trials = Trials(self.search, queries, k, count, given, self._by(exact, queries, metric))
         return trials.run(self._effort(candidates, count), self._rerank(rerank, k))
 
     def tune(
@@ -188,16 +188,24 @@ class Searchable:
         True
 
         Recall is that of `evaluate`. The choice is kept in `index.candidates` and `index.rerank`, not in files. Where
-        none is enough, all items are compared from then on, and a warning says so.
+        none is enough, it is the number of all items, and a warning says so. Tune again when the index has grown.
         """
-        if not isinstance(target_recall, float | int) or not 0 < target_recall <= 1:
+        if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
             raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
         given = {"rank": rank, "metric": metric, "vectors": vectors, "threads": threads}
-        best = Trials(self.search, queries, k, len(self._live.state), given, exact).quickest(target_recall)
+        count = len(self._live.state)
+        if not count or not len(queries):  # type: ignore[arg-type]
+            raise InvalidInput(f"tune needs items and queries, got {count} and {len(queries)}: add some first")  # type: ignore[arg-type]
+        trials = Trials(self.search, queries, k, count, given, self._by(exact, queries, metric))
+        best = trials.quickest(float(target_recall))
         self.candidates, self.rerank = best.candidates, best.rerank
         return best
 
     # how
+
+    def _by(self, exact: ArrayLike | None, queries: Codes | ArrayLike, metric: Metric | None) -> Request | None:
+        """A question by vectors that a search is not given."""
+        return None if exact is None else Request(self.coder, self._encode, queries, "exact", metric, exact)
 
     def _rerank(self, rerank: int | None, k: int) -> int:
         if rerank is None:

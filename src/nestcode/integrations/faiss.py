@@ -217,6 +217,11 @@ class NestedIndex:
                [3., 4.]], dtype=float32)
         """
         first = whole_number(n0, "n0", least=0)
+        if ni == -1 and self.next_id != self.ntotal:
+            raise InvalidInput(
+                f"ids must be 0 to {self.ntotal - 1} for all to be in a row, but some were removed or are your own: "
+                "give ni, or the ids to reconstruct_batch"
+            )
         count = max(self.ntotal - first, 0) if ni == -1 else whole_number(ni, "ni", least=0)
         if count > self.ntotal:
             raise InvalidInput(f"ni must be at most the number of items {self.ntotal}, got {ni}: leave it out for all")
