@@ -85,9 +85,7 @@ def test_codes_are_those_of_decoding_all(kind: str, own: Any, metric: Any, scale
 
 def rounding(near: twins.Doubles, queries: NDArray[Any], rows: NDArray[Any], metric: str) -> twins.Doubles:
     """By how much distances may change when coders' directions, queries and what codes decode to are float32."""
-    if metric == "cosine":
-        return np.full(near.shape, 2.0**-20)
-    moved = 2.0**-22 * float(np.linalg.norm(rows, axis=1).max())
+    moved = 2.0**-22 * (1 if metric == "cosine" else float(np.linalg.norm(rows, axis=1).max()))
     if metric == "inner":
         return np.repeat(moved * np.linalg.norm(queries, axis=1, keepdims=True), 5, axis=1)
     changes: twins.Doubles = 2 * np.sqrt(near) * moved + moved**2

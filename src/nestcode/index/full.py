@@ -56,16 +56,19 @@ def to_vectors(queries: Doubles, rows: Doubles, metric: Metric) -> Floats:
 
 def to_decoded(ranking: DecodedRanking, queries: NDArray[np.floating[Any]], decoded: Doubles, metric: Metric) -> Floats:
     """Distances from queries, of length 1 for the cosine, to what codes decode to in the ranking's directions."""
-    if metric == "l2":
-        batch = ranking.batch(queries, metric)
-        return narrow(squared_distances(batch.numbers.astype(np.float64), decoded) + batch.outside[:, None])
-    batch = ranking.batch(queries, "inner")  # around 0: around a mean far from it, little is left of a length of 1
-    products = batch.numbers.astype(np.float64) @ decoded.T + batch.about_mean[:, None]
     if metric == "inner":
-        return narrow(-products)
+        batch = ranking.batch(queries, metric)
+        return narrow(-(batch.numbers.astype(np.float64) @ decoded.T + batch.about_mean[:, None]))
+    batch = ranking.batch(queries, "l2")
+    distances = squared_distances(batch.numbers.astype(np.float64), decoded) + batch.outside[:, None]
+    if metric == "l2":
+        return narrow(distances)
+    # 2 - 2 cos out of distances, as products of what all points the same way differ by too little.
     squares = np.einsum("nd,nd->n", decoded, decoded) + 2 * decoded @ ranking._mean_numbers + ranking._mean_square
     lengths = np.sqrt(np.maximum(squares, 0))
-    return narrow(_by_angle(products / np.where(lengths > 0, lengths, 1), lengths > 0))
+    distances = np.maximum(distances - (lengths - 1) ** 2, 0) / np.where(lengths > 0, lengths, 1)
+    distances[~np.any(queries, axis=1)] = 2  # of no direction
+    return narrow(np.where(lengths > 0, distances, 1))
 
 
 def narrow(distances: Doubles) -> Floats:
