@@ -23,7 +23,7 @@ docs: .venv/ready  ## Build the documentation into build/site
 
 test: .venv/ready  ## Run the tests
 	@echo "== running the tests"
-	@$(RUN) -m pytest
+	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test-native: .venv/ready  ## Run the C++ tests under the address and undefined-behaviour sanitizers
 	@echo "== building and running the C++ tests"

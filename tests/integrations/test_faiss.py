@@ -412,7 +412,9 @@ def test_two_groups_far_apart_are_told_within() -> None:
     assert index.ntotal == 0
 
 
-@pytest.mark.parametrize("source", [faiss.IndexFlatL2(8), np.zeros(8, dtype=np.uint8), np.zeros((2, 8))], ids=repr)
+@pytest.mark.parametrize(
+    "source", [faiss.IndexFlatL2(8), np.zeros(8, dtype=np.uint8), np.zeros((2, 8))], ids=["index", "row", "floats"]
+)
 def test_what_holds_no_packed_bytes_is_refused(source: object) -> None:
     with pytest.raises(InvalidInput, match="IndexBinaryFlat"):
         from_faiss(source)
