@@ -143,7 +143,7 @@ def _tell_stream(path: Path, *, as_json: bool) -> None:
         raise _foreign(f"{'standard input' if path == STANDARD else path} is not what Nestcode writes")
     known = pictures_info(data) if data[:8] == PICTURES else items_info(data)
     if as_json:
-        print(json.dumps({"file": "stream", **json.loads(known.to_json())}, indent=2))
+        print(json.dumps({"file": "stream", **vars(known)}, indent=2))
         return
     print(known)
     if isinstance(known, Info):

@@ -100,8 +100,11 @@ class SumRanking(DecodedRanking):
         centered = queries if metric == "inner" else queries - self._mean.astype(queries.dtype)
         rows: Floats = centered.astype(np.float32, copy=False)
         numbers: Floats = rows @ self._directions.T
-        rest = rows - numbers @ self._directions  # and no difference of squares, which far from the mean are inexact
-        return Batch(metric, numbers, about_mean, np.einsum("nf,nf->n", rest, rest), NO_CODES)
+        outside = NO_NORMS
+        if metric == "l2":
+            rest = rows - numbers @ self._directions  # a difference of squares would be inexact far from the mean
+            outside = np.einsum("nf,nf->n", rest, rest)
+        return Batch(metric, numbers, about_mean, outside, NO_CODES)
 
     def stretched(self, batch: Batch) -> Batch:
         """For rough distances: queries of the cosine as long as items are, which are then nearest at small angles."""

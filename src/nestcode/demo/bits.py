@@ -11,6 +11,7 @@ from nestcode.data import patches, photographs
 from nestcode.demo._pictures import error_figure, photograph_figure
 from nestcode.report import Page
 
+TITLE = "From units to bits"
 SIDE, WIDTH = 16, 1024
 SHOWN = (16, 64, 256)
 
@@ -33,7 +34,7 @@ def add_chapter(page: Page, *, console: Console) -> str:
     errors = np.array([np.mean((test - coder.decode(codes.prefix(int(k)))) ** 2) for k in lengths])
 
     page.section(
-        "From units to bits",
+        TITLE,
         "A unit can be told by one bit or by many. LinearCoder spends bits one at a time where the error falls most, "
         "so several bits may refine one direction. "
         f"It was fitted on {len(train):,} patches of {SIDE} x {SIDE} pixels; a patch is 6,144 bits of pixels.",

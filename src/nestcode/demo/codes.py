@@ -8,6 +8,7 @@ from nestcode.data import digits
 from nestcode.demo._pictures import found_figure
 from nestcode.report import Page
 
+TITLE = "As many bits as the question needs"
 WIDTH, NEAREST, SHOWN = 64, 10, 6
 LENGTHS = (8, 16, 32, 64)
 DRAWN = (8, 16, 64)
@@ -28,7 +29,7 @@ def add_chapter(page: Page) -> str:
     codes = coder.encode(X)
 
     page.section(
-        "As many bits as the question needs",
+        TITLE,
         f"Each of {len(X):,} digits becomes {WIDTH} bits: {codes.packed.nbytes:,} bytes in all, where their pixels "
         f"take {X.size:,}. A short prefix of the same codes finds roughly similar ones, more bits find more similar "
         "ones. A query keeps its pixels: its distance to a code is summed up from tables, without decoding anything.",

@@ -12,6 +12,7 @@ from nestcode.data import patches, photographs
 from nestcode.demo._pictures import photograph_figure
 from nestcode.report import Page
 
+TITLE = "A network that decodes"
 SIDE, SHOWN = 32, (32, 64, 128)
 
 CODE = """
@@ -28,7 +29,7 @@ def add_chapter(page: Page, *, console: Console) -> str:
         for name, coder in kinds.items()
     }
     page.section(
-        "A network that decodes",
+        TITLE,
         "The bits of an adaptive coder go where an image is least known, and a network that was trained at all lengths "
         "decodes them. This one comes with Nestcode: it was learnt from other photographs and from CIFAR-10; the "
         f"linear coder was fitted on these. A patch of {SIDE} x {SIDE} pixels is {24 * SIDE**2:,} bits.",

@@ -13,6 +13,7 @@ from nestcode.lengths import Empirical
 from nestcode.nn import SemiLinearAutoencoder
 from nestcode.report import Page
 
+TITLE = "How it works: units in order of importance"
 SIDE, WIDTH = 8, 64
 SHOWN = (1, 4, 16, 64)
 
@@ -39,7 +40,7 @@ def add_chapter(page: Page, *, steps: int, console: Console) -> str:
         "best possible (principal components)": _best_by_length(X),
     }
     page.section(
-        "How it works: units in order of importance",
+        TITLE,
         "In training, nested dropout keeps the first units of a code, a random number of them, and drops the rest. So "
         f"what matters most must be said first. Two linear autoencoders learnt the same {len(X):,} patches of {SIDE} x "
         f"{SIDE} pixels, each with {WIDTH} units: one with nested dropout, one without.",

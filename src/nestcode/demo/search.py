@@ -14,6 +14,7 @@ from nestcode.demo.widgets import lookup
 from nestcode.index import Index
 from nestcode.report import Page
 
+TITLE = "Find what looks alike"
 SHRINK = 3  # pixels of a photograph that become one
 SIDE, STEP = 24, 12  # pixels of a photograph: a square, and from one query that can be pointed at to the next
 WIDTH, SHOWN, NEAREST = 256, 9, 10
@@ -46,7 +47,7 @@ def add_chapter(page: Page, *, console: Console) -> str:
         hits = index.search(items[pointed], k=500)
         seconds = (time.perf_counter() - start) / len(pointed)
     page.section(
-        "Find what looks alike",
+        TITLE,
         f"Each square of {SIDE} x {SIDE} pixels in two photographs, shrunk to {SIDE // SHRINK} x {SIDE // SHRINK}, "
         f"became a code of {WIDTH // 8} bytes: {len(items):,} squares, {WIDTH // 8 * len(items) / 1e6:.1f} MB in place "
         f"of {items.size / 1e6:.1f}. Fitting the coder and building the index took {built:.1f} seconds here. Point "

@@ -11,6 +11,7 @@ from nestcode.report import Page
 from nestcode.reproduce.pixels import Pixels, decibels, pixel_error
 from nestcode.streams import compress_pictures, decompress_pictures
 
+TITLE = "One file for every receiver"
 CUTS = (300, 500, 900, 1_500, 2_500, 4_500, 7_500, 13_500, 22_500, 40_500)  # bytes
 LINK = 50_000  # bits a second
 
@@ -26,7 +27,7 @@ def add_chapter(page: Page) -> str:
     ours, theirs = cut_both(photo, CUTS)
     likeness = [[decibels(pixel_error(photo, picture)) for picture in each] for each in (ours, theirs)]
     page.section(
-        "One file for every receiver",
+        TITLE,
         f"The photograph has {photo.nbytes:,} bytes. It was encoded once, and what you see decodes the first bytes of "
         "that one stream, so a slow link, a small cache or an HTTP range request each get the best that they can take. "
         "Beside it a progressive JPEG file of quality 75 is cut at the same byte. Move the slider, or press Play.",

@@ -52,12 +52,12 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
 
     console = console or Console(stderr=True)
     chapters: dict[str, Callable[[Page], str]] = {
-        "One file for every receiver": stream.add_chapter,
-        "Find what looks alike": partial(search.add_chapter, console=console),
-        "As many bits as the question needs": codes.add_chapter,
-        "How it works: units in order of importance": partial(ordered.add_chapter, steps=steps, console=console),
-        "From units to bits": partial(bits.add_chapter, console=console),
-        "A network that decodes": partial(deep.add_chapter, console=console),
+        stream.TITLE: stream.add_chapter,
+        search.TITLE: partial(search.add_chapter, console=console),
+        codes.TITLE: codes.add_chapter,
+        ordered.TITLE: partial(ordered.add_chapter, steps=steps, console=console),
+        bits.TITLE: partial(bits.add_chapter, console=console),
+        deep.TITLE: partial(deep.add_chapter, console=console),
     }
     page = Page(
         "Nested codes, in pictures",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nestcode.codes import Codes
+from nestcode.errors import InvalidInput
 from nestcode.index.hits import Evaluation, Hits
 from nestcode.index.request import Request
 
@@ -33,7 +34,7 @@ class Trials:
         self, search: Callable[..., Hits], queries: Codes | ArrayLike, k: int, count: int, given: dict[str, Any],
         exact: Request | None,
     ) -> None:  # fmt: skip
-        self._search, self._queries, self._k, self._count, self._given = search, queries, k, count, given
+        self._search, self._queries, self._k, self.count, self._given = search, queries, k, count, given
         self._everything, self._exact = max(count, 1), exact
         by_vectors = {} if exact is None else {"rank": "exact", "vectors": exact.vectors}
         true = search(queries, k, candidates=self._everything, **{**given, **by_vectors})
@@ -65,6 +66,10 @@ class Trials:
 
     def quickest(self, target: float) -> Evaluation:
         """The choice that reaches a recall in the least time; all items where none does."""
+        if not self.count or not len(self._true):
+            raise InvalidInput(
+                f"tune needs items and queries, got {self.count} and {len(self._true)}: give some of both"
+            )
         choices = [best for times in USUAL if (best := self._fewest(times * self._k, target))]
         for times in MANY:
             if not choices and times * self._k < self._everything:
@@ -72,9 +77,9 @@ class Trials:
         if choices:
             return min(choices, key=lambda choice: choice.seconds)
         best = self.run(self._everything, USUAL[-1] * self._k)
-        if best.recall < target or self._count > QUICK:
+        if best.recall < target or self.count > QUICK:
             warnings.warn(
-                f"no fewer than all {self._count} items reach a recall of {target}; they have {best.recall:.3f}, and "
+                f"no fewer than all {self.count} items reach a recall of {target}; they have {best.recall:.3f}, and "
                 "later searches will look at as many: take a wider code, give the vectors, or want less",
                 stacklevel=3,
             )

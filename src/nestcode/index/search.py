@@ -159,10 +159,8 @@ class Searchable:
         either it is one with all codes, and tells what is lost by looking at few. Use queries that are not in the
         index: those that are find themselves.
         """
-        given = {"rank": rank, "metric": metric, "vectors": vectors, "threads": threads}
-        count = len(self._live.state)
-        trials = Trials(self.search, queries, k, count, given, self._by(exact, queries, metric))
-        return trials.run(self._effort(candidates, count), self._rerank(rerank, k))
+        trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
+        return trials.run(self._effort(candidates, trials.count), self._rerank(rerank, k))
 
     def tune(
         self,
@@ -192,20 +190,16 @@ class Searchable:
         """
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
             raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
-        given = {"rank": rank, "metric": metric, "vectors": vectors, "threads": threads}
-        count = len(self._live.state)
-        if not count or not len(queries):  # type: ignore[arg-type]
-            raise InvalidInput(f"tune needs items and queries, got {count} and {len(queries)}: add some first")  # type: ignore[arg-type]
-        trials = Trials(self.search, queries, k, count, given, self._by(exact, queries, metric))
+        trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
         best = trials.quickest(float(target_recall))
         self.candidates, self.rerank = best.candidates, best.rerank
         return best
 
     # how
 
-    def _by(self, exact: ArrayLike | None, queries: Codes | ArrayLike, metric: Metric | None) -> Request | None:
-        """A question by vectors that a search is not given."""
-        return None if exact is None else Request(self.coder, self._encode, queries, "exact", metric, exact)
+    def _trials(self, queries: Codes | ArrayLike, k: int, exact: ArrayLike | None, **given: Any) -> Trials:
+        by = None if exact is None else Request(self.coder, self._encode, queries, "exact", given["metric"], exact)
+        return Trials(self.search, queries, k, len(self._live.state), given, by)
 
     def _rerank(self, rerank: int | None, k: int) -> int:
         if rerank is None:

@@ -1,7 +1,6 @@
 """Streams in files, for collections larger than memory."""
 
 import os
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,7 +13,7 @@ from nestcode.errors import InvalidInput, whole_number
 from nestcode.storage import write_pieces
 from nestcode.streams.format import check_length, parse_header
 from nestcode.streams.items import as_items, check_coder, encode_items, find_coder, scale_for
-from nestcode.streams.payload import Blocks, Payload, decode_range
+from nestcode.streams.payload import Blocks, Payload, decode_range, settle
 from nestcode.streams.shared import Spooled, map_file
 from nestcode.streams.stream import LIMIT, Info, check_choice, check_limit, describe, embedded_bytes, lay_out, take_all
 
@@ -142,12 +141,11 @@ class StreamReader:
         if header.entropy:
             check_limit(header, limit)
             self._payload, error = take_all(header, self._view)
-            if error is not None and on_damage == "error":
-                raise error
-            if error is not None:
-                warnings.warn(str(error), stacklevel=2)
         else:
-            blocks.begin(on_damage)
+            if on_damage == "keep":
+                blocks.verify()
+            error = blocks.error()
+        settle(error, on_damage)
         self.shape, self.dtype = header.shape, header.numpy_dtype
 
     @property

@@ -56,16 +56,6 @@ class Blocks:
             return damage(self.damaged, self.header, self.bits)
         return trailing(self.trailing) if self.trailing else None
 
-    def begin(self, on_damage: str) -> None:
-        """Raise or warn of what is wrong before anything is read; damage that is an error raises where it is read."""
-        if on_damage == "keep":
-            self.verify()
-        error = self.error()
-        if error is not None and on_damage == "error":
-            raise error
-        if error is not None:
-            warnings.warn(str(error), stacklevel=3)
-
     def verify(self) -> None:
         """Check all blocks; what precedes a damaged one is what arrived."""
         for number in range(self._whole):
@@ -182,6 +172,14 @@ def damage(number: int, header: Layout, bits: int) -> DamagedFile:
         f"block {number} of {header.blocks} does not match its checksum, but {header.fine(bits)} before it are fine: "
         "restore a copy, or keep what is fine"
     )
+
+
+def settle(error: DamagedFile | None, on_damage: str) -> None:
+    """Raise what is wrong, or warn whoever called the function that asks."""
+    if error is not None and on_damage == "error":
+        raise error
+    if error is not None:
+        warnings.warn(str(error), stacklevel=3)
 
 
 def trailing(count: int) -> DamagedFile:

@@ -11,7 +11,7 @@ import numpy as np
 from nestcode.coders.pictures import Picture, PictureCoder
 from nestcode.errors import InvalidInput
 from nestcode.storage import write_pieces
-from nestcode.streams.payload import Blocks
+from nestcode.streams.payload import Blocks, settle
 from nestcode.streams.picture_format import lay_out, parse_pictures
 from nestcode.streams.pictures import (
     LIMIT,
@@ -122,7 +122,9 @@ class PicturesReader:
         self._header, self._view = parse_pictures(view), view
         self._coder = find_picture_coder(self._header, view, coder)
         self._blocks: Blocks | None = Blocks(self._header, view)
-        self._blocks.begin(on_damage)
+        if on_damage == "keep":
+            self._blocks.verify()
+        settle(self._blocks.error(), on_damage)
         self._arrived = min(self._blocks.bits // 8, self._header.bytes_for(length))
         self.names = tuple(entry.name for entry in self._header.entries)
 

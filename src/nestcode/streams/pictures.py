@@ -1,7 +1,6 @@
 """Pictures of any size as bytes that can be cut anywhere: compress, decompress, and what a stream says of itself."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +11,7 @@ import numpy as np
 from nestcode.coders.pictures import PASSES, SHIPPED, Encoded, Picture, PictureCoder
 from nestcode.errors import DamagedFile, InvalidInput, whole_number
 from nestcode.storage import parse_record, record_bytes
-from nestcode.streams.payload import Blocks
+from nestcode.streams.payload import Blocks, settle
 from nestcode.streams.picture_format import TILE, Entry, PicturesHeader, check_name, lay_out, parse_pictures
 from nestcode.streams.stream import Buffer, Told, as_view, check_choice
 
@@ -135,11 +134,7 @@ def decompress_pictures(
     found = find_picture_coder(header, view, coder)
     blocks = Blocks(header, view)
     blocks.verify()
-    error = blocks.error()
-    if error is not None and on_damage == "error":
-        raise error
-    if error is not None:
-        warnings.warn(str(error), stacklevel=2)
+    settle(blocks.error(), on_damage)
     arrived = min(blocks.bits // 8, header.bytes_for(length))
     return [decode_one(header, blocks, found, number, arrived) for number in range(len(header.entries))]
 

@@ -1,7 +1,6 @@
 """Collections as bytes that can be cut anywhere: compress, decompress, and what a stream says of itself."""
 
 import json
-import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from nestcode.storage import record_bytes
 from nestcode.streams.entropy import encode_bits
 from nestcode.streams.format import BLOCK, GROUP, MAX_WIDTH, Header, check_length, parse_header
 from nestcode.streams.items import as_items, check_coder, encode_items, find_coder, scale_for
-from nestcode.streams.payload import Arrival, Blocks, Payload, decode_range
+from nestcode.streams.payload import Arrival, Blocks, Payload, decode_range, settle
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 LIMIT = 4 << 30  # bytes
@@ -205,10 +204,7 @@ def decompress(
     check_limit(header, limit)
     found = find_coder(header, embedded_bytes(header, view), coder)
     payload, error = take_all(header, view)
-    if error is not None and on_damage == "error":
-        raise error
-    if error is not None:
-        warnings.warn(str(error), stacklevel=2)
+    settle(error, on_damage)
     return decode_range(header, payload, found, length, 0, header.count)
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from nestcode.report import inline
+from nestcode.reproduce.pixels import Pixels
 
-Pixels = NDArray[np.uint8]
 GAP = 16  # between pictures that stand side by side
 
 
