@@ -17,7 +17,8 @@ from threadpoolctl import threadpool_limits
 from _compression_task import Task
 from _report import seconds_each, show
 from nestcode import compress, decompress
-from nestcode.coders import Coder, PictureCoder
+from nestcode.coders import Coder
+from nestcode.images import PictureCoder
 from nestcode.reproduce.codecs import CODECS, Codec, decode
 from nestcode.reproduce.pixels import Pixels, as_rows, pixel_error
 

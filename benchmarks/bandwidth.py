@@ -26,7 +26,7 @@ from _report import arguments, save, show
 from nestcode.coders.deep import DeepCoder
 from nestcode.data import digits
 from nestcode.lengths import Empirical, Geometric, Lengths, LogUniform, Mixture, Uniform
-from nestcode.streams.bandwidth import Played, cut_to_fit, judge, ladder, ladder_rungs, send_whole
+from nestcode.simulate.bandwidth import Played, cut_to_fit, judge, ladder, ladder_rungs, send_whole
 from nestcode.training import Training
 
 Floats = NDArray[np.float64]

@@ -19,8 +19,9 @@ from PIL import Image
 
 from _report import save, show
 from nestcode import data, load_coder
-from nestcode.coders import AdaptiveCoder, LinearCoder, PictureCoder
+from nestcode.coders import AdaptiveCoder, LinearCoder
 from nestcode.coders.deep import DeepCoder
+from nestcode.images import PictureCoder
 from nestcode.training import Training
 
 SIZE, LENGTHS = 32, (8, 16, 32, 64, 128, 256)

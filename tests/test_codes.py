@@ -127,29 +127,29 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "wrong width": (lambda: Codes(np.zeros((2, 2), np.uint8), 17), "codes of 17 bits take 3 bytes each, got 2"),
     "negative width": (
         lambda: Codes(np.zeros((2, 0), np.uint8), -1),
-        "width must be a whole number of at least 0, got -1",
+        "width must be an integer of at least 0, got -1",
     ),
     "fractional width": (
         lambda: Codes(np.zeros((2, 2), np.uint8), 16.0),  # type: ignore[arg-type]
-        "width must be a whole number of at least 0, got 16.0",
+        "width must be an integer of at least 0, got 16.0",
     ),
     "dirty padding": (lambda: Codes(np.full((2, 2), 255, np.uint8), 12), "bits past the width 12 must be 0"),
     "too wide": (
         lambda: Codes(np.zeros((0, 2**28), np.uint8), 2**31),
         "width must be at most 2147483647, got 2147483648",
     ),
-    "truth for width": (lambda: CODES.prefix(True), "length must be a whole number of at least 0, got True"),
+    "truth for width": (lambda: CODES.prefix(True), "length must be an integer of at least 0, got True"),
     "array for length": (lambda: CODES.prefix(np.array([3])), "length must be a whole number"),  # type: ignore[arg-type]
     "float bits": (lambda: Codes.from_bits(np.zeros((2, 2))), "bits must be booleans, got float64: threshold"),
     "integers beyond 1": (lambda: Codes.from_bits(np.array([[0, 2]])), "must be 0 or 1, got values from 0 to 2"),
     "flat bits": (lambda: Codes.from_bits(np.zeros(3, bool)), "must have 2 dimensions (items, width), got shape (3,)"),
     "long prefix": (lambda: CODES.prefix(13), "length must be between 0 and the code's width 12, got 13"),
-    "negative prefix": (lambda: CODES.prefix(-1), "length must be a whole number of at least 0, got -1"),
-    "fractional prefix": (lambda: CODES.prefix(2.5), "length must be a whole number of at least 0, got 2.5"),  # type: ignore[arg-type]
+    "negative prefix": (lambda: CODES.prefix(-1), "length must be an integer of at least 0, got -1"),
+    "fractional prefix": (lambda: CODES.prefix(2.5), "length must be an integer of at least 0, got 2.5"),  # type: ignore[arg-type]
     "other width": (lambda: CODES.hamming(CODES.prefix(5)), "must have the same width, got 12 and 5: compare prefixes"),
     "not codes": (lambda: CODES.hamming(CODES.packed), "expected Codes, got ndarray"),  # type: ignore[arg-type]
     "other width in concat": (lambda: CODES.concat(CODES.prefix(5)), "must have the same width, got 12 and 5"),
-    "no threads": (lambda: CODES.hamming(CODES, threads=0), "threads must be a whole number of at least 1, got 0"),
+    "no threads": (lambda: CODES.hamming(CODES, threads=0), "threads must be an integer of at least 1, got 0"),
     "bits by index": (lambda: CODES[0, 1], "codes are indexed by item only, got (0, 1)"),
     "index of two dimensions": (lambda: CODES[np.array([[0, 1]])], "an index of shape (1, 2)"),
 }

@@ -181,8 +181,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "decay above 1": (lambda: Geometric(1.5), "decay must lie strictly between 0 and 1, got 1.5"),
     "decay 1": (lambda: Geometric(1), "decay must lie strictly between 0 and 1, got 1"),
     "decay NaN": (lambda: Geometric(float("nan")), "decay must lie strictly between 0 and 1, got nan"),
-    "width 0": (lambda: Uniform().pmf(0), "width must be a whole number of at least 1, got 0"),
-    "width 2.5": (lambda: Uniform().pmf(2.5), "width must be a whole number of at least 1, got 2.5"),  # type: ignore[arg-type]
+    "width 0": (lambda: Uniform().pmf(0), "width must be an integer of at least 1, got 0"),
+    "width 2.5": (lambda: Uniform().pmf(2.5), "width must be an integer of at least 1, got 2.5"),  # type: ignore[arg-type]
     "NaN weight": (lambda: Empirical([1, float("nan")]), "must be finite, also in sum, not negative and not all 0"),
     "infinite weight": (
         lambda: Empirical([1, float("inf")]),
@@ -206,14 +206,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "fractional draws": (lambda: Uniform().sample(2.5, RNG, 5), "n must be a whole number"),  # type: ignore[arg-type]
     "wrong component": (lambda: Mixture([0.9]), "one or more distributions of lengths, got [0.9]"),  # type: ignore[list-item]
     "odd weights": (lambda: Mixture([Uniform()], weights=[1, 2]), "one for each of the 1 components, got 2"),
-    "negative draws": (lambda: Uniform().sample(-1, RNG, 5), "n must be a whole number of at least 0, got -1"),
+    "negative draws": (lambda: Uniform().sample(-1, RNG, 5), "n must be an integer of at least 0, got -1"),
     "nothing beyond": (
         lambda: Beyond(Empirical([1, 1]), 2).survival(5),
         "must go beyond the first 2 of 5, got P(length > 2) = 0.0 for Empirical(",
     ),
     "too rarely beyond": (lambda: Beyond(Empirical([1, 1e-320]), 1).pmf(2), "must go beyond the first 1 of 2"),
     "beyond a number": (lambda: Beyond(0.9, 2), "lengths must be a distribution of lengths, got 0.9"),  # type: ignore[arg-type]
-    "beyond -1": (lambda: Beyond(Uniform(), -1), "first must be a whole number of at least 0, got -1"),
+    "beyond -1": (lambda: Beyond(Uniform(), -1), "first must be an integer of at least 0, got -1"),
     "seed for rng": (lambda: Uniform().sample(1, 0, 5), "rng must be a numpy.random.Generator, got 0"),  # type: ignore[arg-type]
 }
 

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from nestcode import Codes
-from nestcode.index.hits import Hits
+from nestcode.search.hits import Hits
 
 Bits = NDArray[np.bool_]
 Doubles = NDArray[np.float64]

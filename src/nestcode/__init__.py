@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from nestcode import coders as coders
     from nestcode import data as data
     from nestcode import errors as errors
+    from nestcode import images as images
     from nestcode import index as index
     from nestcode import lengths as lengths
+    from nestcode import metrics as metrics
     from nestcode import nn as nn
     from nestcode import streams as streams
     from nestcode import training as training
@@ -27,27 +29,27 @@ if TYPE_CHECKING:
     from nestcode.coders import Coder as Coder
     from nestcode.coders import DeepCoder as DeepCoder
     from nestcode.coders import LinearCoder as LinearCoder
-    from nestcode.coders import PictureCoder as PictureCoder
     from nestcode.coders import ResidualCoder as ResidualCoder
     from nestcode.coders import fit as fit
     from nestcode.coders import load_coder as load_coder
     from nestcode.codes import Codes as Codes
+    from nestcode.images import PictureCoder as PictureCoder
+    from nestcode.images import PicturesDecoder as PicturesDecoder
+    from nestcode.images import PicturesReader as PicturesReader
+    from nestcode.images import PicturesWriter as PicturesWriter
+    from nestcode.images import compress_pictures as compress_pictures
+    from nestcode.images import decompress_pictures as decompress_pictures
+    from nestcode.images import pictures_info as pictures_info
     from nestcode.index import Index as Index
     from nestcode.index import PrefixTree as PrefixTree
-    from nestcode.index.neighbors import NestedNeighborsClassifier as NestedNeighborsClassifier
-    from nestcode.index.neighbors import NestedNeighborsRegressor as NestedNeighborsRegressor
-    from nestcode.streams import PicturesDecoder as PicturesDecoder
-    from nestcode.streams import PicturesReader as PicturesReader
-    from nestcode.streams import PicturesWriter as PicturesWriter
+    from nestcode.integrations.sklearn import NestedNeighborsClassifier as NestedNeighborsClassifier
+    from nestcode.integrations.sklearn import NestedNeighborsRegressor as NestedNeighborsRegressor
     from nestcode.streams import StreamDecoder as StreamDecoder
     from nestcode.streams import StreamReader as StreamReader
     from nestcode.streams import StreamWriter as StreamWriter
     from nestcode.streams import compress as compress
-    from nestcode.streams import compress_pictures as compress_pictures
     from nestcode.streams import decompress as decompress
-    from nestcode.streams import decompress_pictures as decompress_pictures
     from nestcode.streams import info as info
-    from nestcode.streams import pictures_info as pictures_info
 
 __version__ = "0.1.0"
 
@@ -60,12 +62,12 @@ _HOMES = {
     "DeepCoder": "nestcode.coders",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
-    "NestedNeighborsClassifier": "nestcode.index.neighbors",
-    "NestedNeighborsRegressor": "nestcode.index.neighbors",
-    "PictureCoder": "nestcode.coders",
-    "PicturesDecoder": "nestcode.streams",
-    "PicturesReader": "nestcode.streams",
-    "PicturesWriter": "nestcode.streams",
+    "NestedNeighborsClassifier": "nestcode.integrations.sklearn",
+    "NestedNeighborsRegressor": "nestcode.integrations.sklearn",
+    "PictureCoder": "nestcode.images",
+    "PicturesDecoder": "nestcode.images",
+    "PicturesReader": "nestcode.images",
+    "PicturesWriter": "nestcode.images",
     "PrefixTree": "nestcode.index",
     "ResidualCoder": "nestcode.coders",
     "StreamDecoder": "nestcode.streams",
@@ -73,18 +75,20 @@ _HOMES = {
     "StreamWriter": "nestcode.streams",
     "coders": "nestcode.coders",
     "compress": "nestcode.streams",
-    "compress_pictures": "nestcode.streams",
+    "compress_pictures": "nestcode.images",
     "data": "nestcode.data",
     "decompress": "nestcode.streams",
-    "decompress_pictures": "nestcode.streams",
+    "decompress_pictures": "nestcode.images",
     "errors": "nestcode.errors",
     "fit": "nestcode.coders",
+    "images": "nestcode.images",
     "index": "nestcode.index",
     "info": "nestcode.streams",
     "lengths": "nestcode.lengths",
     "load_coder": "nestcode.coders",
+    "metrics": "nestcode.metrics",
     "nn": "nestcode.nn",
-    "pictures_info": "nestcode.streams",
+    "pictures_info": "nestcode.images",
     "streams": "nestcode.streams",
     "training": "nestcode.training",
 }
@@ -115,10 +119,12 @@ __all__ = [
     "decompress_pictures",
     "errors",
     "fit",
+    "images",
     "index",
     "info",
     "lengths",
     "load_coder",
+    "metrics",
     "pictures_info",
     "streams",
 ]

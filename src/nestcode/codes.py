@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 
 MAX_WIDTH = 2**31 - 1
 CORES = os.cpu_count() or 1  # asked once: it takes as long as thousands of distances
@@ -42,7 +43,7 @@ class Codes:
 
     def __init__(self, packed: ArrayLike, width: int) -> None:
         array = np.asarray(packed)
-        width = whole_number(width, "width", least=0)
+        width = check_int(width, "width", least=0)
         if width > MAX_WIDTH:
             raise InvalidInput(f"width must be at most {MAX_WIDTH}, got {width}: distances are counted in 32 bits")
         if array.dtype != np.uint8:
@@ -119,7 +120,7 @@ class Codes:
         >>> Codes.from_bits([[True, False, True]]).prefix(0)
         Codes(1 item of 0 bits)
         """
-        length = whole_number(length, "length", least=0)
+        length = check_int(length, "length", least=0)
         if length > self._width:
             raise InvalidInput(
                 f"length must be between 0 and the code's width {self._width}, got {length}: "
@@ -287,4 +288,4 @@ def _read_only(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def thread_count(threads: int | None) -> int:
     """How many threads to use; None takes every core."""
-    return CORES if threads is None else min(whole_number(threads, "threads", least=1), 8 * CORES)
+    return CORES if threads is None else min(check_int(threads, "threads", least=1), 8 * CORES)

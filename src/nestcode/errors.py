@@ -16,7 +16,6 @@ NestcodeError
 length must be between 0 and the code's width 2, got 5: shorten the prefix or make wider codes
 """
 
-import operator
 import sys
 from functools import cache
 from importlib import import_module
@@ -79,20 +78,3 @@ def import_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
         raise MissingExtra(
             f"{purpose} needs {module}, which is not installed: pip install 'nestcode[{extra}]'"
         ) from None
-
-
-def whole_number(value: Any, name: str, least: int) -> int:
-    """The value as an int, or an error that names it.
-
-    >>> whole_number(3, "width", least=1)
-    3
-    """
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidInput(f"{name} must be a whole number of at least {least}, got {value!r}") from None
-    if number < least:
-        raise InvalidInput(f"{name} must be a whole number of at least {least}, got {number}")
-    return number

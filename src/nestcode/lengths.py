@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode._checks import check_lengths, check_weights
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 
 
 class Lengths(ABC):
@@ -62,7 +63,7 @@ class Lengths(ABC):
         >>> Uniform().survival(4)
         array([1.  , 0.75, 0.5 , 0.25])
         """
-        width = whole_number(width, "width", least=1)
+        width = check_int(width, "width", least=1)
         return self._survival(np.arange(1, width + 1), width)
 
     def pmf(self, width: int) -> NDArray[np.float64]:
@@ -89,7 +90,7 @@ class Lengths(ABC):
         >>> Uniform().covers(8), Empirical([0, 0, 1]).covers(3)
         (True, False)
         """
-        return bool(self._support(whole_number(width, "width", least=1)).all())
+        return bool(self._support(check_int(width, "width", least=1)).all())
 
     def _support(self, width: int) -> NDArray[np.bool_]:
         return self.pmf(width) > 0
@@ -100,7 +101,7 @@ class Lengths(ABC):
         >>> Geometric(0.5).sample(8, np.random.default_rng(0), width=4)
         array([2, 1, 1, 1, 3, 4, 2, 2])
         """
-        n = whole_number(n, "n", least=0)
+        n = check_int(n, "n", least=0)
         if not isinstance(rng, np.random.Generator):
             raise InvalidInput(
                 f"rng must be a numpy.random.Generator, got {rng!r}: np.random.default_rng(seed) makes one"
@@ -275,7 +276,7 @@ class Beyond(Lengths):
             raise InvalidInput(
                 f"lengths must be a distribution of lengths, got {self.lengths!r}: for example Uniform()"
             )
-        first = whole_number(self.first, "first", least=0)
+        first = check_int(self.first, "first", least=0)
         if isinstance(self.lengths, Beyond):  # beyond both is beyond the farther
             first = max(first, self.lengths.first)
             object.__setattr__(self, "lengths", self.lengths.lengths)

@@ -19,11 +19,10 @@ from typer.testing import CliRunner, Result
 import nestcode
 import nestcode.cli
 from nestcode.cli import app as commands
-from nestcode.coders import PictureCoder
-from nestcode.data import pictures
-from nestcode.streams import compress_pictures, pictures_info
+from nestcode.data import images as pictures
+from nestcode.images import PictureCoder, compress_pictures, pictures_info
 from tests.cli.test_streams import fine, misused, photos, read, refused, run, vectors
-from tests.streams.albums import photograph
+from tests.images.albums import photograph
 
 __all__ = ["photos"]  # the fixture
 

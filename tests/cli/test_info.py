@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 import nestcode
 from nestcode.cli.plot import plot_errors, some_lengths
-from nestcode.coders import PictureCoder, load_coder
+from nestcode.coders import load_coder
 from nestcode.data.mnist import FILES
+from nestcode.images import PictureCoder
 from tests.cli.test_streams import fine, misused, refused, vectors
 
 

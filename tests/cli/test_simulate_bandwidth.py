@@ -11,8 +11,8 @@ import pytest
 
 from nestcode.coders import LinearCoder
 from nestcode.data import digits
-from nestcode.streams.bandwidth import cut_to_fit, judge, ladder, ladder_rungs
-from nestcode.streams.traces import bits_per_item, read_trace
+from nestcode.simulate.bandwidth import cut_to_fit, judge, ladder, ladder_rungs
+from nestcode.simulate.traces import bits_per_item, read_trace
 from tests.cli.test_streams import misused
 
 

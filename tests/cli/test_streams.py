@@ -15,10 +15,10 @@ from typer.testing import CliRunner, Result
 import nestcode
 from nestcode.cli.app import app
 from nestcode.cli.compress import read_bytes
-from nestcode.coders import PictureCoder
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
-from nestcode.streams import PicturesReader, decompress, pictures_info
-from tests.streams.albums import Picture, error, photograph
+from nestcode.images import PictureCoder, PicturesReader, pictures_info
+from nestcode.streams import decompress
+from tests.images.albums import Picture, error, photograph
 
 PIECE = photograph((40, 60, 3), seed=3)
 

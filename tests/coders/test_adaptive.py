@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder, _core
-from nestcode.coders._adaptive import HIGHEST, LOWEST, STEPS, Books, State
-from nestcode.coders.choose import better, trial_errors
+from nestcode.coders.adaptive.model import HIGHEST, LOWEST, STEPS, Books, State
+from nestcode.coders.auto import better, trial_errors
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.storage import Record, write_record
@@ -390,11 +390,11 @@ def test_it_is_an_estimator(coder: AdaptiveCoder) -> None:
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "width": (lambda: AdaptiveCoder(width=0), "width must be a whole number of at least 1, got 0"),
-    "beams": (lambda: AdaptiveCoder(8, beams=0), "beams must be a whole number of at least 1, got 0"),
+    "width": (lambda: AdaptiveCoder(width=0), "width must be an integer of at least 1, got 0"),
+    "beams": (lambda: AdaptiveCoder(8, beams=0), "beams must be an integer of at least 1, got 0"),
     "many beams": (lambda: AdaptiveCoder(8, beams=9999), "beams must be at most 1024, got 9999"),
     "metric": (lambda: AdaptiveCoder(8, "l1"), '"l2" or "cosine", got \'l1\''),  # type: ignore[arg-type]
-    "seed": (lambda: AdaptiveCoder(8, seed=-1), "seed must be a whole number of at least 0, got -1"),
+    "seed": (lambda: AdaptiveCoder(8, seed=-1), "seed must be an integer of at least 0, got -1"),
     "no items": (lambda: AdaptiveCoder(8).fit(np.zeros((0, 3))), "at least 1 item"),
     "not a number": (lambda: AdaptiveCoder(8).fit([[np.nan, 1]]), "finite"),
     "encoding no number": (lambda: AdaptiveCoder(8).fit(np.eye(3)).encode([[np.nan, 1, 1]]), "finite"),

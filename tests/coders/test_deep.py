@@ -255,7 +255,7 @@ def test_it_is_an_estimator(coder: DeepCoder) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"width": 0}, "width must be a whole number of at least 1"),
+        ({"width": 0}, "width must be an integer of at least 1"),
         ({"preset": "paper"}, "preset must be one of default, paper-retrieval, paper-compression, got 'paper'"),
         ({"metric": "l1"}, 'metric must be "l2" or "cosine"'),
         ({"layers": 5}, "layers must be widths of hidden layers"),

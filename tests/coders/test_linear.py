@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from nestcode import Codes, LinearCoder, ResidualCoder
-from nestcode.coders import _planes, _principal
-from nestcode.coders._rows import Sample
+from nestcode.arrays import Sample
+from nestcode.coders import bit_planes as _planes
+from nestcode.coders import sampling as _principal
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import write_record
 
@@ -469,9 +470,9 @@ def test_transform_and_back(coder: LinearCoder, data: NDArray[np.float32]) -> No
 FITTED = LinearCoder(width=8).fit(curved(100, 4))
 X4 = curved(5, 4)
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "width 0": (lambda: LinearCoder(0), "width must be a whole number of at least 1, got 0"),
-    "width 1.5": (lambda: LinearCoder(1.5), "width must be a whole number of at least 1, got 1.5"),  # type: ignore[arg-type]
-    "seed": (lambda: LinearCoder(8, seed=-1), "seed must be a whole number of at least 0, got -1"),
+    "width 0": (lambda: LinearCoder(0), "width must be an integer of at least 1, got 0"),
+    "width 1.5": (lambda: LinearCoder(1.5), "width must be an integer of at least 1, got 1.5"),  # type: ignore[arg-type]
+    "seed": (lambda: LinearCoder(8, seed=-1), "seed must be an integer of at least 0, got -1"),
     "metric": (lambda: LinearCoder(8, metric="l1"), 'metric must be "l2" or "cosine", got \'l1\''),  # type: ignore[arg-type]
     "not fitted": (lambda: LinearCoder(8).encode(X4), "this LinearCoder is not fitted: call fit(X) first"),
     "saved too soon": (lambda: LinearCoder(8).save("x"), "not fitted"),
@@ -495,7 +496,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "bits for codes": (lambda: FITTED.decode(np.zeros((1, 8))), "expected Codes, got ndarray"),  # type: ignore[arg-type]
     "long length": (lambda: FITTED.expected_error(9), "length must be between 0 and the coder's width 8, got 9"),
-    "negative length": (lambda: FITTED.expected_error(-1), "length must be a whole number of at least 0, got -1"),
+    "negative length": (lambda: FITTED.expected_error(-1), "length must be an integer of at least 0, got -1"),
     "setting": (lambda: FITTED.set_params(depth=3), "settings must be among width, metric, seed, got depth"),
     "queries": (lambda: FITTED.asymmetric_distances(np.zeros((1, 3)), FITTED.encode(X4)), "the 4 features"),
 }

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from nestcode import Codes, LinearCoder, ResidualCoder, _core
-from nestcode.coders import _codebooks
-from nestcode.coders.choose import trial_errors
+from nestcode.coders import codebooks
+from nestcode.coders.auto import trial_errors
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.storage import Record, write_record
 
@@ -98,7 +98,7 @@ def test_encoding_is_the_beam_search_it_says(coder: ResidualCoder, data: Rows, b
         for stage in range(len(model.books)):
             longer = [(left - entry, (*path, e)) for left, path in beam for e, entry in enumerate(model.book(stage))]
             beam = sorted(longer, key=lambda one: float(np.sum(one[0].astype(float) ** 2)))[:beams]
-        cells = _codebooks.encode(row[None], [model.book(stage) for stage in range(4)], beams)
+        cells = codebooks.encode(row[None], [model.book(stage) for stage in range(4)], beams)
         assert tuple(cells[0].tolist()) == beam[0][1]
 
 
@@ -220,8 +220,8 @@ def test_little_data_is_learnt_by_heart(rows: NDArray[np.float64]) -> None:
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "width": (lambda: ResidualCoder(width=0), "width must be a whole number of at least 1, got 0"),
-    "beams": (lambda: ResidualCoder(8, beams=0), "beams must be a whole number of at least 1, got 0"),
+    "width": (lambda: ResidualCoder(width=0), "width must be an integer of at least 1, got 0"),
+    "beams": (lambda: ResidualCoder(8, beams=0), "beams must be an integer of at least 1, got 0"),
     "many beams": (lambda: ResidualCoder(8, beams=9999), "beams must be at most 1024, got 9999"),
     "metric": (lambda: ResidualCoder(8, "l1"), '"l2" or "cosine", got \'l1\''),  # type: ignore[arg-type]
     "no items": (lambda: ResidualCoder(8).fit(np.zeros((0, 3))), "at least 1 item"),
@@ -234,7 +234,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "length": (lambda: ResidualCoder(8).fit(np.eye(3)).expected_error(9), "between 0 and the coder's width 8, got 9"),
     "an iterator": (lambda: nc.fit(iter([np.eye(3)]), width=8), "an iterator ends"),
-    "fit's width": (lambda: nc.fit(np.eye(3), width=0), "width must be a whole number of at least 1, got 0"),
+    "fit's width": (lambda: nc.fit(np.eye(3), width=0), "width must be an integer of at least 1, got 0"),
 }
 
 

@@ -191,5 +191,5 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         ImageFolder(tmp_path)
     with pytest.raises(InvalidInput, match=r"must be a folder of images, got .*nowhere"):
         ImageFolder(tmp_path / "nowhere")
-    with pytest.raises(InvalidInput, match="size must be a whole number of at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="size must be an integer of at least 1, got 0"):
         ImageFolder(tmp_path, size=0)

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import LinearCoder, compress, decompress
-from nestcode.coders import PictureCoder
-from nestcode.coders.pictures import Picture, PictureDecoder
-from nestcode.streams import compress_pictures, decompress_pictures
+from nestcode.images import PictureCoder, compress_pictures, decompress_pictures
+from nestcode.images.codec import Picture, PictureDecoder
+from nestcode.images.format import VERSION as PICTURES_VERSION
+from nestcode.images.format import parse_pictures
 from nestcode.streams.format import VERSION
-from nestcode.streams.picture_format import VERSION as PICTURES_VERSION
-from nestcode.streams.picture_format import parse_pictures
 
 HERE = Path(__file__).parent
 KINDS: dict[str, dict[str, bool]] = {"plain": {}, "entropy": {"entropy": True}, "embedded": {"embed": True}}

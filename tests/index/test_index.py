@@ -360,9 +360,9 @@ MADE: dict[str, tuple[Callable[[], Any], str]] = {
     "not fitted, with a width": (lambda: Index(LinearCoder(8), width=4), "not fitted: call fit(X) first"),
     "too wide": (lambda: Index(CODER, width=31), "width must be at most 30, got 31: fit a wider coder"),
     "too wide for codes": (lambda: Index(width=2**31), "width must be at most 16777216, got 2147483648"),
-    "width 0": (lambda: Index(width=0), "width must be a whole number of at least 1, got 0"),
-    "width True": (lambda: Index(width=True), "width must be a whole number of at least 1, got True"),
-    "width 1.5": (lambda: Index(CODER, width=1.5), "width must be a whole number of at least 1, got 1.5"),  # type: ignore[arg-type]
+    "width 0": (lambda: Index(width=0), "width must be an integer of at least 1, got 0"),
+    "width True": (lambda: Index(width=True), "width must be an integer of at least 1, got True"),
+    "width 1.5": (lambda: Index(CODER, width=1.5), "width must be an integer of at least 1, got 1.5"),  # type: ignore[arg-type]
     "a width for a coder": (lambda: Index(64), "expected a coder, got int: Index(coder) or Index(width=...)"),  # type: ignore[arg-type]
     "a class for a coder": (lambda: Index(LinearCoder), "expected a coder, got"),  # type: ignore[arg-type]
     "data for a coder": (lambda: Index(X), "expected a coder, got ndarray"),  # type: ignore[arg-type]
@@ -437,9 +437,9 @@ MISTAKES: Mistakes = {
         'on_duplicate must be "error" or "replace", got \'keep\'',
     ),
     "merge ids in use": (lambda index: index.merge(lively()), "ids must be new, but 0, 1, 2, … are in use"),
-    "size 0": (lambda index: index.neighborhood(X[0], size=0), "size must be a whole number of at least 1, got 0"),
+    "size 0": (lambda index: index.neighborhood(X[0], size=0), "size must be an integer of at least 1, got 0"),
     "size 0 of codes": (lambda index: index.neighborhood(CODER.encode(X[:1]), size=0), "size must be a whole number"),
-    "size -1": (lambda index: index.neighborhood(X[0], size=-1), "size must be a whole number of at least 1, got -1"),
+    "size -1": (lambda index: index.neighborhood(X[0], size=-1), "size must be an integer of at least 1, got -1"),
     "size True": (lambda index: index.neighborhood(X[0], size=True), "at least 1, got True"),
     "size 1.5": (lambda index: index.neighborhood(X[0], size=1.5), "at least 1, got 1.5"),  # type: ignore[arg-type]
     "fraction 0": (lambda index: index.neighborhood(X[0], fraction=0), "fraction must be above 0 and at most 1, got 0"),

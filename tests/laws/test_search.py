@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder, _core
 from nestcode.coders import Coder
-from nestcode.coders._planes import Planes, read_bits
+from nestcode.coders.bit_planes import Planes, read_bits
 from nestcode.index import state
-from nestcode.index.request import Request
-from nestcode.index.view import View
+from nestcode.search.plan import Request
+from nestcode.search.view import View
 from tests import twins
 
 FEATURES = 6

@@ -155,8 +155,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a width": (lambda: TREE.neighborhood(CODE.prefix(1), size=1), "width 2 of what is searched, got 1"),
     "no size": (lambda: TREE.neighborhood(CODE), "either size"),
     "both": (lambda: TREE.neighborhood(CODE, size=1, fraction=0.5), "either size"),
-    "size 0": (lambda: TREE.neighborhood(CODE, size=0), "size must be a whole number of at least 1, got 0"),
-    "size -1": (lambda: TREE.neighborhood(CODE, size=-1), "size must be a whole number of at least 1, got -1"),
+    "size 0": (lambda: TREE.neighborhood(CODE, size=0), "size must be an integer of at least 1, got 0"),
+    "size -1": (lambda: TREE.neighborhood(CODE, size=-1), "size must be an integer of at least 1, got -1"),
     "size 1.5": (lambda: TREE.neighborhood(CODE, size=1.5), "size must be a whole number"),  # type: ignore[arg-type]
     "size True": (lambda: TREE.neighborhood(CODE, size=True), "size must be a whole number"),
     "fraction 0": (lambda: TREE.neighborhood(CODE, fraction=0), "above 0 and at most 1, got 0"),

@@ -237,8 +237,8 @@ def test_copies_are_whole() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"width": 0}, "width must be a whole number of at least 1, got 0"),
-        ({"layers": (8, 0)}, "a layer's width must be a whole number of at least 1, got 0"),
+        ({"width": 0}, "width must be an integer of at least 1, got 0"),
+        ({"layers": (8, 0)}, "a layer's width must be an integer of at least 1, got 0"),
         ({"corruption": 1.0}, "corruption must be at least 0 and below 1, got 1.0"),
         ({"dropout": -0.1}, "dropout must be at least 0 and below 1"),
         ({"spread": "std"}, "spread must be one of deviation, variance, common, got 'std'"),

@@ -418,7 +418,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "beta 1": (lambda: Binarize(4, beta=1.0), "beta must lie strictly between 0 and 1, got 1.0"),
     "beta nan": (lambda: Binarize(4, beta=float("nan")), "beta must lie strictly between 0 and 1, got nan"),
     "rate 0": (lambda: Binarize(4, rate=0), "rate must lie strictly between 0 and 1, got 0"),
-    "width 0": (lambda: Binarize(0), "width must be a whole number of at least 1, got 0"),
+    "width 0": (lambda: Binarize(0), "width must be an integer of at least 1, got 0"),
     "gradient": (lambda: Binarize(4, gradient="sign"), "gradient must be one of none, straight-through, stochastic"),  # type: ignore[arg-type]
     "width": (lambda: Binarize(5)(PRE), "must be floats (n, 5), got torch.float32 of shape (3, 4)"),
     "one example": (lambda: Binarize(4)(PRE[0]), "must be floats (n, 4), got torch.float32 of shape (4,)"),

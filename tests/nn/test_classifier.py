@@ -127,7 +127,7 @@ def test_wrong_labels_are_named(labels: Any, message: str) -> None:
 def test_labels_of_a_model_that_takes_none_are_refused() -> None:
     with pytest.raises(InvalidInput, match="labels are for an OrderedClassifier"):
         learn(OrderedAutoencoder(64, 16), Y[:600])
-    with pytest.raises(InvalidInput, match="classes must be a whole number of at least 2, got 1"):
+    with pytest.raises(InvalidInput, match="classes must be an integer of at least 2, got 1"):
         OrderedClassifier(64, 16, 1)
     with pytest.raises(InvalidInput, match="the encoder must give 16 numbers"):
         learn(classifier(encoder=nn.Linear(64, 8), layers=()), Y[:600])

@@ -162,7 +162,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "bias of the code": (lambda: expected_loss(CODE, WEIGHT, TARGET, Uniform(), CODE[0]), "(3, 4), (5,)"),
     "empty batch": (lambda: expected_loss(CODE[:0], WEIGHT, TARGET[:0], Uniform()), "needs at least one example"),
     "lengths drawn": (lambda: expected_loss(CODE, WEIGHT, TARGET, 3), "must be a distribution from nestcode.lengths"),  # type: ignore[arg-type]
-    "no draws": (lambda: NestedLoss(mse_loss, Uniform(), draws=0), "draws must be a whole number of at least 1, got 0"),
+    "no draws": (lambda: NestedLoss(mse_loss, Uniform(), draws=0), "draws must be an integer of at least 1, got 0"),
     "no loss": (lambda: NestedLoss(None, Uniform()), "loss must be called as loss(code, …), got None"),  # type: ignore[arg-type]
     "no lengths": (lambda: NestedLoss(mse_loss, None), "must be a distribution from nestcode.lengths"),  # type: ignore[arg-type]
     "an array": (lambda: NestedLoss(mse_loss, Uniform())(CODE.numpy(), CODE), "must be a tensor, got ndarray"),

@@ -179,11 +179,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Tree([-1, 0], units=4).masks(7),
         "the width must be the 8 units of the 2 nodes, got 7",
     ),
-    "width 0": (lambda: Chain(Uniform()).masks(0), "width must be a whole number of at least 1, got 0"),
+    "width 0": (lambda: Chain(Uniform()).masks(0), "width must be an integer of at least 1, got 0"),
     "a number for lengths": (lambda: Chain(0.9), "must be a distribution from nestcode.lengths, got 0.9"),  # type: ignore[arg-type]
     "a number for lengths of groups": (lambda: Groups([1], 0.9), "a distribution from nestcode.lengths, got 0.9"),  # type: ignore[arg-type]
     "no groups": (lambda: Groups([], Uniform()), "sizes must be a list of at least one whole number, got none"),
-    "an empty group": (lambda: Groups([2, 0], Uniform()), "sizes must be a whole number of at least 1, got 0"),
+    "an empty group": (lambda: Groups([2, 0], Uniform()), "sizes must be an integer of at least 1, got 0"),
     "one size": (lambda: Groups(4, Uniform()), "sizes must be a list of whole numbers, got 4"),  # type: ignore[arg-type]
     "no root": (lambda: Tree([0, 0]), "parents must begin with the root's -1 and go on with nodes"),
     "two roots": (lambda: Tree([-1, -1]), "parents must begin with the root's -1 and go on with nodes"),
@@ -191,9 +191,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "units of too few": (lambda: Tree([-1, 0], units=[1]), "units must be one for each of the 2 nodes, got 1"),
     "weights of too many": (lambda: Tree([-1], weights=[1, 2]), "weights must be one for each of the 1 nodes, got 2"),
     "no weight": (lambda: Tree([-1, 0], weights=[0, 0]), "weights must be finite, also in sum, not negative"),
-    "half a unit": (lambda: Tree([-1, 0], units=0.5), "units must be a whole number of at least 0, got 0.5"),  # type: ignore[arg-type]
+    "half a unit": (lambda: Tree([-1, 0], units=0.5), "units must be an integer of at least 0, got 0.5"),  # type: ignore[arg-type]
     "too deep": (lambda: Tree.binary(13, Uniform()), "depth must be at most 12, 4095 nodes, got 13"),
-    "no levels": (lambda: Tree.binary(0, Uniform()), "depth must be a whole number of at least 1, got 0"),
+    "no levels": (lambda: Tree.binary(0, Uniform()), "depth must be an integer of at least 1, got 0"),
 }
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from nestcode.arrays import Doubles
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Empirical, Uniform
 from nestcode.nn import SemiLinearAutoencoder
-from nestcode.principal import Doubles
-from nestcode.reproduce.pca import (
+from nestcode.reproduce.pca.experiment import (
     commutation_error,
     cosines,
     coupling,
@@ -155,7 +155,7 @@ def small(**settings: Any) -> SemiLinearAutoencoder:
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "encoder": (lambda: small(encoder="relu"), "encoder must be one of linear, sigmoid, tanh, got 'relu'"),
-    "width": (lambda: small(width=0), "width must be a whole number of at least 1, got 0"),
+    "width": (lambda: small(width=0), "width must be an integer of at least 1, got 0"),
     "lengths": (lambda: small(lengths=0.9), "must be a distribution from nestcode.lengths"),
     "too wide": (lambda: small(width=65).fit(X), "at most the number of features 64, got 65"),
     "method": (lambda: small().fit(X, by="sgd"), "by must be one of solver, exact, sampled, got 'sgd'"),  # type: ignore[arg-type]

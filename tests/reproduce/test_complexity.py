@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nestcode import PrefixTree
-from nestcode.reproduce.complexity import cardinalities, depths, draw, slope_of
-from nestcode.reproduce.complexity_figures import SIZES, expected_depth
+from nestcode.reproduce.complexity.experiment import cardinalities, depths, draw, slope_of
+from nestcode.reproduce.complexity.figures import SIZES, expected_depth
 from tests.reproduce.toy import run
 
 

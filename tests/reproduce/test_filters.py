@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nestcode.nn import Binarize, OrderedAutoencoder
-from nestcode.reproduce.filters import KINDS, WIDTH, filters, fineness, mosaic, noise_fineness
+from nestcode.reproduce.filters.experiment import KINDS, WIDTH, filters, fineness, mosaic, noise_fineness
 from tests.reproduce.toy import run
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nestcode.lengths import Geometric
-from nestcode.reproduce.infinite import SELDOM, Grown, closed, enough, moments
+from nestcode.reproduce.infinite.experiment import SELDOM, Grown, closed, enough, moments
 from tests.reproduce.toy import run
 
 

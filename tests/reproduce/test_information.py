@@ -7,7 +7,7 @@ import pytest
 
 from nestcode.data import digits
 from nestcode.lengths import Empirical, Geometric, Lengths, Uniform
-from nestcode.reproduce.information import HOLE, Learnt, swaps, telescoped
+from nestcode.reproduce.information.experiment import HOLE, Learnt, swaps, telescoped
 from tests.reproduce.toy import run
 
 

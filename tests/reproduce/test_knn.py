@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from nestcode import Codes
-from nestcode.reproduce.knn import Coded, K, Task, accuracy, classify
+from nestcode.reproduce.knn.experiment import Coded, K, Task, accuracy, classify
 from tests.reproduce.toy import run
 
 

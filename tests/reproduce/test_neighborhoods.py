@@ -6,7 +6,7 @@ import numpy as np
 
 from nestcode import Codes, PrefixTree
 from nestcode.reproduce.lab import Images, Lab
-from nestcode.reproduce.neighborhoods import (
+from nestcode.reproduce.neighborhoods.experiment import (
     RANKS,
     SIZES,
     add_findings,

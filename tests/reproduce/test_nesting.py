@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nestcode.reproduce.nesting import NESTINGS, UNITS, WIDTH, contained
+from nestcode.reproduce.nesting.experiment import NESTINGS, UNITS, WIDTH, contained
 from tests.reproduce.toy import run
 
 

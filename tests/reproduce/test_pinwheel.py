@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from nestcode import Codes
-from nestcode.reproduce.pinwheel import crossings, mean_angle
+from nestcode.reproduce.pinwheel.experiment import crossings, mean_angle
 from tests.reproduce.toy import run
 
 

@@ -10,7 +10,7 @@ from nestcode.data import photographs
 from nestcode.reproduce.codecs import CODECS
 from nestcode.reproduce.curves import codec_curves
 from nestcode.reproduce.pixels import pixel_error
-from nestcode.reproduce.rates import DAMAGE, NAMES, NEEDS, ORDERED, REPEATED, TRUNCATED, first_crossing
+from nestcode.reproduce.rates.experiment import DAMAGE, NAMES, NEEDS, ORDERED, REPEATED, TRUNCATED, first_crossing
 from tests.reproduce.toy import run
 
 

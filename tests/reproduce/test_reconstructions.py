@@ -9,7 +9,7 @@ from nestcode.coders import LinearCoder
 from nestcode.data import photographs
 from nestcode.reproduce.lab import Images
 from nestcode.reproduce.pixels import as_rows, decibels, pixel_error, ssim
-from nestcode.reproduce.reconstructions import CODER, NAMES, look, of_coder
+from nestcode.reproduce.reconstructions.experiment import CODER, NAMES, look, of_coder
 from tests.reproduce.toy import run
 
 

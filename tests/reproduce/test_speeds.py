@@ -12,9 +12,18 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nestcode import Codes, PrefixTree
 from nestcode.data.cifar10 import SHA256
 from nestcode.reproduce import Lab
-from nestcode.reproduce.complexity import draw
-from nestcode.reproduce.speeds import crops, flips, hashed, heads, nearest_by_pixels, recall, seconds_of_hashing, walk
-from nestcode.reproduce.speeds_figures import PROBES, ball
+from nestcode.reproduce.complexity.experiment import draw
+from nestcode.reproduce.speeds.experiment import (
+    crops,
+    flips,
+    hashed,
+    heads,
+    nearest_by_pixels,
+    recall,
+    seconds_of_hashing,
+    walk,
+)
+from nestcode.reproduce.speeds.figures import PROBES, ball
 from tests.data.test_cifar10 import small_sums, write_small_cifar10
 from tests.reproduce.toy import run
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from nestcode import StreamDecoder, _core, decompress, info, load_coder
-from nestcode.coders.pictures import EVERYTHING
 from nestcode.codes import Codes
-from nestcode.streams import decompress_pictures, pictures_info
+from nestcode.images import decompress_pictures, pictures_info
+from nestcode.images.codec import EVERYTHING
+from nestcode.images.format import VERSION as PICTURES_VERSION
+from nestcode.images.format import lay_out as lay_out_pictures
+from nestcode.images.format import parse_pictures
 from nestcode.streams.format import VERSION
-from nestcode.streams.picture_format import VERSION as PICTURES_VERSION
-from nestcode.streams.picture_format import lay_out as lay_out_pictures
-from nestcode.streams.picture_format import parse_pictures
 from nestcode.streams.stream import lay_out
 from tests.golden.make_stream import HERE, KINDS, SHAPES, blank, decoders, images, numbers, pictures
 

@@ -463,8 +463,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "many losses": (lambda: ConjugateGradient([X]).step(lambda: X), "a tensor of one number, got tensor([1., 1.]"),
     "c2 below c1": (lambda: ConjugateGradient([X], c1=0.2), "0 < c1 < c2 < 0.5 must hold, got c1=0.2 and c2=0.1"),
     "c2 too large": (lambda: ConjugateGradient([X], c2=0.9), "got c1=0.0001 and c2=0.9"),
-    "no searches": (lambda: ConjugateGradient([X], searches=0), "searches must be a whole number of at least 1, got 0"),
-    "no trials": (lambda: ConjugateGradient([X], limit=0), "limit must be a whole number of at least 1, got 0"),
+    "no searches": (lambda: ConjugateGradient([X], searches=0), "searches must be an integer of at least 1, got 0"),
+    "no trials": (lambda: ConjugateGradient([X], limit=0), "limit must be an integer of at least 1, got 0"),
     "rounding": (lambda: ConjugateGradient([X], rounding=-1e-6), "rounding must be at least 0 and below 1, got -1e-06"),
     "two groups": (lambda: ConjugateGradient([{"params": [X]}, {"params": [X.detach()]}]), "must be in one group"),  # type: ignore[list-item]
     "complex": (lambda: ConjugateGradient([X.detach() * 1j]), "must be floating-point numbers, got {torch.complex64}"),

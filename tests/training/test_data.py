@@ -224,9 +224,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "odd parts": (lambda: batches(9, 4, 0, 0, parts=3), "a batch of 4 must divide by its 3 parts"),
     "odd parts of a small epoch": (lambda: batches(5, 8, 0, 0, parts=2), "a batch of 5 must divide by its 2 parts"),
     "past the end": (lambda: batches(9, 4, 0, 0, start=3), "start must be at most the 2 batches of an epoch, got 3"),
-    "no batch": (lambda: batches(9, 0, 0, 0), "size must be a whole number of at least 1, got 0"),
-    "negative epoch": (lambda: batches(9, 4, -1, 0), "epoch must be a whole number of at least 0, got -1"),
-    "negative seed": (lambda: batches(9, 4, 0, -1), "seed must be a whole number of at least 0, got -1"),
+    "no batch": (lambda: batches(9, 0, 0, 0), "size must be an integer of at least 1, got 0"),
+    "negative epoch": (lambda: batches(9, 4, -1, 0), "epoch must be an integer of at least 0, got -1"),
+    "negative seed": (lambda: batches(9, 4, 0, -1), "seed must be an integer of at least 0, got -1"),
 }
 
 

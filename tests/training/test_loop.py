@@ -211,7 +211,7 @@ def test_a_checkpoint_that_cannot_be_written_is_noticed_before_training(path: An
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"checkpoint_every": 0}, "checkpoint_every must be a whole number of at least 1, got 0"),
+        ({"checkpoint_every": 0}, "checkpoint_every must be an integer of at least 1, got 0"),
         ({"report_every": 2.5}, "report_every must be a whole number"),
         ({"resume": True}, "resume is True or False, and goes on from a checkpoint"),
         ({"resume": "run.ckpt"}, "resume is True or False"),
@@ -299,7 +299,7 @@ def test_parts_work_off_a_batch_piece_by_piece() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
+        ({"steps": 0}, "steps must be an integer of at least 1, got 0"),
         ({"batch_size": 50, "parts": 3}, "batch_size must divide by parts, got 50 and 3"),
         ({"optimizer": "sgd"}, "optimizer must be one of 'adam', 'conjugate', got 'sgd'"),
         ({"learning_rate": -1}, "learning_rate must be a number above 0, got -1"),

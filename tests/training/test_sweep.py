@@ -84,5 +84,5 @@ def test_only_chains_are_swept() -> None:
         learn(settings("sweep"), model=model)
     with pytest.raises(InvalidInput, match="tolerance must be at least 0 and below 1, got 2"):
         Sweep(tolerance=2)
-    with pytest.raises(InvalidInput, match="every must be a whole number of at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="every must be an integer of at least 1, got 0"):
         Sweep(every=0)

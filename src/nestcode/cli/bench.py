@@ -109,8 +109,8 @@ def _made(seed: int) -> "Floats":
 def _read(path: Path, array: str | None, size: int) -> "Floats":
     import numpy as np
 
+    from nestcode.arrays import as_floats
     from nestcode.cli.inputs import open_rows
-    from nestcode.coders._rows import as_floats
 
     parts, count = [], 0
     for piece in open_rows(path, array, size):

@@ -64,7 +64,7 @@ def decompress(
 
 
 def _pictures(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
-    from nestcode.data.pictures import picture_paths, write_picture
+    from nestcode.data.images import picture_paths, write_picture
     from nestcode.streams import PicturesReader
 
     if out.exists() and not out.is_dir():

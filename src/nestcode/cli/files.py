@@ -127,7 +127,7 @@ def check_space(path: Path, size: int) -> None:
 def picture_coder(name: str) -> "PictureCoder":
     """A coder of pictures: a file, or one that comes along."""
     from nestcode.coders import PRETRAINED, PictureCoder
-    from nestcode.coders.pictures import SHIPPED
+    from nestcode.images.codec import SHIPPED
 
     if name in PRETRAINED and not Path(name).exists():
         raise InvalidInput(
@@ -140,7 +140,7 @@ def picture_coder(name: str) -> "PictureCoder":
 def item_coder(name: str) -> "Coder":
     """A coder of items: a file, or one that comes along."""
     from nestcode.coders import PRETRAINED, load_coder
-    from nestcode.coders.pictures import SHIPPED
+    from nestcode.images.codec import SHIPPED
 
     if name in SHIPPED and not Path(name).exists():
         raise InvalidInput(

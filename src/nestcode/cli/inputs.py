@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nestcode.arrays import check_rows
 from nestcode.cli.files import STANDARD, followed, read_array, standard_input
 from nestcode.cli.options import messages
 from nestcode.coders import Coder
-from nestcode.coders._rows import check_rows
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.streams.items import scale_for

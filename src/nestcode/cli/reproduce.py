@@ -12,7 +12,7 @@ from nestcode.errors import InvalidInput, import_extra
 
 Name = StrEnum(
     "Name",
-    "all pca filters pinwheel speeds complexity neighborhoods reconstructions rates information regularisation knn "
+    "all pca filters pinwheel speeds complexity neighborhoods reconstructions rates information regularization knn "
     "infinite nesting",
 )
 

@@ -19,7 +19,7 @@ from nestcode.errors import InvalidInput
 
 if TYPE_CHECKING:
     from nestcode.index import Index
-    from nestcode.index.hits import Hits
+    from nestcode.search.hits import Hits
 
 SHOWN = 10  # queries in a table
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestcode.coders import Coder
-    from nestcode.streams.bandwidth import Outcome, Played
+    from nestcode.simulate.bandwidth import Outcome, Played
 
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
@@ -73,8 +73,8 @@ def simulate_bandwidth(
     import numpy as np
 
     from nestcode.coders import load_coder
-    from nestcode.streams import bandwidth
-    from nestcode.streams.traces import GENERATED, bits_per_item, read_trace
+    from nestcode.simulate import bandwidth
+    from nestcode.simulate.traces import GENERATED, bits_per_item, read_trace
 
     if trace is not None:
         _check_log(trace, {"--generate": generate, "--mean": mean, "--periods": periods})

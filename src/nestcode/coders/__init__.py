@@ -8,13 +8,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nestcode.coders.adaptive import AdaptiveCoder
+from nestcode.coders.adaptive.coder import AdaptiveCoder
+from nestcode.coders.auto import fit
 from nestcode.coders.base import Coder
-from nestcode.coders.cells import CellCoder
-from nestcode.coders.choose import fit
-from nestcode.coders.linear import LinearCoder
-from nestcode.coders.pictures import PictureCoder
-from nestcode.coders.residual import ResidualCoder
+from nestcode.coders.cell.coder import CellCoder
+from nestcode.coders.linear.coder import LinearCoder
+from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.storage import read_record
 
@@ -26,7 +25,6 @@ __all__ = [
     "CellCoder",
     "Coder",
     "LinearCoder",
-    "PictureCoder",
     "ResidualCoder",
     "fit",
     "load_coder",

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.coders import hub
-from nestcode.coders._estimator import Estimator
-from nestcode.coders._rows import PIECE, Floats, as_floats, center, check_rows, squares
+from nestcode.arrays import PIECE, Floats, as_floats, center, check_int, check_rows, squares
+from nestcode.coders.estimator import Estimator
 from nestcode.codes import CORES, Codes
-from nestcode.errors import DamagedFile, InvalidInput, NotFitted, whole_number
+from nestcode.errors import DamagedFile, InvalidInput, NotFitted
+from nestcode.integrations import hub
 from nestcode.storage import Arrays, Record, write_record
 
 if TYPE_CHECKING:
-    from nestcode.coders._sums import DecodedRanking
+    from nestcode.search.sums import DecodedRanking
 
 
 class Stored(ABC):
@@ -242,7 +242,7 @@ def _halved(array: NDArray[Any]) -> NDArray[Any]:
 
 def error_at(length: int, errors: NDArray[np.float64], features: int) -> float:
     """The error of a feature at a length, given those of rows by length."""
-    if whole_number(length, "length", least=0) >= len(errors):
+    if check_int(length, "length", least=0) >= len(errors):
         raise InvalidInput(f"length must be between 0 and the coder's width {len(errors) - 1}, got {length}")
     return float(errors[length] / features)
 

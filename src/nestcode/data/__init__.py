@@ -8,8 +8,8 @@ your own as squares of one size, `pictures.py` as they are.
 from nestcode.data.cifar10 import cifar10, fetch_cifar10
 from nestcode.data.folder import ImageFolder
 from nestcode.data.glove import glove
+from nestcode.data.images import PictureFiles
 from nestcode.data.mnist import mnist
-from nestcode.data.pictures import PictureFiles
 from nestcode.data.samples import digits, patches, photographs, pinwheel
 
 __all__ = [

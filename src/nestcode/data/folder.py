@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.errors import DamagedFile, InvalidInput, import_extra, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import DamagedFile, InvalidInput, import_extra
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".webp")
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "WEBP")  # what a file may hold, whatever its name says
@@ -53,7 +54,7 @@ class ImageFolder:
 
     def __init__(self, path: str | Path, size: int = 32, color: bool = True, *, skip_damaged: bool = False) -> None:
         pillow("Image")
-        size = whole_number(size, "size", least=1)
+        size = check_int(size, "size", least=1)
         self.shape = (size, size, 3) if color else (size, size)
         self.features = int(np.prod(self.shape))
         files = image_files(Path(path))

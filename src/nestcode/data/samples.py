@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.errors import InvalidInput, import_extra, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput, import_extra
 
 LONG, THIN = 0.3, 0.06  # deviations along and across the arms of a pinwheel
 
@@ -64,7 +65,7 @@ def pinwheel(n: int, arms: int, rng: np.random.Generator) -> tuple[NDArray[np.fl
     >>> X.shape, sorted(set(arm.tolist()))
     ((1000, 2), [0, 1, 2, 3, 4])
     """
-    n, arms = whole_number(n, "n", least=0), whole_number(arms, "arms", least=1)
+    n, arms = check_int(n, "n", least=0), check_int(arms, "arms", least=1)
     arm = rng.integers(arms, size=n)
     out, aside = 1 + LONG * rng.standard_normal(n), THIN * rng.standard_normal(n)
     turn = 2 * np.pi * arm / arms + out  # the farther out, the farther round

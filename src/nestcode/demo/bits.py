@@ -8,7 +8,7 @@ from rich.console import Console
 
 from nestcode.coders import LinearCoder
 from nestcode.data import patches, photographs
-from nestcode.demo._pictures import error_figure, photograph_figure
+from nestcode.demo.drawing import error_figure, photograph_figure
 from nestcode.report import Page
 
 TITLE = "From units to bits"

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from nestcode.coders import LinearCoder
 from nestcode.data import digits
-from nestcode.demo._pictures import found_figure
+from nestcode.demo.drawing import found_figure
 from nestcode.report import Page
 
 TITLE = "As many bits as the question needs"

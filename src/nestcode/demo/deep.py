@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nestcode.coders import Coder, LinearCoder, load_coder
 from nestcode.data import patches, photographs
-from nestcode.demo._pictures import photograph_figure
+from nestcode.demo.drawing import photograph_figure
 from nestcode.report import Page
 
 TITLE = "A network that decodes"

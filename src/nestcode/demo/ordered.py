@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from nestcode.data import patches, photographs
-from nestcode.demo._pictures import error_figure, photograph_figure
+from nestcode.demo.drawing import error_figure, photograph_figure
 from nestcode.lengths import Empirical
 from nestcode.nn import SemiLinearAutoencoder
 from nestcode.report import Page

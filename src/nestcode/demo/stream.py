@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 from nestcode.data import photographs
 from nestcode.demo.widgets import Frame, slider
+from nestcode.images import compress_pictures, decompress_pictures
 from nestcode.report import Page
 from nestcode.reproduce.pixels import Pixels, decibels, pixel_error
-from nestcode.streams import compress_pictures, decompress_pictures
 
 TITLE = "One file for every receiver"
 CUTS = (300, 500, 900, 1_500, 2_500, 4_500, 7_500, 13_500, 22_500, 40_500)  # bytes

@@ -7,14 +7,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode.arrays import check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.errors import InvalidInput
 from nestcode.index.live import Live
-from nestcode.index.search import Searchable
 from nestcode.index.segment import WIDEST, check_ids, ids_after
 from nestcode.index.state import State
 from nestcode.index.tree import Neighborhoods
+from nestcode.search.search import Searchable
 
 
 class Collection(Searchable):
@@ -28,7 +29,7 @@ class Collection(Searchable):
         if coder is not None:
             _ = coder.n_features_in_  # says so if it is not fitted
             coder = copy(coder)  # as it is now: a coder may be fitted again
-        width = coder.width if width is None and coder is not None else whole_number(width, "width", least=1)
+        width = coder.width if width is None and coder is not None else check_int(width, "width", least=1)
         most = WIDEST if coder is None else min(coder.width, WIDEST)
         if width > most:
             raise InvalidInput(f"width must be at most {most}, got {width}: fit a wider coder, or keep fewer bits")

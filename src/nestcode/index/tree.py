@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
+from nestcode.arrays import check_int
 from nestcode.codes import Codes, thread_count
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.errors import InvalidInput
 from nestcode.index.segment import Part, Segment, check_ids
 
 Neighborhood = _core.Neighborhood
@@ -147,7 +148,7 @@ class Forest(_core.Forest):
                 f"got size={size} and fraction={fraction}"
             )
         if fraction is None:
-            return min(whole_number(size, "size", least=1), 2**63)
+            return min(check_int(size, "size", least=1), 2**63)
         if not isinstance(fraction, float | int | np.floating) or fraction is True or not 0 < fraction <= 1:
             raise InvalidInput(
                 f"fraction must be above 0 and at most 1, got {fraction!r}: 0.01 asks for every 100th item"

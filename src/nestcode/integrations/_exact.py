@@ -5,15 +5,15 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.coders._ranking import Metric
-from nestcode.coders._rows import Floats, as_floats, check_rows
+from nestcode.arrays import Floats, as_floats, check_rows
 from nestcode.errors import InvalidInput
-from nestcode.index.full import Doubles, doubles, to_vectors
-from nestcode.index.hits import Hits, RangeHits
-from nestcode.index.request import BATCH, check_filter
-from nestcode.index.search import check_k
 from nestcode.index.segment import check_ids
 from nestcode.integrations._habits import Ids
+from nestcode.search.exhaustive import Doubles, doubles, to_vectors
+from nestcode.search.hits import Hits, RangeHits
+from nestcode.search.plan import BATCH, check_filter
+from nestcode.search.ranking import Metric
+from nestcode.search.search import check_k
 
 
 class ExactRows:

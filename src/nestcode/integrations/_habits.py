@@ -6,12 +6,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.coders._ranking import Metric
-from nestcode.coders._rows import Floats
+from nestcode.arrays import Floats, Ids
 from nestcode.errors import InvalidInput
-from nestcode.index.hits import RangeHits
+from nestcode.search.hits import RangeHits
+from nestcode.search.ranking import Metric
 
-Ids = NDArray[np.int64]
 RangeAnswer = tuple[NDArray[np.uint64], Floats, Ids]
 Filter = ArrayLike | Iterable[int] | None
 FAR = np.finfo(np.float32).max  # how far FAISS says that missing items are

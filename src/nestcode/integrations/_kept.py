@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from nestcode import coders
+from nestcode.arrays import check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
-from nestcode.errors import DamagedFile, whole_number
+from nestcode.errors import DamagedFile
 from nestcode.integrations._exact import ExactRows
 from nestcode.storage import Arrays, Record
 
@@ -48,7 +49,7 @@ def from_record(cls: type["NestedIndex"], record: Record, path: str) -> "NestedI
 
 
 def _read(cls: type["NestedIndex"], settings: dict[str, Any], arrays: Arrays, path: str) -> "NestedIndex":
-    following, stored = whole_number(settings.pop("next"), "next", least=0), settings.pop("coder", None)
+    following, stored = check_int(settings.pop("next"), "next", least=0), settings.pop("coder", None)
     if stored is None:
         index = cls(**settings)
         index._items.add(arrays["rows"], ids=arrays["ids"])

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode.arrays import check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
-from nestcode.errors import DamagedFile, InvalidInput, import_extra, whole_number
+from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.index.segment import check_ids
 from nestcode.storage import write_pieces
 
@@ -91,7 +92,7 @@ def from_arrow(table: pa.Table, width: int | None = None) -> Columns:
     stated, coder = _facts(table.schema)
     if width is not None and stated not in (None, width):
         raise InvalidInput(f"the table has codes of {stated} bits, got width {width}: leave it out")
-    width = stated if width is None else whole_number(width, "width", least=1)
+    width = stated if width is None else check_int(width, "width", least=1)
     packed = _packed(table["code"], None if width is None else -(-width // 8))
     ids = table["id"]
     if ids.null_count or not pa.types.is_integer(ids.type):
@@ -157,7 +158,7 @@ def prefix_range(prefix: Codes, width: int) -> tuple[bytes, bytes]:
         width: bits of the codes in the column.
 
     """
-    width = whole_number(width, "width", least=1)
+    width = check_int(width, "width", least=1)
     if not isinstance(prefix, Codes) or len(prefix) != 1 or prefix.width > width:
         raise InvalidInput(f"expected one prefix of at most {width} bits, got {prefix!r}: as in codes[0].prefix(12)")
     ends = np.zeros((2, width), dtype=bool)
@@ -174,7 +175,7 @@ def _facts(schema: pa.Schema) -> tuple[int | None, str | None]:
         return None, None
     try:
         facts = json.loads(text)
-        width, coder, version = whole_number(facts["width"], "width", least=1), facts["coder"], int(facts["version"])
+        width, coder, version = check_int(facts["width"], "width", least=1), facts["coder"], int(facts["version"])
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedFile(f"the table's metadata are damaged ({error}): write it again") from error
     if version > VERSION:

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nestcode.arrays import Floats, check_int, check_rows
 from nestcode.coders import CellCoder, Coder
-from nestcode.coders._ranking import Metric
-from nestcode.coders._rows import Floats, check_rows
 from nestcode.codes import Codes
-from nestcode.errors import InvalidInput, import_extra, whole_number
+from nestcode.errors import InvalidInput, import_extra
 from nestcode.index import Index
 from nestcode.index.segment import ids_after
 from nestcode.integrations._exact import ExactRows
 from nestcode.integrations._habits import Filter, Ids, RangeAnswer, distance_at, merge_params, scores, selected, within
 from nestcode.integrations._kept import from_record, to_record
+from nestcode.search.ranking import Metric
 from nestcode.storage import Record, read_record, write_record
 
 
@@ -60,15 +60,15 @@ class NestedIndex:
         coder: Coder | None = None,
         rows_to_fit: int = 10_000,
     ) -> None:
-        self.d = whole_number(d, "d", least=1)
+        self.d = check_int(d, "d", least=1)
         self.metric: Metric = getattr(coder, "metric", "l2") if metric is None else metric
         if self.metric not in ("l2", "inner", "cosine"):
             raise InvalidInput(f'metric must be "l2", "inner" or "cosine", got {metric!r}')
-        self.rows_to_fit = whole_number(rows_to_fit, "rows_to_fit", least=1)
+        self.rows_to_fit = check_int(rows_to_fit, "rows_to_fit", least=1)
         self.next_id = 0  # of what `add` adds
         self._items: ExactRows | Index = ExactRows(self.d)
         if coder is None:
-            self.width = whole_number(256 if width is None else width, "width", least=1)
+            self.width = check_int(256 if width is None else width, "width", least=1)
         else:
             if coder.n_features_in_ != self.d:
                 raise InvalidInput(
@@ -200,7 +200,7 @@ class NestedIndex:
         >>> index.reconstruct(1)
         array([1., 2.], dtype=float32)
         """
-        vector: Floats = self.reconstruct_batch([whole_number(key, "key", least=0)])[0]
+        vector: Floats = self.reconstruct_batch([check_int(key, "key", least=0)])[0]
         return vector
 
     def reconstruct_batch(self, keys: ArrayLike) -> Floats:
@@ -216,13 +216,13 @@ class NestedIndex:
         array([[1., 2.],
                [3., 4.]], dtype=float32)
         """
-        first = whole_number(n0, "n0", least=0)
+        first = check_int(n0, "n0", least=0)
         if ni == -1 and self.next_id != self.ntotal:
             raise InvalidInput(
                 f"ids must be 0 to {self.ntotal - 1} for all to be in a row, but some were removed or are your own: "
                 "give ni, or the ids to reconstruct_batch"
             )
-        count = max(self.ntotal - first, 0) if ni == -1 else whole_number(ni, "ni", least=0)
+        count = max(self.ntotal - first, 0) if ni == -1 else check_int(ni, "ni", least=0)
         if count > self.ntotal:
             raise InvalidInput(f"ni must be at most the number of items {self.ntotal}, got {ni}: leave it out for all")
         return self.reconstruct_batch(range(first, first + count))

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn.binarize import Binarize
 from nestcode.nn.dropout import Kept, NestedDropout
@@ -71,8 +72,8 @@ class OrderedAutoencoder(nn.Module):
         decoder: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.features = whole_number(features, "features", least=1)
-        width = whole_number(width, "width", least=1)
+        self.features = check_int(features, "features", least=1)
+        width = check_int(width, "width", least=1)
         self.corruption = check_share(corruption, "corruption")
         if spread not in SPREADS:
             raise InvalidInput(f"spread must be one of {', '.join(SPREADS)}, got {spread!r}")
@@ -201,7 +202,7 @@ class OrderedAutoencoder(nn.Module):
 
     def grow(self, units: int) -> None:
         """Widen the code. All that was is fixed, so old prefixes and what they decode to stay, bit for bit."""
-        units = whole_number(units, "units", least=1)
+        units = check_int(units, "units", least=1)
         self.fix(self.width)
         self.decoder.requires_grad_(False)
         self._own_encoder().grow(units)

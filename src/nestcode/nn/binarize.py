@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 
 Gradient = Literal["none", "straight-through", "stochastic"]
 GRADIENTS = ("none", "straight-through", "stochastic")
@@ -144,7 +145,7 @@ class Binarize(nn.Module):
         for name, value in (("beta", beta), ("rate", rate)):
             if not 0 < value < 1:
                 raise InvalidInput(f"{name} must lie strictly between 0 and 1, got {value!r}")
-        self.width, self.beta, self.rate = whole_number(width, "width", least=1), float(beta), float(rate)
+        self.width, self.beta, self.rate = check_int(width, "width", least=1), float(beta), float(rate)
         self.gradient, self.signed, self.deferred = gradient, signed, deferred
         self.fixed = 0  # leading units whose thresholds stay
         self._normal = NormalDist().inv_cdf(1 - self.beta)  # the quantile of a normal unit, in deviations

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder, Spread, check_share
 from nestcode.nn.binarize import Binarize
@@ -61,7 +62,7 @@ class OrderedClassifier(OrderedAutoencoder):
         encoder: nn.Module | None = None,
         smoothing: float = 0.0,
     ) -> None:
-        classes = whole_number(classes, "classes", least=2)
+        classes = check_int(classes, "classes", least=2)
         super().__init__(
             features,
             width,
@@ -72,7 +73,7 @@ class OrderedClassifier(OrderedAutoencoder):
             encoder=Encoder(features, layers, width, dropout=check_share(dropout, "dropout"))
             if encoder is None
             else encoder,
-            decoder=nn.Linear(whole_number(width, "width", least=1), classes),
+            decoder=nn.Linear(check_int(width, "width", least=1), classes),
         )
         self.classes, self.smoothing = classes, check_share(smoothing, "smoothing")
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 
 Shape = tuple[int, int, int]  # channels, height, width of an image
 GROUPS = 8  # of channels that are normalized together
@@ -40,7 +41,7 @@ class ImageEncoder(nn.Module):
     def __init__(self, shape: Shape, width: int, channels: int = 64) -> None:
         super().__init__()
         self.shape = check_shape(shape)
-        c = whole_number(channels, "channels", least=1)
+        c = check_int(channels, "channels", least=1)
         if c % GROUPS:
             raise InvalidInput(f"channels must divide by {GROUPS}, got {channels}")
         self.body = nn.Sequential(
@@ -51,7 +52,7 @@ class ImageEncoder(nn.Module):
             Convolution(4 * c, 8 * c, halve=True),
             Residual(8 * c),
         )
-        self.code = nn.Linear(8 * c, whole_number(width, "width", least=1))
+        self.code = nn.Linear(8 * c, check_int(width, "width", least=1))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Pre-activations of flat rows."""
@@ -142,7 +143,7 @@ class RandomViews(nn.Module):
     ) -> None:
         super().__init__()
         self.shape = check_shape(shape)
-        self.crop, self.flip = whole_number(crop, "crop", least=0), bool(flip)
+        self.crop, self.flip = check_int(crop, "crop", least=0), bool(flip)
         if self.crop >= min(shape[1:]) and self.crop:
             raise InvalidInput(f"crop must be below the sides of an image of shape {shape}, got {crop}")
         if not 0 < zoom <= 1:
@@ -217,7 +218,7 @@ def check_shape(shape: Shape) -> Shape:
     """
     if len(shape) != 3:
         raise InvalidInput(f"shape must be (channels, height, width), got {shape}")
-    channels, height, width = (whole_number(size, "a side of shape", least=1) for size in shape)
+    channels, height, width = (check_int(size, "a side of shape", least=1) for size in shape)
     return channels, height, width
 
 

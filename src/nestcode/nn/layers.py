@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nestcode.errors import whole_number
+from nestcode.arrays import check_int
 
 
 class Block(nn.Module):
@@ -80,7 +80,7 @@ class Encoder(nn.Module):
         self, features: int, layers: Sequence[int], width: int, *, tied: bool = False, dropout: float = 0.2
     ) -> None:
         super().__init__()
-        self.sizes = [features, *(whole_number(size, "a layer's width", least=1) for size in layers)]
+        self.sizes = [features, *(check_int(size, "a layer's width", least=1) for size in layers)]
         self.tied, self.dropout = tied, dropout
         self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(self.sizes))
         self.blocks = nn.ModuleList()

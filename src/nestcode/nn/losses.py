@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn._tables import length_table
 from nestcode.nn.dropout import check_dim, keep_prefix
@@ -126,7 +127,7 @@ class NestedLoss(nn.Module):
         if not callable(loss):
             raise InvalidInput(f"loss must be called as loss(code, …), got {loss!r}: give a function or a module")
         if draws is not None:
-            draws = whole_number(draws, "draws", least=1)
+            draws = check_int(draws, "draws", least=1)
         self.loss = loss
         self.lengths = lengths
         self.dim = dim

@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 from nestcode.lengths import Empirical, Lengths
 from nestcode.nn._tables import length_table
 
@@ -132,7 +133,7 @@ class Nesting(ABC):
 
 @lru_cache(maxsize=16)
 def _made_masks(nesting: Nesting, width: int) -> NDArray[np.bool_]:
-    return np.ascontiguousarray(nesting._masks(whole_number(width, "width", least=1)))
+    return np.ascontiguousarray(nesting._masks(check_int(width, "width", least=1)))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -253,7 +254,7 @@ class Tree(Nesting):
                dtype=torch.float64)
         """
         check_lengths(lengths)
-        depth = whole_number(depth, "depth", least=1)
+        depth = check_int(depth, "depth", least=1)
         if depth > DEEPEST:
             raise InvalidInput(f"depth must be at most {DEEPEST}, {2**DEEPEST - 1} nodes, got {depth}")
         levels = np.arange(depth).repeat(2 ** np.arange(depth))  # of each node
@@ -279,7 +280,7 @@ def check_lengths(lengths: object) -> None:
 
 def _whole_numbers(values: Sequence[int], name: str, least: int) -> tuple[int, ...]:
     try:
-        numbers = tuple(whole_number(value, name, least) for value in values)
+        numbers = tuple(check_int(value, name, least) for value in values)
     except TypeError:
         raise InvalidInput(f"{name} must be a list of whole numbers, got {values!r}") from None
     if not numbers:

@@ -3,7 +3,7 @@
 With a linear encoder its nested optimum is PCA: theorem 1 (it is as good as an ordinary autoencoder), theorem 2 (the
 units are principal directions up to scale) and theorem 3 (with orthonormal columns, up to sign). Three ways lead there:
 
-    "solver"   the optimum itself, from the covariance alone (`nestcode.principal`)
+    "solver"   the optimum itself, from the covariance alone (`nestcode.pca`)
     "exact"    L-BFGS on the exact expected loss
     "sampled"  Adam on sampled truncations, the paper's procedure
 """
@@ -16,12 +16,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from nestcode.errors import InvalidInput, NotFitted, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput, NotFitted
 from nestcode.lengths import Lengths, Uniform
 from nestcode.nn.dropout import keep_prefix
 from nestcode.nn.losses import expected_loss
 from nestcode.nn.nesting import check_lengths, sample_lengths
-from nestcode.principal import Moments, solve
+from nestcode.pca import Moments, solve
 
 Encoder = Literal["linear", "sigmoid", "tanh"]
 Method = Literal["solver", "exact", "sampled"]
@@ -67,7 +68,7 @@ class SemiLinearAutoencoder(nn.Module):
         super().__init__()
         if encoder not in _ACTIVATIONS:
             raise InvalidInput(f"encoder must be one of {', '.join(_ACTIVATIONS)}, got {encoder!r}")
-        self.width = whole_number(width, "width", least=1)
+        self.width = check_int(width, "width", least=1)
         self.encoder = encoder
         self.orthonormal = orthonormal
         self.lengths = Uniform() if lengths is None else lengths
@@ -88,7 +89,7 @@ class SemiLinearAutoencoder(nn.Module):
         by = by or ("solver" if self.encoder == "linear" else "exact")
         array = _checked(X)
         self._check(by, array.shape[1])
-        steps = whole_number(_STEPS[by] if steps is None else steps, "steps", least=1)
+        steps = check_int(_STEPS[by] if steps is None else steps, "steps", least=1)
         if by == "solver":
             self._solve(array, steps, seed)
         else:

@@ -5,7 +5,7 @@
     information.py      section 2.1     gains of units and their weights
     pca.py              section 3       nested dropout recovers PCA exactly
     filters.py          figure 1        what unit sweeping does for late units
-    regularisation.py   section 4       penalties and invariance
+    regularization.py   section 4       penalties and invariance
     pinwheel.py         figure 2        neighborhoods in the plane
     complexity.py       section 5.1     how deep a query goes
     speeds.py           figure 3        time against code length

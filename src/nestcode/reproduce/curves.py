@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nestcode.arrays import Doubles
 from nestcode.reproduce.codecs import Codec
 from nestcode.reproduce.pixels import Pixels, pixel_error
 
-Doubles = NDArray[np.float64]
 Kind = Literal["ours", "network", "codec", "bound"]
 
 

@@ -10,14 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from nestcode import load_coder
+from nestcode.arrays import Floats
 from nestcode.coders import AdaptiveCoder, Coder, LinearCoder
 from nestcode.lengths import Empirical, LogUniform
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab import Images, Lab
 from nestcode.reproduce.pixels import as_rows
 from nestcode.training import Preset, Run, find_preset, train
-
-Floats = NDArray[np.float32]
 
 QUIET = Run(progress=False, report_every=10**9)  # experiments have bars of their own
 

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from nestcode.arrays import Floats
+
 Pixels = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 
 def as_rows(pixels: Pixels) -> Floats:

@@ -21,7 +21,7 @@ from nestcode.storage import write_atomic
 
 NAMES = (
     "pca", "filters", "pinwheel", "speeds", "complexity", "neighborhoods",
-    "reconstructions", "rates", "information", "regularisation", "knn", "infinite", "nesting",
+    "reconstructions", "rates", "information", "regularization", "knn", "infinite", "nesting",
 )  # fmt: skip
 
 

@@ -10,24 +10,14 @@ play streams to receivers.
 
 from nestcode.streams.decoder import StreamDecoder
 from nestcode.streams.files import StreamReader, StreamWriter
-from nestcode.streams.picture_decoder import PicturesDecoder
-from nestcode.streams.picture_files import PicturesReader, PicturesWriter
-from nestcode.streams.pictures import PicturesInfo, compress_pictures, decompress_pictures, pictures_info
 from nestcode.streams.stream import Info, compress, decompress, info
 
 __all__ = [
     "Info",
-    "PicturesDecoder",
-    "PicturesInfo",
-    "PicturesReader",
-    "PicturesWriter",
     "StreamDecoder",
     "StreamReader",
     "StreamWriter",
     "compress",
-    "compress_pictures",
     "decompress",
-    "decompress_pictures",
     "info",
-    "pictures_info",
 ]

@@ -8,8 +8,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode.arrays import check_int
 from nestcode.coders import Coder
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.errors import InvalidInput
 from nestcode.storage import write_pieces
 from nestcode.streams.format import check_length, parse_header
 from nestcode.streams.items import as_items, check_coder, encode_items, find_coder, scale_for
@@ -175,7 +176,7 @@ class StreamReader:
 
     def pieces(self, size: int = 1024) -> Iterator[NDArray[Any]]:
         """All items in arrays of `size`, the last one maybe smaller."""
-        whole_number(size, "size", least=1)
+        check_int(size, "size", least=1)
         return (self[first : first + size] for first in range(0, len(self), size))
 
     def __iter__(self) -> Iterator[NDArray[Any]]:

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
+from nestcode.arrays import Bytes
 from nestcode.coders import Coder
 from nestcode.errors import DamagedFile
 from nestcode.streams.format import GROUP, Header, Layout
 from nestcode.streams.items import decode_items
-
-Bytes = NDArray[np.uint8]
 
 
 class Payload(Protocol):

@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode.arrays import check_int
 from nestcode.coders import Coder
-from nestcode.errors import DamagedFile, InvalidInput, whole_number
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import record_bytes
 from nestcode.streams.entropy import encode_bits
 from nestcode.streams.format import BLOCK, GROUP, MAX_WIDTH, Header, check_length, parse_header
@@ -284,7 +285,7 @@ def embedded_bytes(header: Header, view: memoryview) -> bytes:
 def check_limit(header: Header, limit: int) -> None:
     """Refuse what would take too much memory."""
     most = header.count * (header.features * header.numpy_dtype.itemsize + header.code_bytes + 8)  # and their lengths
-    if most > whole_number(limit, "limit", least=0):
+    if most > check_int(limit, "limit", least=0):
         raise InvalidInput(
             f"the stream's {header.count} items take {most} bytes, more than the limit of {limit}: give a larger "
             "limit, or read them in pieces by StreamReader"

@@ -3,7 +3,8 @@
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 from nestcode.training.data import batch_count
 from nestcode.training.growth import Growth
 from nestcode.training.regularization import AdaptivePenalty, ConstantPenalty
@@ -91,7 +92,7 @@ class Training:
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch_size", 1), ("parts", 1), ("searches", 1), ("seed", 0)):
-            object.__setattr__(self, name, whole_number(getattr(self, name), name, least))
+            object.__setattr__(self, name, check_int(getattr(self, name), name, least))
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise InvalidInput(

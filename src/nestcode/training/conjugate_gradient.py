@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 from nestcode.training._line_search import Trial, Wolfe, search
 
 FIRST_MOVE = 0.01  # how far the first trial of all goes, relative to the norm of the parameters
@@ -108,8 +109,8 @@ class ConjugateGradient(Optimizer):
         options = {
             "c1": float(c1),
             "c2": float(c2),
-            "searches": whole_number(searches, "searches", least=1),
-            "limit": whole_number(limit, "limit", least=1),
+            "searches": check_int(searches, "searches", least=1),
+            "limit": check_int(limit, "limit", least=1),
             "rounding": rounding,
         }
         super().__init__(params, options)

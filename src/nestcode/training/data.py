@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, TensorDataset
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 
 Rows = NDArray[np.float32] | NDArray[np.uint8]
 Indices = NDArray[np.int64]
@@ -169,7 +170,7 @@ def batch_count(n: int, size: int) -> int:
     >>> batch_count(10, 4), batch_count(3, 4)
     (2, 1)
     """
-    return max(whole_number(n, "n", least=1) // whole_number(size, "size", least=1), 1)
+    return max(check_int(n, "n", least=1) // check_int(size, "size", least=1), 1)
 
 
 def batches(
@@ -195,9 +196,9 @@ def batches(
 
     """
     count, size = batch_count(n, size), min(size, n)
-    epoch, seed = whole_number(epoch, "epoch", least=0), whole_number(seed, "seed", least=0)
-    parts, start = whole_number(parts, "parts", least=1), whole_number(start, "start", least=0)
-    if not 0 <= whole_number(part, "part", least=0) < parts:
+    epoch, seed = check_int(epoch, "epoch", least=0), check_int(seed, "seed", least=0)
+    parts, start = check_int(parts, "parts", least=1), check_int(start, "start", least=0)
+    if not 0 <= check_int(part, "part", least=0) < parts:
         raise InvalidInput(f"part must be less than the {parts} parts, got {part}")
     if size % parts:
         raise InvalidInput(f"a batch of {size} must divide by its {parts} parts: change the size of batches")

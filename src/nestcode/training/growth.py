@@ -5,7 +5,8 @@ Not here: how blocks are added without changing what was (`nestcode.nn.layers`),
 
 from dataclasses import dataclass
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Growth:
 
     def __post_init__(self) -> None:
         for name in ("start", "step", "most"):
-            object.__setattr__(self, name, whole_number(getattr(self, name), name, least=1))
+            object.__setattr__(self, name, check_int(getattr(self, name), name, least=1))
         if not self.least >= 0:
             raise InvalidInput(f"least must be a share of the error, at least 0, got {self.least!r}")
 

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from nestcode.errors import InvalidInput, import_extra, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput, import_extra
 from nestcode.training.checkpoint import check_path
 
 
@@ -45,7 +46,7 @@ class Run:
 
     def __post_init__(self) -> None:
         for name in ("checkpoint_every", "report_every"):
-            whole_number(getattr(self, name), name, least=1)
+            check_int(getattr(self, name), name, least=1)
         if self.checkpoint is not None:
             check_path(self.checkpoint)
         if not isinstance(self.resume, bool) or (self.resume and self.checkpoint is None):

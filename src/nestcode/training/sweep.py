@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder
 
@@ -40,7 +41,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         for name, least in (("after", 0), ("every", 1), ("patience", 1)):
-            object.__setattr__(self, name, whole_number(getattr(self, name), name, least))
+            object.__setattr__(self, name, check_int(getattr(self, name), name, least))
         if not 0 <= self.tolerance < 1:
             raise InvalidInput(f"tolerance must be at least 0 and below 1, got {self.tolerance!r}")
 

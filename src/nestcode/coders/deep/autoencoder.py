@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nestcode.coders._rows import PIECE, Floats, as_floats
+from nestcode.arrays import PIECE, Floats, as_floats
 from nestcode.coders.deep.network import (
     NetworkRanking,
     NormalizedSource,

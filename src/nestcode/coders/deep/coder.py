@@ -15,22 +15,22 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from nestcode.coders._rows import PIECE, Floats
-from nestcode.coders._sums import DecodedRanking
-from nestcode.coders.adaptive import AdaptiveCoder
+from nestcode.arrays import PIECE, Floats, check_int
+from nestcode.coders.adaptive.coder import AdaptiveCoder
+from nestcode.coders.auto import better
 from nestcode.coders.base import Coder, error_at
-from nestcode.coders.choose import better
 from nestcode.coders.deep.autoencoder import AutoencoderBits, Modules
 from nestcode.coders.deep.labelled import LabelledBits
 from nestcode.coders.deep.network import check_shape, check_sizes, rows_or_source
 from nestcode.coders.deep.refined import BASE, RefinedBits, check_items, check_refining, image_shape, make_refiner
-from nestcode.coders.linear import LinearCoder
-from nestcode.coders.residual import ResidualCoder
+from nestcode.coders.linear.coder import LinearCoder
+from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.codes import CORES, Codes
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn.nesting import Nesting
 from nestcode.nn.refine import CHANNELS
+from nestcode.search.sums import DecodedRanking
 from nestcode.storage import Record
 from nestcode.training.config import Training
 from nestcode.training.data import Source
@@ -104,7 +104,7 @@ class DeepCoder(Coder):
         if base is not None and not isinstance(base, tuple(BASES.values())):
             raise InvalidInput(f"base must be one of {', '.join(BASES)}, got {base!r}")
         self.width, self.preset, self.base = width, preset, base
-        whole_number(self.width, "width", least=1)
+        check_int(self.width, "width", least=1)
         if base is not None and base.width != self.width:
             raise InvalidInput(f"width must be that of base, {base.width}, got {self.width}")
         if base is not None and base.metric != metric:

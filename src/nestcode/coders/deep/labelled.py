@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.coders._rows import Floats, as_floats, squares
+from nestcode.arrays import Floats, as_floats, squares
 from nestcode.coders.deep.autoencoder import AutoencoderBits, Modules, settings_from_json
 from nestcode.coders.deep.network import NormalizedSource, check_table, load_weights, useful_lengths
 from nestcode.codes import Codes

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from nestcode import lengths
-from nestcode.coders._ranking import Batch, BitRanking, Metric
-from nestcode.coders._rows import as_floats, check_rows
-from nestcode.coders._sums import DecodedRanking, Decoder
+from nestcode.arrays import as_floats, check_int, check_rows
 from nestcode.codes import Codes
-from nestcode.errors import InvalidInput, whole_number
+from nestcode.errors import InvalidInput
 from nestcode.nn import nesting
+from nestcode.search.ranking import Batch, BitRanking, Metric
+from nestcode.search.sums import DecodedRanking, Decoder
 from nestcode.storage import Arrays, Record
 from nestcode.training.data import Source, as_source
 
@@ -34,7 +34,7 @@ def check_shape(sizes: object, name: str) -> None:
     if sizes is not None and (not isinstance(sizes, Sequence) or isinstance(sizes, str) or not sizes):
         raise InvalidInput(f"{name} must be whole numbers, as in (3, 32, 32), got {sizes!r}")
     for size in sizes or ():
-        whole_number(size, name, least=1)
+        check_int(size, name, least=1)
 
 
 class NetworkCoder(Decoder, Protocol):

@@ -12,9 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.coders._ranking import NO_CODES, Batch, Metric, Ready
-from nestcode.coders._rows import PIECE, Floats, as_floats
-from nestcode.coders._sums import DecodedRanking, Decoder
+from nestcode.arrays import PIECE, Floats, as_floats
 from nestcode.coders.base import Coder
 from nestcode.coders.deep.network import (
     NormalizedSource,
@@ -27,6 +25,8 @@ from nestcode.coders.deep.network import (
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.nn.refine import CHANNELS, LAYERS, ImageRefiner, VectorRefiner
+from nestcode.search.ranking import NO_CODES, Batch, Metric, Ready
+from nestcode.search.sums import DecodedRanking, Decoder
 from nestcode.storage import Arrays
 from nestcode.training.config import Training
 from nestcode.training.data import Source

@@ -1,0 +1,152 @@
+"""Rows of data as coders take them: checked once, in pieces that fit the cache, as float32."""
+
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode.errors import InvalidInput
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Ids = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+PIECE = 4096  # rows
+
+
+def pieces(X: ArrayLike | Iterable[ArrayLike], features: int | None = None) -> Iterator[NDArray[Any]]:
+    """An array, a memory map or an iterable of arrays, in pieces of a few thousand checked rows."""
+    chunks = isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
+    whole = not chunks and (hasattr(X, "__array__") or hasattr(X, "toarray") or isinstance(X, list | tuple))
+    for part in [X] if whole else X:  # type: ignore[union-attr]
+        rows = check_rows(part, features)  # type: ignore[arg-type]
+        features = rows.shape[1]
+        for first in range(0, len(rows), PIECE):
+            yield rows[first : first + PIECE]
+
+
+def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
+    """Rows of numbers, (n, features), in the type they came in. Some words of the errors are those of scikit-learn."""
+    if hasattr(X, "toarray"):
+        raise InvalidInput(f"data must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
+    array = np.asarray(X)
+    if array.ndim != 2:
+        remedy = (
+            ": flatten images with X.reshape(len(X), -1)"
+            if array.ndim > 2
+            else ". Reshape your data: put one item into x[None, :], single numbers into x[:, None]"
+        )
+        raise InvalidInput(f"data must have 2 dimensions (items, features), got shape {array.shape}{remedy}")
+    if array.dtype == object:  # as data frames of several types become
+        array = _as_numbers(array)
+    if array.dtype.kind not in "fiub":
+        remedy = "convert them with X.astype(np.float32)"
+        if array.dtype.kind == "c":
+            remedy = "Complex data not supported, take X.real or np.abs(X)"
+        raise InvalidInput(f"data must be numbers, got {array.dtype}: {remedy}")
+    if features is not None and array.shape[1] != features:
+        raise InvalidInput(
+            f"data must have the {features} features the coder was fitted on, got {array.shape[1]}: "
+            "fit a new coder or give the same features"
+        )
+    if array.shape[1] == 0:
+        raise InvalidInput(
+            f"data must have at least 1 feature, got 0 feature(s) (shape={array.shape}) "
+            "while a minimum of 1 is required."
+        )
+    return array
+
+
+def _as_numbers(array: NDArray[np.object_]) -> NDArray[Any]:
+    """Objects that are numbers, or the array itself if some are not."""
+    try:
+        return array.astype(np.float64)
+    except ValueError:  # of words; what is not even that is Python's TypeError
+        return array
+
+
+def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floating[Any]]:
+    """Floating point rows without NaN and infinities, scaled to length 1 where asked (zeros stay zeros).
+
+    They are float32, or float64 where the data is finer than that: it is rounded once it is centered.
+    """
+    fine = rows.dtype.itemsize > (4 if rows.dtype.kind == "f" else 2)
+    floats: NDArray[np.floating[Any]] = np.array(rows, dtype=np.float64 if fine else np.float32, order="C")
+    if rows.dtype.kind == "f" and not (np.abs(floats) <= np.finfo(np.float32).max).all():
+        first = rows[~(np.abs(floats) <= np.finfo(np.float32).max)][0]
+        raise InvalidInput(
+            f"data must be finite and within float32, but some of it is {first}: "
+            "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
+        )
+    if normalize:
+        for norm in (np.inf, 2):  # by the largest entry first, so that no square leaves the range
+            norms = np.linalg.norm(floats, ord=norm, axis=1, keepdims=True)
+            np.divide(floats, norms, out=floats, where=norms > 0)
+    return floats
+
+
+class Sample:
+    """A uniform sample of rows, in the data's own type, that does not depend on how they were cut into pieces."""
+
+    def __init__(self, rng: np.random.Generator, most_rows: int, most_bytes: int) -> None:
+        self._rng, self._most_rows, self._most_bytes = rng, most_rows, most_bytes
+        self._parts: list[NDArray[Any]] = []
+        self._keys: list[NDArray[np.float64]] = []
+        self._size = 1
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Look at more rows."""
+        self._size = max(min(self._most_rows, self._most_bytes // (rows.itemsize * rows.shape[1])), 1)
+        self._parts.append(rows)
+        self._keys.append(self._rng.random(len(rows)))
+        if sum(map(len, self._parts)) > 2 * self._size:  # not after every piece: choosing copies
+            self._choose()
+
+    def rows(self) -> NDArray[Any]:
+        """The sample, in the order of the data."""
+        self._choose()
+        return self._parts[0]
+
+    def _choose(self) -> None:
+        rows, keys = np.concatenate(self._parts), np.concatenate(self._keys)
+        if len(keys) > self._size:
+            kept = np.sort(np.argpartition(keys, self._size)[: self._size])
+            rows, keys = rows[kept], keys[kept]
+        self._parts, self._keys = [rows], [keys]
+
+
+def center(rows: NDArray[Any], mean: NDArray[np.float64], *, normalize: bool) -> Floats:
+    """Rows around the mean, rounded to float32 only then."""
+    floats = as_floats(rows, normalize=normalize)
+    return (floats - mean.astype(floats.dtype)).astype(np.float32, copy=False)
+
+
+def project(X: ArrayLike, mean: NDArray[np.float64], directions: Floats, *, normalize: bool) -> Floats:
+    """Checked rows around the mean, in directions: (n, directions)."""
+    projected: Floats = center(check_rows(X, features=len(mean)), mean, normalize=normalize) @ directions.T
+    return projected
+
+
+def squares(rows: Floats) -> NDArray[np.float64]:
+    """The squared length of each row."""
+    lengths: NDArray[np.float64] = np.sum(rows.astype(np.float64) ** 2, axis=1)
+    return lengths
+
+
+def check_int(value: Any, name: str, least: int) -> int:
+    """Return the value as an int of at least `least`, or raise an error that names it.
+
+    >>> check_int(3, "width", least=1)
+    3
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidInput(f"{name} must be an integer of at least {least}, got {value!r}") from None
+    if number < least:
+        raise InvalidInput(f"{name} must be an integer of at least {least}, got {number}")
+    return number

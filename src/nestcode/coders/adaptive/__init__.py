@@ -1,0 +1,5 @@
+"""AdaptiveCoder."""
+
+from nestcode.coders.adaptive.coder import AdaptiveCoder
+
+__all__ = ["AdaptiveCoder"]

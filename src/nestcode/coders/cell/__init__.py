@@ -1,0 +1,5 @@
+"""CellCoder."""
+
+from nestcode.coders.cell.coder import CellCoder
+
+__all__ = ["CellCoder"]

@@ -1,0 +1,5 @@
+"""LinearCoder."""
+
+from nestcode.coders.linear.coder import LinearCoder
+
+__all__ = ["LinearCoder"]

@@ -1,0 +1,5 @@
+"""ResidualCoder."""
+
+from nestcode.coders.residual.coder import ResidualCoder
+
+__all__ = ["ResidualCoder"]

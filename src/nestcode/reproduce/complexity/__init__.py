@@ -1,0 +1,5 @@
+"""The experiment `complexity`."""
+
+from nestcode.reproduce.complexity.experiment import EXPERIMENT
+
+__all__ = ["EXPERIMENT"]

@@ -1,0 +1,5 @@
+"""The experiment `infinite`."""
+
+from nestcode.reproduce.infinite.experiment import EXPERIMENT
+
+__all__ = ["EXPERIMENT"]

@@ -1,0 +1,5 @@
+"""The experiment `neighborhoods`."""
+
+from nestcode.reproduce.neighborhoods.experiment import EXPERIMENT
+
+__all__ = ["EXPERIMENT"]

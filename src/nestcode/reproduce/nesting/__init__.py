@@ -1,0 +1,5 @@
+"""The experiment `nesting`."""
+
+from nestcode.reproduce.nesting.experiment import EXPERIMENT
+
+__all__ = ["EXPERIMENT"]

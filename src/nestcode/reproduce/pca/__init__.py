@@ -1,0 +1,5 @@
+"""The experiment `pca`."""
+
+from nestcode.reproduce.pca.experiment import EXPERIMENT
+
+__all__ = ["EXPERIMENT"]

@@ -1,0 +1,5 @@
+"""The experiment `pinwheel`."""
+
+from nestcode.reproduce.pinwheel.experiment import EXPERIMENT
+
+__all__ = ["EXPERIMENT"]

@@ -1,0 +1,5 @@
+"""The experiment `rates`."""
+
+from nestcode.reproduce.rates.experiment import EXPERIMENT
+
+__all__ = ["EXPERIMENT"]

@@ -1,0 +1,5 @@
+"""The experiment `reconstructions`."""
+
+from nestcode.reproduce.reconstructions.experiment import EXPERIMENT
+
+__all__ = ["EXPERIMENT"]

@@ -1,0 +1,5 @@
+"""The experiment `regularization`."""
+
+from nestcode.reproduce.regularization.experiment import EXPERIMENT
+
+__all__ = ["EXPERIMENT"]

@@ -1,0 +1,166 @@
+"""What `regularization.py` measures: networks trained with a penalty and invariance, and what their codes find."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nestcode import Codes, PrefixTree
+from nestcode.arrays import Doubles
+from nestcode.data import digits
+from nestcode.lengths import Lengths, LogUniform
+from nestcode.nn import OrderedAutoencoder
+from nestcode.reproduce.lab import Lab
+from nestcode.reproduce.networks import QUIET
+from nestcode.reproduce.pixels import Floats, as_rows
+from nestcode.training import AdaptivePenalty, Preset, Training, errors_by_length, find_preset, train
+
+PAPER, OURS = "the paper's network", "ours"
+RATIO = 0.05  # of the penalty: regularization over reconstruction
+NOISES = (0.1, 0.3, 1.0)  # of queries, in deviations of each feature
+QUERIES = ("clean", "some noise", "much noise")  # the deviations 0, 0.3 and 1
+METHODS = ("prefix", "Hamming distance")
+TRUTHS = ("near", "same class")
+FOUND = 10  # items asked for
+
+
+@dataclass(frozen=True)
+class Task:
+    """Items to learn from and to find, and queries."""
+
+    name: str
+    X: Floats
+    queries: Floats
+    noise: Floats  # standard normal, in deviations of features
+    near: NDArray[np.bool_]  # (queries, items): the nearest hundredth by pixels
+    same: NDArray[np.bool_]  # (queries, items): of the query's class
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is kept of a trained network."""
+
+    balance: Doubles  # (width,): λ_k at which the gradients of L1 and of the reconstruction are equally long
+    weights: Doubles  # (width,): mean absolute weight
+    errors: Doubles  # by length
+    flips: Doubles  # by NOISES: share of bits that change
+    found: Doubles  # (QUERIES, METHODS, TRUTHS): share of what is found that is near or of the same class
+
+
+def precision(runs: list[Measured], query: int, method: int, truth: int) -> Doubles:
+    """How right what is found is, by seed."""
+    return np.array([one.found[query, method, truth] for one in runs])
+
+
+def make_task(lab: Lab) -> Task:
+    """CIFAR-10 where it is given, of 8 x 8 pixels unless at full scale; else digits."""
+    items, asked = lab.pick(toy=400, quick=10_000, full=50_000), lab.pick(toy=50, quick=500, full=2000)
+    if lab.data is None:
+        rows, labels = digits()
+        order = np.random.default_rng(0).permutation(len(rows))
+        kept, held = order[300:][:items], order[:300][:asked]
+        X, queries, same, name = rows[kept], rows[held], labels[kept] == labels[held][:, None], "digits"
+    else:
+        images = lab.images(items, asked).shrunk(lab.pick(toy=8, quick=8, full=32))
+        assert images.labels is not None
+        assert images.test_labels is not None
+        X, queries = as_rows(images.train), as_rows(images.test)
+        same, name = images.labels == images.test_labels[:, None], images.name
+    noise = X.std(axis=0) * np.random.default_rng(1).standard_normal(queries.shape).astype(np.float32)
+    return Task(name, X, queries, noise, nearest(X, queries, len(X) // 100), same)
+
+
+def nearest(X: Floats, queries: Floats, count: int) -> NDArray[np.bool_]:
+    """Which items are among the `count` nearest, (queries, items)."""
+    distances = (X**2).sum(axis=1) - 2 * queries @ X.T
+    found = np.zeros(distances.shape, dtype=bool)
+    np.put_along_axis(found, np.argpartition(distances, count - 1, axis=1)[:, :count], True, axis=1)
+    return found
+
+
+def preset(lab: Lab, recipe: str) -> Preset:
+    """The paper's retrieval network, or the same sizes with our bits and lengths; neither with a penalty yet."""
+    training = Training(
+        steps=lab.pick(toy=80, quick=400, full=1500), batch_size=lab.pick(toy=100, quick=200, full=500),
+        learning_rate=lab.pick(toy=5e-3, quick=2e-3, full=5e-4), invariance_share=0.5,
+        device=lab.pick(toy="cpu", quick="cpu", full="auto"), compile=False,
+    )  # fmt: skip
+    paper = find_preset("paper-retrieval")
+    width, layers = lab.pick(toy=128, quick=256, full=512), lab.pick(toy=(32,), quick=(128,), full=paper.layers)
+    if recipe == PAPER:
+        return replace(paper, width=width, layers=layers, training=training)
+    return Preset(width=width, layers=layers, lengths=LogUniform(), training=training)
+
+
+def lengths_of(width: int) -> list[int]:
+    """Powers of two up to the width."""
+    return [2**power for power in range(width.bit_length())]
+
+
+def learn(lab: Lab, task: Task, recipe: str, seed: int, **changes: Any) -> Measured:
+    """Measures of a network trained with these settings, or what was kept of them."""
+    start = preset(lab, recipe)
+    how = replace(start, training=start.training.but(seed=seed, **changes))
+
+    def make() -> dict[str, Doubles]:
+        torch.manual_seed(seed)
+        network = how.build(task.X.shape[1])
+        train(network, task.X, how.training, QUIET)
+        return asdict(measure(network.eval(), task, how))
+
+    return Measured(**lab.kept("regularization", make, preset=how, task=task.name))
+
+
+def measure(network: OrderedAutoencoder, task: Task, how: Preset) -> Measured:
+    """All that is kept of it."""
+    device = network.mean.device
+    queries = torch.from_numpy(task.queries).to(device)
+    codes, clean = encode(network, task.X), encode(network, task.queries)
+    noisy = [encode(network, task.queries + np.float32(deviation) * task.noise) for deviation in NOISES]
+    weight = network.code_weights()[0].detach().double().abs().mean(dim=1).cpu().numpy()
+    assert isinstance(how.lengths, Lengths)
+    return Measured(
+        weights=weight,
+        errors=errors_by_length(network, queries, lengths_of(how.width)),
+        flips=np.array([np.mean(clean.bits() != other.bits()) for other in noisy]),
+        found=np.array([search(task, codes, asked) for asked in (clean, *noisy[1:])]),
+        balance=balances(network, torch.from_numpy(task.X[:2000]).to(device), how.lengths),
+    )
+
+
+def encode(network: OrderedAutoencoder, X: Floats) -> Codes:
+    """Codes of items."""
+    with torch.inference_mode():
+        parts = [network.encode(rows.to(network.mean.device)) > 0 for rows in torch.from_numpy(X).split(5000)]
+    return Codes.from_bits(torch.cat(parts).cpu().numpy())
+
+
+def search(task: Task, codes: Codes, asked: Codes) -> Doubles:
+    """How right the items are that share the longest prefix, or are the nearest by Hamming distance."""
+    prefix = [hood.ids for hood in PrefixTree(codes).neighborhoods(asked, size=FOUND)]
+    hamming = [np.argsort(asked[place].hamming(codes)[0], kind="stable")[:FOUND] for place in range(len(asked))]
+    return np.array([
+        [np.mean([truth[place, ids].mean() for place, ids in enumerate(found)]) for truth in (task.near, task.same)]
+        for found in (prefix, hamming)
+    ])  # fmt: skip
+
+
+def balances(network: OrderedAutoencoder, X: Tensor, lengths: Lengths, passes: int = 8) -> Doubles:
+    """The coefficient of each unit at which its L1 penalty pulls as much as the expected reconstruction.
+
+    Lengths are drawn evenly and weighed by how often training draws them, so that late units are seen at all.
+    """
+    network.train()
+    network.zero_grad()
+    chances = torch.from_numpy(lengths.pmf(network.width) * network.width).to(X)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(passes):
+        kept = torch.randint(network.width, (len(X),), generator=generator).to(X.device)
+        wrong = ((network(X, kept + 1) - X) / network.spread).square().mean(dim=1)
+        ((chances[kept] * wrong).mean() / passes).backward()
+    weight = network.code_weights()[0]
+    assert weight.grad is not None
+    return AdaptivePenalty("l1", ratio=1).coefficients(weight, weight.grad).double().cpu().numpy()

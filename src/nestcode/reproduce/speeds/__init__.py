@@ -1,0 +1,5 @@
+"""The experiment `speeds`."""
+
+from nestcode.reproduce.speeds.experiment import EXPERIMENT
+
+__all__ = ["EXPERIMENT"]

@@ -1,0 +1,1 @@
+"""How a search scores and walks: scorers, list probing, exhaustive search, the plan of a query."""

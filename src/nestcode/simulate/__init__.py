@@ -1,0 +1,1 @@
+"""Receivers with bandwidth."""

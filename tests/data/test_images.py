@@ -1,0 +1,77 @@
+"""Files of pictures: which are read, and where they go."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from nestcode.data.images import PictureFiles, picture_paths, read_picture
+from nestcode.errors import DamagedFile, InvalidInput
+
+OUT = Path("out")
+NAMES = st.lists(st.text("ab./", min_size=1, max_size=6).filter(lambda name: Path(name).parts), max_size=8)
+
+
+def where(*names: str) -> list[str]:
+    return [path.relative_to(OUT).as_posix() for path in picture_paths(OUT, names)]
+
+
+def test_only_those_that_collide_keep_their_endings() -> None:
+    assert where("a.jpg", "b/same.png", "b/same.jpg", "c/same.jpg", "plain") == [
+        "a.png", "b/same.png.png", "b/same.jpg.png", "c/same.png", "plain.png",
+    ]  # fmt: skip
+    # What one of them is called now may be another's name, which then keeps its ending too.
+    assert where("s.png", "s.jpg", "s.png.gif") == ["s.png.png", "s.jpg.png", "s.png.gif.png"]
+
+
+@given(NAMES)
+def test_paths_differ_and_none_is_inside_of_another(drawn: list[str]) -> None:
+    names = list(dict.fromkeys(str(Path(name)) for name in drawn if ".." not in name and not name.startswith("/")))
+    try:
+        paths = picture_paths(OUT, names)
+    except InvalidInput:
+        assert any(len(Path(name).parts) > 1 for name in names)  # only what has a folder can be inside of another
+        return
+    assert len(set(paths)) == len(names)
+    assert not any(above in paths for path in paths for above in path.parents)
+    for name, path in zip(names, paths, strict=True):
+        assert path in (OUT / f"{name}.png", (OUT / name).with_suffix(".png"))
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["x.png", "x.png/y.jpg"], "x.png/y.jpg would be inside of x.png"),
+        (["x.jpg", "x.png/deep/y.jpg"], "would be inside of x.png"),
+        (["y" * 252], "more than 255 bytes"),
+        (["é" * 128 + "/y"], "more than 255 bytes"),
+    ],
+)
+def test_names_that_cannot_be_files_together(names: list[str], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        picture_paths(OUT, names)
+    assert where("y" * 251 + ".jpeg", "é" * 127 + "/y") == ["y" * 251 + ".png", "é" * 127 + "/y.png"]
+
+
+def test_what_was_passed_over_is_known(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / ".git").mkdir()
+    Image.new("L", (4, 3)).save(tmp_path / "a.png")
+    for name in ("below/float.tif", "notes.txt", ".hidden", ".git/config"):
+        (tmp_path / name).write_text("no image")
+    files = PictureFiles([tmp_path])
+    assert files.names == ["a.png"]
+    assert files.passed_over == [tmp_path / "below" / "float.tif", tmp_path / "notes.txt"]
+    assert PictureFiles([tmp_path / "a.png"]).passed_over == []
+
+
+def test_the_formats_that_are_read_are_named(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((4, 3), np.float32)).save(tmp_path / "float.tif")
+    with pytest.raises(DamagedFile, match="none of BMP, GIF, JPEG, PNG, PPM, WEBP: "):
+        read_picture(tmp_path / "float.tif")
+    (tmp_path / "below").mkdir()
+    with pytest.raises(InvalidInput, match=r"give some of \.bmp, "):
+        PictureFiles([tmp_path / "below"])

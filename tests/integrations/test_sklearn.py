@@ -1,0 +1,144 @@
+"""Neighbours that vote: as scikit-learn's own, on codes."""
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency, check_estimator
+
+from nestcode import LinearCoder, NestedNeighborsClassifier, NestedNeighborsRegressor, ResidualCoder
+from nestcode.data import digits
+from nestcode.errors import InvalidInput
+
+BOTH = [NestedNeighborsClassifier, NestedNeighborsRegressor]
+
+
+@pytest.fixture(scope="module")
+def numbers() -> tuple[NDArray[Any], NDArray[Any]]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 4))
+    return X, np.where(X[:, 0] > 0.3, "high", np.where(X[:, 1] > 0, "left", "low"))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_scikit_learns_own_checks_pass(kind: Any) -> None:
+    check_estimator(kind(), on_skip=None)
+    check_dataframe_column_names_consistency(kind.__name__, kind())
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_they_vote_as_scikit_learns_own_do_on_what_codes_decode_to(
+    numbers: tuple[NDArray[Any], NDArray[Any]], weights: Any
+) -> None:
+    """The plain twin: scikit-learn's, fitted on decoded items."""
+    X, y = numbers
+    coder = LinearCoder(width=20).fit(X)
+    decoded = coder.decode(coder.encode(X)).astype(np.float64)
+    queries = np.random.default_rng(1).standard_normal((50, 4))
+    for ours, theirs, values in (
+        (NestedNeighborsClassifier, KNeighborsClassifier, y),
+        (NestedNeighborsRegressor, KNeighborsRegressor, X[:, 2]),
+    ):
+        fast = ours(LinearCoder(width=20), weights=weights, candidates=len(X)).fit(X, values)
+        slow = theirs(weights=weights, algorithm="brute").fit(decoded, values)
+        # Items that decode alike are at the same distance, and either library may take either.
+        near, far = fast.kneighbors(queries, 6)[0], slow.kneighbors(queries, 6)[0]
+        assert np.allclose(near, far, atol=1e-4)
+        clear = far[:, 5] - far[:, 4] > 1e-3
+        assert clear.sum() > 25
+        if ours is NestedNeighborsClassifier:
+            assert np.allclose(fast.predict_proba(queries)[clear], slow.predict_proba(queries)[clear], atol=1e-3)
+        else:
+            assert np.allclose(fast.predict(queries)[clear], slow.predict(queries)[clear], atol=1e-3)
+
+
+def test_it_classifies_nearly_as_well_as_with_the_vectors_themselves() -> None:
+    X, y = digits()
+    coder = LinearCoder(width=64)
+    model = make_pipeline(StandardScaler(with_std=False), NestedNeighborsClassifier(coder)).fit(X[:1000], y[:1000])
+    exact = KNeighborsClassifier().fit(X[:1000], y[:1000])
+    assert model.score(X[1000:], y[1000:]) > exact.score(X[1000:], y[1000:]) - 0.03
+    assert not coder.__sklearn_is_fitted__()
+
+
+def test_the_coders_settings_are_searched(numbers: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    X, y = numbers
+    model = NestedNeighborsClassifier(LinearCoder(width=1))
+    search = GridSearchCV(model, {"coder__width": [1, 24], "n_neighbors": [5]}, cv=3).fit(X, y)
+    assert search.best_params_ == {"coder__width": 24, "n_neighbors": 5}
+
+
+def test_shares_of_votes_add_up(numbers: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    X, y = numbers
+    model = NestedNeighborsClassifier(LinearCoder(width=16), n_neighbors=7).fit(X, y)
+    shares = model.predict_proba(X)
+    assert np.allclose(shares.sum(axis=1), 1)
+    assert np.allclose(shares * 7, np.round(shares * 7))
+    assert model.classes_.tolist() == ["high", "left", "low"]
+    assert np.array_equal(model.predict(X), model.classes_[shares.argmax(axis=1)])
+
+
+def test_fewer_items_than_neighbors_all_vote() -> None:
+    model = NestedNeighborsRegressor(LinearCoder(width=2), n_neighbors=9).fit(
+        [[0.0], [1.0], [2.0], [3.0]], [0, 1, 2, 3]
+    )
+    assert model.predict([[5.0]]).tolist() == [1.5]
+    assert model.kneighbors([[5.0]], return_distance=False).shape == (1, 4)
+
+
+def test_only_what_is_at_no_distance_counts_if_there_is_any() -> None:
+    X = [[0.0], [0.0], [4.0], [4.0]]
+    model = NestedNeighborsRegressor(LinearCoder(width=1), weights="distance").fit(X, [1, 3, 10, 20])
+    assert model.predict(X).tolist() == [2, 2, 15, 15]
+
+
+def test_a_fitted_coder_stays_as_it_is(numbers: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    X, y = numbers
+    coder = ResidualCoder(width=16).fit(X[:300])
+    model = NestedNeighborsClassifier(coder).fit(X, y)
+    assert model.index_.coder is not None
+    assert model.index_.coder.fingerprint == coder.fingerprint
+
+
+def test_a_pickle_predicts_the_same(numbers: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    X, y = numbers
+    model = NestedNeighborsClassifier(LinearCoder(width=16)).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert pickle.loads(pickle.dumps(NestedNeighborsClassifier(n_neighbors=3))).n_neighbors == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_neighbors": 0}, "n_neighbors must be an integer of at least 1, got 0"),
+        ({"weights": "near"}, 'weights must be "uniform" or "distance", got \'near\''),
+        ({"coder": StandardScaler()}, "coder must be one of Nestcode's coders or None, got StandardScaler"),
+    ],
+)
+def test_wrong_settings_are_named(
+    numbers: tuple[NDArray[Any], NDArray[Any]], wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        NestedNeighborsClassifier(**wrong).fit(*numbers)
+
+
+def test_a_missing_scikit_learn_is_named_with_the_command_that_brings_it() -> None:
+    source = """
+import sys
+sys.modules["sklearn"] = None
+import nestcode
+print(hasattr(nestcode, "NestedNeighborsClassifier"))
+nestcode.NestedNeighborsClassifier
+"""
+    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    assert run.stdout == "False\n"
+    assert "needs sklearn, which is not installed: pip install 'nestcode[sklearn]'" in run.stderr

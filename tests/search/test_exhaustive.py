@@ -1,0 +1,101 @@
+"""With every candidate a search is exact, however badly the data is scaled."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nestcode import Index
+from nestcode.search.exhaustive import squared_distances
+from tests import twins
+from tests.search.searching import fitted, kinds, metrics
+
+ROWS, FEATURES = 400, 12
+
+
+def two_groups(apart: float) -> NDArray[np.float32]:
+    rows = np.random.default_rng(0).standard_normal((ROWS, FEATURES))
+    rows[1::2] += apart
+    return rows.astype(np.float32)
+
+
+def one_wide_column() -> NDArray[np.float32]:
+    rows = np.random.default_rng(0).standard_normal((ROWS, FEATURES))
+    rows[:, 5] *= 1e3
+    return rows.astype(np.float32)
+
+
+SCALES = {
+    "around 0": two_groups(0),
+    "around 100": two_groups(0) + np.float32(1e2),
+    "around 10,000": two_groups(0) + np.float32(1e4),
+    "groups 100 apart": two_groups(1e2),
+    "groups 10,000 apart": two_groups(1e4),
+    "groups and a shift": two_groups(1e4) - np.float32(1e2),
+    "one column 1,000 times as wide": one_wide_column(),
+}
+scales = pytest.mark.parametrize("scale", SCALES)
+
+
+def check_nearest(ids: NDArray[np.int64], distances: twins.Doubles, rounding: NDArray[np.float64]) -> None:
+    """The hits are as near as the nearest of all, up to `rounding` of each query's distances; each comes once."""
+    found, best = np.take_along_axis(distances, ids, axis=1), np.sort(distances, axis=1)[:, : ids.shape[1]]
+    assert all(len(set(row)) == len(row) for row in ids.tolist())
+    assert (np.abs(np.sort(found, axis=1) - best) <= rounding).all()
+
+
+@cache
+def filled(kind: str, own: Any, scale: str) -> Index:
+    """An index of all rows but the first 20, which are the queries."""
+    like, rows = fitted(kind, own), SCALES[scale][20:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *_, **__: None)  # that some of the bits say nothing
+        index = Index(type(like)(**like.get_params()).fit(rows))
+    index.add(rows)
+    return index
+
+
+@scales
+@metrics
+@kinds
+def test_vectors_are_those_of_brute_force(kind: str, own: Any, metric: Any, scale: str) -> None:
+    queries, rows = np.split(SCALES[scale], [20])
+    true = twins.distances(queries, rows, metric)
+    digits = 2.0**-23 * np.abs(np.sort(true, axis=1)[:, :5]) + 1e-15  # of floats, and of doubles at length 1
+    for vectors in (rows, rows.astype(np.float64)):
+        hits = filled(kind, own, scale).search(queries, 5, candidates=len(rows), metric=metric, vectors=vectors)
+        check_nearest(hits.ids, true, digits)
+        np.testing.assert_allclose(hits.distances, np.take_along_axis(true, hits.ids, axis=1), rtol=1e-5, atol=1e-14)
+
+
+@scales
+@metrics
+@kinds
+def test_codes_are_those_of_decoding_all(kind: str, own: Any, metric: Any, scale: str) -> None:
+    queries, index = SCALES[scale][:20], filled(kind, own, scale)
+    decoded = index.reconstruct(index.ids)
+    true = twins.distances(queries, decoded, metric)
+    hits = index.search(queries, 5, candidates=len(index), metric=metric)
+    check_nearest(hits.ids, true, rounding(np.sort(true, axis=1)[:, :5], queries, decoded, metric))
+
+
+def rounding(near: twins.Doubles, queries: NDArray[Any], rows: NDArray[Any], metric: str) -> twins.Doubles:
+    """By how much distances may change when coders' directions, queries and what codes decode to are float32."""
+    moved = 2.0**-22 * (1 if metric == "cosine" else float(np.linalg.norm(rows, axis=1).max()))
+    if metric == "inner":
+        return np.repeat(moved * np.linalg.norm(queries, axis=1, keepdims=True), 5, axis=1)
+    changes: twins.Doubles = 2 * np.sqrt(near) * moved + moved**2
+    return changes
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.sampled_from([0.0, 1.0, 1e4, 1e9, 1e15]))
+def test_squared_distances_are_those_of_differences(seed: int, features: int, apart: float) -> None:
+    rng = np.random.default_rng(seed)
+    queries, rows = (rng.standard_normal((n, features)) + apart * rng.integers(0, 2, (n, 1)) for n in (4, 9))
+    rows[0] = queries[0]
+    true = twins.distances(queries, rows, "l2")
+    np.testing.assert_allclose(squared_distances(queries, rows), true, rtol=1e-6, atol=0)
