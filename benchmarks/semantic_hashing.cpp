@@ -1,12 +1,15 @@
-// Semantic hashing: a hash table of codes, asked for everything within a Hamming radius by flipping bits.
+// Semantic hashing (Salakhutdinov and Hinton, 2009): a hash table of codes, probed with every code in a Hamming ball.
 //
-// This is what the paper compares ordered retrieval with. A code's hash is the exclusive or of one random word for each
-// bit that is set, so that flipping a bit costs one operation and a look-up one probe.
-#pragma once
-
+// The baseline of the paper's section 5.2, for benchmarks/retrieval_speed.py, which compiles this file into build/; it
+// is no part of the shipped core. Codes are hashed by Zobrist hashing: the exclusive or of one random word for each set
+// bit, so flipping a bit costs one operation. The table has open addressing with linear probing.
+#include <bit>
+#include <cstdint>
+#include <cstring>
 #include <random>
+#include <vector>
 
-#include "order.hpp"
+#include "nestcode/rows.hpp"
 
 namespace nestcode {
 
@@ -16,7 +19,7 @@ class HashTable {
         std::uint64_t items = 0, probes = 0;
     };
 
-    // Rows must be sorted: equal ones share a slot.
+    // `rows` must be sorted, so that equal codes are adjacent and share a slot.
     explicit HashTable(Rows rows) : rows_(rows), words_(8 * rows.bytes) {
         std::mt19937_64 random(1);
         for (std::uint64_t& word : words_) word = random();
@@ -33,17 +36,17 @@ class HashTable {
         }
     }
 
-    // How many items lie within `radius` of the query, and how many probes that took. Stops after `most_probes`.
-    Found search(const std::uint8_t* query, std::int32_t width, std::int32_t radius, std::uint64_t most_probes) const {
+    // Returns the number of items within `radius` of the query and the number of probes; stops after `max_probes`.
+    Found search(const std::uint8_t* query, std::int32_t width, std::int32_t radius, std::uint64_t max_probes) const {
         Found found;
-        flip(query, hash_of(query), 0, width, radius, radius, most_probes, found);
+        probe_ball(query, hash_of(query), 0, width, radius, radius, max_probes, found);
         return found;
     }
 
   private:
     struct Slot {
         std::uint64_t hash = 0;
-        std::uint32_t begin = 0, end = 0;  // rows; none where it is empty
+        std::uint32_t begin = 0, end = 0;  // range of rows; end is 0 in an empty slot
     };
 
     std::uint64_t hash_of(const std::uint8_t* row) const {
@@ -54,20 +57,18 @@ class HashTable {
         return hash;
     }
 
-    // Probe the code with this hash, then every code with further bits flipped from `first` on.
-    void flip(const std::uint8_t* query, std::uint64_t hash, std::int32_t first, std::int32_t width, std::int32_t left,
-              std::int32_t radius, std::uint64_t most_probes, Found& found) const {
-        if (++found.probes > most_probes) {
-            --found.probes;
-            return;
-        }
+    // Probes the code with this hash, then every code that differs in up to `flips` more bits from `first_bit` on.
+    void probe_ball(const std::uint8_t* query, std::uint64_t hash, std::int32_t first_bit, std::int32_t width,
+                    std::int32_t flips, std::int32_t radius, std::uint64_t max_probes, Found& found) const {
+        if (found.probes == max_probes) return;
+        ++found.probes;
         for (std::size_t at = hash & (slots_.size() - 1); slots_[at].end != 0; at = (at + 1) & (slots_.size() - 1)) {
             const Slot& slot = slots_[at];
             if (slot.hash == hash && within(query, rows_[slot.begin], radius)) found.items += slot.end - slot.begin;
         }
-        for (std::int32_t bit = first; left > 0 && bit < width && found.probes < most_probes; ++bit)
-            flip(query, hash ^ words_[static_cast<std::size_t>(bit)], bit + 1, width, left - 1, radius, most_probes,
-                 found);
+        for (std::int32_t bit = first_bit; flips > 0 && bit < width && found.probes < max_probes; ++bit)
+            probe_ball(query, hash ^ words_[static_cast<std::size_t>(bit)], bit + 1, width, flips - 1, radius,
+                       max_probes, found);
     }
 
     bool within(const std::uint8_t* a, const std::uint8_t* b, std::int32_t radius) const {
@@ -77,8 +78,33 @@ class HashTable {
     }
 
     Rows rows_;
-    std::vector<std::uint64_t> words_;  // for each bit
+    std::vector<std::uint64_t> words_;  // one random word for each bit
     std::vector<Slot> slots_;
 };
 
 }  // namespace nestcode
+
+// The C interface that benchmarks/_semantic_hashing.py loads with ctypes. `packed` must outlive the table.
+extern "C" {
+
+nestcode::HashTable* hash_table_new(const std::uint8_t* packed, std::size_t count, std::size_t bytes) {
+    return new nestcode::HashTable({packed, count, bytes, static_cast<std::ptrdiff_t>(bytes)});
+}
+
+void hash_table_delete(nestcode::HashTable* table) {
+    delete table;
+}
+
+// Writes the number of items within `radius` of each query into `found` and returns the number of probes.
+std::uint64_t hash_table_search(const nestcode::HashTable* table, const std::uint8_t* queries, std::size_t count,
+                                std::size_t bytes, std::int32_t width, std::int32_t radius, std::uint64_t max_probes,
+                                std::int64_t* found) {
+    std::uint64_t probes = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto one = table->search(queries + i * bytes, width, radius, max_probes);
+        found[i] = static_cast<std::int64_t>(one.items);
+        probes += one.probes;
+    }
+    return probes;
+}
+}
