@@ -330,7 +330,7 @@ def test_a_setting_changed_after_the_fit_waits_for_the_next_one(data: NDArray[np
     coder.set_params(width=8, metric="cosine")
     assert coder.encode(data) == codes
     assert coder.decode(codes).shape == data.shape
-    assert coder._to_record().settings == {"width": 16, "metric": "l2", "seed": 0}
+    assert coder.to_record().settings == {"width": 16, "metric": "l2", "seed": 0}
     assert coder.fit(data).encode(data).width == 8
 
 
@@ -408,7 +408,7 @@ def test_a_record_that_does_not_fit_together_is_refused(
     coder: LinearCoder, tmp_path: Path, name: str, change: Callable[[Any], Any]
 ) -> None:
     """Also where somebody made the checksum match."""
-    record = coder._to_record()
+    record = coder.to_record()
     write_record(tmp_path / "crafted", replace(record, arrays={**record.arrays, name: change(record.arrays[name])}))
     with pytest.raises(DamagedFile, match="crafted is not a LinearCoder as it should be"):
         nc.load_coder(tmp_path / "crafted")

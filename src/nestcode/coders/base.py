@@ -32,7 +32,8 @@ class Stored(ABC):
     VERSION: ClassVar[int] = 1  # of the layout on disk
 
     @abstractmethod
-    def _to_record(self) -> Record: ...
+    def to_record(self) -> Record:
+        """Return the fitted coder as plain data: settings and arrays."""
 
     @classmethod
     @abstractmethod
@@ -44,7 +45,7 @@ class Stored(ABC):
         With `half`, numbers keep half their digits: the file is half as large, and what it holds is another coder that
         decodes nearly the same.
         """
-        record = self._to_record()
+        record = self.to_record()
         if half:
             arrays = {name: _halved(array) for name, array in record.arrays.items()}
             record = Record(record.kind, record.version, record.settings, arrays)
@@ -53,10 +54,11 @@ class Stored(ABC):
     @property
     def fingerprint(self) -> str:
         """A checksum of the fitted coder: equal coders have equal ones, on every machine."""
-        return self._to_record().fingerprint
+        return self.to_record().fingerprint
 
     @classmethod
-    def _from_record(cls, record: Record, path: str | os.PathLike[str], **modules: Any) -> Self:
+    def from_record(cls, record: Record, path: str | os.PathLike[str], **modules: Any) -> Self:
+        """Return the coder in a record of this class; errors name `path`."""
         if record.version > cls.VERSION:
             raise DamagedFile(
                 f"{path} has version {record.version} of the {record.kind} layout, "

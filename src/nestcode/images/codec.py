@@ -132,12 +132,13 @@ class PictureCoder(Stored):
             raise InvalidInput(
                 f"{path} holds a {record.kind}, which codes items: give a coder of pictures (load_coder reads it)"
             )
-        return cls._from_record(record, path)
+        return cls.from_record(record, path)
 
     def __repr__(self) -> str:
         return f"PictureCoder(step={self.step:g})"
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as plain data."""
         self._check_fitted()
         return Record("PictureCoder", self.VERSION, {"step": self.step}, _arrays(self._model))
 

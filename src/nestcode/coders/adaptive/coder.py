@@ -99,7 +99,8 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
         books = model.books.typical(min(width, 8 * TypicalRanking.BYTES))
         return TypicalRanking(self, model.mean, model.directions, books, width)
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as plain data."""
         model = self._fitted()
         arrays: dict[str, NDArray[Any]] = {"mean": model.mean, "directions": model.directions, "errors": model.errors}
         metric = "cosine" if model.normalize else "l2"

@@ -170,7 +170,8 @@ class CellCoder(DirectionsCoder["_Model"]):
         model = self._fitted()
         return PlaneRanking(self, model.mean, model.directions, model.planes, width, model.centers_at(width))
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as plain data."""
         model = self._fitted()
         arrays: dict[str, NDArray[Any]] = {name: getattr(model, name) for name in _ARRAYS}
         planes = {name: getattr(model.planes, field) for name, field in _PLANES.items()}

@@ -264,7 +264,8 @@ class DeepCoder(Coder):
             raise self._not_fitted()
         return self._fit
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as plain data."""
         fit = self._fitted()
         settings, arrays = fit.to_record()
         settings |= {"preset": self.preset, "metric": "cosine" if fit.normalize else "l2"}

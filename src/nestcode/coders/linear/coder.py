@@ -191,7 +191,8 @@ class LinearCoder(Coder):
         mean, directions, planes = self._fitted()
         return PlaneRanking(self, mean, directions, planes, width)
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as plain data."""
         mean, directions, planes = self._fitted()
         arrays = {"mean": mean, "directions": directions, **vars(planes)}
         metric = "cosine" if self._normalize else "l2"

@@ -119,7 +119,8 @@ class ResidualCoder(DirectionsCoder["_Model"]):
         books = model.at_length(min(width, 8 * BookRanking.BYTES))
         return BookRanking(self, model.mean, model.directions, books, width)
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as plain data."""
         model = self._fitted()
         arrays: dict[str, NDArray[Any]] = {name: getattr(model, name) for name in _ARRAYS}
         metric = "cosine" if model.normalize else "l2"
