@@ -139,7 +139,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "width must be at most 2147483647, got 2147483648",
     ),
     "truth for width": (lambda: CODES.prefix(True), "length must be an integer of at least 0, got True"),
-    "array for length": (lambda: CODES.prefix(np.array([3])), "length must be a whole number"),  # type: ignore[arg-type]
+    "array for length": (lambda: CODES.prefix(np.array([3])), "length must be an integer"),  # type: ignore[arg-type]
     "float bits": (lambda: Codes.from_bits(np.zeros((2, 2))), "bits must be booleans, got float64: threshold"),
     "integers beyond 1": (lambda: Codes.from_bits(np.array([[0, 2]])), "must be 0 or 1, got values from 0 to 2"),
     "flat bits": (lambda: Codes.from_bits(np.zeros(3, bool)), "must have 2 dimensions (items, width), got shape (3,)"),

@@ -203,7 +203,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "fractional sample": (lambda: Empirical.from_samples([1.5]), "must be integers, got float64"),
     "no components": (lambda: Mixture([]), "one or more distributions of lengths, got []"),
     "number for components": (lambda: Mixture(5), "one or more distributions of lengths, got 5"),  # type: ignore[arg-type]
-    "fractional draws": (lambda: Uniform().sample(2.5, RNG, 5), "n must be a whole number"),  # type: ignore[arg-type]
+    "fractional draws": (lambda: Uniform().sample(2.5, RNG, 5), "n must be an integer"),  # type: ignore[arg-type]
     "wrong component": (lambda: Mixture([0.9]), "one or more distributions of lengths, got [0.9]"),  # type: ignore[list-item]
     "odd weights": (lambda: Mixture([Uniform()], weights=[1, 2]), "one for each of the 1 components, got 2"),
     "negative draws": (lambda: Uniform().sample(-1, RNG, 5), "n must be an integer of at least 0, got -1"),

@@ -87,36 +87,6 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floa
     return floats
 
 
-class Sample:
-    """A uniform sample of rows, in the data's own type, that does not depend on how they were cut into pieces."""
-
-    def __init__(self, rng: np.random.Generator, most_rows: int, most_bytes: int) -> None:
-        self._rng, self._most_rows, self._most_bytes = rng, most_rows, most_bytes
-        self._parts: list[NDArray[Any]] = []
-        self._keys: list[NDArray[np.float64]] = []
-        self._size = 1
-
-    def add(self, rows: NDArray[Any]) -> None:
-        """Look at more rows."""
-        self._size = max(min(self._most_rows, self._most_bytes // (rows.itemsize * rows.shape[1])), 1)
-        self._parts.append(rows)
-        self._keys.append(self._rng.random(len(rows)))
-        if sum(map(len, self._parts)) > 2 * self._size:  # not after every piece: choosing copies
-            self._choose()
-
-    def rows(self) -> NDArray[Any]:
-        """The sample, in the order of the data."""
-        self._choose()
-        return self._parts[0]
-
-    def _choose(self) -> None:
-        rows, keys = np.concatenate(self._parts), np.concatenate(self._keys)
-        if len(keys) > self._size:
-            kept = np.sort(np.argpartition(keys, self._size)[: self._size])
-            rows, keys = rows[kept], keys[kept]
-        self._parts, self._keys = [rows], [keys]
-
-
 def center(rows: NDArray[Any], mean: NDArray[np.float64], *, normalize: bool) -> Floats:
     """Rows around the mean, rounded to float32 only then."""
     floats = as_floats(rows, normalize=normalize)
@@ -129,7 +99,7 @@ def project(X: ArrayLike, mean: NDArray[np.float64], directions: Floats, *, norm
     return projected
 
 
-def squares(rows: Floats) -> NDArray[np.float64]:
+def squared_norms(rows: Floats) -> NDArray[np.float64]:
     """The squared length of each row."""
     lengths: NDArray[np.float64] = np.sum(rows.astype(np.float64) ** 2, axis=1)
     return lengths

@@ -67,8 +67,8 @@ class Codes:
         self._width = width
 
     @classmethod
-    def _wrap(cls, packed: NDArray[np.uint8], width: int) -> Self:
-        """Take packed rows that are known to be clean and nobody else's to write."""
+    def unchecked(cls, packed: NDArray[np.uint8], width: int) -> Self:
+        """Wrap packed rows without a check or a copy: their padding must be 0, and nobody may write to them."""
         codes = object.__new__(cls)
         codes._packed, codes._width = _read_only(packed) if packed.flags.writeable else packed, width
         return codes
@@ -94,7 +94,7 @@ class Codes:
                     "threshold them first, as in x > 0, or give packed bytes to Codes(packed, width)"
                 )
         rows = np.ascontiguousarray(array, dtype=np.bool_)  # packing keeps the order of a transposed array
-        return cls._wrap(np.packbits(rows, axis=1), array.shape[1])
+        return cls.unchecked(np.packbits(rows, axis=1), array.shape[1])
 
     @property
     def width(self) -> int:
@@ -130,7 +130,7 @@ class Codes:
         if _dirty_padding(packed, length):
             packed = packed.copy()
             packed[:, -1] &= 0xFF ^ _padding_mask(length)
-        return self._wrap(packed, length)
+        return self.unchecked(packed, length)
 
     def concat(self, *others: "Codes") -> Self:
         """These codes followed by the items of `others`, which must be as wide.
@@ -141,7 +141,7 @@ class Codes:
         """
         for other in others:
             self._check_width(other)
-        return self._wrap(np.concatenate([self._packed, *(other._packed for other in others)]), self._width)
+        return self.unchecked(np.concatenate([self._packed, *(other._packed for other in others)]), self._width)
 
     def hamming(self, other: "Codes", *, threads: int | None = 1) -> NDArray[np.int32]:
         """How many bits differ, for every pair: (items, other's items).
@@ -210,7 +210,7 @@ class Codes:
                 items = items.astype(np.int64)  # an empty list has no type of its own
             if items.ndim != 1:
                 raise InvalidInput(f"codes are indexed by 1 dimension, got an index of shape {items.shape}: flatten it")
-        return self._wrap(self._packed[items], self._width)
+        return self.unchecked(self._packed[items], self._width)
 
     def __iter__(self) -> Iterator[Self]:
         return (self[i : i + 1] for i in range(len(self)))

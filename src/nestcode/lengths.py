@@ -23,7 +23,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode._checks import check_lengths, check_weights
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 
@@ -194,8 +193,8 @@ class Empirical(Lengths):
     lengths: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        weights = check_weights(self.weights)
-        lengths = check_lengths(range(1, len(weights) + 1) if self.lengths is None else self.lengths)
+        weights = _check_weights(self.weights)
+        lengths = _check_lengths(range(1, len(weights) + 1) if self.lengths is None else self.lengths)
         if len(lengths) != len(weights) or len(np.unique(lengths)) != len(lengths):
             raise InvalidInput(f"lengths must be different, one for each of the {len(weights)} weights, got {lengths}")
         order = np.argsort(lengths)  # frozen, hashable and in order, whatever came in
@@ -209,7 +208,7 @@ class Empirical(Lengths):
         >>> Empirical.from_samples([8, 8, 16, 32])
         Empirical(weights=(2.0, 1.0, 1.0), lengths=(8, 16, 32))
         """
-        lengths, counts = np.unique(check_lengths(observed), return_counts=True)
+        lengths, counts = np.unique(_check_lengths(observed), return_counts=True)
         return cls(counts.tolist(), lengths.tolist())
 
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
@@ -236,7 +235,7 @@ class Mixture(Lengths):
         components = tuple(self.components) if isinstance(self.components, Sequence) else ()
         if not components or not all(isinstance(component, Lengths) for component in components):
             raise InvalidInput(f"components must be one or more distributions of lengths, got {self.components!r}")
-        weights = check_weights(np.ones(len(components)) if self.weights is None else self.weights)
+        weights = _check_weights(np.ones(len(components)) if self.weights is None else self.weights)
         if len(weights) != len(components):
             raise InvalidInput(f"weights must be one for each of the {len(components)} components, got {len(weights)}")
         object.__setattr__(self, "components", components)
@@ -289,3 +288,31 @@ class Beyond(Lengths):
 
     def _support(self, width: int) -> NDArray[np.bool_]:
         return self.lengths._support(width) & (np.arange(1, width + 1) > min(self.first, width - 1))
+
+
+def _check_weights(weights: ArrayLike) -> NDArray[np.float64]:
+    """Return weights as an array, or raise unless they are finite, not negative and not all 0."""
+    try:
+        array = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"weights must be a list of numbers, got {weights!r}") from None
+    if array.ndim != 1 or array.size == 0:
+        raise InvalidInput(f"weights must be a list of at least one number, got an array of shape {array.shape}")
+    with np.errstate(over="ignore"):
+        total = array.sum()
+    if not np.isfinite(total) or (array < 0).any() or total <= 0:
+        raise InvalidInput(f"weights must be finite, also in sum, not negative and not all 0, got {array}")
+    return array
+
+
+def _check_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
+    """Return lengths as an array, or raise unless they are integers of at least 1."""
+    array = np.asarray(lengths)
+    if array.ndim != 1 or array.size == 0:
+        raise InvalidInput(f"lengths must be a list of at least one, got an array of shape {array.shape}")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise InvalidInput(f"lengths must be integers, got {array.dtype}: round them, as in x.astype(int)")
+    if array.min() < 1 or array.max() >= 2**62:
+        wrong = array.min() if array.min() < 1 else array.max()
+        raise InvalidInput(f"lengths must be at least 1 and below 2^62, got {wrong}: leave out receivers of no bits")
+    return array.astype(np.int64)

@@ -78,7 +78,7 @@ def test_modules_of_ones_own_are_given_again(tmp_path: Path) -> None:
 
 def test_half_the_digits_are_half_the_bytes(linear: Coder, tmp_path: Path) -> None:
     linear.save_pretrained(tmp_path / "whole")
-    linear.save_pretrained(tmp_path / "half", half=True)
+    linear.save_pretrained(tmp_path / "half", dtype="float16")
     size = {name: (tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")}
     assert size["half"] < 0.8 * size["whole"]
     text = (tmp_path / "half" / "README.md").read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestcode.errors import InvalidInput, import_extra
-from nestcode.storage import read_record, write_atomic
+from nestcode.storage import FloatType, read_record, write_atomic
 
 if TYPE_CHECKING:
     from nestcode.coders.base import Coder
@@ -19,25 +19,39 @@ WEIGHTS, CARD = "model.safetensors", "README.md"
 MARK = "library_name: nestcode"  # a line of every card
 
 
-def save(coder: "Coder", folder: str | os.PathLike[str], name: str | None = None, *, half: bool = False) -> None:
+def save(
+    coder: "Coder",
+    folder: str | os.PathLike[str],
+    name: str | None = None,
+    *,
+    dtype: FloatType = "float32",
+) -> None:
     """Write a coder and its card to a folder; `name` is what the card calls it."""
     folder = Path(folder)
     there = folder / CARD
     if there.exists() and MARK not in there.read_text(errors="replace"):
         raise InvalidInput(f"{there} is not a coder's card, and would be replaced: give another folder")
-    coder.save(folder / WEIGHTS, half=half)
-    fingerprint = read_record(folder / WEIGHTS).fingerprint  # half the digits are another coder
+    coder.save(folder / WEIGHTS, dtype=dtype)
+    fingerprint = read_record(folder / WEIGHTS).fingerprint  # float16 gives another coder
     write_atomic(there, card(coder, name or folder.resolve().name, fingerprint).encode())
 
 
-def push(coder: "Coder", repo_id: str, *, private: bool | None, message: str, token: str | None, half: bool) -> str:
+def push(
+    coder: "Coder",
+    repo_id: str,
+    *,
+    private: bool | None,
+    message: str,
+    token: str | None,
+    dtype: FloatType,
+) -> str:
     """Upload a coder and its card; the address of the commit."""
     hub = import_extra("huggingface_hub", extra="hub", purpose="push_to_hub")
     api = hub.HfApi(token=token, library_name="nestcode")
     _ = coder.n_features_in_  # says so if it is not fitted, before a repository is made
     name = api.create_repo(repo_id, private=private, exist_ok=True).repo_id  # with the user, where none was given
     with tempfile.TemporaryDirectory() as folder:
-        save(coder, folder, name, half=half)
+        save(coder, folder, name, dtype=dtype)
         commit = api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
     return str(commit)
 
