@@ -4,14 +4,13 @@
  (n, features)                          (n, width)         (n, length)     (n, features)
 
 A coder also follows scikit-learn's protocol without depending on it: `transform` and `inverse_transform` speak of
-bits as columns of 0 and 1. It can be shared on the Hugging Face Hub (`hub.py`).
+bits as columns of 0 and 1.
 """
 
-import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,8 +19,7 @@ from nestcode.arrays import PIECE, Floats, as_floats, center, check_int, check_r
 from nestcode.coders.estimator import Estimator
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, NotFitted
-from nestcode.integrations import hub
-from nestcode.storage import FloatType, Storable
+from nestcode.storage import Storable
 
 if TYPE_CHECKING:
     from nestcode.search.sums import DecodedRanking
@@ -75,68 +73,6 @@ class Coder(Storable, Estimator):
     @abstractmethod
     def _ranking(self, width: int) -> "DecodedRanking":
         """How an index that keeps `width` bits ranks items."""
-
-    # the Hugging Face Hub's habits
-
-    def save_pretrained(self, folder: str | os.PathLike[str], *, dtype: FloatType = "float32") -> None:
-        """Write the fitted coder to a folder as the Hugging Face Hub has them, with a card that describes it.
-
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from nestcode import Coder, LinearCoder
-        >>> X = np.random.default_rng(0).standard_normal((100, 8))
-        >>> coder = LinearCoder(width=16).fit(X)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     coder.save_pretrained(folder)
-        ...     Coder.from_pretrained(folder).encode(X) == coder.encode(X)
-        True
-
-        Args:
-            folder: where; made if it is not there.
-            dtype: of the stored arrays (see `save`).
-
-        """
-        hub.save(self, folder, dtype=dtype)
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        private: bool | None = None,
-        commit_message: str = "Upload a coder with Nestcode",
-        token: str | None = None,
-        dtype: FloatType = "float32",
-    ) -> str:
-        """Upload the fitted coder with its card to the Hugging Face Hub; gives the address of the commit.
-
-        Args:
-            repo_id: the repository, as in "user/name"; made if it is not there.
-            private: whether a repository that is made is private; your organization's choice by default.
-            commit_message: what the commit says.
-            token: who you are; what `hf auth login` stored by default.
-            dtype: of the stored arrays (see `save`).
-
-        """
-        return hub.push(self, repo_id, private=private, message=commit_message, token=token, dtype=dtype)
-
-    @classmethod
-    def from_pretrained(
-        cls, source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None, **modules: Any
-    ) -> Self:
-        """Load a coder that `push_to_hub` or `save_pretrained` wrote; `Coder.from_pretrained` takes any kind.
-
-        Args:
-            source: a folder, or else a repository of the Hugging Face Hub, as in "user/name".
-            revision: a branch, tag or commit of the repository.
-            token: who you are; what `hf auth login` stored by default.
-            modules: `encoder` and `decoder`, where a `DeepCoder` was given modules of your own.
-
-        """
-        coder = hub.load(source, revision=revision, token=token, **modules)
-        if not isinstance(coder, cls):
-            kind = type(coder).__name__
-            raise InvalidInput(f"{source} holds a {kind}, expected a {cls.__name__}: {kind}.from_pretrained loads it")
-        return coder
 
     # scikit-learn's protocol; the rest of it is in `_estimator.py`
 
