@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from nestcode import Codes, LinearCoder, ResidualCoder
-from nestcode.arrays import Sample
 from nestcode.coders import bit_planes as _planes
 from nestcode.coders import sampling as _principal
+from nestcode.coders.sampling import Reservoir
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import write_record
 
@@ -255,7 +255,7 @@ def test_the_sample_is_fair_and_does_not_depend_on_the_pieces() -> None:
     samples = []
     for size in (5000, 77, 4096):
         parts = (X[i : i + size] for i in range(0, len(X), size))
-        sample = Sample(np.random.default_rng(0), 500, 1 << 28)
+        sample = Reservoir(np.random.default_rng(0), 500, 1 << 28)
         samples.append(_principal.measure(parts, normalize=False, sample=sample)[1])
     assert np.array_equal(samples[0], samples[1])
     assert np.array_equal(samples[0], samples[2])

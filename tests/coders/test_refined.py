@@ -435,7 +435,7 @@ def test_labels_and_a_coder_below_exclude_each_other(data: Rows) -> None:
 
 def test_half_the_digits_decode_nearly_the_same(coder: DeepCoder, data: Rows, tmp_path: Path) -> None:
     coder.save(tmp_path / "whole.coder")
-    coder.save(tmp_path / "half.coder", half=True)
+    coder.save(tmp_path / "half.coder", dtype="float16")
     assert (tmp_path / "half.coder").stat().st_size < 0.7 * (tmp_path / "whole.coder").stat().st_size
     codes = coder.encode(data)
     assert np.abs(nc.load_coder(tmp_path / "half.coder").decode(codes) - coder.decode(codes)).max() < 0.01

@@ -72,7 +72,7 @@ def test_load_takes_the_modules_of_a_coder_built_from_ones_own(tmp_path: Path) -
 
 def test_half_stores_float16(linear: Coder, tmp_path: Path) -> None:
     hub.save(linear, tmp_path / "whole")
-    hub.save(linear, tmp_path / "half", half=True)
+    hub.save(linear, tmp_path / "half", dtype="float16")
     size = {name: (tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")}
     assert size["half"] < 0.8 * size["whole"]
     text = (tmp_path / "half" / "README.md").read_text()

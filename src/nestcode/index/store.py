@@ -161,7 +161,7 @@ class Store:
             start += blocks[key]
         arrays = {key: one.array for key, one in mapped.items()}
         segment = Segment(
-            Codes._wrap(arrays["codes"], width),
+            Codes.unchecked(arrays["codes"], width),
             arrays["heads"],
             arrays["tables"],
             arrays["ids"],

@@ -15,7 +15,7 @@ import numpy as np
 from nestcode import coders
 from nestcode.coders import Coder, load_coder
 from nestcode.errors import InvalidInput, import_extra
-from nestcode.storage import read_record, write_atomic
+from nestcode.storage import FloatType, read_record, write_atomic
 
 __all__ = ["load", "push", "save"]
 
@@ -23,7 +23,9 @@ WEIGHTS, CARD = "model.safetensors", "README.md"
 MARK = "library_name: nestcode"  # every model card we write contains this line
 
 
-def save(coder: Coder, folder: str | os.PathLike[str], *, name: str | None = None, half: bool = False) -> None:
+def save(
+    coder: Coder, folder: str | os.PathLike[str], *, name: str | None = None, dtype: FloatType = "float32"
+) -> None:
     """Write a fitted coder and its model card to a folder.
 
     >>> import tempfile
@@ -40,7 +42,7 @@ def save(coder: Coder, folder: str | os.PathLike[str], *, name: str | None = Non
         coder: a fitted coder.
         folder: the destination; created if missing.
         name: the name in the card, the folder's by default.
-        half: store float32 arrays as float16 (see `Coder.save`).
+        dtype: "float16" stores float32 arrays as float16 (see `Coder.save`).
 
     """
     folder = Path(folder)
@@ -49,7 +51,7 @@ def save(coder: Coder, folder: str | os.PathLike[str], *, name: str | None = Non
         raise InvalidInput(
             f"save overwrites only model cards of Nestcode, and {existing} is not one: choose another folder"
         )
-    coder.save(folder / WEIGHTS, half=half)
+    coder.save(folder / WEIGHTS, dtype=dtype)
     fingerprint = read_record(folder / WEIGHTS).fingerprint  # of what was written: float16 changes it
     write_atomic(existing, _card(coder, name or folder.resolve().name, fingerprint).encode())
 
@@ -61,7 +63,7 @@ def push(
     private: bool | None = None,
     commit_message: str = "Upload a coder with Nestcode",
     token: str | None = None,
-    half: bool = False,
+    dtype: FloatType = "float32",
 ) -> str:
     """Upload a fitted coder and its model card, and return the URL of the commit.
 
@@ -74,14 +76,14 @@ def push(
         private: whether a new repository is private; your organization's default if not given.
         commit_message: the message of the commit.
         token: an access token; by default the one that `hf auth login` stored.
-        half: store float32 arrays as float16 (see `Coder.save`).
+        dtype: "float16" stores float32 arrays as float16 (see `Coder.save`).
 
     """
     api = import_extra("huggingface_hub", extra="hub", purpose="hub.push").HfApi(token=token, library_name="nestcode")
     _ = coder.n_features_in_  # raises NotFitted before a repository is created
     name = api.create_repo(repo_id, private=private, exist_ok=True).repo_id  # with the user's name in front
     with tempfile.TemporaryDirectory() as folder:
-        save(coder, folder, name=name, half=half)
+        save(coder, folder, name=name, dtype=dtype)
         commit = api.upload_folder(repo_id=name, folder_path=folder, commit_message=commit_message)
     return str(commit)
 

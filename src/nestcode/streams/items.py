@@ -72,7 +72,7 @@ def decode_items(header: Header, coder: Coder, packed: NDArray[np.uint8], length
     step = max(PIECE // header.features, 1)
     dtype = header.numpy_dtype
     for first in range(0, len(out), step):
-        codes = Codes._wrap(packed[first : first + step], 8 * packed.shape[1]).prefix(length)
+        codes = Codes.unchecked(packed[first : first + step], 8 * packed.shape[1]).prefix(length)
         with np.errstate(over="ignore"):
             rows = _floats(coder.decode(codes), dtype) * header.scale
         if dtype.kind in "ui":
