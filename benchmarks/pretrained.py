@@ -47,7 +47,7 @@ def make_images(options: argparse.Namespace) -> None:
     else:
         coder = make(train, options)
         path = options.save or Path(f"{options.name}.coder")
-        coder.save(path, half=True)
+        coder.save(path, dtype="float16")
         coder = load_coder(path)  # as others will have it
     width = coder.width
     linear = LinearCoder(width).fit(train.reshape(len(train), -1))

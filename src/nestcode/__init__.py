@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from nestcode.images import stream_info as stream_info
     from nestcode.index import Index as Index
     from nestcode.index import PrefixTree as PrefixTree
-    from nestcode.integrations.sklearn import NestedNeighborsClassifier as NestedNeighborsClassifier
-    from nestcode.integrations.sklearn import NestedNeighborsRegressor as NestedNeighborsRegressor
     from nestcode.streams import StreamDecoder as StreamDecoder
     from nestcode.streams import StreamReader as StreamReader
     from nestcode.streams import StreamWriter as StreamWriter
@@ -62,8 +60,6 @@ _HOMES = {
     "DeepCoder": "nestcode.coders",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
-    "NestedNeighborsClassifier": "nestcode.integrations.sklearn",
-    "NestedNeighborsRegressor": "nestcode.integrations.sklearn",
     "ImageCodec": "nestcode.images",
     "ImageStreamDecoder": "nestcode.images",
     "ImageStreamReader": "nestcode.images",
@@ -93,7 +89,7 @@ _HOMES = {
     "training": "nestcode.training",
 }
 
-# `from nestcode import *` must work without PyTorch and scikit-learn, so what needs them is not among these.
+# `from nestcode import *` must work without PyTorch, so the names that need it are left out.
 __all__ = [
     "AdaptiveCoder",
     "CellCoder",

@@ -156,7 +156,7 @@ def test_layers_of_vectors_have_the_sizes_of_channels(channels: tuple[int, ...],
 
 def test_files_of_vectors_from_before_layers_had_sizes_are_read(coder: DeepCoder, tmp_path: Path) -> None:
     """Indexes and streams know coders by their fingerprints: what is written for the usual sizes must not change."""
-    record = coder._to_record()
+    record = coder.to_record()
     assert record.settings["refiner"] == {"shape": None, "channels": [16, 32], "mirrored": False}
     write_record(tmp_path / "old.coder", record)
     again = nc.load_coder(tmp_path / "old.coder")
@@ -202,7 +202,7 @@ DAMAGE: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_files_are_refused(damage: str, coder: DeepCoder, tmp_path: Path) -> None:
-    record = coder._to_record()
+    record = coder.to_record()
     settings = {name: dict(value) if isinstance(value, dict) else value for name, value in record.settings.items()}
     settings["base"]["settings"] = dict(settings["base"]["settings"])
     arrays = dict(record.arrays)
@@ -436,7 +436,7 @@ def test_labels_and_a_coder_below_exclude_each_other(data: Rows) -> None:
 
 def test_half_the_digits_decode_nearly_the_same(coder: DeepCoder, data: Rows, tmp_path: Path) -> None:
     coder.save(tmp_path / "whole.coder")
-    coder.save(tmp_path / "half.coder", half=True)
+    coder.save(tmp_path / "half.coder", dtype="float16")
     assert (tmp_path / "half.coder").stat().st_size < 0.7 * (tmp_path / "whole.coder").stat().st_size
     codes = coder.encode(data)
     assert np.abs(nc.load_coder(tmp_path / "half.coder").decode(codes) - coder.decode(codes)).max() < 0.01

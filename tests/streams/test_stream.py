@@ -225,7 +225,7 @@ def test_what_a_stream_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(InvalidInput, match="at most 1048576 bits of an item, got 1048577"):
         next(lay_out(np.zeros((0, 2**17 + 1), np.uint8), some_coder(), (24,), np.dtype(np.float32), **wide))
     record = Record("DeepCoder", 1, {"modules": True}, {})
-    monkeypatch.setattr(LinearCoder, "_to_record", lambda _: record)
+    monkeypatch.setattr(LinearCoder, "to_record", lambda _: record)
     with pytest.raises(InvalidInput, match="modules of its own cannot be embedded"):
         compress(some_items(2), some_coder(), embed=True)
 

@@ -117,7 +117,7 @@ def _compress_pictures(
     if files.passed_over:
         _tell_passed_over(files.passed_over, console)
     chosen = ImageCodec.load() if coder is None else image_codec(coder)
-    inside = len(record_bytes(chosen._to_record())) if embed or fit else 0  # all have the same size
+    inside = len(record_bytes(chosen.to_record())) if embed or fit else 0  # all have the same size
     if budget is not None and inside > budget:
         raise InvalidInput(
             f"budget must leave room for the coder of {inside:,} bytes, got {budget:,}: give more, or leave out "
@@ -181,7 +181,7 @@ def _compress_vectors(
             chosen: nestcode.coders.Coder = nestcode.fit(items.reshape(len(items), -1), width=length or WIDTH)
     else:
         chosen = item_coder(coder)
-    inside = len(record_bytes(chosen._to_record())) if embed or fit else 0
+    inside = len(record_bytes(chosen.to_record())) if embed or fit else 0
     if budget is not None:
         start = HEADER + 24 * (chosen.width // 64) + inside
         room = 8 * ((budget - start) * 1024 // 1025 // len(items))  # bits of an item, in whole bytes

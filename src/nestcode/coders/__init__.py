@@ -86,4 +86,4 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
         raise InvalidInput(
             f"{path} holds a coder with modules of its own: give load_coder the {' and '.join(sorted(needed))} too"
         )
-    return kind._from_record(record, path, **modules)
+    return kind.from_record(record, path, **modules)

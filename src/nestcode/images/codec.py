@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from nestcode import _core
 from nestcode.arrays import Floats
-from nestcode.coders.base import Stored, check_arrays
 from nestcode.coders.pretrained import pretrained_names, pretrained_path
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.images.color import MIDDLE, OPAQUE, TURN, colors_of, find_turn, to_channels, to_pixels
 from nestcode.images.lapped_dct import TILE, from_tiles, means_of, to_tiles
-from nestcode.storage import Record, read_record
+from nestcode.storage import Record, Storable, check_arrays, read_record
 
 Picture = NDArray[np.uint8]
 KINDS = {1: [0], 2: [0, 3], 3: [0, 1, 2], 4: [0, 1, 2, 3]}  # of channels: lightness, two colors, opacity
@@ -43,7 +42,7 @@ class Encoded:
     errors: tuple[float, ...]  # (PASSES,): roughly, of a pixel in grey levels, squared
 
 
-class ImageCodec(Stored):
+class ImageCodec(Storable):
     """Codes pictures of any size, grey or in color, with or without opacity; every prefix of the bytes decodes.
 
     >>> from nestcode.data import sample_images
@@ -129,12 +128,13 @@ class ImageCodec(Stored):
             raise InvalidInput(
                 f"{path} holds a {record.kind}, which codes items: give a coder of pictures (load_coder reads it)"
             )
-        return cls._from_record(record, path)
+        return cls.from_record(record, path)
 
     def __repr__(self) -> str:
-        return f"PictureCoder(step={self.step:g})"
+        return f"ImageCodec(step={self.step:g})"
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as a record."""
         self._check_fitted()
         return Record("PictureCoder", self.VERSION, {"step": self.step}, _arrays(self._model))
 

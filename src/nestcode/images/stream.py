@@ -223,7 +223,7 @@ class Collection:
 
     def finish(self, *, embed: bool, length: int | None, budget: int | None) -> tuple[ImageStreamHeader, bytes]:
         """The header, and the coder if it goes with it."""
-        record = self._coder._to_record()
+        record = self._coder.to_record()
         embedded = record_bytes(record) if embed else b""
         errors = self._errors / max(self._pixels, 1) / 255**2
         quality = tuple(round(-100 * math.log10(error)) if error > 0 else 999 for error in errors.tolist())
@@ -258,7 +258,7 @@ def find_codec(header: ImageStreamHeader, data: memoryview, coder: ImageCodec | 
         record = parse_record(bytes(data[header.size - header.embedded : header.size]), where)
         if record.kind != "PictureCoder" or record.fingerprint != header.coder:
             raise DamagedFile(f"{made_by}, but another is embedded: restore a copy")
-        return ImageCodec._from_record(record, where)
+        return ImageCodec.from_record(record, where)
     name = find_pretrained(header.coder, "images")
     if name is not None:
         return ImageCodec.load(name)

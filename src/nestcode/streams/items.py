@@ -71,7 +71,7 @@ def decode_items(header: Header, coder: Coder, packed: NDArray[np.uint8], length
     step = max(PIECE // header.features, 1)
     dtype = header.numpy_dtype
     for first in range(0, len(out), step):
-        codes = Codes._wrap(packed[first : first + step], 8 * packed.shape[1]).prefix(length)
+        codes = Codes.unchecked(packed[first : first + step], 8 * packed.shape[1]).prefix(length)
         with np.errstate(over="ignore"):
             rows = _floats(coder.decode(codes), dtype) * header.scale
         if dtype.kind in "ui":
@@ -118,5 +118,5 @@ def _embedded_coder(data: bytes) -> Coder:
     known = [*coders._KINDS, "DeepCoder"]
     if record.kind not in known:
         raise DamagedFile(f"the stream holds a {record.kind}, this version knows {', '.join(known)}: upgrade nestcode")
-    loaded: Coder = getattr(coders, record.kind)._from_record(record, "the coder in the stream")
+    loaded: Coder = getattr(coders, record.kind).from_record(record, "the coder in the stream")
     return loaded
