@@ -328,7 +328,7 @@ DAMAGE: dict[str, tuple[str, Callable[[NDArray[Any]], NDArray[Any]]]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_records_that_do_not_fit_together_are_refused(damage: str, coder: AdaptiveCoder, tmp_path: Path) -> None:
     name, change = DAMAGE[damage]
-    record = coder._to_record()
+    record = coder.to_record()
     arrays = {**record.arrays, name: change(record.arrays[name])}
     write_record(tmp_path / "bad", Record(record.kind, 1, record.settings, arrays))
     with pytest.raises(DamagedFile, match="bad is not a AdaptiveCoder as it should be"):

@@ -330,7 +330,7 @@ def test_a_setting_changed_after_the_fit_waits_for_the_next_one(data: Rows) -> N
     codes = coder.encode(data)
     coder.set_params(width=9, metric="cosine", cells=512)
     assert coder.encode(data) == codes
-    assert coder._to_record().settings == {"width": 16, "metric": "l2", "cells": 8, "seed": 0}
+    assert coder.to_record().settings == {"width": 16, "metric": "l2", "cells": 8, "seed": 0}
     assert coder.fit(data).encode(data).width == 9
 
 
@@ -381,7 +381,7 @@ def test_a_record_that_does_not_fit_together_is_refused(
     coder: CellCoder, tmp_path: Path, name: str, change: Callable[[Any], Any], cells: int | None
 ) -> None:
     """Also where somebody made the checksum match, and whether or not the settings say how many cells there are."""
-    record = coder._to_record()
+    record = coder.to_record()
     arrays = {**record.arrays, name: change(record.arrays[name])}
     write_record(tmp_path / "crafted", replace(record, arrays=arrays, settings={**record.settings, "cells": cells}))
     with pytest.raises(DamagedFile, match="crafted is not a CellCoder as it should be"):
@@ -390,7 +390,7 @@ def test_a_record_that_does_not_fit_together_is_refused(
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_record_with_an_odd_number_of_cells_is_refused(coder: CellCoder, tmp_path: Path, count: int) -> None:
-    record = coder._to_record()
+    record = coder.to_record()
     arrays = {**record.arrays, "centers": record.arrays["centers"][:count], "counts": record.arrays["counts"][:count]}
     write_record(tmp_path / "crafted", replace(record, arrays=arrays, settings={**record.settings, "cells": None}))
     with pytest.raises(DamagedFile, match="cells"):

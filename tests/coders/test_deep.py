@@ -126,7 +126,7 @@ def test_nothing_encodes_to_no_codes(coder: DeepCoder) -> None:
 def test_damaged_files_are_refused(coder: DeepCoder, what: str, tmp_path: Path) -> None:
     from nestcode.storage import Record, write_record
 
-    record = coder._to_record()
+    record = coder.to_record()
     settings, arrays = dict(record.settings), dict(record.arrays)
     if what == "settings":
         settings["width"] = 23

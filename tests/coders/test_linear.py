@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from nestcode import Codes, LinearCoder, ResidualCoder
-from nestcode.arrays import Sample
 from nestcode.coders import bit_planes as _planes
 from nestcode.coders import sampling as _principal
+from nestcode.coders.sampling import Reservoir
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import write_record
 
@@ -255,7 +255,7 @@ def test_the_sample_is_fair_and_does_not_depend_on_the_pieces() -> None:
     samples = []
     for size in (5000, 77, 4096):
         parts = (X[i : i + size] for i in range(0, len(X), size))
-        sample = Sample(np.random.default_rng(0), 500, 1 << 28)
+        sample = Reservoir(np.random.default_rng(0), 500, 1 << 28)
         samples.append(_principal.measure(parts, normalize=False, sample=sample)[1])
     assert np.array_equal(samples[0], samples[1])
     assert np.array_equal(samples[0], samples[2])
@@ -330,7 +330,7 @@ def test_a_setting_changed_after_the_fit_waits_for_the_next_one(data: NDArray[np
     coder.set_params(width=8, metric="cosine")
     assert coder.encode(data) == codes
     assert coder.decode(codes).shape == data.shape
-    assert coder._to_record().settings == {"width": 16, "metric": "l2", "seed": 0}
+    assert coder.to_record().settings == {"width": 16, "metric": "l2", "seed": 0}
     assert coder.fit(data).encode(data).width == 8
 
 
@@ -408,7 +408,7 @@ def test_a_record_that_does_not_fit_together_is_refused(
     coder: LinearCoder, tmp_path: Path, name: str, change: Callable[[Any], Any]
 ) -> None:
     """Also where somebody made the checksum match."""
-    record = coder._to_record()
+    record = coder.to_record()
     write_record(tmp_path / "crafted", replace(record, arrays={**record.arrays, name: change(record.arrays[name])}))
     with pytest.raises(DamagedFile, match="crafted is not a LinearCoder as it should be"):
         nc.load_coder(tmp_path / "crafted")

@@ -201,7 +201,7 @@ def test_saving_and_loading_is_the_identity(coder: ResidualCoder, data: Rows, tm
 def test_records_that_do_not_fit_together_are_refused(
     name: str, array: NDArray[Any], coder: ResidualCoder, tmp_path: Path
 ) -> None:
-    record = coder._to_record()
+    record = coder.to_record()
     write_record(tmp_path / "bad", Record(record.kind, 1, record.settings, {**record.arrays, name: array}))
     with pytest.raises(DamagedFile, match=rf"bad is not a ResidualCoder.*its {name}"):
         nc.load_coder(tmp_path / "bad")

@@ -4,74 +4,28 @@
  (n, features)                          (n, width)         (n, length)     (n, features)
 
 A coder also follows scikit-learn's protocol without depending on it: `transform` and `inverse_transform` speak of
-bits as columns of 0 and 1. It can be shared on the Hugging Face Hub (`hub.py`).
+bits as columns of 0 and 1.
 """
 
-import os
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import PIECE, Floats, as_floats, center, check_int, check_rows, squares
+from nestcode.arrays import PIECE, Floats, as_floats, center, check_int, check_rows, squared_norms
 from nestcode.coders.estimator import Estimator
 from nestcode.codes import CORES, Codes
-from nestcode.errors import DamagedFile, InvalidInput, NotFitted
-from nestcode.integrations import hub
-from nestcode.storage import Arrays, Record, write_record
+from nestcode.errors import InvalidInput, NotFitted
+from nestcode.storage import Storable
 
 if TYPE_CHECKING:
     from nestcode.search.sums import DecodedRanking
 
 
-class Stored(ABC):
-    """What can be saved to one file and found again by its checksum."""
-
-    VERSION: ClassVar[int] = 1  # of the layout on disk
-
-    @abstractmethod
-    def _to_record(self) -> Record: ...
-
-    @classmethod
-    @abstractmethod
-    def _read(cls, record: Record) -> Self: ...
-
-    def save(self, path: str | os.PathLike[str], *, half: bool = False) -> None:
-        """Write the fitted coder to one file; `nestcode.load_coder` reads it.
-
-        With `half`, numbers keep half their digits: the file is half as large, and what it holds is another coder that
-        decodes nearly the same.
-        """
-        record = self._to_record()
-        if half:
-            arrays = {name: _halved(array) for name, array in record.arrays.items()}
-            record = Record(record.kind, record.version, record.settings, arrays)
-        write_record(path, record)
-
-    @property
-    def fingerprint(self) -> str:
-        """A checksum of the fitted coder: equal coders have equal ones, on every machine."""
-        return self._to_record().fingerprint
-
-    @classmethod
-    def _from_record(cls, record: Record, path: str | os.PathLike[str], **modules: Any) -> Self:
-        if record.version > cls.VERSION:
-            raise DamagedFile(
-                f"{path} has version {record.version} of the {record.kind} layout, "
-                f"this nestcode reads up to {cls.VERSION}: upgrade nestcode"
-            )
-        whole = {name: array.astype(np.float32) if array.dtype == np.float16 else array
-                 for name, array in record.arrays.items()}  # fmt: skip
-        try:
-            return cls._read(Record(record.kind, record.version, record.settings, whole), **modules)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, MemoryError) as error:
-            raise DamagedFile(f"{path} is not a {record.kind} as it should be: {error}") from error
-
-
-class Coder(Stored, Estimator):
+class Coder(Storable, Estimator):
     """Fits data, encodes items to codes of `width` bits, decodes any prefix back (f and g in the paper).
 
     Subclasses have their settings as keyword arguments of the constructor, stored under the same names, and implement
@@ -120,68 +74,6 @@ class Coder(Stored, Estimator):
     def _ranking(self, width: int) -> "DecodedRanking":
         """How an index that keeps `width` bits ranks items."""
 
-    # the Hugging Face Hub's habits
-
-    def save_pretrained(self, folder: str | os.PathLike[str], *, half: bool = False) -> None:
-        """Write the fitted coder to a folder as the Hugging Face Hub has them, with a card that describes it.
-
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from nestcode import Coder, LinearCoder
-        >>> X = np.random.default_rng(0).standard_normal((100, 8))
-        >>> coder = LinearCoder(width=16).fit(X)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     coder.save_pretrained(folder)
-        ...     Coder.from_pretrained(folder).encode(X) == coder.encode(X)
-        True
-
-        Args:
-            folder: where; made if it is not there.
-            half: keep half the digits of numbers (see `save`).
-
-        """
-        hub.save(self, folder, half=half)
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        private: bool | None = None,
-        commit_message: str = "Upload a coder with Nestcode",
-        token: str | None = None,
-        half: bool = False,
-    ) -> str:
-        """Upload the fitted coder with its card to the Hugging Face Hub; gives the address of the commit.
-
-        Args:
-            repo_id: the repository, as in "user/name"; made if it is not there.
-            private: whether a repository that is made is private; your organization's choice by default.
-            commit_message: what the commit says.
-            token: who you are; what `hf auth login` stored by default.
-            half: keep half the digits of numbers (see `save`).
-
-        """
-        return hub.push(self, repo_id, private=private, message=commit_message, token=token, half=half)
-
-    @classmethod
-    def from_pretrained(
-        cls, source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None, **modules: Any
-    ) -> Self:
-        """Load a coder that `push_to_hub` or `save_pretrained` wrote; `Coder.from_pretrained` takes any kind.
-
-        Args:
-            source: a folder, or else a repository of the Hugging Face Hub, as in "user/name".
-            revision: a branch, tag or commit of the repository.
-            token: who you are; what `hf auth login` stored by default.
-            modules: `encoder` and `decoder`, where a `DeepCoder` was given modules of your own.
-
-        """
-        coder = hub.load(source, revision=revision, token=token, **modules)
-        if not isinstance(coder, cls):
-            kind = type(coder).__name__
-            raise InvalidInput(f"{source} holds a {kind}, expected a {cls.__name__}: {kind}.from_pretrained loads it")
-        return coder
-
     # scikit-learn's protocol; the rest of it is in `_estimator.py`
 
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
@@ -215,16 +107,16 @@ class Coder(Stored, Estimator):
         """Squared distances from raw queries to decoded codes, (queries, items); by angle if they are normalized."""
         rows = as_floats(check_rows(queries, self.n_features_in_), normalize=normalize).astype(np.float32)
         decoded = self.decode(codes)
-        own, norms = squares(rows)[:, None], squares(decoded)
+        own, norms = squared_norms(rows)[:, None], squared_norms(decoded)
         distances = np.maximum(own + norms - 2.0 * (rows @ decoded.T), 0).astype(np.float32)
         return self._by_angle(queries, codes, distances) if normalize else distances
 
     def _by_angle(self, queries: ArrayLike, codes: Codes, distances: Floats) -> Floats:
         """What squared distances become when the decoded items are scaled to length 1."""
-        parts = (squares(self.decode(codes[first : first + PIECE])) for first in range(0, len(codes), PIECE))
+        parts = (squared_norms(self.decode(codes[first : first + PIECE])) for first in range(0, len(codes), PIECE))
         norms = np.concatenate([np.zeros(0), *parts])
         rows = check_rows(queries)
-        own = squares(center(rows, np.zeros(rows.shape[1]), normalize=True))[:, None]  # 1, or 0 for no direction at all
+        own = squared_norms(center(rows, np.zeros(rows.shape[1]), normalize=True))[:, None]  # 1, or 0 for a zero
         products = (own + norms - distances) / 2
         cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=norms > 0)
         return np.asarray(own + (norms > 0) - 2 * cosines, dtype=np.float32)
@@ -233,28 +125,11 @@ class Coder(Stored, Estimator):
         return NotFitted(f"this {type(self).__name__} is not fitted: call fit(X) first")
 
 
-def _halved(array: NDArray[Any]) -> NDArray[Any]:
-    """Numbers of 32 bits in 16, where they fit."""
-    largest = float(np.abs(array).max(initial=0))
-    fits = largest == 0 or 1e-3 < largest < np.finfo(np.float16).max
-    return array.astype(np.float16) if fits and array.dtype == np.float32 else array
-
-
 def error_at(length: int, errors: NDArray[np.float64], features: int) -> float:
     """The error of a feature at a length, given those of rows by length."""
     if check_int(length, "length", least=0) >= len(errors):
         raise InvalidInput(f"length must be between 0 and the coder's width {len(errors) - 1}, got {length}")
     return float(errors[length] / features)
-
-
-def check_arrays(arrays: Arrays, expected: dict[str, tuple[type[Any], tuple[int, ...]]]) -> None:
-    """Raise unless arrays from a file have these types and shapes, and finite numbers."""
-    for name, (dtype, shape) in expected.items():
-        array = arrays[name]
-        if array.dtype != dtype or array.shape != shape:
-            raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}, expected {dtype} of {shape}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"its {name} are not finite")
 
 
 def warn_of_useless_bits(useful: int, width: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Floats, squares
+from nestcode.arrays import PIECE, Floats, squared_norms
 from nestcode.coders.bit_planes import Planes, read_bits
 from nestcode.codes import CORES, Codes
 from nestcode.search.fastscan import Scan
@@ -156,7 +156,7 @@ class PlaneRanking(SumRanking):
         self._cells = np.zeros((1, len(directions)), dtype=np.float32) if centers is None else centers
         self._cell_bits = len(self._cells).bit_length() - 1
         self._scan = Scan(self._cells, planes, width, float(np.sqrt(planes.errors[0])))
-        norms = squares(self._cells)
+        norms = squared_norms(self._cells)
         self._norms: dict[Metric, Floats] = {  # less twice the products of `cells` they are squared distances
             "l2": norms.astype(np.float32),
             "cosine": (norms + 2 * (self._cells @ self._mean_numbers)).astype(np.float32),
@@ -220,7 +220,7 @@ class BookRanking(SumRanking):
         """Sorted codes made ready."""
         length = min(codes.width, 8 * self.BYTES)
         pieces = (codes[first : first + PIECE].prefix(length) for first in range(0, len(codes), PIECE))
-        norms = [squares(self._coder._coefficients(part)) for part in pieces]
+        norms = [squared_norms(self._coder._coefficients(part)) for part in pieces]
         together = np.concatenate([np.zeros(0), *norms]).astype(np.float32)
         return Ready(codes.packed, find_starts(codes, bits), *NO_BLOCKS, 0.0, together)
 

@@ -81,7 +81,7 @@ class View:
     def codes_at(self, places: Places) -> Codes:
         """The codes of items by their places in all parts; any for none."""
         rows = self._take([ready.rows for ready in self._ready], places.reshape(-1))
-        return Codes._wrap(rows, self.state.width)
+        return Codes.unchecked(rows, self.state.width)
 
     def _take(self, arrays: Sequence[NDArray[Scalar]], places: Places) -> NDArray[Scalar]:
         """Rows of the parts' arrays by places in all parts; the last one for places beyond."""
@@ -103,7 +103,7 @@ class View:
             if len(skipped):
                 kept = np.delete(np.arange(len(ids)), skipped)
                 ids, rows = ids[kept], rows[kept]
-            found.append((ids, Codes._wrap(rows, self.state.width)))
+            found.append((ids, Codes.unchecked(rows, self.state.width)))
         return found
 
 

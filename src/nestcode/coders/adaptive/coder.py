@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Doubles, Floats, check_int, check_rows, pieces, squares
+from nestcode.arrays import PIECE, Doubles, Floats, check_int, check_rows, pieces, squared_norms
 from nestcode.coders.adaptive.model import HIGHEST, Books, learn
-from nestcode.coders.base import check_arrays
 from nestcode.coders.codebooks import ENTRIES
 from nestcode.coders.projected import DirectionsCoder
 from nestcode.coders.sampling import hold_out, worthwhile
@@ -21,7 +20,7 @@ from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.ranking import NO_BLOCKS, Ready, find_starts
 from nestcode.search.sums import BookRanking
-from nestcode.storage import Record
+from nestcode.storage import Record, check_arrays
 
 SAMPLE_BYTES = 1 << 30  # of what is trained on
 
@@ -81,7 +80,7 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
             packed[some] = model.books.encode(self._project(rows[some]), self.beams)
         if model.width % 8:
             packed[:, -1] &= 0xFF << (-model.width % 8) & 0xFF
-        return Codes._wrap(packed, model.width)
+        return Codes.unchecked(packed, model.width)
 
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from raw queries to decoded codes, (queries, items); by angle with metric "cosine"."""
@@ -99,7 +98,8 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
         books = model.books.typical(min(width, 8 * TypicalRanking.BYTES))
         return TypicalRanking(self, model.mean, model.directions, books, width)
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as a record."""
         model = self._fitted()
         arrays: dict[str, NDArray[Any]] = {"mean": model.mean, "directions": model.directions, "errors": model.errors}
         metric = "cosine" if model.normalize else "l2"
@@ -145,7 +145,7 @@ class TypicalRanking(BookRanking):
             packed = codes.packed[first : first + PIECE]
             typical = np.zeros((len(packed), self._books.shape[2]), dtype=np.float32)
             _core.sum_entries(packed[:, : len(self._books)], self._books, typical, threads=CORES)
-            norms[first : first + PIECE] = squares(typical)
+            norms[first : first + PIECE] = squared_norms(typical)
         return Ready(codes.packed, find_starts(codes, bits), *NO_BLOCKS, 0.0, norms)
 
 

@@ -175,10 +175,10 @@ class DeepCoder(Coder):
         """(n, features) -> codes of `width` bits."""
         fit = self._fitted()
         if isinstance(X, np.ndarray) and X.shape == (0, fit.features):
-            return Codes._wrap(np.zeros((0, -(-fit.width // 8)), dtype=np.uint8), fit.width)
+            return Codes.unchecked(np.zeros((0, -(-fit.width // 8)), dtype=np.uint8), fit.width)
         source = rows_or_source(X)
         check_items(source, fit.features, fit.network)
-        return Codes._wrap(fit.encode(source), fit.width)
+        return Codes.unchecked(fit.encode(source), fit.width)
 
     def decode(self, codes: Codes) -> Floats:
         """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean.
@@ -264,7 +264,8 @@ class DeepCoder(Coder):
             raise self._not_fitted()
         return self._fit
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as a record."""
         fit = self._fitted()
         settings, arrays = fit.to_record()
         settings |= {"preset": self.preset, "metric": "cosine" if fit.normalize else "l2"}

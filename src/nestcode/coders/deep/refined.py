@@ -151,7 +151,7 @@ class RefinedBits:
 
     def to_record(self) -> tuple[dict[str, Any], Arrays]:
         """Settings and arrays for a file."""
-        below = self.base._to_record()
+        below = self.base.to_record()
         settings = {
             "width": int(self.width), "training": self.training.to_json(), "scale": self.scale,
             "refiner": self.network.made(),

@@ -10,16 +10,16 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Doubles, Floats, Sample, center, check_int, check_rows, pieces, project, squares
+from nestcode.arrays import Doubles, Floats, center, check_int, check_rows, pieces, project, squared_norms
 from nestcode.coders import sampling as _principal
-from nestcode.coders.base import Coder, check_arrays, error_at, warn_of_useless_bits
+from nestcode.coders.base import Coder, error_at, warn_of_useless_bits
 from nestcode.coders.bit_planes import Planes, check_planes, order_bits, pack_bits, read_bits
-from nestcode.coders.sampling import measure, principal_directions
+from nestcode.coders.sampling import Reservoir, measure, principal_directions
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search import adc as _tables
 from nestcode.search.sums import PlaneRanking, SumRanking
-from nestcode.storage import Record
+from nestcode.storage import Record, check_arrays
 
 
 class LinearCoder(Coder):
@@ -54,12 +54,12 @@ class LinearCoder(Coder):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        sample_of = Sample(rng, _principal.SAMPLE_ROWS, _principal.SAMPLE_BYTES)
+        sample_of = Reservoir(rng, _principal.SAMPLE_ROWS, _principal.SAMPLE_BYTES)
         moments, rows = measure(pieces(X), normalize=normalize, sample=sample_of)
         mean = moments.mean()
         directions = principal_directions(moments.covariance(), min(self.width, len(mean)), rng)
         sample = [center(part, mean, normalize=normalize) for part in pieces(rows)]
-        total = float(sum(squares(part).sum() for part in sample) / len(rows))
+        total = float(sum(squared_norms(part).sum() for part in sample) / len(rows))
         for count in (len(directions) // 2 + 1, len(directions)):  # half of them is mostly enough, and half the work
             coefficients = np.concatenate([part @ directions[:count].T for part in sample])
             planes = order_bits(coefficients, total, self.width)
@@ -82,7 +82,7 @@ class LinearCoder(Coder):
         for part in pieces(rows):
             pack_bits(self._project(part), planes, packed[done : done + len(part)])
             done += len(part)
-        return Codes._wrap(packed, len(planes.owners))
+        return Codes.unchecked(packed, len(planes.owners))
 
     def decode(self, codes: Codes) -> Floats:
         """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
@@ -156,7 +156,7 @@ class LinearCoder(Coder):
             terms = {int(d): term(coefficients[:, d], int(d), int(layout.depths[d])) for d in used}
             sums = _tables.sum_up(cells, _tables.combine(layout, terms, len(centered)), CORES)
             if outside:
-                rest = squares(centered) - squares(coefficients[:, used])
+                rest = squared_norms(centered) - squared_norms(coefficients[:, used])
                 sums += np.maximum(rest, 0)[:, None].astype(np.float32)
             distances[first : first + 256] = sums
         return distances
@@ -191,7 +191,8 @@ class LinearCoder(Coder):
         mean, directions, planes = self._fitted()
         return PlaneRanking(self, mean, directions, planes, width)
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as a record."""
         mean, directions, planes = self._fitted()
         arrays = {"mean": mean, "directions": directions, **vars(planes)}
         metric = "cosine" if self._normalize else "l2"

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Doubles, Floats, center, check_int, check_rows, pieces, squares
-from nestcode.coders.base import check_arrays
+from nestcode.arrays import PIECE, Doubles, Floats, center, check_int, check_rows, pieces, squared_norms
 from nestcode.coders.codebooks import ENTRIES, Beams, encode, grow_book, shorten
 from nestcode.coders.projected import DirectionsCoder
 from nestcode.coders.sampling import hold_out, worthwhile
@@ -20,7 +19,7 @@ from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search import adc as _tables
 from nestcode.search.sums import BookRanking, SumRanking
-from nestcode.storage import Record
+from nestcode.storage import Record, check_arrays
 
 _ARRAYS = ("mean", "directions", "books", "counts", "errors")
 SAMPLE_BYTES = 1 << 30  # of what is trained on, all beams counted
@@ -79,7 +78,7 @@ class ResidualCoder(DirectionsCoder["_Model"]):
         for part in pieces(rows):
             packed[done : done + len(part)] = model.encode(self._project(part), self.beams)
             done += len(part)
-        return Codes._wrap(packed, model.width)
+        return Codes.unchecked(packed, model.width)
 
     def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
         """Squared distances from raw queries to decoded codes, (queries, items), by one table look-up a byte.
@@ -98,14 +97,14 @@ class ResidualCoder(DirectionsCoder["_Model"]):
         rows = check_rows(queries, features=len(model.mean))
         books = model.at_length(codes.width)
         pieces_of = (codes[first : first + PIECE] for first in range(0, len(codes), PIECE))
-        norms = np.concatenate([np.zeros(0), *(squares(model.sums(part)) for part in pieces_of)])
+        norms = np.concatenate([np.zeros(0), *(squared_norms(model.sums(part)) for part in pieces_of)])
         distances = np.empty((len(rows), len(codes)), dtype=np.float32)
         for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
             centered = center(rows[first : first + 256], model.mean, normalize=model.normalize)
             projected: Floats = centered @ model.directions.T
             tables: Floats = projected @ books.reshape(-1, books.shape[2]).T
             products = _tables.sum_up(codes.packed, tables.reshape(len(centered), len(books), ENTRIES), CORES)
-            distances[first : first + 256] = np.maximum(squares(centered)[:, None] - 2 * products + norms, 0)
+            distances[first : first + 256] = np.maximum(squared_norms(centered)[:, None] - 2 * products + norms, 0)
         return self._by_angle(rows, codes, distances) if model.normalize else distances
 
     def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
@@ -119,7 +118,8 @@ class ResidualCoder(DirectionsCoder["_Model"]):
         books = model.at_length(min(width, 8 * BookRanking.BYTES))
         return BookRanking(self, model.mean, model.directions, books, width)
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as a record."""
         model = self._fitted()
         arrays: dict[str, NDArray[Any]] = {name: getattr(model, name) for name in _ARRAYS}
         metric = "cosine" if model.normalize else "l2"
@@ -193,11 +193,11 @@ class _Model:
         errors = np.zeros(self.width + 1)
         cells = np.concatenate([self.encode(rows[i : i + PIECE], beams) for i in range(0, len(rows), PIECE)])
         left = rows
-        errors[0] = squares(left).mean()
+        errors[0] = squared_norms(left).mean()
         for stage, (book, counts) in enumerate(zip(self.books, self.counts, strict=True)):
             for bits in range(1, min(8, self.width - 8 * stage) + 1):
                 shortened = book if bits == 8 else shorten(book, counts, bits)
-                errors[8 * stage + bits] = squares(left - shortened[cells[:, stage]]).mean()
+                errors[8 * stage + bits] = squared_norms(left - shortened[cells[:, stage]]).mean()
             left = left - book[cells[:, stage]]
         return errors
 
