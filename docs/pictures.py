@@ -170,7 +170,7 @@ def tree() -> Figure:
 
 def asymmetric_ranking() -> Figure:
     """What three ways to compare find, of the same bits."""
-    cut = nc.data.patches(list(nc.data.photographs().values()), size=8, n=10_200, rng=np.random.default_rng(0))
+    cut = nc.data.patches(list(nc.data.sample_images().values()), size=8, n=10_200, rng=np.random.default_rng(0))
     X = cut.reshape(len(cut), -1) / np.float32(255)
     base, queries = X[:-200], X[-200:]
     coder = nc.LinearCoder(width=256).fit(base)
@@ -261,7 +261,7 @@ def streams() -> Figure:
 
 def search_images() -> Figure:
     """What the tutorial finds."""
-    cut = nc.data.patches(list(nc.data.photographs().values()), size=12, n=8_000, rng=np.random.default_rng(0))
+    cut = nc.data.patches(list(nc.data.sample_images().values()), size=12, n=8_000, rng=np.random.default_rng(0))
     X = cut.reshape(len(cut), -1) / np.float32(255)
     base, queries = X[:-100], X[-100:]
     index = nc.Index(nc.CellCoder(width=256).fit(base))
@@ -289,7 +289,7 @@ def search_images() -> Figure:
 def photograph() -> Figure:
     """One stream and one JPEG file, cut at the same bytes."""
     cuts = (300, 900, 2_500, 7_500, 22_500)
-    ours, theirs = stream.cut_both(nc.data.photographs()["china"], cuts)
+    ours, theirs = stream.cut_both(nc.data.sample_images()["china"], cuts)
     titles = [f"{cut:,} bytes" for cut in cuts]
     return stream.strip_figure(
         {"Nestcode": dict(zip(titles, ours, strict=True)), "progressive JPEG": dict(zip(titles, theirs, strict=True))}
