@@ -24,6 +24,7 @@ from nestcode.demo import deep, stream
 from nestcode.lengths import Empirical, Geometric, LogUniform, Uniform
 from nestcode.nn import NestedLoss, OrderedAutoencoder, keep_prefix, sample_lengths
 from nestcode.report import BLUE, COLORS, GREEN, ORANGE, PINK
+from nestcode.search import asymmetric_distances
 from nestcode.training import Run, Sweep, Training, errors_by_length, train
 
 FOLDER = Path(__file__).parent
@@ -177,7 +178,7 @@ def asymmetric_ranking() -> Figure:
     true = _nearest(((queries[:, None, :] - base[None]) ** 2).sum(axis=2), 10)
     lengths = [8, 16, 32, 64, 96, 128, 192, 256]
     ways: dict[str, tuple[Callable[[int], NDArray[Any]], str, str]] = {
-        "query as it is, items decoded": (lambda k: coder.asymmetric_distances(queries, items.prefix(k)), BLUE, "-"),
+        "query as it is, items decoded": (lambda k: asymmetric_distances(coder, queries, items.prefix(k)), BLUE, "-"),
         "bits that differ (Hamming)": (lambda k: asked.prefix(k).hamming(items.prefix(k)), ORANGE, "--"),
         "first bits that agree": (lambda k: -asked.prefix(k).common_prefix(items.prefix(k)), GREEN, "-."),
     }

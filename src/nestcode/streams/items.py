@@ -40,7 +40,7 @@ def check_coder(coder: Coder, length: int | None) -> int:
     """How many bits of a coder's codes to keep."""
     if not isinstance(coder, Coder):
         raise InvalidInput(f"coder must be a fitted coder, got {coder!r}: LinearCoder(width=256).fit(X) makes one")
-    return check_length(length, coder.width)
+    return check_length(length, coder.width_)
 
 
 def scale_for(dtype: np.dtype[Any], scale: float | None, fingerprint: str) -> float:
@@ -104,10 +104,10 @@ def find_coder(header: Header, embedded: bytes, coder: Coder | None) -> Coder:
         coder = load_coder(shipped)
     else:
         raise InvalidInput(f"{made_by}, which neither comes with Nestcode nor is embedded: give the coder that made it")
-    if coder.n_features_in_ != header.features or coder.width < header.width:
+    if coder.n_features_in_ != header.features or coder.width_ < header.width:
         raise DamagedFile(
             f"the stream has items of {header.features} numbers in {header.width} bits, its coder codes "
-            f"{coder.n_features_in_} in {coder.width}: restore a copy"
+            f"{coder.n_features_in_} in {coder.width_}: restore a copy"
         )
     return coder
 
