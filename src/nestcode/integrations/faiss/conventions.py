@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode.arrays import Floats, Ids
 from nestcode.errors import InvalidInput
 from nestcode.search.hits import RangeHits
-from nestcode.search.ranking import Metric
+from nestcode.search.scorer import Metric
 
 RangeResult = tuple[NDArray[np.uint64], Floats, Ids]  # lims, D, I
 Filter = ArrayLike | Iterable[int] | None

@@ -11,7 +11,7 @@ from nestcode.index.segment import check_ids
 from nestcode.search.exhaustive import doubles, to_vectors
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import BATCH, check_filter
-from nestcode.search.ranking import Metric
+from nestcode.search.scorer import Metric
 from nestcode.search.search import check_k
 
 

@@ -22,7 +22,7 @@ from nestcode.integrations.faiss.conventions import (
     select_ids,
 )
 from nestcode.integrations.faiss.flat import FlatVectors
-from nestcode.search.ranking import Metric
+from nestcode.search.scorer import Metric
 from nestcode.storage import Arrays, Record, read_record, write_record
 
 
@@ -65,7 +65,7 @@ class NestedIndex:
         rows_to_fit: int = 10_000,
     ) -> None:
         self.d = check_int(d, "d", least=1)
-        self.metric: Metric = getattr(coder, "metric", "l2") if metric is None else metric
+        self.metric: Metric = ("l2" if coder is None else coder.metric_) if metric is None else metric
         if self.metric not in ("l2", "inner", "cosine"):
             raise InvalidInput(f'metric must be "l2", "inner" or "cosine", got {metric!r}')
         self.rows_to_fit = check_int(rows_to_fit, "rows_to_fit", least=1)
@@ -79,7 +79,7 @@ class NestedIndex:
                     f"the coder must have d = {self.d} features, got {coder.n_features_in_}: "
                     f"create NestedIndex({coder.n_features_in_}, coder=coder)"
                 )
-            if getattr(coder, "metric", "l2") == "cosine" and self.metric != "cosine":
+            if coder.metric_ == "cosine" and self.metric != "cosine":
                 raise InvalidInput(
                     f'metric must be "cosine" for a coder fitted with metric="cosine", got {metric!r}: leave it out'
                 )
