@@ -79,12 +79,12 @@ def draw(count: int, width: int, beta: float, seed: int) -> Codes:
     for start in range(0, count, 1 << 16):
         part = packed[start : start + (1 << 16)]
         part[:] = np.packbits(rng.integers(0, 256, (len(part), width), dtype=np.uint8) < below, axis=1)
-    return Codes._wrap(packed, width)
+    return Codes.unchecked(packed, width)
 
 
 def shortened(codes: Codes, width: int) -> Codes:
     """A prefix as codes of that width would lie in memory."""
-    return Codes._wrap(codes.prefix(width).packed.copy(), width)
+    return Codes.unchecked(codes.prefix(width).packed.copy(), width)
 
 
 def figure(codes: Codes, queries: Codes, beta: float) -> Row:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nestcode import metrics
 from nestcode.arrays import Doubles
-from nestcode.data import photographs
+from nestcode.data import sample_images
 from nestcode.errors import InvalidInput
 from nestcode.metrics import bd_rate, distortion, exact_neighbors, psnr, recall, ssim
 
@@ -124,7 +124,7 @@ def noisy(image: Any, noise: int, seed: int = 0) -> Any:
 
 
 def test_ssim_equals_plain_windows() -> None:
-    image = photographs()["china"][100:120, 200:228]
+    image = sample_images()["china"][100:120, 200:228]
     other = noisy(image, 12)
     luma = np.array([0.299, 0.587, 0.114])
     expected = plain_ssim(image @ luma, other @ luma)
@@ -132,7 +132,7 @@ def test_ssim_equals_plain_windows() -> None:
 
 
 def test_ssim_of_several_images_is_their_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    images = np.stack([photographs()["china"][top : top + 32, 50:82] for top in (0, 100, 200)])
+    images = np.stack([sample_images()["china"][top : top + 32, 50:82] for top in (0, 100, 200)])
     others = noisy(images, 20)
     mean = np.mean([ssim(*pair) for pair in zip(images, others, strict=True)])
     for at_once in (1, 32 * 32 * 3 * 2, 1 << 22):
@@ -142,7 +142,7 @@ def test_ssim_of_several_images_is_their_mean(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("noise", [1, 8, 64])
 def test_quality_is_best_for_the_image_itself_and_falls_with_noise(noise: int) -> None:
-    image = photographs()["flower"][:64, :64]
+    image = sample_images()["flower"][:64, :64]
     near, far = noisy(image, noise), noisy(image, 2 * noise)
     assert ssim(image, image) == 1
     assert ssim(image, far) < ssim(image, near) < 1

@@ -19,6 +19,7 @@ from nestcode.coders.adaptive.model import HIGHEST, LOWEST, STEPS, Books, State
 from nestcode.coders.auto import better, trial_errors
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
+from nestcode.search import asymmetric_distances
 from nestcode.storage import Record, write_record
 from tests import twins
 
@@ -242,7 +243,7 @@ def test_distances_are_those_to_what_decodes(metric: Any, data: Rows) -> None:
     assert (coder.encode(4 * data[:90]) == codes) is (metric == "cosine")
     for length in (0, 5, 8, 21, 24):
         slow = twins.distances(data[:7], coder.decode(codes.prefix(length)), metric)
-        assert np.allclose(coder.asymmetric_distances(data[:7], codes.prefix(length)), slow, atol=1e-4)
+        assert np.allclose(asymmetric_distances(coder, data[:7], codes.prefix(length)), slow, atol=1e-4)
 
 
 @pytest.mark.parametrize("own", ["l2", "cosine"])
@@ -328,7 +329,7 @@ DAMAGE: dict[str, tuple[str, Callable[[NDArray[Any]], NDArray[Any]]]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_records_that_do_not_fit_together_are_refused(damage: str, coder: AdaptiveCoder, tmp_path: Path) -> None:
     name, change = DAMAGE[damage]
-    record = coder._to_record()
+    record = coder.to_record()
     arrays = {**record.arrays, name: change(record.arrays[name])}
     write_record(tmp_path / "bad", Record(record.kind, 1, record.settings, arrays))
     with pytest.raises(DamagedFile, match="bad is not a AdaptiveCoder as it should be"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from nestcode.coders import LinearCoder
-from nestcode.data import photographs
+from nestcode.data import sample_images
 from nestcode.reproduce.lab import Images
 from nestcode.reproduce.lab.images import as_rows
 from nestcode.reproduce.reconstructions.experiment import CODER, NAMES, look, of_coder
@@ -30,7 +30,7 @@ def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
 
 
 def test_what_is_shown_decodes_from_prefixes() -> None:
-    photo = next(iter(photographs().values()))
+    photo = next(iter(sample_images().values()))
     tiles = photo[:160, :160].reshape(20, 8, 20, 8, 3).transpose(0, 2, 4, 1, 3).reshape(400, -1)
     images = Images("tiles", 8, tiles[:300], tiles[300:], None, None)
     coder = LinearCoder(64).fit(as_rows(images.train))

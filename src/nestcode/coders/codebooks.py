@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats, squares
+from nestcode.arrays import Floats, squared_norms
 from nestcode.codes import CORES
 
 ENTRIES = 256
@@ -24,7 +24,7 @@ class Beams:
 
     def __init__(self, rows: Floats) -> None:
         self.residuals = rows[:, None, :]  # (n, beams, features): what each candidate leaves
-        self.errors = squares(rows)[:, None].astype(np.float32)  # (n, beams)
+        self.errors = squared_norms(rows)[:, None].astype(np.float32)  # (n, beams)
         self.cells = np.empty((len(rows), 1, 0), dtype=np.uint8)  # (n, beams, stages): the entries so far
 
     def extend(self, book: Floats, beams: int) -> None:
@@ -34,7 +34,7 @@ class Beams:
         kept = min(beams, width * len(book))
         source, entry = np.empty((2, n, kept), dtype=np.uint16)
         errors = np.empty((n, kept), dtype=np.float32)
-        norms = squares(book).astype(np.float32)
+        norms = squared_norms(book).astype(np.float32)
         _core.extend_beams(self.errors, products, norms, source, entry, errors, threads=CORES)
         kept_from = (np.arange(0, n * width, width)[:, None] + source).reshape(-1)
         left = self.residuals.reshape(-1, features).take(kept_from, axis=0)
@@ -80,7 +80,7 @@ def _split(rows: Floats, bits: int, rng: np.random.Generator) -> list[Floats]:
 
 def nearest(rows: Floats, book: Floats) -> NDArray[np.intp]:
     """The nearest entry of each row."""
-    halves = (squares(book) / 2).astype(np.float32)
+    halves = (squared_norms(book) / 2).astype(np.float32)
     found = np.empty(len(rows), dtype=np.intp)
     some = max(8192 * ENTRIES // max(len(book), ENTRIES), 64)
     for i in range(0, len(rows), some):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import Doubles, Floats, Sample, as_floats, center, pieces, squares
+from nestcode.arrays import Doubles, Floats, as_floats, center, pieces, squared_norms
 from nestcode.errors import InvalidInput
 from nestcode.pca import Moments, solve
 
@@ -16,7 +16,40 @@ SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are grown on
 MOST_LEARNT = 1 << 19  # rows that codebooks are learnt from
 
 
-def measure(parts: Iterable[NDArray[Any]], *, normalize: bool, sample: Sample) -> tuple[Moments, NDArray[Any]]:
+class Reservoir:
+    """A uniform sample of rows in their own dtype, whatever pieces they came in.
+
+    Every row draws a random key, and the rows of the smallest keys stay: reservoir sampling by sorted keys.
+    """
+
+    def __init__(self, rng: np.random.Generator, most_rows: int, most_bytes: int) -> None:
+        self._rng, self._most_rows, self._most_bytes = rng, most_rows, most_bytes
+        self._parts: list[NDArray[Any]] = []
+        self._keys: list[NDArray[np.float64]] = []
+        self._size = 1
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Offer more rows to the sample."""
+        self._size = max(min(self._most_rows, self._most_bytes // (rows.itemsize * rows.shape[1])), 1)
+        self._parts.append(rows)
+        self._keys.append(self._rng.random(len(rows)))
+        if sum(map(len, self._parts)) > 2 * self._size:  # not after every piece: selecting copies
+            self._select()
+
+    def rows(self) -> NDArray[Any]:
+        """Return the sample, in the order of the data."""
+        self._select()
+        return self._parts[0]
+
+    def _select(self) -> None:
+        rows, keys = np.concatenate(self._parts), np.concatenate(self._keys)
+        if len(keys) > self._size:
+            kept = np.sort(np.argpartition(keys, self._size)[: self._size])
+            rows, keys = rows[kept], keys[kept]
+        self._parts, self._keys = [rows], [keys]
+
+
+def measure(parts: Iterable[NDArray[Any]], *, normalize: bool, sample: Reservoir) -> tuple[Moments, NDArray[Any]]:
     """Pass over the data once: its moments, and a fair sample of rows in the data's own type."""
     moments = Moments()
     for part in parts:
@@ -50,14 +83,14 @@ def worthwhile(
     parts: Iterable[NDArray[Any]], width: int, rng: np.random.Generator, most_bytes: int, *, normalize: bool
 ) -> Found:
     """Pass over the data once, and keep what `width` bits could say anything about."""
-    moments, sample = measure(parts, normalize=normalize, sample=Sample(rng, MOST_LEARNT, most_bytes))
+    moments, sample = measure(parts, normalize=normalize, sample=Reservoir(rng, MOST_LEARNT, most_bytes))
     mean = moments.mean()
     directions = worthwhile_directions(moments.covariance(), width, rng)
     rows, outside = [], 0.0
     for part in pieces(sample):
         centered = center(part, mean, normalize=normalize)
         rows.append(centered @ directions.T)
-        outside += float((squares(centered) - squares(rows[-1])).sum())
+        outside += float((squared_norms(centered) - squared_norms(rows[-1])).sum())
     every = np.concatenate(rows)
     return Found(mean, directions, every, outside / len(every))
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Floats, squares
+from nestcode.arrays import PIECE, Floats, squared_norms
 from nestcode.coders.codebooks import ENTRIES, gather, grow_book, shorten
 from nestcode.codes import CORES
 
@@ -80,14 +80,14 @@ class Books:
         for first in range(0, len(rows), PIECE):
             some = rows[first : first + PIECE]
             state, packed = State(some / self.unit, self.levels), self.encode(some, beams)
-            found[0] += squares(state.rest).sum()
+            found[0] += squared_norms(state.rest).sum()
             for stage in range(len(self.entries)):
                 at = state.look(self.entries.shape[1])
-                whole = squares(state.rest) - squares(at.rest)
+                whole = squared_norms(state.rest) - squared_norms(at.rest)
                 for bits in range(1, min(8, width - 8 * stage) + 1):
                     book = self.entries[stage] if bits == 8 else self.shortened(stage, bits)
                     left = at.rest - at.spreads * book[:, packed[:, stage]].T
-                    found[8 * stage + bits] += (whole + squares(left)).sum()
+                    found[8 * stage + bits] += (whole + squared_norms(left)).sum()
                 state.apply(at, self.entries[stage].T[packed[:, stage]], self.changes[stage][packed[:, stage]])
         return found / len(rows) * float(self.unit[0]) ** 2
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 
 import nestcode
-from nestcode.data import cifar10, patches, photographs
+from nestcode.data import cifar10, patches, sample_images
 from nestcode.errors import InvalidInput
 from nestcode.reproduce.lab.images import Images
 from nestcode.storage import write_atomic
@@ -89,7 +89,7 @@ class Lab:
             return Images("CIFAR-10", 32, cifar.train[:train], cifar.test[:test], cifar.train_labels[:train],
                           cifar.test_labels[:test])  # fmt: skip
         count, more = (train or 10_000), (test or 1_000)
-        cut = patches(list(photographs().values()), size=16, n=count + more, rng=np.random.default_rng(0))
+        cut = patches(list(sample_images().values()), size=16, n=count + more, rng=np.random.default_rng(0))
         rows = np.ascontiguousarray(cut.transpose(0, 3, 1, 2)).reshape(len(cut), -1)
         return Images("patches of sample images", 16, rows[:count], rows[count:], None, None)
 
