@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
 from nestcode.arrays import PIECE, Doubles, Floats, check_int, check_rows, pieces, squared_norms
-from nestcode.coders.adaptive.model import HIGHEST, Books, learn
+from nestcode.coders.adaptive.model import HIGHEST, AdaptiveCodebooks, train
 from nestcode.coders.codebooks import ENTRIES
 from nestcode.coders.projected import DirectionsCoder
-from nestcode.coders.sampling import hold_out, worthwhile
+from nestcode.coders.sampling import held_out_mask, project_sample
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.ranking import NO_BLOCKS, Ready, find_starts
@@ -61,11 +61,11 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        found = worthwhile(pieces(X), self.width, rng, SAMPLE_BYTES, normalize=normalize)
-        held_out = hold_out(len(found.rows), rng)
+        found = project_sample(pieces(X), self.width, rng, SAMPLE_BYTES, normalize=normalize)
+        held_out = held_out_mask(len(found.rows), rng)
         probe = found.rows[held_out] if held_out.any() else found.rows
-        books = learn(found.rows[~held_out], probe, self.width, rng)
-        errors = books.errors(probe, self.beams, self.width) + found.outside
+        books = train(found.rows[~held_out], probe, self.width, rng)
+        errors = books.measure_errors(probe, self.beams, self.width) + found.outside
         self._model = _Model(found.mean, found.directions, books, errors, normalize)
         self._learn_columns(X)
         return self
@@ -95,7 +95,7 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
     def _ranking(self, width: int) -> "TypicalRanking":
         """Roughly by what the first bytes mostly stand for, and fully by what is decoded."""
         model = self._fitted()
-        books = model.books.typical(min(width, 8 * TypicalRanking.BYTES))
+        books = model.books.additive_approximation(min(width, 8 * TypicalRanking.BYTES))
         return TypicalRanking(self, model.mean, model.directions, books, width)
 
     def to_record(self) -> Record:
@@ -127,7 +127,7 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
             raise ValueError("its levels or their changes are out of range")
         if not 1 <= dims <= count or arrays["counts"].min() < 0 or arrays["unit"][0] <= 0:
             raise ValueError("its books are out of range")
-        books = Books(**{name: arrays[name] for name in ("unit", "levels", "entries", "changes", "counts")})
+        books = AdaptiveCodebooks(**{name: arrays[name] for name in ("unit", "levels", "entries", "changes", "counts")})
         model = _Model(arrays["mean"], arrays["directions"], books, arrays["errors"], coder.metric == "cosine")
         coder._model = model
         return coder
@@ -152,7 +152,9 @@ class TypicalRanking(BookRanking):
 class _Model:
     """What a fit found."""
 
-    def __init__(self, mean: Doubles, directions: Floats, books: Books, errors: Doubles, normalize: bool) -> None:
+    def __init__(
+        self, mean: Doubles, directions: Floats, books: AdaptiveCodebooks, errors: Doubles, normalize: bool
+    ) -> None:
         self.mean = mean
         self.directions = directions  # (directions, features)
         self.books = books
