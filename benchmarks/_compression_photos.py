@@ -17,7 +17,7 @@ from PIL import Image, ImageFile
 
 from _compression_task import Task
 from _report import show
-from nestcode import compress_pictures, data, decompress_pictures, pictures_info
+from nestcode import compress_images, data, decompress_images, stream_info
 from nestcode.reproduce.codecs import CODECS, Codec, decode
 from nestcode.reproduce.pixels import Pixels, decibels, pixel_error, ssim
 
@@ -30,7 +30,7 @@ RATES = tuple(size * share for size in SIZES for share in (0.9, 0.95, 0.98, 1.0)
 def measure(task: Task) -> list[dict[str, Any]]:
     """Compare at all sizes, print the tables and return their rows."""
     options = task.options
-    pictures = photographs(options)
+    pictures = sample_images(options)
     points = [
         {
             "picture": name,
@@ -49,12 +49,12 @@ def measure(task: Task) -> list[dict[str, Any]]:
     return points
 
 
-def photographs(options: argparse.Namespace) -> dict[str, Pixels]:
+def sample_images(options: argparse.Namespace) -> dict[str, Pixels]:
     """The two that come with scikit-learn, or those of a folder."""
     if options.photos is not None:
-        files = data.PictureFiles([options.photos])
+        files = data.ImageFiles([options.photos])
         return {name: files[i] for i, name in enumerate(files.names)}
-    both = data.photographs()
+    both = data.sample_images()
     return {"flower": both["flower"][:96, :96]} if options.quick else both
 
 
@@ -62,11 +62,11 @@ def all_cuts(picture: Pixels) -> Iterator[tuple[str, float, Pixels]]:
     """Each method at each size that it can have."""
     pixels = picture.shape[0] * picture.shape[1]
     budgets = {size: int(size * pixels / 8) for size in SIZES}
-    stream = compress_pictures([picture])
-    least = pictures_info(stream).header_bytes
+    stream = compress_images([picture])
+    least = stream_info(stream).header_bytes
     for size, budget in budgets.items():
         if budget >= least:
-            yield OURS, size, decompress_pictures(stream[:budget])[0]
+            yield OURS, size, decompress_images(stream[:budget])[0]
     for name in ("JPEG", "JPEG 2000", "WebP", "AVIF"):
         files = list(every_quality(CODECS[name], picture))
         for size, budget in budgets.items():

@@ -18,7 +18,7 @@ from _compression_task import Task
 from _report import seconds_each, show
 from nestcode import compress, decompress
 from nestcode.coders import Coder
-from nestcode.images import PictureCoder
+from nestcode.images import ImageCodec
 from nestcode.reproduce.codecs import CODECS, Codec, decode
 from nestcode.reproduce.pixels import Pixels, as_rows, pixel_error
 
@@ -91,7 +91,7 @@ def stream_way(task: Task, coder: Coder, *, entropy: bool = False) -> Way:
 
 def picture_way(sheet: Pixels, side: int) -> Way:
     """The bytes of one picture, which holds images of side x side pixels."""
-    coder, budget = PictureCoder.load(), sheet.shape[0] * sheet.shape[1] * 3 // 16  # 1.5 bits a pixel
+    coder, budget = ImageCodec.load(), sheet.shape[0] * sheet.shape[1] * 3 // 16  # 1.5 bits a pixel
     data = coder.encode(sheet, limit=budget)
     error = pixel_error(sheet, coder.decode(data, sheet.shape))
     return Way(

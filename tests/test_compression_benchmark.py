@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from nestcode import AdaptiveCoder, LinearCoder
-from nestcode.data import photographs
+from nestcode.data import sample_images
 from nestcode.nn import Binarize, OrderedAutoencoder
 from nestcode.reproduce import codecs
 from nestcode.reproduce.brain_damage import damage_order, encode_units, errors_in_order, estimated_damage
@@ -35,7 +35,7 @@ images = load("_compression_images")
 
 
 def photograph(side: int) -> NDArray[np.uint8]:
-    return next(iter(photographs().values()))[100 : 100 + side, 200 : 200 + side].copy()
+    return next(iter(sample_images().values()))[100 : 100 + side, 200 : 200 + side].copy()
 
 
 # Sizes

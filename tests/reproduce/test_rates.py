@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import features
 
-from nestcode.data import photographs
+from nestcode.data import sample_images
 from nestcode.reproduce.codecs import CODECS
 from nestcode.reproduce.curves import codec_curves
 from nestcode.reproduce.pixels import pixel_error
@@ -35,7 +35,7 @@ def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name, need in NEEDS.items() if features.check(need)])
 def test_curves_of_codecs_are_means_over_pictures(name: str) -> None:
-    photo = next(iter(photographs().values()))
+    photo = next(iter(sample_images().values()))
     pictures = np.stack([photo[:32, :32], photo[200:232, 300:332]])
     codec = CODECS[name]
     best = codec.qualities[-1]

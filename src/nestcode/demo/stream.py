@@ -5,9 +5,9 @@ import io
 import numpy as np
 from matplotlib.figure import Figure
 
-from nestcode.data import photographs
+from nestcode.data import sample_images
 from nestcode.demo.widgets import Frame, slider
-from nestcode.images import compress_pictures, decompress_pictures
+from nestcode.images import compress_images, decompress_images
 from nestcode.report import Page
 from nestcode.reproduce.pixels import Pixels, decibels, pixel_error
 
@@ -16,14 +16,14 @@ CUTS = (300, 500, 900, 1_500, 2_500, 4_500, 7_500, 13_500, 22_500, 40_500)  # by
 LINK = 50_000  # bits a second
 
 CODE = """
-data = nc.compress_pictures([photo])
-rough = nc.decompress_pictures(data[:4_500])[0]  # any number of bytes will do
+data = nc.compress_images([photo])
+rough = nc.decompress_images(data[:4_500])[0]  # any number of bytes will do
 """
 
 
 def add_chapter(page: Page) -> str:
     """Cut the stream of a photograph at growing sizes, beside a JPEG file cut at the same ones."""
-    photo = photographs()["china"]
+    photo = sample_images()["china"]
     ours, theirs = cut_both(photo, CUTS)
     likeness = [[decibels(pixel_error(photo, picture)) for picture in each] for each in (ours, theirs)]
     page.section(
@@ -64,8 +64,8 @@ def add_chapter(page: Page) -> str:
 
 def cut_both(photo: Pixels, cuts: tuple[int, ...]) -> tuple[list[Pixels], list[Pixels]]:
     """What is seen of a photograph when its stream, or its JPEG file, is cut at these bytes."""
-    stream, file = compress_pictures([photo]), jpeg(photo)
-    ours = [np.asarray(decompress_pictures(stream[:cut])[0]) for cut in cuts]
+    stream, file = compress_images([photo]), jpeg(photo)
+    ours = [np.asarray(decompress_images(stream[:cut])[0]) for cut in cuts]
     return ours, [decode_cut(file[:cut], photo.shape) for cut in cuts]
 
 

@@ -12,7 +12,7 @@ from nestcode.integrations._habits import Ids
 from nestcode.search.exhaustive import Doubles, doubles, to_vectors
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import BATCH, check_filter
-from nestcode.search.ranking import Metric
+from nestcode.search.scorer import Metric
 from nestcode.search.search import check_k
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode.arrays import Floats, Ids
 from nestcode.errors import InvalidInput
 from nestcode.search.hits import RangeHits
-from nestcode.search.ranking import Metric
+from nestcode.search.scorer import Metric
 
 RangeAnswer = tuple[NDArray[np.uint64], Floats, Ids]
 Filter = ArrayLike | Iterable[int] | None

@@ -19,7 +19,7 @@ from nestcode.index.segment import ids_after
 from nestcode.integrations._exact import ExactRows
 from nestcode.integrations._habits import Filter, Ids, RangeAnswer, distance_at, merge_params, scores, selected, within
 from nestcode.integrations._kept import from_record, to_record
-from nestcode.search.ranking import Metric
+from nestcode.search.scorer import Metric
 from nestcode.storage import Record, read_record, write_record
 
 
@@ -61,7 +61,7 @@ class NestedIndex:
         rows_to_fit: int = 10_000,
     ) -> None:
         self.d = check_int(d, "d", least=1)
-        self.metric: Metric = getattr(coder, "metric", "l2") if metric is None else metric
+        self.metric: Metric = ("l2" if coder is None else coder.metric_) if metric is None else metric
         if self.metric not in ("l2", "inner", "cosine"):
             raise InvalidInput(f'metric must be "l2", "inner" or "cosine", got {metric!r}')
         self.rows_to_fit = check_int(rows_to_fit, "rows_to_fit", least=1)
@@ -74,7 +74,7 @@ class NestedIndex:
                 raise InvalidInput(
                     f"the coder must take vectors of {self.d} numbers, got one of {coder.n_features_in_}"
                 )
-            if getattr(coder, "metric", "l2") == "cosine" and self.metric != "cosine":
+            if coder.metric_ == "cosine" and self.metric != "cosine":
                 raise InvalidInput(f'the coder compares by angle, so the metric must be "cosine", got {metric!r}')
             self._items = Index(coder, width=width)
             self.width = self._items.width
@@ -231,11 +231,13 @@ class NestedIndex:
         kept = "vectors" if isinstance(self._items, ExactRows) else f"codes of {self.width} bits"
         return f"NestedIndex({self.ntotal} items of {self.d} numbers, {self.metric}, kept as {kept})"
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the index as plain data."""
         return to_record(self)
 
     @classmethod
-    def _from_record(cls, record: Record, path: str) -> "NestedIndex":
+    def from_record(cls, record: Record, path: str) -> "NestedIndex":
+        """Return the index in a record; errors name `path`."""
         return from_record(cls, record, path)
 
 
@@ -250,7 +252,7 @@ def write_index(index: NestedIndex, path: str | os.PathLike[str]) -> None:
     ...     read_index(f"{folder}/two.index")
     NestedIndex(2 items of 2 numbers, l2, kept as vectors)
     """
-    write_record(path, index._to_record())
+    write_record(path, index.to_record())
 
 
 def read_index(path: str | os.PathLike[str]) -> NestedIndex:
@@ -260,7 +262,7 @@ def read_index(path: str | os.PathLike[str]) -> NestedIndex:
     Traceback (most recent call last):
     FileNotFoundError: there is no file nowhere.index: give the path that was saved to
     """
-    return NestedIndex._from_record(read_record(path), os.fspath(path))
+    return NestedIndex.from_record(read_record(path), os.fspath(path))
 
 
 def from_faiss(source: Any, width: int | None = None) -> Codes:

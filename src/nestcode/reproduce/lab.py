@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 
 import nestcode
-from nestcode.data import cifar10, patches, photographs
+from nestcode.data import cifar10, patches, sample_images
 from nestcode.errors import InvalidInput
 from nestcode.storage import write_atomic
 
@@ -114,7 +114,7 @@ class Lab:
             return Images("CIFAR-10", 32, all_of_it.train[:train], all_of_it.test[:test],
                           all_of_it.train_labels[:train], all_of_it.test_labels[:test])  # fmt: skip
         count, more = (train or 10_000), (test or 1_000)
-        cut = patches(list(photographs().values()), size=16, n=count + more, rng=np.random.default_rng(0))
+        cut = patches(list(sample_images().values()), size=16, n=count + more, rng=np.random.default_rng(0))
         rows = np.ascontiguousarray(cut.transpose(0, 3, 1, 2)).reshape(len(cut), -1)
         return Images("patches of photographs", 16, rows[:count], rows[count:], None, None)
 

@@ -12,9 +12,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import PIECE, Doubles, Floats, center, check_int, check_rows, pieces, squared_norms
+from nestcode.arrays import Doubles, Floats, center, check_int, check_rows, pieces, squared_norms
 from nestcode.coders import sampling as _principal
-from nestcode.coders.base import warn_of_useless_bits
+from nestcode.coders.base import ScalarLayout, warn_of_useless_bits
 from nestcode.coders.bit_planes import Planes, check_planes, order_bits, pack_bits, read_bits
 from nestcode.coders.cell.kmeans import (
     DIRECTIONS,
@@ -31,8 +31,6 @@ from nestcode.coders.projected import DirectionsCoder
 from nestcode.coders.sampling import Reservoir, moments_and_sample, principal_directions
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
-from nestcode.search import adc as _tables
-from nestcode.search.sums import PlaneRanking, SumRanking
 from nestcode.storage import Record, check_arrays
 
 SAMPLE_BYTES = 1 << 30
@@ -125,52 +123,21 @@ class CellCoder(DirectionsCoder["_Model"]):
             done += len(part)
         return Codes.unchecked(packed, model.width)
 
-    def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items), by table look-ups.
-
-        With metric "cosine" decoded items are scaled to length 1, as the queries are: what counts is the angle.
-
-        >>> X = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32)
-        >>> coder = CellCoder(width=20, cells=4).fit(X)
-        >>> codes = coder.encode(X).prefix(15)
-        >>> slow = ((X[:3, None] - coder.decode(codes)) ** 2).sum(axis=2)
-        >>> np.allclose(coder.asymmetric_distances(X[:3], codes), slow, atol=1e-4)
-        True
-        """
+    def layout(self, length: int) -> ScalarLayout:
+        """Return the centroids and bit planes of the first `length` bits."""
         model = self._fitted()
-        self._check_length(codes, model.width)
-        rows = check_rows(queries, features=len(model.mean))
-        owners = model.planes.owners[: max(codes.width - model.cell_bits, 0)]
-        layout = _tables.plan(owners, len(model.directions), first=model.cell_bits)
-        groups = _tables.regroup(codes.packed, layout, CORES)
-        centers, cells = model.centers_at(codes.width), model.cells_of(codes)
-        pieces_of = (codes[first : first + PIECE] for first in range(0, len(codes), PIECE))
-        norms = np.concatenate([np.zeros(0), *(squared_norms(self._coefficients(part)) for part in pieces_of)])
-        distances = np.empty((len(rows), len(codes)), dtype=np.float32)
-        for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
-            centered = center(rows[first : first + 256], model.mean, normalize=model.normalize)
-            projected: Floats = centered @ model.directions.T
-            terms = {}
-            for d in np.flatnonzero(layout.depths).tolist():
-                level = 1 << int(layout.depths[d])
-                terms[d] = projected[:, d, None] * model.planes.centers[d, level : 2 * level]
-            products = _tables.sum_up(groups, _tables.combine(layout, terms, len(centered)), CORES)
-            products += (projected @ centers.T).take(cells, axis=1)
-            distances[first : first + 256] = np.maximum(squared_norms(centered)[:, None] - 2 * products + norms, 0)
-        return self._by_angle(rows, codes, distances) if model.normalize else distances
+        planes, left = model.planes, max(length - model.cell_bits, 0)
+        planes = replace(planes, owners=planes.owners[:left], errors=planes.errors[: left + 1])
+        return ScalarLayout(model.centers_at(length), planes)
 
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
-        """What codes decode to in principal directions around the mean, (n, directions)."""
+    def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
+        """Decode codes to principal coefficients around the mean, (n, directions)."""
         model = self._fitted()
-        self._check_length(codes, model.width)
+        self.check_codes(codes)
         bits = model.cell_bits
         out = read_bits(codes.packed, model.planes, max(codes.width - bits, 0), bits, threads)
         out += model.centers_at(codes.width).take(model.cells_of(codes), axis=0)
         return out
-
-    def _ranking(self, width: int) -> SumRanking:
-        model = self._fitted()
-        return PlaneRanking(self, model.mean, model.directions, model.planes, width, model.centers_at(width))
 
     def to_record(self) -> Record:
         """Return the fitted coder as a record."""

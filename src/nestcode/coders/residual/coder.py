@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Doubles, Floats, center, check_int, check_rows, pieces, squared_norms
+from nestcode.arrays import PIECE, Doubles, Floats, check_int, check_rows, pieces, squared_norms
+from nestcode.coders.base import CodebookLayout
 from nestcode.coders.codebooks import ENTRIES, BeamSearch, encode, train_codebook, truncate_codebook
 from nestcode.coders.projected import DirectionsCoder
 from nestcode.coders.sampling import held_out_mask, project_sample
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
-from nestcode.search import adc as _tables
-from nestcode.search.sums import BookRanking, SumRanking
 from nestcode.storage import Record, check_arrays
 
 _ARRAYS = ("mean", "directions", "books", "counts", "errors")
@@ -80,43 +79,14 @@ class ResidualCoder(DirectionsCoder["_Model"]):
             done += len(part)
         return Codes.unchecked(packed, model.width)
 
-    def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items), by one table look-up a byte.
+    def layout(self, length: int) -> CodebookLayout:
+        """Return the codebooks of the first `length` bits."""
+        return CodebookLayout(self._fitted().at_length(length))
 
-        With metric "cosine" decoded items are scaled to length 1, as the queries are: what counts is the angle.
-
-        >>> X = np.random.default_rng(0).standard_normal((600, 6)).astype(np.float32)
-        >>> coder = ResidualCoder(width=24).fit(X)
-        >>> codes = coder.encode(X).prefix(15)
-        >>> slow = ((X[:3, None] - coder.decode(codes)) ** 2).sum(axis=2)
-        >>> np.allclose(coder.asymmetric_distances(X[:3], codes), slow, atol=1e-4)
-        True
-        """
-        model = self._fitted()
-        self._check_length(codes, model.width)
-        rows = check_rows(queries, features=len(model.mean))
-        books = model.at_length(codes.width)
-        pieces_of = (codes[first : first + PIECE] for first in range(0, len(codes), PIECE))
-        norms = np.concatenate([np.zeros(0), *(squared_norms(model.sums(part)) for part in pieces_of)])
-        distances = np.empty((len(rows), len(codes)), dtype=np.float32)
-        for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
-            centered = center(rows[first : first + 256], model.mean, normalize=model.normalize)
-            projected: Floats = centered @ model.directions.T
-            tables: Floats = projected @ books.reshape(-1, books.shape[2]).T
-            products = _tables.sum_up(codes.packed, tables.reshape(len(centered), len(books), ENTRIES), CORES)
-            distances[first : first + 256] = np.maximum(squared_norms(centered)[:, None] - 2 * products + norms, 0)
-        return self._by_angle(rows, codes, distances) if model.normalize else distances
-
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
-        """What codes decode to in principal directions around the mean, (n, directions)."""
-        model = self._fitted()
-        self._check_length(codes, model.width)
-        return model.sums(codes, threads)
-
-    def _ranking(self, width: int) -> SumRanking:
-        model = self._fitted()
-        books = model.at_length(min(width, 8 * BookRanking.BYTES))
-        return BookRanking(self, model.mean, model.directions, books, width)
+    def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
+        """Decode codes to principal coefficients around the mean, (n, directions)."""
+        self.check_codes(codes)
+        return self._fitted().sums(codes, threads)
 
     def to_record(self) -> Record:
         """Return the fitted coder as a record."""
