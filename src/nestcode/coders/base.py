@@ -4,78 +4,75 @@
  (n, features)                          (n, width)         (n, length)     (n, features)
 
 A coder also follows scikit-learn's protocol without depending on it: `transform` and `inverse_transform` speak of
-bits as columns of 0 and 1. It can be shared on the Hugging Face Hub (`hub.py`).
+bits as columns of 0 and 1.
 """
 
-import os
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import PIECE, Floats, as_floats, center, check_int, check_rows, squares
+from nestcode.arrays import Doubles, Floats, check_int
+from nestcode.coders.bit_planes import Planes
 from nestcode.coders.estimator import Estimator
 from nestcode.codes import CORES, Codes
-from nestcode.errors import DamagedFile, InvalidInput, NotFitted
-from nestcode.integrations import hub
-from nestcode.storage import Arrays, Record, write_record
-
-if TYPE_CHECKING:
-    from nestcode.search.sums import DecodedRanking
+from nestcode.errors import InvalidInput, NotFitted
+from nestcode.storage import Storable
 
 
-class Stored(ABC):
-    """What can be saved to one file and found again by its checksum."""
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """The affine projection x -> directions (x - mean), in which codes decode to coefficients."""
 
-    VERSION: ClassVar[int] = 1  # of the layout on disk
+    mean: Doubles  # (features,)
+    directions: Floats  # (directions, features): orthonormal rows
 
-    @abstractmethod
-    def _to_record(self) -> Record: ...
 
-    @classmethod
-    @abstractmethod
-    def _read(cls, record: Record) -> Self: ...
+@dataclass(frozen=True, eq=False)
+class ScalarLayout:
+    """A coarse quantizer, then the scalar-quantized residual as ordered bit planes.
 
-    def save(self, path: str | os.PathLike[str], *, half: bool = False) -> None:
-        """Write the fitted coder to one file; `nestcode.load_coder` reads it.
+    The first log2(centroids) bits choose a centroid, each later bit refines one coefficient of the residual.
+    """
 
-        With `half`, numbers keep half their digits: the file is half as large, and what it holds is another coder that
-        decodes nearly the same.
-        """
-        record = self._to_record()
-        if half:
-            arrays = {name: _halved(array) for name, array in record.arrays.items()}
-            record = Record(record.kind, record.version, record.settings, arrays)
-        write_record(path, record)
+    centroids: Floats  # (centroids, directions): a power of two of them; one of zeros without a coarse quantizer
+    planes: Planes  # of the bits after the centroid's
 
     @property
-    def fingerprint(self) -> str:
-        """A checksum of the fitted coder: equal coders have equal ones, on every machine."""
-        return self._to_record().fingerprint
-
-    @classmethod
-    def _from_record(cls, record: Record, path: str | os.PathLike[str], **modules: Any) -> Self:
-        if record.version > cls.VERSION:
-            raise DamagedFile(
-                f"{path} has version {record.version} of the {record.kind} layout, "
-                f"this nestcode reads up to {cls.VERSION}: upgrade nestcode"
-            )
-        whole = {name: array.astype(np.float32) if array.dtype == np.float16 else array
-                 for name, array in record.arrays.items()}  # fmt: skip
-        try:
-            return cls._read(Record(record.kind, record.version, record.settings, whole), **modules)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, MemoryError) as error:
-            raise DamagedFile(f"{path} is not a {record.kind} as it should be: {error}") from error
+    def centroid_bits(self) -> int:
+        """Bits of a code that choose the centroid."""
+        return len(self.centroids).bit_length() - 1
 
 
-class Coder(Stored, Estimator):
+@dataclass(frozen=True, eq=False)
+class CodebookLayout:
+    """A residual quantizer: each byte of a code chooses a codebook entry, and coefficients are their sum."""
+
+    codebooks: Floats  # (bytes, 256, directions)
+    exact: bool = True  # False: entries depend on earlier bytes; these are typical ones of the first few bytes
+
+
+@dataclass(frozen=True, eq=False)
+class BaseLayout:
+    """The code of another coder: its layout estimates distances, only this coder's `decode` has the exact ones."""
+
+    base: "Coder"
+
+
+Layout = ScalarLayout | CodebookLayout | BaseLayout
+
+
+class Coder(Storable, Estimator):
     """Fits data, encodes items to codes of `width` bits, decodes any prefix back (f and g in the paper).
 
     Subclasses have their settings as keyword arguments of the constructor, stored under the same names, and implement
-    `fit`, `encode`, `decode`, `expected_error` and the two ways to and from a `Record`.
+    `fit`, `encode`, `decode`, `expected_error`, `width_`, `metric_` and the two ways to and from a `Record`. That is
+    enough to search; codes of a coder that also describes how they decode (`projection`, `layout`, `coefficients`) are
+    searched faster.
 
     >>> import numpy as np
     >>> from nestcode.coders import LinearCoder
@@ -108,79 +105,29 @@ class Coder(Stored, Estimator):
     def n_features_in_(self) -> int:
         """How many features the coder was fitted on."""
 
-    def _basis(self) -> tuple[NDArray[np.float64], Floats]:
-        """The mean, and the directions that `_coefficients` are in, where decoding is linear in them."""
-        raise NotImplementedError
-
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
-        """What codes decode to in those directions around the mean, (n, directions)."""
-        raise NotImplementedError
-
+    @property
     @abstractmethod
-    def _ranking(self, width: int) -> "DecodedRanking":
-        """How an index that keeps `width` bits ranks items."""
+    def width_(self) -> int:
+        """Bits of a code, as fitted: a setting that was changed since then waits for the next `fit`."""
 
-    # the Hugging Face Hub's habits
+    @property
+    @abstractmethod
+    def metric_(self) -> Literal["l2", "cosine"]:
+        """The metric the coder was fitted for; items of "cosine" are L2-normalized before encoding."""
 
-    def save_pretrained(self, folder: str | os.PathLike[str], *, half: bool = False) -> None:
-        """Write the fitted coder to a folder as the Hugging Face Hub has them, with a card that describes it.
+    # what search/ builds its scorers from
 
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from nestcode import Coder, LinearCoder
-        >>> X = np.random.default_rng(0).standard_normal((100, 8))
-        >>> coder = LinearCoder(width=16).fit(X)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     coder.save_pretrained(folder)
-        ...     Coder.from_pretrained(folder).encode(X) == coder.encode(X)
-        True
+    def projection(self) -> Projection | None:
+        """Return the projection that `coefficients` are in; None where codes decode to features directly."""
+        return None
 
-        Args:
-            folder: where; made if it is not there.
-            half: keep half the digits of numbers (see `save`).
+    def layout(self, length: int) -> Layout | None:  # noqa: ARG002
+        """Return how the first `length` bits of a code decode; None where only `decode` can tell."""
+        return None
 
-        """
-        hub.save(self, folder, half=half)
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        private: bool | None = None,
-        commit_message: str = "Upload a coder with Nestcode",
-        token: str | None = None,
-        half: bool = False,
-    ) -> str:
-        """Upload the fitted coder with its card to the Hugging Face Hub; gives the address of the commit.
-
-        Args:
-            repo_id: the repository, as in "user/name"; made if it is not there.
-            private: whether a repository that is made is private; your organization's choice by default.
-            commit_message: what the commit says.
-            token: who you are; what `hf auth login` stored by default.
-            half: keep half the digits of numbers (see `save`).
-
-        """
-        return hub.push(self, repo_id, private=private, message=commit_message, token=token, half=half)
-
-    @classmethod
-    def from_pretrained(
-        cls, source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None, **modules: Any
-    ) -> Self:
-        """Load a coder that `push_to_hub` or `save_pretrained` wrote; `Coder.from_pretrained` takes any kind.
-
-        Args:
-            source: a folder, or else a repository of the Hugging Face Hub, as in "user/name".
-            revision: a branch, tag or commit of the repository.
-            token: who you are; what `hf auth login` stored by default.
-            modules: `encoder` and `decoder`, where a `DeepCoder` was given modules of your own.
-
-        """
-        coder = hub.load(source, revision=revision, token=token, **modules)
-        if not isinstance(coder, cls):
-            kind = type(coder).__name__
-            raise InvalidInput(f"{source} holds a {kind}, expected a {cls.__name__}: {kind}.from_pretrained loads it")
-        return coder
+    def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:  # noqa: ARG002
+        """Decode codes to coefficients of the projection, (n, directions); to features where there is none."""
+        return self.decode(codes)
 
     # scikit-learn's protocol; the rest of it is in `_estimator.py`
 
@@ -202,42 +149,18 @@ class Coder(Stored, Estimator):
     def _count_out(self) -> int:
         return self.encode(np.empty((0, self.n_features_in_), dtype=np.float32)).width
 
-    def _check_length(self, codes: Codes, width: int) -> None:
+    def check_codes(self, codes: Codes) -> None:
+        """Raise unless these are codes of at most the fitted width."""
         if not isinstance(codes, Codes):
             raise InvalidInput(f"expected Codes, got {type(codes).__name__}: encode(X) makes them")
-        if codes.width > width:
+        if codes.width > self.width_:
             raise InvalidInput(
-                f"codes must have at most the coder's width {width}, got {codes.width}: "
+                f"codes must have at most the coder's width {self.width_}, got {codes.width}: "
                 "decode with the coder that made them"
             )
 
-    def _decoded_distances(self, queries: ArrayLike, codes: Codes, *, normalize: bool) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items); by angle if they are normalized."""
-        rows = as_floats(check_rows(queries, self.n_features_in_), normalize=normalize).astype(np.float32)
-        decoded = self.decode(codes)
-        own, norms = squares(rows)[:, None], squares(decoded)
-        distances = np.maximum(own + norms - 2.0 * (rows @ decoded.T), 0).astype(np.float32)
-        return self._by_angle(queries, codes, distances) if normalize else distances
-
-    def _by_angle(self, queries: ArrayLike, codes: Codes, distances: Floats) -> Floats:
-        """What squared distances become when the decoded items are scaled to length 1."""
-        parts = (squares(self.decode(codes[first : first + PIECE])) for first in range(0, len(codes), PIECE))
-        norms = np.concatenate([np.zeros(0), *parts])
-        rows = check_rows(queries)
-        own = squares(center(rows, np.zeros(rows.shape[1]), normalize=True))[:, None]  # 1, or 0 for no direction at all
-        products = (own + norms - distances) / 2
-        cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=norms > 0)
-        return np.asarray(own + (norms > 0) - 2 * cosines, dtype=np.float32)
-
     def _not_fitted(self) -> NotFitted:
         return NotFitted(f"this {type(self).__name__} is not fitted: call fit(X) first")
-
-
-def _halved(array: NDArray[Any]) -> NDArray[Any]:
-    """Numbers of 32 bits in 16, where they fit."""
-    largest = float(np.abs(array).max(initial=0))
-    fits = largest == 0 or 1e-3 < largest < np.finfo(np.float16).max
-    return array.astype(np.float16) if fits and array.dtype == np.float32 else array
 
 
 def error_at(length: int, errors: NDArray[np.float64], features: int) -> float:
@@ -245,16 +168,6 @@ def error_at(length: int, errors: NDArray[np.float64], features: int) -> float:
     if check_int(length, "length", least=0) >= len(errors):
         raise InvalidInput(f"length must be between 0 and the coder's width {len(errors) - 1}, got {length}")
     return float(errors[length] / features)
-
-
-def check_arrays(arrays: Arrays, expected: dict[str, tuple[type[Any], tuple[int, ...]]]) -> None:
-    """Raise unless arrays from a file have these types and shapes, and finite numbers."""
-    for name, (dtype, shape) in expected.items():
-        array = arrays[name]
-        if array.dtype != dtype or array.shape != shape:
-            raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}, expected {dtype} of {shape}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"its {name} are not finite")
 
 
 def warn_of_useless_bits(useful: int, width: int) -> None:

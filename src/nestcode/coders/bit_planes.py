@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from nestcode import _core
 from nestcode.arrays import Floats
-from nestcode.coders.base import check_arrays
 from nestcode.codes import CORES
+from nestcode.storage import check_arrays
 
 DEPTH = 8  # bits a direction may take: its cell is one byte
 

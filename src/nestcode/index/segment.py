@@ -52,7 +52,7 @@ class Segment:
         packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
         heads, ids = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
         _core.Forest([part.tree for part in parts], width)._merge(packed, heads, ids)
-        return cls._of(Codes._wrap(packed, width), heads, ids)
+        return cls._of(Codes.unchecked(packed, width), heads, ids)
 
     @classmethod
     def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: NDArray[np.int64]) -> Self:

@@ -89,11 +89,11 @@ class Tail:
 
     def codes_at(self, places: NDArray[np.int64]) -> Codes:
         """Some of the codes."""
-        return Codes._wrap(self.rows[self.order[places]], self.width)
+        return Codes.unchecked(self.rows[self.order[places]], self.width)
 
     def codes(self) -> Codes:
         """All codes that are left, sorted."""
-        return Codes._wrap(self.rows[self.order], self.width)
+        return Codes.unchecked(self.rows[self.order], self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ class State:
         packed = np.empty((len(holder), -(-self.width // 8)), dtype=np.uint8)
         for h, one in enumerate(self.holders):
             packed[holder == h] = one.codes_at(place[holder == h]).packed
-        return Codes._wrap(packed, self.width)
+        return Codes.unchecked(packed, self.width)
 
     def with_items(self, codes: Codes, ids: NDArray[np.int64]) -> "State":
         """The same with new items, whose ids must be new."""

@@ -161,7 +161,7 @@ class Store:
             start += blocks[key]
         arrays = {key: one.array for key, one in mapped.items()}
         segment = Segment(
-            Codes._wrap(arrays["codes"], width),
+            Codes.unchecked(arrays["codes"], width),
             arrays["heads"],
             arrays["tables"],
             arrays["ids"],
@@ -272,7 +272,7 @@ class Store:
             return None
         if coder is self._coder[0]:
             return self._coder[1]
-        record = coder._to_record()
+        record = coder.to_record()
         if record.settings.get("modules"):
             raise InvalidInput(
                 "an index reads its coder from a file, and cannot read modules of your own: keep their codes in "

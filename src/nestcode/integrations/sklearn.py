@@ -1,6 +1,7 @@
-"""Nearest neighbours that vote, as scikit-learn's estimators: they keep codes instead of vectors.
+"""k-nearest-neighbors estimators for scikit-learn that store codes instead of vectors.
 
-Not for search itself: that is `Index`, which needs no scikit-learn.
+They fit into scikit-learn's pipelines and grid searches. For search itself use `nestcode.Index`, which does not need
+scikit-learn.
 """
 
 import warnings
@@ -10,22 +11,24 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Doubles, check_int
+from nestcode.arrays import Doubles, Ids, check_int
 from nestcode.coders import Coder, fit
 from nestcode.errors import InvalidInput, import_extra
-from nestcode.index.index import Index
+from nestcode.index import Index
 
-import_extra("sklearn", extra="sklearn", purpose="classifying or predicting by neighbours")
+import_extra("sklearn", extra="sklearn", purpose="nestcode.integrations.sklearn")
 
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin  # noqa: E402
 from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
 from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
 
-WIDTH = 256  # bits of a coder that is chosen, and 8 a feature: more say little
+__all__ = ["NestedNeighborsClassifier", "NestedNeighborsRegressor"]
+
+WIDTH = 256  # bits of the default coder, and at most 8 per feature: more hardly lower its error
 
 
 class NestedNeighbors(BaseEstimator):  # type: ignore[misc]
-    """What the classifier and the regressor share: an index, and the neighbours it finds."""
+    """Base class of the two estimators: an index of codes and the neighbors it returns."""
 
     def __init__(
         self,
@@ -41,18 +44,19 @@ class NestedNeighbors(BaseEstimator):  # type: ignore[misc]
         self.candidates = candidates
 
     def kneighbors(self, X: ArrayLike, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
-        """The distances to the nearest items, as their codes decode, and their rows in the data: (n, n_neighbors) each.
+        """Return the distances to the nearest decoded items and their rows in the training data.
 
-        There are fewer where fewer were fitted. Without `return_distance` the rows come alone.
+        Each is (n, n_neighbors), with fewer columns if fewer items were fitted. `return_distance=False` returns the
+        rows alone.
         """
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False)
+        queries = validate_data(self, X, reset=False)
         count = check_int(self.n_neighbors if n_neighbors is None else n_neighbors, "n_neighbors", least=1)
-        hits = self.index_.search(rows, k=min(count, len(self.index_)), candidates=self.candidates)
+        hits = self.index_.search(queries, k=min(count, len(self.index_)), candidates=self.candidates)
         return (np.sqrt(hits.distances), hits.ids) if return_distance else hits.ids
 
-    def _learn(self, X: NDArray[Any]) -> None:
-        """Fit a coder, and put all items into an index."""
+    def _build_index(self, X: NDArray[Any]) -> None:
+        """Fit the coder unless it is fitted, and add all items to an index."""
         check_int(self.n_neighbors, "n_neighbors", least=1)
         if self.weights not in ("uniform", "distance"):
             raise InvalidInput(f'weights must be "uniform" or "distance", got {self.weights!r}')
@@ -61,29 +65,29 @@ class NestedNeighbors(BaseEstimator):  # type: ignore[misc]
         coder = deepcopy(self.coder)
         if coder is None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of useless bits: nobody asked for so many
+                warnings.simplefilter("ignore")  # about unallocated bits: the user did not choose the width
                 coder = fit(X, min(WIDTH, 8 * X.shape[1]))
         elif not coder.__sklearn_is_fitted__():
             coder.fit(X)
         self.index_ = Index(coder)
         self.index_.add(X)
 
-    def _votes(self, X: ArrayLike) -> tuple[NDArray[np.int64], Doubles]:
-        """The rows of the nearest items, and how much each counts: (n, n_neighbors), 1 in all for every query."""
+    def _weighted_neighbors(self, X: ArrayLike) -> tuple[Ids, Doubles]:
+        """Return the rows of the nearest items and weights that sum to 1 per query, (n, n_neighbors) each."""
         distances, rows = self.kneighbors(X)
-        votes = np.ones(distances.shape)
+        weights = np.ones(distances.shape)
         if self.weights == "distance":
-            nearest = distances[:, :1]  # if it is at 0, only those at 0 count
-            votes = np.divide(nearest, distances, out=np.ones(distances.shape), where=distances > 0)
-        return rows, votes / votes.sum(axis=1, keepdims=True)
+            nearest = distances[:, :1]  # where it is 0, only items at distance 0 keep a weight
+            weights = np.divide(nearest, distances, out=np.ones(distances.shape), where=distances > 0)
+        return rows, weights / weights.sum(axis=1, keepdims=True)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        index = state.pop("index_", None)  # an index is not pickled
-        return state if index is None else state | {"_kept": (index.coder, index.codes(np.arange(len(index))))}
+        index = state.pop("index_", None)  # an Index has locks and threads and is not pickled
+        return state if index is None else state | {"_stored": (index.coder, index.codes(np.arange(len(index))))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        coder, codes = state.pop("_kept", (None, None))
+        coder, codes = state.pop("_stored", (None, None))
         super().__setstate__(state)
         if coder is not None:
             self.index_ = Index(coder)
@@ -91,7 +95,7 @@ class NestedNeighbors(BaseEstimator):  # type: ignore[misc]
 
 
 class NestedNeighborsClassifier(ClassifierMixin, NestedNeighbors):  # type: ignore[misc]
-    """The class that most of the nearest items have (needs scikit-learn).
+    """k-nearest-neighbors classifier on nested codes.
 
     >>> from nestcode.data import digits
     >>> X, y = digits()
@@ -100,37 +104,38 @@ class NestedNeighborsClassifier(ClassifierMixin, NestedNeighbors):  # type: igno
     True
 
     Args:
-        coder: which codes to keep; it is copied, and fitted unless it is. By default `nestcode.fit` chooses one of 256
-            bits, or fewer where there are few features. `coder__width` and its other settings can be searched.
-        n_neighbors: how many neighbours vote.
-        weights: "uniform", or "distance" where near ones count more.
-        candidates: how many items a query is compared with (see `Index.search`).
+        coder: the coder of the items. It is copied, and fitted unless it is already. By default `nestcode.fit` chooses
+            one of 256 bits, or of 8 bits per feature if that is less. Grid search reaches its settings as
+            `coder__width` and so on.
+        n_neighbors: the number of neighbors that vote.
+        weights: "uniform", or "distance" to weight neighbors by inverse distance.
+        candidates: the number of items scored per query (see `Index.search`).
 
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Encode the items of known classes."""
+        """Encode the training items and remember their classes."""
         rows, labels = validate_data(self, X, y)
         check_classification_targets(labels)
-        self.classes_, self._numbers = np.unique(labels, return_inverse=True)
-        self._learn(rows)
+        self.classes_, self._labels = np.unique(labels, return_inverse=True)
+        self._build_index(rows)
         return self
 
     def predict_proba(self, X: ArrayLike) -> Doubles:
-        """The share of the votes for each of `classes_`, (n, classes)."""
-        rows, votes = self._votes(X)
+        """Return the weighted share of neighbors in each of `classes_`, (n, classes)."""
+        rows, weights = self._weighted_neighbors(X)
         shares = np.zeros((len(rows), len(self.classes_)))
-        np.add.at(shares, (np.arange(len(rows))[:, None], self._numbers[rows]), votes)
+        np.add.at(shares, (np.arange(len(rows))[:, None], self._labels[rows]), weights)
         return shares
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The class of each item."""
+        """Return the class of each item, (n,)."""
         best: NDArray[Any] = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
 
 class NestedNeighborsRegressor(RegressorMixin, NestedNeighbors):  # type: ignore[misc]
-    """The mean of what the nearest items have (needs scikit-learn).
+    """k-nearest-neighbors regressor on nested codes.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(size=(2000, 2))
@@ -138,18 +143,18 @@ class NestedNeighborsRegressor(RegressorMixin, NestedNeighbors):  # type: ignore
     >>> bool(regressor.score(X + 0.01, X.sum(axis=1) + 0.02) > 0.99)
     True
 
-    Its arguments are those of `NestedNeighborsClassifier`.
+    The arguments are those of `NestedNeighborsClassifier`.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Encode the items of known values."""
+        """Encode the training items and remember their values."""
         rows, values = validate_data(self, X, y, y_numeric=True)
         self._values = values.astype(np.float64)
-        self._learn(rows)
+        self._build_index(rows)
         return self
 
     def predict(self, X: ArrayLike) -> Doubles:
-        """The value of each item."""
-        rows, votes = self._votes(X)
-        values: Doubles = (self._values[rows] * votes).sum(axis=1)
+        """Return the weighted mean of the neighbors' values, (n,)."""
+        rows, weights = self._weighted_neighbors(X)
+        values: Doubles = (self._values[rows] * weights).sum(axis=1)
         return values

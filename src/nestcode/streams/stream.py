@@ -146,7 +146,7 @@ def lay_out(
     """A stream in pieces, given its codes."""
     if width > MAX_WIDTH:
         raise InvalidInput(f"a stream keeps at most {MAX_WIDTH} bits of an item, got {width}: give a smaller length")
-    record = coder._to_record()
+    record = coder.to_record()
     if embed and record.settings.get("modules"):
         raise InvalidInput(
             "a coder with modules of its own cannot be embedded: leave out embed, and send it separately"

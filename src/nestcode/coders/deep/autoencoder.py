@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from nestcode.arrays import PIECE, Floats, as_floats
 from nestcode.coders.deep.network import (
-    NetworkRanking,
     NormalizedSource,
     check_table,
     lengths_from_json,
@@ -129,10 +128,6 @@ class AutoencoderBits:
                 code = torch.from_numpy(np.where(bits, np.float32(1), np.float32(low)))
                 out[first : first + PIECE] = network.decode(code.to(network.mean.device)).cpu().numpy()
         return out
-
-    def ranking(self, coder: Any, width: int) -> NetworkRanking:
-        """Roughly by bits, fully by what is decoded."""
-        return NetworkRanking(coder, self.features, width)
 
     def _pieces(self, source: Source) -> Iterator[Tensor]:
         """Rows as the network takes them."""

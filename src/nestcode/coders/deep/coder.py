@@ -18,19 +18,18 @@ from torch import nn
 from nestcode.arrays import PIECE, Floats, check_int
 from nestcode.coders.adaptive.coder import AdaptiveCoder
 from nestcode.coders.auto import better
-from nestcode.coders.base import Coder, error_at
+from nestcode.coders.base import BaseLayout, Coder, error_at
 from nestcode.coders.deep.autoencoder import AutoencoderBits, Modules
 from nestcode.coders.deep.labelled import LabelledBits
 from nestcode.coders.deep.network import check_shape, check_sizes, rows_or_source
 from nestcode.coders.deep.refined import BASE, RefinedBits, check_items, check_refining, image_shape, make_refiner
 from nestcode.coders.linear.coder import LinearCoder
 from nestcode.coders.residual.coder import ResidualCoder
-from nestcode.codes import CORES, Codes
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn.nesting import Nesting
 from nestcode.nn.refine import CHANNELS
-from nestcode.search.sums import DecodedRanking
 from nestcode.storage import Record
 from nestcode.training.config import Training
 from nestcode.training.data import Source
@@ -175,10 +174,10 @@ class DeepCoder(Coder):
         """(n, features) -> codes of `width` bits."""
         fit = self._fitted()
         if isinstance(X, np.ndarray) and X.shape == (0, fit.features):
-            return Codes._wrap(np.zeros((0, -(-fit.width // 8)), dtype=np.uint8), fit.width)
+            return Codes.unchecked(np.zeros((0, -(-fit.width // 8)), dtype=np.uint8), fit.width)
         source = rows_or_source(X)
         check_items(source, fit.features, fit.network)
-        return Codes._wrap(fit.encode(source), fit.width)
+        return Codes.unchecked(fit.encode(source), fit.width)
 
     def decode(self, codes: Codes) -> Floats:
         """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean.
@@ -186,7 +185,7 @@ class DeepCoder(Coder):
         Where the last bits would make the error larger on average, they are left out: it never rises with length.
         """
         fit = self._fitted()
-        self._check_length(codes, fit.width)
+        self.check_codes(codes)
         return fit.decode(codes)
 
     def expected_error(self, length: int) -> float:
@@ -249,22 +248,28 @@ class DeepCoder(Coder):
         coders = [kind(self.width, self.metric, seed=training.seed) for kind in (AdaptiveCoder, ResidualCoder)]
         return coders[better(rows, coders)].fit(rows)
 
-    def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items); by angle with metric "cosine"."""
-        return self._decoded_distances(queries, codes, normalize=self._fitted().normalize)
+    @property
+    def width_(self) -> int:
+        """Bits of a code, as fitted."""
+        return self._fitted().width
 
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:  # noqa: ARG002
-        return self.decode(codes)
+    @property
+    def metric_(self) -> Literal["l2", "cosine"]:
+        """The metric the coder was fitted for."""
+        return "cosine" if self._fitted().normalize else "l2"
 
-    def _ranking(self, width: int) -> DecodedRanking:
-        return self._fitted().ranking(self, width)
+    def layout(self, length: int) -> BaseLayout | None:  # noqa: ARG002
+        """Return the coder whose bits a network decodes; None where the network finds the bits."""
+        fit = self._fitted()
+        return BaseLayout(fit.base) if isinstance(fit, RefinedBits) else None
 
     def _fitted(self) -> AutoencoderBits | RefinedBits:
         if self._fit is None:
             raise self._not_fitted()
         return self._fit
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the fitted coder as a record."""
         fit = self._fitted()
         settings, arrays = fit.to_record()
         settings |= {"preset": self.preset, "metric": "cosine" if fit.normalize else "l2"}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Floats, as_floats, squares
+from nestcode.arrays import Floats, as_floats, squared_norms
 from nestcode.coders.deep.autoencoder import AutoencoderBits, Modules, settings_from_json
 from nestcode.coders.deep.network import NormalizedSource, check_table, load_weights, useful_lengths
 from nestcode.codes import Codes
@@ -85,10 +85,10 @@ class LabelledBits(AutoencoderBits):
         steps = apart @ (centered.T @ (rows - mean)) / len(bits)
         bits, rows = self._bits_and_rows(source, probed)
         told, left = (bits - offsets) @ apart.T, rows - mean
-        errors = [float(squares(left).mean())]
+        errors = [float(squared_norms(left).mean())]
         for unit in range(self.width):
             left = left - told[:, unit, None] * steps[unit]
-            errors.append(float(squares(left).mean()))
+            errors.append(float(squared_norms(left).mean()))
         known = np.array(errors)
         useful = useful_lengths(known)
         return type(self)(

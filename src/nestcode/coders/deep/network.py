@@ -1,8 +1,8 @@
-"""What a deep coder needs beside its network: its input, how an index ranks its codes, and its settings as JSON."""
+"""What a deep coder needs beside its network: its input and its settings as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +11,8 @@ from torch import nn
 
 from nestcode import lengths
 from nestcode.arrays import as_floats, check_int, check_rows
-from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.nn import nesting
-from nestcode.search.ranking import Batch, BitRanking, Metric
-from nestcode.search.sums import DecodedRanking, Decoder
 from nestcode.storage import Arrays, Record
 from nestcode.training.data import Source, as_source
 
@@ -35,28 +32,6 @@ def check_shape(sizes: object, name: str) -> None:
         raise InvalidInput(f"{name} must be whole numbers, as in (3, 32, 32), got {sizes!r}")
     for size in sizes or ():
         check_int(size, name, least=1)
-
-
-class NetworkCoder(Decoder, Protocol):
-    """The part of a deep coder that ranking uses."""
-
-    def encode(self, X: Any) -> Codes:
-        """The codes of rows."""
-
-
-class NetworkRanking(BitRanking, DecodedRanking):
-    """Roughly by bits, and fully by distances to what the network decodes."""
-
-    def __init__(self, coder: NetworkCoder, features: int, width: int) -> None:
-        DecodedRanking.__init__(self, coder, np.zeros(features), np.zeros(features, dtype=np.float32), width)
-        self._network = coder
-
-    def batch(self, queries: NDArray[np.floating[Any]], metric: Metric) -> Batch:
-        """Queries, (n, features), of length 1 for the cosine, made ready."""
-        rows = np.ascontiguousarray(queries, dtype=np.float32)
-        none = np.zeros(len(rows), dtype=np.float32)
-        codes = self._network.encode(rows).prefix(self._width)
-        return Batch(metric, rows, none, none, np.ascontiguousarray(codes.packed))
 
 
 class NormalizedSource(Source):

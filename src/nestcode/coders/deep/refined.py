@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nestcode import _core
 from nestcode.arrays import PIECE, Floats, as_floats
-from nestcode.coders.base import Coder
+from nestcode.coders.base import Coder, Projection
 from nestcode.coders.deep.network import (
     NormalizedSource,
     check_table,
@@ -25,8 +24,6 @@ from nestcode.coders.deep.network import (
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.nn.refine import CHANNELS, LAYERS, ImageRefiner, VectorRefiner
-from nestcode.search.ranking import NO_CODES, Batch, Metric, Ready
-from nestcode.search.sums import DecodedRanking, Decoder
 from nestcode.storage import Arrays
 from nestcode.training.config import Training
 from nestcode.training.data import Source
@@ -137,7 +134,7 @@ class RefinedBits:
 
     def refined(self, plain: Floats, length: int) -> Floats:
         """What the network makes of decoded items."""
-        mean, scale = self.base._basis()[0].astype(np.float32), np.float32(self.scale)
+        mean, scale = projection_of(self.base).mean.astype(np.float32), np.float32(self.scale)
         device = next(self.network.parameters()).device
         with torch.inference_mode():
             x = torch.from_numpy((plain - mean) / scale).to(device)
@@ -145,13 +142,9 @@ class RefinedBits:
         refined: Floats = made * scale + mean
         return refined
 
-    def ranking(self, coder: Any, width: int) -> DecodedRanking:
-        """Roughly as the coder below does, fully by what the network decodes."""
-        return RefinedRanking(self.base._ranking(width), coder, self.features, width)
-
     def to_record(self) -> tuple[dict[str, Any], Arrays]:
         """Settings and arrays for a file."""
-        below = self.base._to_record()
+        below = self.base.to_record()
         settings = {
             "width": int(self.width), "training": self.training.to_json(), "scale": self.scale,
             "refiner": self.network.made(),
@@ -186,7 +179,8 @@ class RefinedBits:
 
 def make_pairs(source: Source, which: NDArray[np.int64], base: Coder, scale: float, at: Sequence[int]) -> Pairs:
     """Items and what their codes decode to, at some lengths."""
-    mean, directions = base._basis()
+    projection = projection_of(base)
+    mean, directions = projection.mean, projection.directions
     lengths = np.array(at)
     most = MOST_BYTES // (2 * (len(lengths) * len(directions) + source.features))
     which = which[:: -(-len(which) // max(most, 1))]
@@ -198,9 +192,16 @@ def make_pairs(source: Source, which: NDArray[np.int64], base: Coder, scale: flo
         items[some] = np.clip((as_floats(rows) - mean) / scale, -MOST, MOST)
         codes = base.encode(rows)
         for place, length in enumerate(lengths):
-            decoded = base._coefficients(codes.prefix(int(length))) / np.float32(scale)
+            decoded = base.coefficients(codes.prefix(int(length))) / np.float32(scale)
             numbers[place, some] = np.clip(decoded, -MOST, MOST)
     return Pairs(lengths, numbers, np.asarray(directions, dtype=np.float32), items, repr(base))
+
+
+def projection_of(base: Coder) -> Projection:
+    """Return the projection of a base, all of which have one."""
+    projection = base.projection()
+    assert projection is not None
+    return projection
 
 
 def octaves(width: int) -> list[int]:
@@ -211,41 +212,6 @@ def octaves(width: int) -> list[int]:
     """
     powers = [1 << i for i in range(int(width).bit_length())]
     return sorted({length for power in powers for length in (power, power * 3 // 2) if length <= width} | {width})
-
-
-@dataclass(frozen=True)
-class RefinedBatch(Batch):
-    """Queries as they are, and as the coder below takes them."""
-
-    below: Batch
-
-
-class RefinedRanking(DecodedRanking):
-    """Cells and rough distances of one coder, full distances to what another decodes."""
-
-    def __init__(self, below: DecodedRanking, coder: Decoder, features: int, width: int) -> None:
-        super().__init__(coder, np.zeros(features), np.zeros(features, dtype=np.float32), width)
-        self._below = below
-
-    def bits(self, count: int) -> int:
-        """How many bits a cell has when there are `count` items."""
-        return self._below.bits(count)
-
-    def ready(self, codes: Codes, bits: int) -> Ready:
-        """Sorted codes made ready."""
-        return self._below.ready(codes, bits)
-
-    def batch(self, queries: NDArray[np.floating[Any]], metric: Metric) -> RefinedBatch:
-        """Queries, (n, features), of length 1 for the cosine, made ready."""
-        rows, none = np.ascontiguousarray(queries, dtype=np.float32), np.zeros(len(queries), dtype=np.float32)
-        return RefinedBatch(metric, rows, none, none, NO_CODES, self._below.batch(queries, metric))
-
-    def rough(
-        self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
-    ) -> None:
-        """Write the best hits among the items of the nearest cells that hold `candidates`."""
-        assert isinstance(batch, RefinedBatch)
-        self._below.rough(searcher, batch.below, bits, candidates, out, threads)
 
 
 def image_shape(source: Source) -> tuple[int, ...] | None:
