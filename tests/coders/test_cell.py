@@ -108,7 +108,7 @@ def test_the_error_falls_with_every_bit_and_is_the_one_expected(coder: CellCoder
 
 
 def test_errors_are_those_of_rows_it_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cells, "SAMPLE_ROWS", 0)  # so 64 rows a cell
+    monkeypatch.setattr(_cells, "TRAIN_ROWS", 0)  # so 64 rows a cell
     monkeypatch.setattr(_principal, "SAMPLE_ROWS", 3000)
     coder = CellCoder(width=24, cells=64).fit(clustered(20_000))
     assert coder._fitted().counts.sum() == 64 * 64
@@ -177,7 +177,7 @@ def test_the_number_of_cells_suits_the_rows(rows: int, width: int, cells: int) -
 
 
 def test_the_number_of_cells_has_an_end() -> None:
-    assert [_cells.bits_for(rows) for rows in (1, 340_000, 1_000_000, 10**9)] == [1, 11, 12, 12]
+    assert [_cells.choose_bits(rows) for rows in (1, 340_000, 1_000_000, 10**9)] == [1, 11, 12, 12]
 
 
 def test_directions_with_little_variance_are_left_to_the_planes() -> None:

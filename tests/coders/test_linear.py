@@ -257,7 +257,7 @@ def test_the_sample_is_fair_and_does_not_depend_on_the_pieces() -> None:
     for size in (5000, 77, 4096):
         parts = (X[i : i + size] for i in range(0, len(X), size))
         sample = Reservoir(np.random.default_rng(0), 500, 1 << 28)
-        samples.append(_principal.measure(parts, normalize=False, sample=sample)[1])
+        samples.append(_principal.moments_and_sample(parts, normalize=False, reservoir=sample)[1])
     assert np.array_equal(samples[0], samples[1])
     assert np.array_equal(samples[0], samples[2])
     assert len(samples[0]) == 500

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import PIECE, Doubles, Floats, check_int, check_rows, pieces
-from nestcode.coders.adaptive.model import HIGHEST, Books, learn
+from nestcode.coders.adaptive.model import HIGHEST, AdaptiveCodebooks, train
 from nestcode.coders.base import CodebookLayout
 from nestcode.coders.codebooks import ENTRIES
 from nestcode.coders.projected import DirectionsCoder
-from nestcode.coders.sampling import hold_out, worthwhile
+from nestcode.coders.sampling import held_out_mask, project_sample
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.storage import Record, check_arrays
@@ -60,11 +60,11 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        found = worthwhile(pieces(X), self.width, rng, SAMPLE_BYTES, normalize=normalize)
-        held_out = hold_out(len(found.rows), rng)
+        found = project_sample(pieces(X), self.width, rng, SAMPLE_BYTES, normalize=normalize)
+        held_out = held_out_mask(len(found.rows), rng)
         probe = found.rows[held_out] if held_out.any() else found.rows
-        books = learn(found.rows[~held_out], probe, self.width, rng)
-        errors = books.errors(probe, self.beams, self.width) + found.outside
+        books = train(found.rows[~held_out], probe, self.width, rng)
+        errors = books.measure_errors(probe, self.beams, self.width) + found.outside
         self._model = _Model(found.mean, found.directions, books, errors, normalize)
         self._learn_columns(X)
         return self
@@ -83,7 +83,7 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
 
     def layout(self, length: int) -> CodebookLayout:
         """Return typical codebooks of the first bytes: what an entry stands for depends on the bytes before it."""
-        return CodebookLayout(self._fitted().books.typical(min(length, TYPICAL_BITS)), exact=False)
+        return CodebookLayout(self._fitted().books.additive_approximation(min(length, TYPICAL_BITS)), exact=False)
 
     def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
         """Decode codes to principal coefficients around the mean, (n, directions)."""
@@ -119,7 +119,7 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
             raise ValueError("its levels or their changes are out of range")
         if not 1 <= dims <= count or arrays["counts"].min() < 0 or arrays["unit"][0] <= 0:
             raise ValueError("its books are out of range")
-        books = Books(**{name: arrays[name] for name in ("unit", "levels", "entries", "changes", "counts")})
+        books = AdaptiveCodebooks(**{name: arrays[name] for name in ("unit", "levels", "entries", "changes", "counts")})
         model = _Model(arrays["mean"], arrays["directions"], books, arrays["errors"], coder.metric == "cosine")
         coder._model = model
         return coder
@@ -128,7 +128,9 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
 class _Model:
     """What a fit found."""
 
-    def __init__(self, mean: Doubles, directions: Floats, books: Books, errors: Doubles, normalize: bool) -> None:
+    def __init__(
+        self, mean: Doubles, directions: Floats, books: AdaptiveCodebooks, errors: Doubles, normalize: bool
+    ) -> None:
         self.mean = mean
         self.directions = directions  # (directions, features)
         self.books = books

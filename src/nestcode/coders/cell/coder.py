@@ -17,18 +17,18 @@ from nestcode.coders import sampling as _principal
 from nestcode.coders.base import ScalarLayout, warn_of_useless_bits
 from nestcode.coders.bit_planes import Planes, check_planes, order_bits, pack_bits, read_bits
 from nestcode.coders.cell.kmeans import (
-    CHOSEN_BITS,
     DIRECTIONS,
     MOST_BITS,
-    bits_for,
-    find_cells,
-    grow_cells,
-    leading,
-    rows_for,
-    tree_means,
+    MOST_CHOSEN_BITS,
+    assign,
+    choose_bits,
+    leading_directions,
+    prefix_centroids,
+    train_centroids,
+    training_rows,
 )
 from nestcode.coders.projected import DirectionsCoder
-from nestcode.coders.sampling import Reservoir, measure, principal_directions
+from nestcode.coders.sampling import Reservoir, moments_and_sample, principal_directions
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.storage import Record, check_arrays
@@ -83,15 +83,17 @@ class CellCoder(DirectionsCoder["_Model"]):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        most = rows_for(self.cells or 1 << CHOSEN_BITS) + _principal.SAMPLE_ROWS
-        moments, sample = measure(pieces(X), normalize=normalize, sample=Reservoir(rng, most, SAMPLE_BYTES))
-        cells = 1 << min(bits_for(moments.count), self.width) if self.cells is None else int(self.cells)
-        sample = sample[rng.permutation(len(sample))[: rows_for(cells) + _principal.SAMPLE_ROWS]]
+        most = training_rows(self.cells or 1 << MOST_CHOSEN_BITS) + _principal.SAMPLE_ROWS
+        moments, sample = moments_and_sample(
+            pieces(X), normalize=normalize, reservoir=Reservoir(rng, most, SAMPLE_BYTES)
+        )
+        cells = 1 << min(choose_bits(moments.count), self.width) if self.cells is None else int(self.cells)
+        sample = sample[rng.permutation(len(sample))[: training_rows(cells) + _principal.SAMPLE_ROWS]]
         mean, covariance = moments.mean(), moments.covariance()
         directions = principal_directions(covariance, min(max(self.width, DIRECTIONS), len(mean)), rng)
-        seen = directions[: leading(directions, covariance)]
-        learnt = (center(part, mean, normalize=normalize) @ seen.T for part in pieces(sample[: rows_for(cells)]))
-        centers, counts = grow_cells(np.concatenate(list(learnt)), cells, rng)
+        seen = directions[: leading_directions(directions, covariance)]
+        learnt = (center(part, mean, normalize=normalize) @ seen.T for part in pieces(sample[: training_rows(cells)]))
+        centers, counts = train_centroids(np.concatenate(list(learnt)), cells, rng)
         # Mostly rows that k-means has not seen: of those it has, centres leave less.
         rows = [center(part, mean, normalize=normalize) for part in pieces(sample[-_principal.SAMPLE_ROWS :])]
         planes, errors = _order_planes(rows, directions, centers, counts, self.width)
@@ -114,7 +116,7 @@ class CellCoder(DirectionsCoder["_Model"]):
         book, done = np.ascontiguousarray(model.centers[:, :seen]), 0
         for part in pieces(rows):
             coefficients = self._project(part)
-            cells = find_cells(coefficients[:, :seen], book)
+            cells = assign(coefficients[:, :seen], book)
             coefficients -= model.centers.take(cells, axis=0)
             heads = (cells << (MOST_BITS - bits)).astype(">u2").view(np.uint8).reshape(-1, 2)
             pack_bits(coefficients, model.planes, packed[done : done + len(part)], heads, bits)
@@ -196,7 +198,7 @@ class _Model:
 
     def centers_at(self, length: int) -> Floats:
         """The centres when `length` bits are known, (2^length or cells, directions)."""
-        return tree_means(self.centers, self.counts, min(length, self.cell_bits))
+        return prefix_centroids(self.centers, self.counts, min(length, self.cell_bits))
 
     def cells_of(self, codes: Codes) -> NDArray[np.int64]:
         """Which of these centres each code names."""
@@ -214,9 +216,9 @@ def _order_planes(
     bits, seen = len(centers).bit_length() - 1, centers.shape[1]
     left = np.concatenate([part @ directions.T for part in rows])
     near = left[:, :seen].copy()
-    cells = find_cells(near, centers)
+    cells = assign(near, centers)
     outside = sum(float(squared_norms(part).sum()) for part in rows) / len(near) - squared_norms(near).mean()
-    parts = (tree_means(centers, counts, length)[cells >> (bits - length)] for length in range(bits + 1))
+    parts = (prefix_centroids(centers, counts, length)[cells >> (bits - length)] for length in range(bits + 1))
     errors = max(outside, 0.0) + np.array([squared_norms(near - part).mean() for part in parts])
     left[:, :seen] -= centers[cells]
     planes = order_bits(left, errors[-1], width - bits, smallest=1e-9 * errors[0])

@@ -15,7 +15,7 @@ from nestcode.arrays import Doubles, Floats, center, check_int, check_rows, piec
 from nestcode.coders import sampling as _principal
 from nestcode.coders.base import Coder, Projection, ScalarLayout, error_at, warn_of_useless_bits
 from nestcode.coders.bit_planes import Planes, check_planes, order_bits, pack_bits, read_bits
-from nestcode.coders.sampling import Reservoir, measure, principal_directions
+from nestcode.coders.sampling import Reservoir, moments_and_sample, principal_directions
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.storage import Record, check_arrays
@@ -54,7 +54,7 @@ class LinearCoder(Coder):
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
         sample_of = Reservoir(rng, _principal.SAMPLE_ROWS, _principal.SAMPLE_BYTES)
-        moments, rows = measure(pieces(X), normalize=normalize, sample=sample_of)
+        moments, rows = moments_and_sample(pieces(X), normalize=normalize, reservoir=sample_of)
         mean = moments.mean()
         directions = principal_directions(moments.covariance(), min(self.width, len(mean)), rng)
         sample = [center(part, mean, normalize=normalize) for part in pieces(rows)]

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode import _core
 from nestcode.arrays import PIECE, Doubles, Floats, check_int, check_rows, pieces, squared_norms
 from nestcode.coders.base import CodebookLayout
-from nestcode.coders.codebooks import ENTRIES, Beams, encode, grow_book, shorten
+from nestcode.coders.codebooks import ENTRIES, BeamSearch, encode, train_codebook, truncate_codebook
 from nestcode.coders.projected import DirectionsCoder
-from nestcode.coders.sampling import hold_out, worthwhile
+from nestcode.coders.sampling import held_out_mask, project_sample
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.storage import Record, check_arrays
@@ -59,8 +59,8 @@ class ResidualCoder(DirectionsCoder["_Model"]):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        found = worthwhile(pieces(X), self.width, rng, SAMPLE_BYTES // self.beams, normalize=normalize)
-        held_out = hold_out(len(found.rows), rng)
+        found = project_sample(pieces(X), self.width, rng, SAMPLE_BYTES // self.beams, normalize=normalize)
+        held_out = held_out_mask(len(found.rows), rng)
         books, counts = _train(found.rows[~held_out], self.width, self.beams, rng)
         model = _Model(found.mean, found.directions, books, counts, np.zeros(self.width + 1), normalize)
         model.errors = model.measure(found.rows[held_out] if held_out.any() else found.rows, self.beams) + found.outside
@@ -150,7 +150,9 @@ class _Model:
         whole, bits = divmod(length, 8)
         if bits == 0:
             return self.books[:whole]
-        return np.concatenate([self.books[:whole], shorten(self.books[whole], self.counts[whole], bits)[None]])
+        return np.concatenate(
+            [self.books[:whole], truncate_codebook(self.books[whole], self.counts[whole], bits)[None]]
+        )
 
     def sums(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes say, in principal directions around the mean."""
@@ -166,7 +168,7 @@ class _Model:
         errors[0] = squared_norms(left).mean()
         for stage, (book, counts) in enumerate(zip(self.books, self.counts, strict=True)):
             for bits in range(1, min(8, self.width - 8 * stage) + 1):
-                shortened = book if bits == 8 else shorten(book, counts, bits)
+                shortened = book if bits == 8 else truncate_codebook(book, counts, bits)
                 errors[8 * stage + bits] = squared_norms(left - shortened[cells[:, stage]]).mean()
             left = left - book[cells[:, stage]]
         return errors
@@ -180,14 +182,14 @@ class _Model:
 
 def _train(rows: Floats, width: int, beams: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
     """The codebooks, each trained on what the best candidates of the stages before it leave."""
-    searches = [Beams(rows[i : i + PIECE]) for i in range(0, len(rows), PIECE)]
+    searches = [BeamSearch(rows[i : i + PIECE]) for i in range(0, len(rows), PIECE)]
     books, counts = [], []
     for stage in range(-(-width // 8)):
         bits = min(8, width - 8 * stage)
-        book = grow_book(np.concatenate([search.residuals[:, 0] for search in searches]), bits, rng)
+        book = train_codebook(np.concatenate([search.residuals[:, 0] for search in searches]), bits, rng)
         for search in searches:
             search.extend(book, beams)
-        chosen = np.concatenate([search.cells[:, 0, -1] for search in searches])
+        chosen = np.concatenate([search.entries[:, 0, -1] for search in searches])
         books.append(np.repeat(book, ENTRIES >> bits, axis=0))
         counts.append(np.repeat(np.bincount(chosen, minlength=len(book)), ENTRIES >> bits))
     return np.array(books), np.array(counts, dtype=np.int64)
