@@ -25,7 +25,7 @@ def test_a_prefix_inside_a_byte_shares_memory_when_the_rest_of_the_byte_is_zero(
     assert np.shares_memory(codes.prefix(6).packed, codes.packed)
 
 
-def test_nothing_can_be_written() -> None:
+def test_codes_are_immutable() -> None:
     source = np.zeros((2, 2), dtype=np.uint8)
     codes = Codes(source, 16)
     source[:] = 255  # the codes took a copy
@@ -69,7 +69,7 @@ def test_read_only_memory_is_shared(tmp_path: Path) -> None:
     assert np.shares_memory(Codes(frozen, 24).packed, frozen)
 
 
-def test_columns_that_are_not_side_by_side_are_made_so() -> None:
+def test_strided_columns_are_copied_to_contiguous_rows() -> None:
     wide = np.frombuffer(bytes(range(24)), dtype=np.uint8).reshape(3, 8)
     every_other = wide[:, ::2]
     codes = Codes(every_other, 32)
@@ -167,7 +167,7 @@ def test_errors_are_value_errors_and_nestcode_errors() -> None:
     assert issubclass(InvalidInput, NestcodeError)
 
 
-def test_the_core_refuses_what_would_read_or_write_out_of_bounds() -> None:
+def test_the_core_refuses_out_of_bounds_accesses() -> None:
     packed = CODES.packed
     for out in (np.empty((3, 2), np.int32), np.empty((2, 3), np.int32)):
         with pytest.raises(ValueError, match="out must have"):
@@ -206,7 +206,7 @@ def test_bits_of_a_transposed_array_are_packed_as_rows() -> None:
     assert np.array_equal(Codes.from_bits(bits.T).hamming(Codes.from_bits(bits.T.copy())).diagonal(), np.zeros(30))
 
 
-def test_the_stub_names_what_the_core_has() -> None:
+def test_the_stub_lists_the_names_of_the_core() -> None:
     stub = Path(__file__).parents[1] / "src/nestcode/_core.pyi"
     named = set(re.findall(r"^(?:def|class) (\w+)", stub.read_text(), flags=re.MULTILINE))
     assert named == {name for name in vars(_core) if not name.startswith("_")}

@@ -1,4 +1,4 @@
-"""Length distributions: the paper's numbers, exact sampling, and what is refused."""
+"""Length distributions: the paper's probabilities, exact sampling, refused arguments."""
 
 import re
 from collections.abc import Callable
@@ -33,7 +33,7 @@ WIDTHS = [1, 2, 7, 8, 100]
 
 @pytest.mark.parametrize("lengths", CHOICES, ids=repr)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_numbers_belong_together(lengths: Lengths, width: int) -> None:
+def test_survival_pmf_cdf_and_mean_agree(lengths: Lengths, width: int) -> None:
     pmf, survival = lengths.pmf(width), lengths.survival(width)
     assert pmf.shape == survival.shape == (width,)
     assert (pmf >= 0).all()
@@ -62,7 +62,7 @@ def test_sampling_is_exact(lengths: Lengths, width: int) -> None:
     assert len(expected) == 1 or chi2.sf(statistic, df=len(expected) - 1) > 1e-4
 
 
-def test_the_papers_numbers() -> None:
+def test_probabilities_printed_in_the_paper() -> None:
     """Figure 1 of the paper: Geom(0.9) and 100 units."""
     survival = Geometric(0.9).survival(100)
     assert round(float(survival[50]), 3) == 0.005  # an index greater than 50
@@ -71,17 +71,17 @@ def test_the_papers_numbers() -> None:
 
 
 @given(st.floats(0.05, 0.99), st.integers(1, 30), st.integers(1, 30))
-def test_geometric_lengths_have_no_memory(decay: float, i: int, j: int) -> None:
+def test_geometric_lengths_are_memoryless(decay: float, i: int, j: int) -> None:
     survival = Geometric(decay).survival(60)
     np.testing.assert_allclose(survival[i + j - 1] / survival[i - 1], decay**j, rtol=1e-9)
 
 
-def test_every_octave_of_log_uniform_lengths_is_as_likely() -> None:
+def test_octaves_of_log_uniform_lengths_are_equally_likely() -> None:
     octaves = np.split(LogUniform().pmf(1023), [1, 3, 7, 15, 31, 63, 127, 255, 511])
     np.testing.assert_allclose([octave.sum() for octave in octaves], 0.1)
 
 
-def test_empirical_lengths_are_those_observed() -> None:
+def test_empirical_lengths_have_the_observed_frequencies() -> None:
     log = np.array([2, 2, 5, 9])
     assert Empirical.from_samples(log).pmf(9).tolist() == [0, 0.5, 0, 0, 0.25, 0, 0, 0, 0.25]
     assert Empirical.from_samples(log).pmf(5).tolist() == [0, 0.5, 0, 0, 0.5]  # faster receivers get everything
@@ -98,7 +98,7 @@ def test_empirical_lengths_are_those_observed() -> None:
         (Empirical([1, 1, 1]), 2, True),
         (Empirical([1, 1, 1]), 4, False),
         (Empirical([1, 0, 1]), 3, False),
-        (Empirical([1, 0, 1]), 2, True),  # what lies beyond the width keeps all of it
+        (Empirical([1, 0, 1]), 2, True),  # a draw beyond the width keeps everything
         (Empirical([0, 0, 1]), 3, False),
         (Empirical([1, 1e-300]), 2, True),
         (Mixture([Empirical([1, 0]), Empirical([0, 1])]), 2, True),
@@ -112,7 +112,7 @@ def test_covers(lengths: Lengths, width: int, covered: bool) -> None:
     assert lengths.covers(width) is covered
 
 
-def test_a_log_of_large_bandwidths_stays_small() -> None:
+def test_large_observed_lengths_take_little_memory() -> None:
     log = Empirical.from_samples([5_000_000_000, 3, 5_000_000_000])
     assert repr(log) == "Empirical(weights=(1.0, 2.0), lengths=(3, 5000000000))"
     np.testing.assert_allclose(log.pmf(4), [0, 0, 1 / 3, 2 / 3])
@@ -122,8 +122,8 @@ UNCONDITIONAL = [lengths for lengths in CHOICES if not isinstance(lengths, Beyon
 
 
 @pytest.mark.parametrize("lengths", UNCONDITIONAL, ids=repr)
-def test_beyond_is_rejection(lengths: Lengths) -> None:
-    """Dropping the draws that are too short and counting the others gives the same numbers."""
+def test_beyond_equals_rejection_sampling(lengths: Lengths) -> None:
+    """Dropping the draws that are too short and counting the others gives the same probabilities."""
     width, rng = 12, np.random.default_rng(5)
     draws = lengths.sample(60_000, rng, width)
     for first in (1, 4, 6):
@@ -148,7 +148,7 @@ def test_beyond_nothing_changes_nothing_and_beyond_the_width_keeps_everything(le
 
 
 @given(st.integers(0, 40), st.integers(0, 40))
-def test_beyond_twice_is_beyond_the_farther(a: int, b: int) -> None:
+def test_beyond_twice_is_beyond_the_larger(a: int, b: int) -> None:
     assert Beyond(Beyond(LogUniform(), a), b) == Beyond(LogUniform(), max(a, b))
     mixed = Mixture([Beyond(LogUniform(), a)])  # which hides the inner one
     np.testing.assert_allclose(Beyond(mixed, b).pmf(50), Beyond(LogUniform(), max(a, b)).pmf(50), atol=1e-15)
@@ -162,16 +162,16 @@ def test_beyond_geometric_is_geometric_again(decay: float, first: int) -> None:
     assert np.array_equal(survival[first:], Geometric(decay).survival(50))
 
 
-def test_distributions_cannot_change() -> None:
+def test_distributions_are_frozen() -> None:
     class Annealed(Lengths):
         def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
             return np.ones(len(k))
 
-    with pytest.raises(AttributeError, match="Annealed cannot change"):
+    with pytest.raises(AttributeError, match="Annealed is frozen"):
         Annealed().length = 3
 
 
-def test_choices_are_values() -> None:
+def test_distributions_compare_by_value() -> None:
     assert Empirical(np.array([1, 2])) == Empirical([1.0, 2.0])  # type: ignore[arg-type]
     assert len({Geometric(0.9), Geometric(0.9), Uniform(), Uniform(), Mixture([Uniform()])}) == 3
 

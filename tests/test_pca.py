@@ -1,4 +1,4 @@
-"""The solver of the nested objective against a full decomposition, and the moments it starts from."""
+"""PCA by Chebyshev-filtered subspace iteration against a full eigendecomposition; moments in pieces."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def covariance_of(spectrum: NDArray[Any], seed: int = 0) -> Doubles:
 
 @pytest.mark.parametrize("steep", [0.5, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize("width", [1, 5, 40])
-def test_it_finds_the_leading_eigenvectors_in_order(steep: float, width: int) -> None:
+def test_solve_finds_the_leading_eigenvectors_in_order(steep: float, width: int) -> None:
     covariance = covariance_of(np.arange(1, 201) ** -steep)
     values, vectors = (part[..., ::-1] for part in np.linalg.eigh(covariance))
     solution = solve(covariance, width, np.random.default_rng(1))
@@ -31,7 +31,7 @@ def test_it_finds_the_leading_eigenvectors_in_order(steep: float, width: int) ->
 
 @pytest.mark.parametrize("lengths", [Uniform(), LogUniform(), Geometric(0.9)], ids=repr)
 def test_the_nested_objective_falls_in_every_round(lengths: Lengths) -> None:
-    """The objective is the total variance less what each unit captures, weighed by how often it is kept."""
+    """The objective is the total variance less what each unit captures, weighted by its survival."""
     covariance = covariance_of(np.arange(1, 301) ** -1.0)
     history = solve(covariance, 20, np.random.default_rng(1)).history
     objective = [np.trace(covariance) - lengths.survival(20) @ captured for captured in history]
@@ -39,13 +39,13 @@ def test_the_nested_objective_falls_in_every_round(lengths: Lengths) -> None:
     assert (np.diff(objective) <= 1e-12).all()
 
 
-def test_two_starts_agree() -> None:
+def test_the_solution_does_not_depend_on_the_start() -> None:
     covariance = covariance_of(np.arange(1, 101) ** -1.0)
     first, second = (solve(covariance, 10, np.random.default_rng(seed)).decoder for seed in (1, 2))
     assert np.abs((first * second).sum(axis=0)).min() > 1 - 1e-9
 
 
-def test_equal_variances_and_none_at_all() -> None:
+def test_degenerate_and_zero_spectra() -> None:
     flat = solve(np.eye(50), 5, np.random.default_rng(0))
     np.testing.assert_allclose(flat.variances, 1)
     nothing = solve(np.zeros((50, 50)), 5, np.random.default_rng(0))
@@ -55,7 +55,7 @@ def test_equal_variances_and_none_at_all() -> None:
     np.testing.assert_allclose(few.variances, [3, 2, 0, 0, 0], atol=1e-10)
 
 
-def test_as_wide_as_the_data() -> None:
+def test_full_width_is_the_full_decomposition() -> None:
     covariance = covariance_of(np.arange(1, 11) ** -1.0)
     np.testing.assert_allclose(solve(covariance, 10, np.random.default_rng(0)).variances, np.arange(1, 11) ** -1.0)
 

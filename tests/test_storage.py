@@ -1,4 +1,4 @@
-"""Files are whole or not there."""
+"""Atomic writes: the old file or the new one, never a part."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from nestcode.storage import write_atomic
 
 
-def test_it_writes_and_replaces(tmp_path: Path) -> None:
+def test_write_atomic_creates_folders_and_replaces(tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "file.bin"
     write_atomic(path, b"first")
     write_atomic(path, b"second")
@@ -18,7 +18,7 @@ def test_it_writes_and_replaces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("failure", [OSError("disk full"), KeyboardInterrupt()])
-def test_a_failure_leaves_the_old_file_and_no_litter(
+def test_a_failure_keeps_the_old_file_and_leaves_no_draft(
     step: str, failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file.bin"
@@ -34,20 +34,20 @@ def test_a_failure_leaves_the_old_file_and_no_litter(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_others_may_read_it_as_any_file(tmp_path: Path) -> None:
+def test_permissions_are_those_of_a_plain_file(tmp_path: Path) -> None:
     write_atomic(tmp_path / "ours", b"")
     (tmp_path / "plain").write_bytes(b"")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 @pytest.mark.parametrize("name", ["x" * 237, "x" * 238, "x" * 255, "é" * 127 + "x", ".hidden"])
-def test_any_name_that_a_file_may_have(name: str, tmp_path: Path) -> None:
-    write_atomic(tmp_path / name, b"all of it")
+def test_every_legal_file_name_works(name: str, tmp_path: Path) -> None:
+    write_atomic(tmp_path / name, b"complete")
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert (tmp_path / name).read_bytes() == b"all of it"
+    assert (tmp_path / name).read_bytes() == b"complete"
 
 
-def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+def test_folders_pipes_and_devices_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_bytes(b"mine")
@@ -64,11 +64,11 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_links_are_written_through(there: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_symbolic_links_are_followed(exists: bool, tmp_path: Path) -> None:
     target, link = tmp_path / "far" / "target", tmp_path / "link"
     target.parent.mkdir()
-    if there:
+    if exists:
         target.write_bytes(b"old")
     link.symlink_to(target)
     write_atomic(link, b"new")

@@ -1,4 +1,7 @@
-"""Rows of data as coders take them: checked once, in pieces that fit the cache, as float32."""
+"""Checking and normalizing what users pass in: rows of data, their dtypes, integers.
+
+Rows are checked once, processed in pieces that fit the cache, and become float32 only after centering.
+"""
 
 import operator
 from collections.abc import Iterable, Iterator
@@ -17,7 +20,7 @@ PIECE = 4096  # rows
 
 
 def pieces(X: ArrayLike | Iterable[ArrayLike], features: int | None = None) -> Iterator[NDArray[Any]]:
-    """An array, a memory map or an iterable of arrays, in pieces of a few thousand checked rows."""
+    """Yield the checked rows of an array, a memory map or an iterable of arrays, at most `PIECE` at a time."""
     chunks = isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
     whole = not chunks and (hasattr(X, "__array__") or hasattr(X, "toarray") or isinstance(X, list | tuple))
     for part in [X] if whole else X:  # type: ignore[union-attr]
@@ -28,7 +31,7 @@ def pieces(X: ArrayLike | Iterable[ArrayLike], features: int | None = None) -> I
 
 
 def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
-    """Rows of numbers, (n, features), in the type they came in. Some words of the errors are those of scikit-learn."""
+    """Return rows of numbers, (n, features), in their own dtype, or raise an error in words scikit-learn expects."""
     if hasattr(X, "toarray"):
         raise InvalidInput(f"data must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
     array = np.asarray(X)
@@ -39,8 +42,8 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
             else ". Reshape your data: put one item into x[None, :], single numbers into x[:, None]"
         )
         raise InvalidInput(f"data must have 2 dimensions (items, features), got shape {array.shape}{remedy}")
-    if array.dtype == object:  # as data frames of several types become
-        array = _as_numbers(array)
+    if array.dtype == object:  # as data frames with columns of several types convert to
+        array = _as_float64(array)
     if array.dtype.kind not in "fiub":
         remedy = "convert them with X.astype(np.float32)"
         if array.dtype.kind == "c":
@@ -59,18 +62,18 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     return array
 
 
-def _as_numbers(array: NDArray[np.object_]) -> NDArray[Any]:
-    """Objects that are numbers, or the array itself if some are not."""
+def _as_float64(array: NDArray[np.object_]) -> NDArray[Any]:
+    """Return an array of Python numbers as float64, or unchanged if it holds strings."""
     try:
         return array.astype(np.float64)
-    except ValueError:  # of words; what is not even that is Python's TypeError
+    except ValueError:
         return array
 
 
 def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floating[Any]]:
-    """Floating point rows without NaN and infinities, scaled to length 1 where asked (zeros stay zeros).
+    """Return a floating point copy of finite rows, L2-normalized where `normalize` is set (zeros stay zeros).
 
-    They are float32, or float64 where the data is finer than that: it is rounded once it is centered.
+    The copy is float32, or float64 for dtypes of more precision: those are rounded once they are centered.
     """
     fine = rows.dtype.itemsize > (4 if rows.dtype.kind == "f" else 2)
     floats: NDArray[np.floating[Any]] = np.array(rows, dtype=np.float64 if fine else np.float32, order="C")
@@ -81,28 +84,28 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floa
             "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
         )
     if normalize:
-        for norm in (np.inf, 2):  # by the largest entry first, so that no square leaves the range
+        for norm in (np.inf, 2):  # by the largest entry first, so that no square overflows
             norms = np.linalg.norm(floats, ord=norm, axis=1, keepdims=True)
             np.divide(floats, norms, out=floats, where=norms > 0)
     return floats
 
 
 def center(rows: NDArray[Any], mean: NDArray[np.float64], *, normalize: bool) -> Floats:
-    """Rows around the mean, rounded to float32 only then."""
+    """Return rows minus the mean, L2-normalized first where `normalize` is set; rounded to float32 last."""
     floats = as_floats(rows, normalize=normalize)
     return (floats - mean.astype(floats.dtype)).astype(np.float32, copy=False)
 
 
 def project(X: ArrayLike, mean: NDArray[np.float64], directions: Floats, *, normalize: bool) -> Floats:
-    """Checked rows around the mean, in directions: (n, directions)."""
-    projected: Floats = center(check_rows(X, features=len(mean)), mean, normalize=normalize) @ directions.T
-    return projected
+    """Return checked, centered rows in `directions`: (n, features), (directions, features) -> (n, directions)."""
+    coefficients: Floats = center(check_rows(X, features=len(mean)), mean, normalize=normalize) @ directions.T
+    return coefficients
 
 
 def squared_norms(rows: Floats) -> NDArray[np.float64]:
-    """The squared length of each row."""
-    lengths: NDArray[np.float64] = np.sum(rows.astype(np.float64) ** 2, axis=1)
-    return lengths
+    """Return the squared L2 norm of each row in float64: (n, features) -> (n,)."""
+    norms: NDArray[np.float64] = np.sum(rows.astype(np.float64) ** 2, axis=1)
+    return norms
 
 
 def check_int(value: Any, name: str, least: int) -> int:

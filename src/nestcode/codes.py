@@ -1,4 +1,4 @@
-"""Codes: immutable arrays of packed bits, and what can be asked of their prefixes."""
+"""Codes: immutable arrays of packed bits with prefixes, Hamming distances and lexicographic order."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 
 MAX_WIDTH = 2**31 - 1
-CORES = os.cpu_count() or 1  # asked once: it takes as long as thousands of distances
+CORES = os.cpu_count() or 1  # read once: the call costs as much as thousands of distances
 
 
 class Codes:
@@ -29,12 +29,11 @@ class Codes:
     array([0, 1, 3], dtype=int32)
 
     Packed rows equal `np.packbits(bits, axis=1)`: the first bit is the highest of the first byte, so
-    that comparing bytes compares codes and codes that share a prefix are neighbours once sorted.
+    that comparing bytes compares codes, and sorting puts codes that share a prefix next to each other.
 
     Args:
         packed: `uint8` of shape (items, ceil(width / 8)); bits past `width` in the last byte are 0. A
-            read-only array (`np.memmap` with mode "r", for one) is shared; one that somebody could
-            still write to is copied.
+            read-only array, such as `np.memmap` with mode "r", is shared; a writable one is copied.
         width: bits in each code.
 
     """
@@ -45,7 +44,7 @@ class Codes:
         array = np.asarray(packed)
         width = check_int(width, "width", least=0)
         if width > MAX_WIDTH:
-            raise InvalidInput(f"width must be at most {MAX_WIDTH}, got {width}: distances are counted in 32 bits")
+            raise InvalidInput(f"width must be at most {MAX_WIDTH}, got {width}: distances are 32-bit integers")
         if array.dtype != np.uint8:
             raise InvalidInput(f"packed codes must be uint8, got {array.dtype}: pack bits with Codes.from_bits(x > 0)")
         if array.ndim != 2:
@@ -60,7 +59,7 @@ class Codes:
             )
         if _dirty_padding(array, width):
             raise InvalidInput(
-                f"bits past the width {width} must be 0, but the last byte of some codes has others: "
+                f"bits past the width {width} must be 0, but the last byte of some codes has a 1 there: "
                 f"give the width the codes were packed with, or clear them with prefix({width})"
             )
         self._packed = _frozen(array)
@@ -98,16 +97,16 @@ class Codes:
 
     @property
     def width(self) -> int:
-        """How many bits each code has (K in the paper)."""
+        """The number of bits in each code (K in the paper)."""
         return self._width
 
     @property
     def packed(self) -> NDArray[np.uint8]:
-        """The packed bytes, (items, ceil(width / 8)), read-only and not copied."""
+        """The packed bytes, (items, ceil(width / 8)), as a read-only view."""
         return self._packed
 
     def bits(self) -> NDArray[np.bool_]:
-        """The bits as booleans, (items, width).
+        """Return the bits as booleans, (items, width).
 
         >>> Codes(np.array([[0b10100000]], dtype=np.uint8), width=3).bits()
         array([[ True, False,  True]])
@@ -115,7 +114,7 @@ class Codes:
         return np.unpackbits(self._packed, axis=1, count=self._width).view(np.bool_)
 
     def prefix(self, length: int) -> Self:
-        """The first `length` bits of each code (x↓b in the paper); shares memory at whole bytes.
+        """Return the first `length` bits of each code (x↓b in the paper); whole bytes share memory.
 
         >>> Codes.from_bits([[True, False, True]]).prefix(0)
         Codes(1 item of 0 bits)
@@ -133,7 +132,7 @@ class Codes:
         return self.unchecked(packed, length)
 
     def concat(self, *others: "Codes") -> Self:
-        """These codes followed by the items of `others`, which must be as wide.
+        """Return these codes followed by `others` of the same width.
 
         >>> a = Codes.from_bits([[True, False]])
         >>> a.concat(a, a)
@@ -144,7 +143,7 @@ class Codes:
         return self.unchecked(np.concatenate([self._packed, *(other._packed for other in others)]), self._width)
 
     def hamming(self, other: "Codes", *, threads: int | None = 1) -> NDArray[np.int32]:
-        """How many bits differ, for every pair: (items, other's items).
+        """Return the Hamming distance of every pair, (items, other's items).
 
         >>> a = Codes.from_bits([[True, False, True], [False, False, False]])
         >>> a.hamming(a)
@@ -153,13 +152,13 @@ class Codes:
 
         Args:
             other: codes of the same width.
-            threads: how many threads share the work; None takes every core.
+            threads: the number of threads; None takes every core.
 
         """
         return self._pairs(_core.hamming, other, threads)
 
     def common_prefix(self, other: "Codes", *, threads: int | None = 1) -> NDArray[np.int32]:
-        """How many leading bits are shared, for every pair: (items, other's items).
+        """Return the length of the common prefix of every pair, (items, other's items).
 
         >>> a = Codes.from_bits([[True, False, True], [True, True, True]])
         >>> a.common_prefix(a)
@@ -168,13 +167,13 @@ class Codes:
 
         Args:
             other: codes of the same width.
-            threads: how many threads share the work; None takes every core.
+            threads: the number of threads; None takes every core.
 
         """
         return self._pairs(partial(_core.common_prefix, width=self._width), other, threads)
 
     def _pairs(self, kernel: Callable[..., None], other: "Codes", threads: int | None) -> NDArray[np.int32]:
-        """A symmetric kernel on every pair; the longer side is what it runs over."""
+        """Apply a symmetric kernel to every pair; it runs over the longer side."""
         self._check_width(other)
         short, long = (self, other) if len(self) <= len(other) else (other, self)
         out = np.empty((len(short), len(long)), dtype=np.int32)
@@ -182,7 +181,7 @@ class Codes:
         return out if short is self else out.T
 
     def sort_order(self) -> NDArray[np.int64]:
-        """The item numbers in lexicographic order of their codes; equal codes keep their order.
+        """Return the positions of items in lexicographic order of their codes; the sort is stable.
 
         >>> codes = Codes.from_bits([[True, False], [False, True], [True, False]])
         >>> codes.sort_order()
@@ -198,16 +197,16 @@ class Codes:
         return int(self._packed.shape[0])
 
     def __getitem__(self, items: SupportsIndex | slice | Sequence[int] | NDArray[Any]) -> Self:
-        """Some of the codes: one number (which gives one code), a slice (which shares memory), a list or a mask."""
+        """Return the codes at a position (one code), a slice (shares memory), a list or a mask."""
         if isinstance(items, tuple | None | EllipsisType):
             raise InvalidInput(
-                f"codes are indexed by item only, got {items!r}: use a number, a slice, a list or a mask; "
+                f"codes are indexed by item only, got {items!r}: use an integer, a slice, a list or a mask; "
                 "prefix(length) takes leading bits"
             )
         if not isinstance(items, slice):
             items = np.atleast_1d(np.asarray(items))
             if items.size == 0 and items.dtype != np.bool_:
-                items = items.astype(np.int64)  # an empty list has no type of its own
+                items = items.astype(np.int64)  # NumPy takes an empty list for floats
             if items.ndim != 1:
                 raise InvalidInput(f"codes are indexed by 1 dimension, got an index of shape {items.shape}: flatten it")
         return self.unchecked(self._packed[items], self._width)
@@ -253,7 +252,7 @@ def _bytes(width: int) -> int:
 
 
 def _padding_mask(width: int) -> int:
-    """The bits of the last byte that lie past the width."""
+    """Return the mask of the last byte's bits past the width."""
     return 0xFF >> width % 8 if width % 8 else 0
 
 
@@ -263,18 +262,18 @@ def _dirty_padding(packed: NDArray[np.uint8], width: int) -> bool:
 
 
 def _frozen(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The array as nobody can change it: itself where its memory is read-only, else a copy."""
+    """Return an array that nobody can write to: the array itself if its memory is read-only, else a copy."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         writable, owner = owner.flags.writeable, owner.base
         if writable:
             break
-    side_by_side = array.shape[1] < 2 or array.strides[1] == 1
-    return _read_only(array if side_by_side and _is_read_only(owner) else array.copy(order="C"))
+    contiguous_rows = array.shape[1] < 2 or array.strides[1] == 1
+    return _read_only(array if contiguous_rows and _is_read_only(owner) else array.copy(order="C"))
 
 
 def _is_read_only(owner: object) -> bool:
-    """Whether memory is read-only for good; an array's own flag could be switched back."""
+    """Return whether memory is read-only for good; an array's own flag can be switched back."""
     try:
         return memoryview(owner).readonly and not isinstance(owner, np.ndarray)  # type: ignore[arg-type]
     except TypeError:
@@ -282,10 +281,10 @@ def _is_read_only(owner: object) -> bool:
 
 
 def _read_only(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The same memory behind a flag that cannot be switched back."""
+    """Return a view whose read-only flag cannot be switched back."""
     return np.asarray(memoryview(array).toreadonly()) if array.size else array  # type: ignore[arg-type]
 
 
 def thread_count(threads: int | None) -> int:
-    """How many threads to use; None takes every core."""
+    """Return the number of threads to use; None takes every core."""
     return CORES if threads is None else min(check_int(threads, "threads", least=1), 8 * CORES)

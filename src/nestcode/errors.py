@@ -4,9 +4,9 @@ NestcodeError
 ├── InvalidInput (ValueError)    a value breaks a rule; the message names the rule, the value, the remedy
 │   └── NotFitted (AttributeError)   a coder or model was used before fit
 ├── DamagedFile (ValueError)     a file is cut short, changed, foreign or newer than this version
-├── Diverged (ArithmeticError)   training went wrong: its loss is no longer a number
-├── OutOfMemory (MemoryError)    a batch does not fit into a device's memory; the message says what to lower
-└── MissingExtra (ImportError)   an optional dependency is absent; the message holds the pip command
+├── Diverged (ArithmeticError)   training diverged: the loss is NaN or infinite
+├── OutOfMemory (MemoryError)    a batch exceeds a device's memory; the message names the settings to lower
+└── MissingExtra (ImportError)   an optional dependency is missing; the message holds the pip command
 
 >>> import nestcode as nc
 >>> try:
@@ -24,7 +24,7 @@ from typing import Any, Self
 
 
 class NestcodeError(Exception):
-    """The root: catches everything Nestcode raises on purpose."""
+    """The root of all errors that Nestcode raises on purpose."""
 
 
 class InvalidInput(NestcodeError, ValueError):
@@ -32,20 +32,20 @@ class InvalidInput(NestcodeError, ValueError):
 
 
 class NotFitted(InvalidInput, AttributeError):
-    """A coder or model was used before `fit`; where scikit-learn is loaded, its `NotFittedError` too."""
+    """A coder or model was used before `fit`; a `NotFittedError` of scikit-learn too, where that is loaded."""
 
     def __new__(cls, *args: object) -> Self:  # noqa: D102
-        theirs = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
-        return super().__new__(cls if theirs is None else _also(theirs), *args)
+        other = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
+        return super().__new__(cls if other is None else _combined_with(other), *args)
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return NotFitted, self.args  # a class made on the way has no name to be found by
+        return NotFitted, self.args  # pickle finds no class that was created at run time
 
 
 @cache
-def _also(theirs: type[Exception]) -> type[Any]:
-    """`NotFitted` that is another library's error too."""
-    return type("NotFitted", (NotFitted, theirs), {"__module__": __name__})
+def _combined_with(other: type[Exception]) -> type[Any]:
+    """Return a class of errors that is both `NotFitted` and another library's error."""
+    return type("NotFitted", (NotFitted, other), {"__module__": __name__})
 
 
 class DamagedFile(NestcodeError, ValueError):
@@ -53,11 +53,11 @@ class DamagedFile(NestcodeError, ValueError):
 
 
 class Diverged(NestcodeError, ArithmeticError):
-    """The loss of a training run is no longer a number."""
+    """The loss of a training run is NaN or infinite."""
 
 
 class OutOfMemory(NestcodeError, MemoryError):
-    """A batch does not fit into a device's memory."""
+    """A batch exceeds a device's memory."""
 
 
 class MissingExtra(NestcodeError, ImportError):
@@ -65,7 +65,7 @@ class MissingExtra(NestcodeError, ImportError):
 
 
 def import_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
-    """Import an optional dependency, or say which `extra` of Nestcode brings it.
+    """Return an optional dependency, or raise an error that names the `extra` of Nestcode that installs it.
 
     >>> import_extra("math", extra="torch", purpose="arithmetic").__name__
     'math'
@@ -74,7 +74,7 @@ def import_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
-            raise  # the dependency is there but broken: its own error says more
+            raise  # installed but broken: its own error is more useful
         raise MissingExtra(
             f"{purpose} needs {module}, which is not installed: pip install 'nestcode[{extra}]'"
         ) from None

@@ -4,7 +4,7 @@ Nested dropout keeps a random prefix of a code; a stream's receivers have bandwi
 distribution over lengths 1, 2, …, width, and the objective weighs what unit k adds by the survival
 P(length ≥ k) (Eq. 5 of the paper).
 
-A choice of distribution is a small frozen object that knows no width; its numbers are asked for one:
+A distribution is a small frozen object without a width; its methods take the width:
 
 >>> lengths = Geometric(0.9)
 >>> round(float(lengths.survival(100)[50]), 3)    # P(length ≥ 51), "≈ 0.005" in the paper
@@ -12,7 +12,7 @@ A choice of distribution is a small frozen object that knows no width; its numbe
 >>> f"{lengths.survival(100)[99]:.5f}"            # P(unit 100 is kept), "≈ 0.00003"
 '0.00003'
 
-Whoever draws a length beyond the width keeps everything, as a receiver faster than the stream gets all of it.
+A draw beyond the width keeps everything, as a receiver with more bandwidth than the stream gets all of it.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ from nestcode.errors import InvalidInput
 
 
 class Lengths(ABC):
-    """A distribution over lengths 1, …, width; subclasses are frozen dataclasses that give its survival function.
+    """A distribution over lengths 1, …, width. Subclasses are frozen dataclasses that define its survival function.
 
     >>> class Always(Lengths):
     ...     '''Keep everything: the ordinary autoencoder.'''
@@ -39,25 +39,25 @@ class Lengths(ABC):
     """
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} cannot change: make a new one (and subclasses frozen dataclasses)")
+        raise AttributeError(f"{type(self).__name__} is frozen: make a new one, and make subclasses frozen dataclasses")
 
     @abstractmethod
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
-        """P(length ≥ k) for k = 1, …, width; 1 at k = 1 and never rising."""
+        """Return P(length ≥ k) for k in 1, …, width: 1 at k = 1, nonincreasing."""
 
     def _survival_beyond(self, first: int, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
-        """P(length ≥ k | length > first) for some k in first + 1, …, width."""
+        """Return P(length ≥ k | length > first) for k in first + 1, …, width."""
         survival = self._survival(np.append(first + 1, k), width)
         if survival[0] < np.finfo(np.float64).tiny:
             raise InvalidInput(
                 f"lengths must go beyond the first {first} of {width}, got P(length > {first}) = {survival[0]} "
-                f"for {self}: take some that do, for example LogUniform()"
+                f"for {self}: choose a distribution that does, for example LogUniform()"
             )
         given: NDArray[np.float64] = survival[1:] / survival[0]
         return given
 
     def survival(self, width: int) -> NDArray[np.float64]:
-        """P(length ≥ k) for k = 1, …, width: how often unit k is kept, its weight in the objective.
+        """Return P(length ≥ k) for k = 1, …, width: the probability that unit k is kept, its weight in the objective.
 
         >>> Uniform().survival(4)
         array([1.  , 0.75, 0.5 , 0.25])
@@ -66,7 +66,7 @@ class Lengths(ABC):
         return self._survival(np.arange(1, width + 1), width)
 
     def pmf(self, width: int) -> NDArray[np.float64]:
-        """P(length = k) for k = 1, …, width.
+        """Return P(length = k) for k = 1, …, width.
 
         >>> Geometric(0.5).pmf(4)
         array([0.5  , 0.25 , 0.125, 0.125])
@@ -76,7 +76,7 @@ class Lengths(ABC):
         return survival
 
     def mean(self, width: int) -> float:
-        """The mean length.
+        """Return the mean length.
 
         >>> Uniform().mean(4)
         2.5
@@ -84,7 +84,7 @@ class Lengths(ABC):
         return float(self.survival(width).sum())
 
     def covers(self, width: int) -> bool:
-        """Whether every length has support, the paper's condition for a strict order of the units.
+        """Return whether every length has support, the paper's condition for a strict order of the units.
 
         >>> Uniform().covers(8), Empirical([0, 0, 1]).covers(3)
         (True, False)
@@ -95,7 +95,7 @@ class Lengths(ABC):
         return self.pmf(width) > 0
 
     def sample(self, n: int, rng: np.random.Generator, width: int) -> NDArray[np.int64]:
-        """Draw `n` lengths.
+        """Return `n` random lengths.
 
         >>> Geometric(0.5).sample(8, np.random.default_rng(0), width=4)
         array([2, 1, 1, 1, 3, 4, 2, 2])
@@ -108,7 +108,7 @@ class Lengths(ABC):
         return 1 + np.searchsorted(self.cdf(width), rng.random(n), side="right")
 
     def cdf(self, width: int) -> NDArray[np.float64]:
-        """P(length ≤ k) for k = 1, …, width (F_B in the paper), exactly 1 at the width.
+        """Return P(length ≤ k) for k = 1, …, width (F_B in the paper), exactly 1 at the width.
 
         >>> Uniform().cdf(4)
         array([0.25, 0.5 , 0.75, 1.  ])
@@ -118,13 +118,13 @@ class Lengths(ABC):
 
 @dataclass(frozen=True)
 class Geometric(Lengths):
-    """P(length = k) = decay^(k−1) (1 − decay): the paper's choice, memoryless and soon small.
+    """The geometric distribution P(length = k) = decay^(k−1) (1 − decay), the paper's choice; memoryless.
 
     >>> Geometric(0.97).mean(1024) # doctest: +ELLIPSIS
     33.33...
 
-    The tail starves: at decay 0.97 unit 500 takes part in one draw of four million. Prefer `LogUniform`
-    or `Uniform` unless you mean to reproduce the paper.
+    Late units are hardly trained: at decay 0.97 unit 500 is kept in one draw of four million. Prefer `LogUniform`
+    or `Uniform` unless you reproduce the paper.
     """
 
     decay: float
@@ -144,15 +144,15 @@ class Geometric(Lengths):
         return np.power(self.decay, k - 1)
 
     def _survival_beyond(self, first: int, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
-        return np.power(self.decay, k - 1 - first)  # no memory: also where both numbers round to 0
+        return np.power(self.decay, k - 1 - first)  # memoryless, exact even where both survivals underflow
 
     def _support(self, width: int) -> NDArray[np.bool_]:
-        return np.ones(width, dtype=np.bool_)  # also where the numbers round to 0
+        return np.ones(width, dtype=np.bool_)  # even where the probabilities underflow
 
 
 @dataclass(frozen=True)
 class Uniform(Lengths):
-    """Every length is as likely as any other.
+    """The uniform distribution: all lengths are equally likely.
 
     >>> Uniform().pmf(4)
     array([0.25, 0.25, 0.25, 0.25])
@@ -164,7 +164,7 @@ class Uniform(Lengths):
 
 @dataclass(frozen=True)
 class LogUniform(Lengths):
-    """Every doubling of the length is as likely as any other: P(length = k) ∝ log(1 + 1/k).
+    """The log-uniform distribution: all octaves are equally likely, P(length = k) ∝ log(1 + 1/k).
 
     >>> pmf = LogUniform().pmf(7)
     >>> [round(float(octave.sum()), 3) for octave in np.split(pmf, [1, 3])]   # 1, 2–3, 4–7
@@ -178,15 +178,15 @@ class LogUniform(Lengths):
 
 @dataclass(frozen=True)
 class Empirical(Lengths):
-    """Each of `lengths` has probability proportional to its weight; they are 1, 2, … unless given.
+    """A distribution with a weight for each of `lengths`, which default to 1, 2, ….
 
     >>> Empirical([1, 0, 3]).pmf(3)
     array([0.25, 0.  , 0.75])
     >>> Empirical([1, 3], lengths=[2, 4]).pmf(4)
     array([0.  , 0.25, 0.  , 0.75])
 
-    `Empirical([1], lengths=[width])` keeps everything and gives the ordinary autoencoder. Lengths beyond the width
-    count as the width; a width beyond all lengths has no support there.
+    `Empirical([1], lengths=[width])` keeps everything: the ordinary autoencoder. Lengths beyond the width count as the
+    width; a width beyond all lengths has no support there.
     """
 
     weights: Sequence[float]
@@ -197,13 +197,13 @@ class Empirical(Lengths):
         lengths = _check_lengths(range(1, len(weights) + 1) if self.lengths is None else self.lengths)
         if len(lengths) != len(weights) or len(np.unique(lengths)) != len(lengths):
             raise InvalidInput(f"lengths must be different, one for each of the {len(weights)} weights, got {lengths}")
-        order = np.argsort(lengths)  # frozen, hashable and in order, whatever came in
+        order = np.argsort(lengths)  # tuples, so that it is hashable
         object.__setattr__(self, "weights", tuple(weights[order].tolist()))
         object.__setattr__(self, "lengths", tuple(lengths[order].tolist()))
 
     @classmethod
     def from_samples(cls, observed: ArrayLike) -> Self:
-        """The distribution of observed lengths, such as a log of how many bits receivers could take.
+        """Return the distribution of observed lengths, such as a log of the bits that receivers took.
 
         >>> Empirical.from_samples([8, 8, 16, 32])
         Empirical(weights=(2.0, 1.0, 1.0), lengths=(8, 16, 32))
@@ -212,17 +212,17 @@ class Empirical(Lengths):
         return cls(counts.tolist(), lengths.tolist())
 
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
-        tail = np.cumsum(self.weights[::-1])[::-1]  # summed from the far end: no cancellation, exact zeros
+        tail = np.cumsum(self.weights[::-1])[::-1]  # summed from the end: no cancellation, exact zeros
         return np.append(tail / tail[0], 0.0)[np.searchsorted(np.array(self.lengths), k)]
 
     def _support(self, width: int) -> NDArray[np.bool_]:
-        kept = np.minimum(np.array(self.lengths)[np.array(self.weights) > 0], width)  # beyond it keeps everything
+        kept = np.minimum(np.array(self.lengths)[np.array(self.weights) > 0], width)  # a longer draw keeps everything
         return np.isin(np.arange(1, width + 1), kept)
 
 
 @dataclass(frozen=True)
 class Mixture(Lengths):
-    """A draw from one of several distributions, picked by `weights` (equal ones by default).
+    """A mixture of distributions with `weights`, equal by default.
 
     >>> Mixture([Geometric(0.5), Uniform()], weights=[1, 3]).pmf(2)
     array([0.5, 0.5])
@@ -244,7 +244,7 @@ class Mixture(Lengths):
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
         assert self.weights is not None
         survival = np.array(self.weights) @ [component._survival(k, width) for component in self.components]
-        return np.where(k == 1, 1.0, survival)  # also where the weights add up to 1 but for rounding
+        return np.where(k == 1, 1.0, survival)  # even where the weights sum to 1 only up to rounding
 
     def _support(self, width: int) -> NDArray[np.bool_]:
         assert self.weights is not None
@@ -257,14 +257,14 @@ class Mixture(Lengths):
 
 @dataclass(frozen=True)
 class Beyond(Lengths):
-    """Those draws of `lengths` that are longer than `first`: what is left to train once the first units are fixed.
+    """The distribution of `lengths` given that they exceed `first`: for training once the first units are fixed.
 
     >>> Beyond(Uniform(), first=2).pmf(4)
     array([0. , 0. , 0.5, 0.5])
-    >>> Beyond(Geometric(0.5), first=5000).survival(5003)[-3:]    # exact: geometric lengths have no memory
+    >>> Beyond(Geometric(0.5), first=5000).survival(5003)[-3:]    # exact: the geometric distribution is memoryless
     array([1.  , 0.5 , 0.25])
 
-    A width of at most `first` keeps everything. A wider one that `lengths` does not reach past `first` is refused.
+    A width of at most `first` keeps everything. A larger width raises an error if `lengths` never exceeds `first`.
     """
 
     lengths: Lengths
@@ -276,7 +276,7 @@ class Beyond(Lengths):
                 f"lengths must be a distribution of lengths, got {self.lengths!r}: for example Uniform()"
             )
         first = check_int(self.first, "first", least=0)
-        if isinstance(self.lengths, Beyond):  # beyond both is beyond the farther
+        if isinstance(self.lengths, Beyond):  # beyond both means beyond the larger
             first = max(first, self.lengths.first)
             object.__setattr__(self, "lengths", self.lengths.lengths)
         object.__setattr__(self, "first", first)
@@ -314,5 +314,5 @@ def _check_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
         raise InvalidInput(f"lengths must be integers, got {array.dtype}: round them, as in x.astype(int)")
     if array.min() < 1 or array.max() >= 2**62:
         wrong = array.min() if array.min() < 1 else array.max()
-        raise InvalidInput(f"lengths must be at least 1 and below 2^62, got {wrong}: leave out receivers of no bits")
+        raise InvalidInput(f"lengths must be at least 1 and below 2^62, got {wrong}: drop receivers that take no bits")
     return array.astype(np.int64)

@@ -1,12 +1,12 @@
-"""Files that are either whole or not there, and that know what they hold.
+"""Atomic, checksummed, versioned files: records of named arrays, and memory-mapped arrays checked block by block.
 
 >>> import tempfile
 >>> from pathlib import Path
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     path = Path(folder) / "note.txt"
-...     write_atomic(path, b"all of it")
+...     write_atomic(path, b"complete")
 ...     path.read_bytes()
-b'all of it'
+b'complete'
 """
 
 import hashlib
@@ -30,23 +30,23 @@ from nestcode.errors import DamagedFile, InvalidInput
 
 FORMAT = "nestcode"
 Arrays = Mapping[str, NDArray[Any]]
-FloatType = Literal["float32", "float16"]  # of arrays on disk
-PIECE = 1 << 24  # bytes written at a time
-LONGEST = 255  # bytes of a file's name
+FloatType = Literal["float32", "float16"]  # dtype of float arrays on disk
+PIECE = 1 << 24  # bytes per write
+LONGEST = 255  # bytes in a file name
 
 
 @dataclass(frozen=True)
 class Record:
-    """Named arrays with the settings that made them: what a fitted coder is on disk."""
+    """Named arrays with their settings: the form of a fitted coder on disk."""
 
-    kind: str  # what it is, for example "LinearCoder"
-    version: int  # of this kind's layout
+    kind: str  # the class, for example "LinearCoder"
+    version: int  # of the layout of this kind
     settings: dict[str, Any]  # JSON values
     arrays: dict[str, NDArray[Any]]
 
     @property
     def fingerprint(self) -> str:
-        """A checksum of all of it, the same wherever and whenever it is computed."""
+        """The SHA-256 of kind, version, settings and arrays, the same on every machine."""
         digest = hashlib.sha256(f"{self.kind}\n{self.version}\n{json.dumps(self.settings, sort_keys=True)}\n".encode())
         for name in sorted(self.arrays):
             array = np.ascontiguousarray(self.arrays[name])
@@ -56,12 +56,12 @@ class Record:
 
 
 def write_record(path: str | os.PathLike[str], record: Record) -> None:
-    """Write a record as one safetensors file, whole or not at all."""
+    """Write a record as one safetensors file, atomically."""
     write_atomic(path, record_bytes(record))
 
 
 def record_bytes(record: Record) -> bytes:
-    """What a record's file holds."""
+    """Return a record as the bytes of a safetensors file."""
     from safetensors.numpy import save
 
     metadata = {
@@ -74,12 +74,12 @@ def record_bytes(record: Record) -> bytes:
     data = save({name: np.ascontiguousarray(array) for name, array in record.arrays.items()}, metadata)
     end = 8 + int.from_bytes(data[:8], "little")
     text = json.dumps(json.loads(data[8:end]), sort_keys=True, separators=(",", ":")).encode()
-    text = text.ljust(-(-len(text) // 8) * 8)  # safetensors shuffles the metadata: equal records are to be equal files
+    text = text.ljust(-(-len(text) // 8) * 8)  # safetensors shuffles metadata; equal records need equal bytes
     return len(text).to_bytes(8, "little") + text + data[end:]
 
 
 def read_record(path: str | os.PathLike[str]) -> Record:
-    """Read a record and prove that it is what was written."""
+    """Return the record in a file, after checking its checksum."""
     from safetensors import safe_open
 
     path = Path(path)
@@ -92,22 +92,22 @@ def read_record(path: str | os.PathLike[str]) -> Record:
         with safe_open(path, framework="numpy") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
-    return _proven(read, str(path))
+    return _verified(read, str(path))
 
 
 def parse_record(data: bytes, name: str) -> Record:
-    """A record out of what `record_bytes` gave; `name` is what errors call it."""
+    """Return the record in the bytes of `record_bytes`; errors call it `name`."""
     from safetensors.numpy import load
 
     def read() -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
-        arrays = load(data)  # which proves that the header is one
+        arrays = load(data)  # validates the header
         return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}), arrays
 
-    return _proven(read, name)
+    return _verified(read, name)
 
 
-def _proven(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]], path: str) -> Record:
-    """The record that metadata and arrays are, if they are what was written."""
+def _verified(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]], path: str) -> Record:
+    """Return the record made of metadata and arrays, or raise if its checksum does not match."""
     from safetensors import SafetensorError
 
     try:
@@ -199,17 +199,17 @@ def check_arrays(arrays: Arrays, expected: Mapping[str, tuple[type[Any], tuple[i
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     """Replace the file at `path` by `data`; a crash or Ctrl-C leaves the old file or the new one.
 
-    The folder is made if it is not there.
+    Missing folders are created.
     """
     write_pieces(path, [data])
 
 
 def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryview]) -> None:
-    """Replace the file at `path` by pieces one after another, as `write_atomic` does."""
+    """Replace the file at `path` by the concatenated pieces, atomically like `write_atomic`."""
     path = writable(path)
     make_folder(path.parent)
     token = secrets.token_hex(8)
-    name = f".{path.name}.{token}"  # an index knows its drafts by it
+    name = f".{path.name}.{token}"  # an index recognizes leftover drafts by this name
     draft = path.with_name(name if len(os.fsencode(name)) <= LONGEST else f".{token}")
     try:
         write_new(draft, pieces)
@@ -221,12 +221,12 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryvi
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
-    """Where a file at `path` goes, through links; folders, pipes and devices would not survive being replaced."""
+    """Return the real path, through links, to write a file to; refuse folders, pipes and devices."""
     path = Path(path)
     if path.is_dir():
-        raise IsADirectoryError(f"{path} must be a file or not be there, but it is a folder: give another name")
+        raise IsADirectoryError(f"{path} must be a file or not exist, but it is a folder: give another name")
     if (path.exists() and not path.is_file()) or str(path).startswith(("/dev/fd/", "/dev/std", "/proc/")):
-        raise FileExistsError(f"{path} must be a file or not be there, but it is a pipe or a device: give another name")
+        raise FileExistsError(f"{path} must be a file or not exist, but it is a pipe or a device: give another name")
     real = Path(os.path.realpath(path))
     above = next(folder for folder in real.parents if folder.exists())
     if not above.is_dir():
@@ -235,8 +235,8 @@ def writable(path: str | os.PathLike[str]) -> Path:
 
 
 def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    """Write a file that nobody reads yet, and make its contents durable. What a crash left there gives way."""
-    path.unlink(missing_ok=True)  # and is not written through: it may be a link, or mapped after all
+    """Write a new file durably (fsync), replacing what a crash may have left at `path`."""
+    path.unlink(missing_ok=True)  # never written through: it may be a link, or mapped by a reader
     with path.open("xb", buffering=0) as file:
         for piece in pieces:
             left = memoryview(piece)
@@ -246,7 +246,7 @@ def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, durably, where they are not there."""
+    """Create a folder and its missing parents, durably."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
@@ -254,7 +254,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was created, renamed and removed in `folder` durable."""
+    """Make creations, renames and removals in `folder` durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -263,7 +263,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> NDArray[np.uint64]:
-    """Write an array as a durable `.npy` file; the checksums of its blocks are what `Mapped` wants."""
+    """Write an array as a durable `.npy` file, and return the checksums of its blocks for `Mapped`."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     pieces = (flat[start : start + PIECE].data for start in range(0, flat.size, PIECE))
     write_new(path, chain([_npy_header(array.dtype, array.shape)], pieces))
@@ -271,7 +271,7 @@ def write_array(path: Path, array: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 class Mapped:
-    """An array in a `.npy` file, mapped into memory and checked as it is touched: opening it reads only its header.
+    """A memory-mapped `.npy` array whose blocks are checked on first use: opening it reads only the header.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -296,27 +296,27 @@ class Mapped:
                     f"{path} is damaged: it should hold {dtype} of shape {shape} in {bytes_due} bytes and has "
                     f"{bytes_there}: restore a copy"
                 )
-            if bytes_due == len(header):  # nothing cannot be mapped
+            if bytes_due == len(header):  # mmap refuses empty ranges
                 self.array: NDArray[Any] = np.empty(shape, dtype=dtype)
             else:
                 self.array = np.ndarray(shape, dtype, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), len(header))
-        # Without sums, whoever reads it proves it.
+        # Without checksums the caller verifies the contents.
         self.guard = None if sums is None else _core.Guard(self.array.reshape(-1).view(np.uint8), sums)
 
     def touch(self, begin: int, end: int) -> None:
-        """Prove that these bytes of the array are what was written."""
+        """Check the blocks of a range of bytes that were not checked yet; raise if one is damaged."""
         if self.guard is not None:
             self.guard.touch(begin, end)
         self.check()
 
     def verify(self) -> None:
-        """Prove that all of it is what was written, as it is now."""
+        """Check all blocks again; raise if one is damaged."""
         if self.guard is not None:
             self.guard.verify()
         self.check()
 
     def check(self) -> None:
-        """Raise if what was touched so far is not what was written."""
+        """Raise if a block that was checked so far is damaged."""
         if self.guard is not None and self.guard.damaged >= 0:
             raise DamagedFile(
                 f"{self.path} is damaged: block {self.guard.damaged} of 65,536 bytes does not match its checksum: "
@@ -325,6 +325,6 @@ class Mapped:
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """The one header that NumPy's format 1.0 has for this array; readers compare it and need no parser."""
+    """Return the header of NumPy's format 1.0 for this array; readers compare it and need no parser."""
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
     return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.encode().ljust(117) + b"\n"

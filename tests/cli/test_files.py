@@ -55,7 +55,7 @@ def test_what_is_no_file_is_refused_before_any_work(force: list[str], photos: Pa
     (tmp_path / "link").symlink_to("pipe")
     for out in (tmp_path / "photos", tmp_path / "pipe", tmp_path / "link", "/dev/null", "/dev/stdout"):
         for inputs in ([photos, "--fit"], [path], [path, "--coder", coder]):
-            assert f"{out} must be a file or not be there" in refused("compress", *inputs, "-o", out, *force)
+            assert f"{out} must be a file or not exist" in refused("compress", *inputs, "-o", out, *force)
     assert (tmp_path / "pipe").is_fifo()
 
 

@@ -108,12 +108,12 @@ def test_pickle_and_hash_keep_equality(bits: twins.Bits) -> None:
 
 
 @given(twins.bit_arrays(), twins.bit_arrays())
-def test_equality_is_that_of_the_bits(a: twins.Bits, b: twins.Bits) -> None:
+def test_codes_are_equal_where_their_bits_are(a: twins.Bits, b: twins.Bits) -> None:
     assert (Codes.from_bits(a) == Codes.from_bits(b)) == (a.shape == b.shape and bool((a == b).all()))
 
 
 @given(twins.bit_arrays(), st.slices(6))
-def test_views_work_as_copies_do(bits: twins.Bits, part: slice) -> None:
+def test_views_behave_like_copies(bits: twins.Bits, part: slice) -> None:
     wide = Codes.from_bits(np.concatenate([bits, ~bits], axis=1))
     view = wide[part].prefix(bits.shape[1])
     copy = Codes.from_bits(bits[part])

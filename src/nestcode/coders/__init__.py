@@ -15,7 +15,7 @@ from nestcode.coders.cell.coder import CellCoder
 from nestcode.coders.linear.coder import LinearCoder
 from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
-from nestcode.storage import read_record
+from nestcode.storage import Record, read_record
 
 if TYPE_CHECKING:
     from nestcode.coders.deep import DeepCoder as DeepCoder
@@ -74,7 +74,11 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
         raise FileNotFoundError(
             f"there is no file {path}: give the path that was saved to, or one of {', '.join(PRETRAINED)}"
         )
-    record = read_record(path)
+    return coder_from_record(read_record(path), path, **modules)
+
+
+def coder_from_record(record: Record, path: str | os.PathLike[str], **modules: Any) -> Coder:
+    """Return the coder of any kind that a record holds; errors name `path`, where the record came from."""
     kind: type[Coder] | None = __getattr__("DeepCoder") if record.kind == "DeepCoder" else _KINDS.get(record.kind)
     if record.kind == "PictureCoder":
         raise InvalidInput(

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from nestcode import coders
 from nestcode.arrays import check_int
-from nestcode.coders import Coder
+from nestcode.coders import coder_from_record
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile
 from nestcode.integrations._exact import ExactRows
@@ -55,8 +54,7 @@ def _read(cls: type["NestedIndex"], settings: dict[str, Any], arrays: Arrays, pa
         index._items.add(arrays["rows"], ids=arrays["ids"])
     else:
         own = {name.removeprefix("coder."): array for name, array in arrays.items() if name.startswith("coder.")}
-        kind: type[Coder] = getattr(coders, stored["kind"])
-        coder = kind.from_record(Record(**stored, arrays=own), path)
+        coder = coder_from_record(Record(**stored, arrays=own), path)
         index = cls(**settings, coder=coder)
         index._items.add(Codes(arrays["codes"], index.width), ids=arrays["ids"])
     index.next_id = following

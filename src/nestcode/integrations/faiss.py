@@ -231,11 +231,13 @@ class NestedIndex:
         kept = "vectors" if isinstance(self._items, ExactRows) else f"codes of {self.width} bits"
         return f"NestedIndex({self.ntotal} items of {self.d} numbers, {self.metric}, kept as {kept})"
 
-    def _to_record(self) -> Record:
+    def to_record(self) -> Record:
+        """Return the index as plain data."""
         return to_record(self)
 
     @classmethod
-    def _from_record(cls, record: Record, path: str) -> "NestedIndex":
+    def from_record(cls, record: Record, path: str) -> "NestedIndex":
+        """Return the index in a record; errors name `path`."""
         return from_record(cls, record, path)
 
 
@@ -250,7 +252,7 @@ def write_index(index: NestedIndex, path: str | os.PathLike[str]) -> None:
     ...     read_index(f"{folder}/two.index")
     NestedIndex(2 items of 2 numbers, l2, kept as vectors)
     """
-    write_record(path, index._to_record())
+    write_record(path, index.to_record())
 
 
 def read_index(path: str | os.PathLike[str]) -> NestedIndex:
@@ -260,7 +262,7 @@ def read_index(path: str | os.PathLike[str]) -> NestedIndex:
     Traceback (most recent call last):
     FileNotFoundError: there is no file nowhere.index: give the path that was saved to
     """
-    return NestedIndex._from_record(read_record(path), os.fspath(path))
+    return NestedIndex.from_record(read_record(path), os.fspath(path))
 
 
 def from_faiss(source: Any, width: int | None = None) -> Codes:

@@ -195,7 +195,7 @@ class NestcodeVectorStore(VectorStore):
                 text = json.dumps(rows, ensure_ascii=False, allow_nan=False)
             except (TypeError, ValueError) as error:
                 raise InvalidInput(f"metadata must be values of JSON to be saved: {error}") from error
-            index = self._index._to_record()
+            index = self._index.to_record()
         arrays = {**index.arrays, "documents": np.frombuffer(text.encode(), dtype=np.uint8)}
         write_record(Path(folder_path) / FILE, Record(KIND, VERSION, index.settings, arrays))
 
@@ -212,7 +212,7 @@ class NestcodeVectorStore(VectorStore):
         arrays = dict(record.arrays)
         rows = json.loads(arrays.pop("documents").tobytes())
         store = cls(embeddings)
-        store._index = NestedIndex._from_record(Record("NestedIndex", 1, record.settings, arrays), str(path))
+        store._index = NestedIndex.from_record(Record("NestedIndex", 1, record.settings, arrays), str(path))
         for number, name, text, metadata in rows:
             store._documents[number] = Document(id=name, page_content=text, metadata=metadata)
             store._numbers[name] = number

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import coders
-from nestcode.coders import PRETRAINED, Coder, load_coder
+from nestcode.coders import PRETRAINED, Coder, coder_from_record, load_coder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import Record, parse_record, read_record
@@ -127,9 +127,4 @@ def find_coder(header: Header, embedded: bytes, coder: Coder | None) -> Coder:
 
 
 def _embedded_coder(data: bytes) -> Coder:
-    record = parse_record(data, "the coder in the stream")
-    known = [*coders._KINDS, "DeepCoder"]
-    if record.kind not in known:
-        raise DamagedFile(f"the stream holds a {record.kind}, this version knows {', '.join(known)}: upgrade nestcode")
-    loaded: Coder = getattr(coders, record.kind).from_record(record, "the coder in the stream")
-    return loaded
+    return coder_from_record(parse_record(data, "the coder in the stream"), "the coder in the stream")
