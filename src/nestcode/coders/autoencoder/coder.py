@@ -58,7 +58,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
         training: Training | None = None,
     ) -> None:
         find_preset(preset)
-        self.width, self.preset = width, preset  # type: ignore[assignment]
+        self.width, self.preset = width, preset
         check_int(self.width, "width", least=1)
         check_sizes(layers, "layers")
         check_metric(metric)
@@ -104,7 +104,9 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
             "width": self.width, "layers": None if self.layers is None else tuple(self.layers),
             "lengths": self.lengths, "network": self.network, "training": self.training,
         }  # fmt: skip
-        settings = replace(find_preset(self.preset), **{name: value for name, value in given.items() if value is not None})
+        settings = replace(
+            find_preset(self.preset), **{name: value for name, value in given.items() if value is not None}
+        )
         growth = settings.training.growth
         if growth is None:
             return settings

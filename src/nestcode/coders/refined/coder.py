@@ -31,7 +31,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
 
     >>> from nestcode.data import digits
     >>> X, _ = digits()
-    >>> coder = RefinedCoder(base=LinearCoder(16), training=Training(steps=100)).fit(X, progress=False)
+    >>> coder = RefinedCoder(LinearCoder(16), MLP(units=64), training=Training(steps=60)).fit(X, progress=False)
     >>> codes = coder.encode(X)
     >>> codes == coder.base_.encode(X)
     True

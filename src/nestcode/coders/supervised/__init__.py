@@ -1,4 +1,4 @@
-"""The supervised coder: `coder.py` is the estimator, `model.py` the classifier's bits and `decoder.py` their decoder."""
+"""The supervised coder: `coder.py` is the estimator, `model.py` the fitted model, `decoder.py` reads its bits."""
 
 from nestcode.coders.supervised.coder import SupervisedCoder
 

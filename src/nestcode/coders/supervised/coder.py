@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import nn
 
 from nestcode.arrays import check_int
@@ -77,7 +77,7 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
             )
         self.layers, self.metric, self.lengths, self.network, self.training = layers, metric, lengths, network, training
 
-    def fit(self, X: Any, y: ArrayLike | None = None, **run: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, **run: Any) -> Self:
         """Train on labeled data: an array or memory map, images, a torch dataset, an `ImageFolder`.
 
         Args:

@@ -51,7 +51,8 @@ class PrefixDecoder:
 
     def errors(self, bits: NDArray[np.float64], rows: Floats) -> NDArray[np.float64]:
         """Return the squared error of a row at every length, (width + 1,)."""
-        whitened, residual = (bits - self.bit_means) @ self.whitening.T, rows - self.mean
+        whitened = (bits - self.bit_means) @ self.whitening.T
+        residual: NDArray[Any] = rows - self.mean
         errors = [float(squared_norms(residual).mean())]
         for bit in range(bits.shape[1]):
             residual = residual - whitened[:, bit, None] * self.coefficients[bit]
