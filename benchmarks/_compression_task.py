@@ -7,9 +7,10 @@ import numpy as np
 
 from _report import images
 from nestcode import load_coder
+from nestcode.arrays import Floats
 from nestcode.coders import AdaptiveCoder, Coder, LinearCoder
 from nestcode.coders.network import NetworkCoder
-from nestcode.reproduce.pixels import Floats, Pixels, as_pixels, as_rows, pixel_error
+from nestcode.reproduce.lab.images import Pixels, as_pixels, as_rows, pixel_mse
 from nestcode.training.hardware import pick_device
 
 
@@ -53,4 +54,4 @@ class Task:
 
     def error(self, made: Floats) -> float:
         """The error of what decodes of the test images, as the image of whole numbers that a receiver sees."""
-        return pixel_error(self.test, as_pixels(made))
+        return pixel_mse(self.test, as_pixels(made))

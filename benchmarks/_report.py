@@ -34,7 +34,7 @@ def images(options: argparse.Namespace) -> tuple[str, NDArray[np.uint8], NDArray
     if options.data is not None:
         cifar = data.cifar10(options.data)
         return "CIFAR-10", cifar.train, cifar.test
-    cut = data.patches(list(data.photographs().values()), size=16, n=12_000, rng=np.random.default_rng(0))
+    cut = data.patches(list(data.sample_images().values()), size=16, n=12_000, rng=np.random.default_rng(0))
     rows = cut.transpose(0, 3, 1, 2).reshape(len(cut), -1)  # planes of red, green and blue, as CIFAR-10 has them
     if options.quick:
         rows = rows[:1200, ::8]

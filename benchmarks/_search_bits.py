@@ -11,6 +11,7 @@ from _report import show
 from _search_codes import PEERS, Answer, principal_directions, reduce, sign_bits
 from _search_task import NEAREST, Budget, Row, Task, first, read_task, wanted
 from nestcode.coders.refined import MLP
+from nestcode.search import asymmetric_distances
 from nestcode.training import Training
 
 ITEMS = 50_000  # where no number is given
@@ -107,7 +108,7 @@ def read_prefixes(
     answers: Answers = {}
     for length in lengths:
         parts = (task.queries[i : i + 256] for i in range(0, len(task.queries), 256))
-        found = [first(coder.asymmetric_distances(part, codes.prefix(length))) for part in parts]
+        found = [first(asymmetric_distances(coder, part, codes.prefix(length))) for part in parts]
         last = length == lengths[-1]
         answers[length] = Answer(task.recall(np.concatenate(found)), fit if last else 0.0, seconds if last else 0.0)
         print(f"{coder}, {length} bits: {answers[length]}", file=sys.stderr, flush=True)

@@ -19,7 +19,7 @@ Floats = NDArray[np.float32]
 def patches(quick: bool, size: int = 12) -> tuple[Floats, Floats]:
     """Colour patches of two photographs, to train and to test with: (n, size * size * 3), from 0 to 1."""
     count = 1000 if quick else 20_000
-    cut = data.patches(list(data.photographs().values()), size=size, n=count, rng=np.random.default_rng(0))
+    cut = data.patches(list(data.sample_images().values()), size=size, n=count, rng=np.random.default_rng(0))
     rows = np.divide(cut.reshape(count, -1), 255, dtype=np.float32)
     return rows[: -count // 10], rows[-count // 10 :]
 

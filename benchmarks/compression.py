@@ -26,7 +26,7 @@ import _compression_photos
 import _compression_speed
 from _compression_task import Task
 from _report import save
-from nestcode.reproduce.networks import RECIPES
+from nestcode.reproduce.lab.networks import RECIPES
 
 PARTS: dict[str, Callable[[Task], list[dict[str, Any]]]] = {
     "images": _compression_images.measure,

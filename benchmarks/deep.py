@@ -78,7 +78,7 @@ def tasks(options: argparse.Namespace) -> Iterator[tuple[str, Images, Images, li
     yield "digits", digits[:1400], digits[1400:], lengths
     if options.quick:
         return
-    photographs = list(data.photographs().values())
+    photographs = list(data.sample_images().values())
     for name, size in (("grey patches of photographs", 28), ("colour patches of photographs", 16)):
         cut = data.patches(photographs, size=size, n=12_000, rng=rng).astype(np.float32) / 255
         cut = cut.mean(axis=3) if "grey" in name else cut

@@ -21,7 +21,7 @@ from _report import save, show
 from nestcode import data, load_coder
 from nestcode.coders import AdaptiveCoder, LinearCoder
 from nestcode.coders.refined import RefinedCoder, UNet
-from nestcode.images import PictureCoder
+from nestcode.images import ImageCodec
 from nestcode.training import Training
 
 SIZE, LENGTHS = 32, (8, 16, 32, 64, 128, 256)
@@ -92,7 +92,7 @@ def read_options() -> argparse.Namespace:
 def read_images(options: argparse.Namespace) -> tuple[Images, dict[str, Images]]:
     """Images to learn from, and others to measure on by name."""
     rng = np.random.default_rng(0)
-    sample = cut(list(data.photographs().values()), 2000, rng)
+    sample = cut(list(data.sample_images().values()), 2000, rng)
     if options.quick:
         return sample[:500], {"sample photographs": sample[500:700]}
     cifar = data.cifar10(options.data)
@@ -128,14 +128,14 @@ def make(train: Images, options: argparse.Namespace) -> RefinedCoder:
 def make_pictures(options: argparse.Namespace) -> None:
     """Learn from photographs as a whole, and measure on two others."""
     if options.measure is not None:
-        coder = PictureCoder.load(options.measure)
+        coder = ImageCodec.load(options.measure)
     else:
         chosen = [(path, scale) for path in sorted(options.photos.iterdir()) for scale in PICTURE_SCALES]
         order = np.random.default_rng(0).permutation(len(chosen))
-        coder = PictureCoder().fit([middle(scaled(*chosen[i])) for i in order])
+        coder = ImageCodec().fit([middle(scaled(*chosen[i])) for i in order])
         coder.save(options.save or Path("photos.coder"))
     rows: list[dict[str, Any]] = []
-    for name, picture in data.photographs().items():
+    for name, picture in data.sample_images().items():
         pixels = picture.shape[0] * picture.shape[1]
         row: dict[str, Any] = {"picture": name}
         for length in PICTURE_LENGTHS:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from _report import arguments, images, save, seconds_each, show
 from nestcode import Codes, Index, LinearCoder, PrefixTree, _core
+from nestcode.metrics import exact_neighbors, recall
 
 SIZES, BETAS = (2, 32, 512), (0.5, 0.2)
 PROBES = 2_000_000
@@ -152,12 +152,7 @@ def found_by_hamming(tree: PrefixTree, codes: Codes, queries: Codes, size: int =
     distances = queries.hamming(codes, threads=None)
     true = np.argpartition(distances, nearest, axis=1)[:, :nearest]
     hoods = tree.neighborhoods(queries, size=size)
-    return recall(true, [hood.ids for hood in hoods])
-
-
-def recall(true: NDArray[np.int64], found: list[NDArray[np.int64]]) -> float:
-    """The mean share of true neighbours that were found."""
-    return float(np.mean([np.isin(near, ids).mean() for near, ids in zip(true, found, strict=True)]))
+    return recall([hood.ids for hood in hoods], true)
 
 
 def headline(codes: Codes, queries: Codes, beta: float) -> Row:
@@ -228,8 +223,7 @@ def on_images(options: argparse.Namespace) -> list[Row]:
     coder = LinearCoder(width=64 if options.quick else 256).fit(train)
     codes, queries = coder.encode(train), coder.encode(test)
     tree = PrefixTree(codes)
-    pixels, asked = train.astype(np.float32), test.astype(np.float32)
-    true = np.argpartition((pixels**2).sum(axis=1) - 2 * asked @ pixels.T, 10, axis=1)[:, :10]
+    true = exact_neighbors(test, train)
     near = np.argpartition(queries.hamming(codes, threads=None), 10, axis=1)[:, :10]
     rows = []
     for size in SIZES:
@@ -243,8 +237,8 @@ def on_images(options: argparse.Namespace) -> list[Row]:
                 "R": size,
                 "mean length": float(hoods.length.mean()),
                 "kept": float(hoods.count.mean() / len(codes)),
-                "found, L2": recall(true, ids),
-                "found, Hamming": recall(near, ids),
+                "found, L2": recall(ids, true),
+                "found, Hamming": recall(ids, near),
             }
         )
     return rows

@@ -24,6 +24,7 @@ from nestcode.demo import deep, stream
 from nestcode.lengths import Empirical, Geometric, LogUniform, Uniform
 from nestcode.nn import NestedLoss, OrderedAutoencoder, keep_prefix, sample_lengths
 from nestcode.report import BLUE, COLORS, GREEN, ORANGE, PINK
+from nestcode.search import asymmetric_distances
 from nestcode.training import Run, Sweep, Training, errors_by_length, train
 
 FOLDER = Path(__file__).parent
@@ -169,7 +170,7 @@ def tree() -> Figure:
 
 def asymmetric_ranking() -> Figure:
     """What three ways to compare find, of the same bits."""
-    cut = nc.data.patches(list(nc.data.photographs().values()), size=8, n=10_200, rng=np.random.default_rng(0))
+    cut = nc.data.patches(list(nc.data.sample_images().values()), size=8, n=10_200, rng=np.random.default_rng(0))
     X = cut.reshape(len(cut), -1) / np.float32(255)
     base, queries = X[:-200], X[-200:]
     coder = nc.LinearCoder(width=256).fit(base)
@@ -177,7 +178,7 @@ def asymmetric_ranking() -> Figure:
     true = _nearest(((queries[:, None, :] - base[None]) ** 2).sum(axis=2), 10)
     lengths = [8, 16, 32, 64, 96, 128, 192, 256]
     ways: dict[str, tuple[Callable[[int], NDArray[Any]], str, str]] = {
-        "query as it is, items decoded": (lambda k: coder.asymmetric_distances(queries, items.prefix(k)), BLUE, "-"),
+        "query as it is, items decoded": (lambda k: asymmetric_distances(coder, queries, items.prefix(k)), BLUE, "-"),
         "bits that differ (Hamming)": (lambda k: asked.prefix(k).hamming(items.prefix(k)), ORANGE, "--"),
         "first bits that agree": (lambda k: -asked.prefix(k).common_prefix(items.prefix(k)), GREEN, "-."),
     }
@@ -260,7 +261,7 @@ def streams() -> Figure:
 
 def search_images() -> Figure:
     """What the tutorial finds."""
-    cut = nc.data.patches(list(nc.data.photographs().values()), size=12, n=8_000, rng=np.random.default_rng(0))
+    cut = nc.data.patches(list(nc.data.sample_images().values()), size=12, n=8_000, rng=np.random.default_rng(0))
     X = cut.reshape(len(cut), -1) / np.float32(255)
     base, queries = X[:-100], X[-100:]
     index = nc.Index(nc.CellCoder(width=256).fit(base))
@@ -288,7 +289,7 @@ def search_images() -> Figure:
 def photograph() -> Figure:
     """One stream and one JPEG file, cut at the same bytes."""
     cuts = (300, 900, 2_500, 7_500, 22_500)
-    ours, theirs = stream.cut_both(nc.data.photographs()["china"], cuts)
+    ours, theirs = stream.cut_both(nc.data.sample_images()["china"], cuts)
     titles = [f"{cut:,} bytes" for cut in cuts]
     return stream.strip_figure(
         {"Nestcode": dict(zip(titles, ours, strict=True)), "progressive JPEG": dict(zip(titles, theirs, strict=True))}

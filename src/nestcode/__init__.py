@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from nestcode.coders import fit as fit
     from nestcode.coders import load_coder as load_coder
     from nestcode.codes import Codes as Codes
-    from nestcode.images import PictureCoder as PictureCoder
-    from nestcode.images import PicturesDecoder as PicturesDecoder
-    from nestcode.images import PicturesReader as PicturesReader
-    from nestcode.images import PicturesWriter as PicturesWriter
-    from nestcode.images import compress_pictures as compress_pictures
-    from nestcode.images import decompress_pictures as decompress_pictures
-    from nestcode.images import pictures_info as pictures_info
+    from nestcode.images import ImageCodec as ImageCodec
+    from nestcode.images import ImageStreamDecoder as ImageStreamDecoder
+    from nestcode.images import ImageStreamReader as ImageStreamReader
+    from nestcode.images import ImageStreamWriter as ImageStreamWriter
+    from nestcode.images import compress_images as compress_images
+    from nestcode.images import decompress_images as decompress_images
+    from nestcode.images import stream_info as stream_info
     from nestcode.index import Index as Index
     from nestcode.index import PrefixTree as PrefixTree
     from nestcode.streams import StreamDecoder as StreamDecoder
@@ -62,10 +62,10 @@ _HOMES = {
     "Codes": "nestcode.codes",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
-    "PictureCoder": "nestcode.images",
-    "PicturesDecoder": "nestcode.images",
-    "PicturesReader": "nestcode.images",
-    "PicturesWriter": "nestcode.images",
+    "ImageCodec": "nestcode.images",
+    "ImageStreamDecoder": "nestcode.images",
+    "ImageStreamReader": "nestcode.images",
+    "ImageStreamWriter": "nestcode.images",
     "PrefixTree": "nestcode.index",
     "RefinedCoder": "nestcode.coders",
     "ResidualCoder": "nestcode.coders",
@@ -75,10 +75,10 @@ _HOMES = {
     "SupervisedCoder": "nestcode.coders",
     "coders": "nestcode.coders",
     "compress": "nestcode.streams",
-    "compress_pictures": "nestcode.images",
+    "compress_images": "nestcode.images",
     "data": "nestcode.data",
     "decompress": "nestcode.streams",
-    "decompress_pictures": "nestcode.images",
+    "decompress_images": "nestcode.images",
     "errors": "nestcode.errors",
     "fit": "nestcode.coders",
     "images": "nestcode.images",
@@ -88,7 +88,7 @@ _HOMES = {
     "load_coder": "nestcode.coders",
     "metrics": "nestcode.metrics",
     "nn": "nestcode.nn",
-    "pictures_info": "nestcode.images",
+    "stream_info": "nestcode.images",
     "streams": "nestcode.streams",
     "training": "nestcode.training",
 }
@@ -99,12 +99,12 @@ __all__ = [
     "CellCoder",
     "Coder",
     "Codes",
+    "ImageCodec",
+    "ImageStreamDecoder",
+    "ImageStreamReader",
+    "ImageStreamWriter",
     "Index",
     "LinearCoder",
-    "PictureCoder",
-    "PicturesDecoder",
-    "PicturesReader",
-    "PicturesWriter",
     "PrefixTree",
     "ResidualCoder",
     "StreamDecoder",
@@ -113,10 +113,10 @@ __all__ = [
     "__version__",
     "coders",
     "compress",
-    "compress_pictures",
+    "compress_images",
     "data",
     "decompress",
-    "decompress_pictures",
+    "decompress_images",
     "errors",
     "fit",
     "images",
@@ -125,7 +125,7 @@ __all__ = [
     "lengths",
     "load_coder",
     "metrics",
-    "pictures_info",
+    "stream_info",
     "streams",
 ]
 

@@ -212,7 +212,7 @@ def test_mistakes_are_named_and_leave_nothing(tmp_path: Path) -> None:
         (("fit", tmp_path / "objects.npy"), "cannot be read as an array of numbers, it is damaged or no .npy file"),
         (("encode", path, "-c", tmp_path / "no.coder"), "no.coder"),
         (("encode", path, "-c", path), "not a Nestcode file"),
-        (("encode", path, "-c", "photos"), "codes pictures, not items"),
+        (("encode", path, "-c", "photos"), "which codes images"),
         (("encode", tmp_path / "narrow.npy", "-c", coder), "the 12 numbers the coder was fitted on, got 5"),
         (("encode", tmp_path / "nan.npy", "-c", coder), "must be finite"),
         (("decode", path, "-c", coder), "must hold packed codes (uint8), got float32"),

@@ -20,7 +20,7 @@ import nestcode
 import nestcode.cli
 from nestcode.cli import app as commands
 from nestcode.data import images as pictures
-from nestcode.images import PictureCoder, compress_pictures, pictures_info
+from nestcode.images import ImageCodec, compress_images, stream_info
 from tests.cli.test_streams import fine, misused, photos, read, refused, run, vectors
 from tests.images.albums import photograph
 
@@ -35,7 +35,7 @@ def stop(*_: object, **__: object) -> Any:
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may be fitted, encoded or decoded."""
     for name in ("fit", "_encode", "decode"):
-        monkeypatch.setattr(PictureCoder, name, stop)
+        monkeypatch.setattr(ImageCodec, name, stop)
     monkeypatch.setattr(nestcode, "fit", stop)
     for name in ("encode", "decode"):
         monkeypatch.setattr(nestcode.LinearCoder, name, stop)
@@ -43,7 +43,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def album(path: Path, *names: str) -> Path:
     """A stream of small pictures of these names."""
-    path.write_bytes(compress_pictures([photograph((8, 9), seed=3)] * len(names), names=names, length=20))
+    path.write_bytes(compress_images([photograph((8, 9), seed=3)] * len(names), names=names, length=20))
     return path
 
 
@@ -65,7 +65,7 @@ def test_a_link_is_written_through(photos: Path, tmp_path: Path) -> None:
     assert "is there already" in refused("compress", photos, "-o", link)
     fine("compress", photos / "color.png", "-o", link, "--length", 8, "--force")
     assert link.is_symlink()
-    assert pictures_info(stream.read_bytes()).names == ("color.png",)
+    assert stream_info(stream.read_bytes()).names == ("color.png",)
 
 
 def test_all_paths_are_checked_before_the_first_is_written(tmp_path: Path) -> None:
@@ -164,14 +164,14 @@ def test_whoever_receives_a_stream_may_stop(tmp_path: Path) -> None:
 
 def test_an_interrupt_is_one_line_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, out = album(tmp_path / "a.nest", "a", "b", "c"), tmp_path / "out"
-    write = pictures.write_picture
+    write = pictures.write_image
 
     def interrupted(path: Path, picture: Any) -> None:
         if path.name == "c.png":
             raise KeyboardInterrupt
         write(path, picture)
 
-    monkeypatch.setattr(pictures, "write_picture", interrupted)
+    monkeypatch.setattr(pictures, "write_image", interrupted)
     result = run("decompress", stream, "-o", out)
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr.splitlines()[-1] == "interrupted: 2 of 3 pictures were written"
@@ -238,7 +238,7 @@ def test_a_coder_larger_than_the_budget(photos: Path, tmp_path: Path, monkeypatc
     path = vectors(tmp_path)[0]
     said = refused("compress", path, "-o", tmp_path / "out", "--length", 64, "--budget", "1100")
     assert "a --length below 64, or a --coder that receivers have" in said
-    monkeypatch.setattr(PictureCoder, "_code", stop)
+    monkeypatch.setattr(ImageCodec, "_code", stop)
     for option in ("--fit", "--embed"):
         said = refused("compress", photos, "-o", tmp_path / "out", option, "--budget", "10kB")
         assert f"leave out {option}" in said
@@ -312,8 +312,8 @@ def test_names_of_any_bytes_and_other_alphabets(tmp_path: Path) -> None:
 def test_coders_of_the_other_kind(photos: Path, tmp_path: Path) -> None:
     path = vectors(tmp_path)[0]
     for inputs, name, said in [
-        (photos, "cifar10-small", "cifar10-small codes items, as rows of a .npy file, not pictures"),
-        (path, "photos", "photos codes pictures, not items"),
+        (photos, "cifar10-small", "cifar10-small, which codes items"),
+        (path, "photos", "photos, which codes images"),
     ]:
         assert said in refused("compress", inputs, "-o", tmp_path / "out", "--coder", name)
     stream = album(tmp_path / "a.nest", "a")

@@ -16,7 +16,7 @@ import nestcode
 from nestcode.cli.plot import plot_errors, some_lengths
 from nestcode.coders import load_coder
 from nestcode.data.mnist import FILES
-from nestcode.images import PictureCoder
+from nestcode.images import ImageCodec
 from tests.cli.test_streams import fine, misused, refused, vectors
 
 
@@ -38,7 +38,7 @@ def test_a_coder_is_described(kind: str, tmp_path: Path) -> None:
 
 def test_other_files_are_described(tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
-    PictureCoder.load().save(tmp_path / "pictures.coder")
+    ImageCodec.load().save(tmp_path / "pictures.coder")
     assert json.loads(fine("info", tmp_path / "pictures.coder", "--json"))["kind"] == "PictureCoder"
     fine("encode", path, "-c", coder, "-o", tmp_path / "codes.npy")
     facts = json.loads(fine("info", tmp_path / "codes.npy", "--json"))

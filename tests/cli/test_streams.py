@@ -16,7 +16,7 @@ import nestcode
 from nestcode.cli.app import app
 from nestcode.cli.compress import read_bytes
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
-from nestcode.images import PictureCoder, PicturesReader, pictures_info
+from nestcode.images import ImageCodec, ImageStreamReader, stream_info
 from nestcode.streams import decompress
 from tests.images.albums import Picture, error, photograph
 
@@ -82,7 +82,7 @@ SHAPES = {
 def test_a_folder_there_and_back(photos: Path, tmp_path: Path) -> None:
     stream, out = tmp_path / "photos.nest", tmp_path / "out"
     assert fine("compress", photos, "-o", stream) == f"{stream}\n"
-    known = pictures_info(stream.read_bytes())
+    known = stream_info(stream.read_bytes())
     assert dict(zip(known.names, known.shapes, strict=True)) == SHAPES
     assert fine("decompress", stream, "-o", out) == f"{out}\n"
     written = {path.relative_to(out).as_posix() for path in out.rglob("*.png")}
@@ -121,7 +121,7 @@ def test_less_can_be_kept(photos: Path, tmp_path: Path) -> None:
 
     whole = size()
     assert 690 <= size("--budget", "0.7KB") <= 700
-    assert pictures_info((tmp_path / "a").read_bytes()).damaged is None
+    assert stream_info((tmp_path / "a").read_bytes()).damaged is None
     assert size("--length", 64) < size("--length", 256) < whole
     assert size("--max-error", 0.002) < whole
     fine("decompress", tmp_path / "a", "-o", tmp_path / "out")
@@ -136,16 +136,16 @@ def test_a_cut_file_decodes(share: float, photos: Path, tmp_path: Path) -> None:
     stream = tmp_path / "a.nest"
     fine("compress", photos, "-o", stream)
     data = stream.read_bytes()
-    start = pictures_info(data).header_bytes
+    start = stream_info(data).header_bytes
     stream.write_bytes(data[: start + int(share * (len(data) - start))])  # head -c
     result = run("decompress", stream, "-o", tmp_path / "out", "--length", 300)
     assert result.exception is None
-    assert ("came without their checksum" in result.stderr) == bool(pictures_info(stream.read_bytes()).unverified)
-    with PicturesReader(stream, length=300) as reader:
+    assert ("came without their checksum" in result.stderr) == bool(stream_info(stream.read_bytes()).unverified)
+    with ImageStreamReader(stream, length=300) as reader:
         for name, picture in zip(reader.names, reader, strict=True):
             assert np.array_equal(read((tmp_path / "out" / name).with_suffix(".png")), picture)
     told = json.loads(fine("info", stream, "--json"))
-    assert told == {"file": "stream", **json.loads(pictures_info(stream.read_bytes()).to_json())}
+    assert told == {"file": "stream", **json.loads(stream_info(stream.read_bytes()).to_json())}
     assert "6 pictures: below/grey.png 40 x 60" in fine("info", stream)
     assert "pictures, which go into a folder" in refused("decompress", stream, "-o", tmp_path / "none.npy")
     stream.write_bytes(data[: start - 1])
@@ -164,7 +164,7 @@ def test_damaged_images_are_named_or_left_out(fit: list[str], photos: Path, tmp_
     result = run("compress", photos, "-o", stream, "--skip-damaged", "--length", 8, *fit)
     assert result.exception is None
     assert f"left out {bad}" in result.stderr
-    assert set(pictures_info(stream.read_bytes()).names) == set(SHAPES)
+    assert set(stream_info(stream.read_bytes()).names) == set(SHAPES)
     assert "none of the images can be read" in refused("compress", bad, "-o", tmp_path / "b", "--skip-damaged", *fit)
     assert not (tmp_path / "b").exists()
 
@@ -190,7 +190,7 @@ def test_an_interrupt_leaves_no_output(photos: Path, tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     (tmp_path / "old.nest").write_text("mine")
-    monkeypatch.setattr(PictureCoder, "_encode", interrupted)
+    monkeypatch.setattr(ImageCodec, "_encode", interrupted)
     monkeypatch.setattr(nestcode.LinearCoder, "encode", interrupted)
     coder = vectors(tmp_path)[1]
     for inputs in ([photos], [tmp_path / "v.npy", "--coder", coder]):

@@ -15,12 +15,14 @@ from torch.utils.data import TensorDataset
 
 import nestcode as nc
 from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder
-from nestcode.coders import PRETRAINED, RefinedCoder
+from nestcode.coders import RefinedCoder
+from nestcode.coders.pretrained import pretrained_names, pretrained_path
 from nestcode.coders.refined import MLP, UNet
 from nestcode.coders.refined.model import octaves
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.nn.refine import ImageRefiner, VectorRefiner
+from nestcode.search import asymmetric_distances
 from nestcode.storage import Record, read_record, write_record
 from nestcode.training import Training
 from nestcode.training.feed import split_items
@@ -354,7 +356,7 @@ def test_angles(data: Rows, tmp_path: Path) -> None:
     assert coder.encode(4 * rows) == codes
     assert coder.expected_error(16) < 0.5 * coder.expected_error(0)
     slow = twins.distances(rows[:5], coder.decode(codes), "cosine")
-    assert np.allclose(coder.asymmetric_distances(3 * rows[:5], codes), slow, atol=1e-4)
+    assert np.allclose(asymmetric_distances(coder, 3 * rows[:5], codes), slow, atol=1e-4)
     coder.save(tmp_path / "angle.coder")
     assert nc.load_coder(tmp_path / "angle.coder").encode(2 * rows) == codes
 
@@ -362,7 +364,7 @@ def test_angles(data: Rows, tmp_path: Path) -> None:
 def test_distances_are_to_what_codes_decode_to(coder: RefinedCoder, data: Rows) -> None:
     codes = coder.encode(data[:50]).prefix(11)
     slow = twins.distances(data[:5], coder.decode(codes), "l2")
-    assert np.allclose(coder.asymmetric_distances(data[:5], codes), slow, atol=1e-4)
+    assert np.allclose(asymmetric_distances(coder, data[:5], codes), slow, atol=1e-4)
 
 
 @pytest.mark.parametrize(("metric", "width"), [("l2", 68), ("l2", 20), ("cosine", 68), ("inner", 68)])
@@ -453,13 +455,13 @@ def test_half_the_digits_decode_nearly_the_same(coder: RefinedCoder, data: Rows,
 @cache
 def errors_on_photographs(name: str) -> dict[int, float]:
     coder = nc.load_coder(name)
-    cut = nc.data.patches(list(nc.data.photographs().values()), size=32, n=40, rng=np.random.default_rng(0))
+    cut = nc.data.patches(list(nc.data.sample_images().values()), size=32, n=40, rng=np.random.default_rng(0))
     rows = cut.transpose(0, 3, 1, 2).reshape(len(cut), -1).astype(np.float32) / 255
     codes = coder.encode(rows)
     return {length: mse(coder.decode(codes.prefix(length)), rows) for length in (0, 16, 64, 256)}
 
 
-@pytest.mark.parametrize("name", PRETRAINED)
+@pytest.mark.parametrize("name", pretrained_names("items"))
 def test_coders_that_come_with_the_package_know_photographs(name: str) -> None:
     errors = errors_on_photographs(name)
     assert errors[256] < 0.7 * errors[64] < 0.7 * errors[16] < 0.3 * errors[0]
@@ -472,15 +474,15 @@ def test_one_that_learnt_from_photographs_knows_them_better() -> None:
     assert all(photographs[length] < small_images[length] for length in (16, 64))
 
 
-@pytest.mark.parametrize("name", PRETRAINED)
+@pytest.mark.parametrize("name", pretrained_names("items"))
 def test_coders_that_come_with_the_package_are_small(name: str) -> None:
-    assert (Path(nc.coders.__file__).parent / "pretrained" / f"{name}.coder").stat().st_size < 5_000_000
+    assert pretrained_path(name).stat().st_size < 5_000_000
 
 
-@pytest.mark.parametrize("name", PRETRAINED)
+@pytest.mark.parametrize("name", pretrained_names("items"))
 def test_files_of_earlier_versions_keep_their_fingerprint(name: str) -> None:
     """Streams and indexes know their coder by it."""
-    record = read_record(Path(nc.coders.__file__).parent / "pretrained" / f"{name}.coder")
+    record = read_record(pretrained_path(name))
     assert record.kind == "DeepCoder"
     coder = nc.load_coder(name)
     assert isinstance(coder, RefinedCoder)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nestcode.data import ImageFolder, photographs
+from nestcode.data import ImageFolder, sample_images
 from nestcode.errors import DamagedFile, InvalidInput
 
 RNG = np.random.default_rng(0)
@@ -95,7 +95,7 @@ def test_reducing_averages(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("color", [True, False])
 def test_large_photographs_take_a_shortcut_to_the_same_image(tmp_path: Path, color: bool) -> None:
-    image = Image.fromarray(photographs()["china"])
+    image = Image.fromarray(sample_images()["china"])
     image.save(tmp_path / "china.jpg", quality=95)
     with Image.open(tmp_path / "china.jpg") as whole:
         plain = whole.convert("RGB" if color else "L").crop((106, 0, 533, 427))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from nestcode.data.images import PictureFiles, picture_paths, read_picture
+from nestcode.data.images import ImageFiles, png_paths, read_image
 from nestcode.errors import DamagedFile, InvalidInput
 
 OUT = Path("out")
@@ -16,7 +16,7 @@ NAMES = st.lists(st.text("ab./", min_size=1, max_size=6).filter(lambda name: Pat
 
 
 def where(*names: str) -> list[str]:
-    return [path.relative_to(OUT).as_posix() for path in picture_paths(OUT, names)]
+    return [path.relative_to(OUT).as_posix() for path in png_paths(OUT, names)]
 
 
 def test_only_those_that_collide_keep_their_endings() -> None:
@@ -31,7 +31,7 @@ def test_only_those_that_collide_keep_their_endings() -> None:
 def test_paths_differ_and_none_is_inside_of_another(drawn: list[str]) -> None:
     names = list(dict.fromkeys(str(Path(name)) for name in drawn if ".." not in name and not name.startswith("/")))
     try:
-        paths = picture_paths(OUT, names)
+        paths = png_paths(OUT, names)
     except InvalidInput:
         assert any(len(Path(name).parts) > 1 for name in names)  # only what has a folder can be inside of another
         return
@@ -52,7 +52,7 @@ def test_paths_differ_and_none_is_inside_of_another(drawn: list[str]) -> None:
 )
 def test_names_that_cannot_be_files_together(names: list[str], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        picture_paths(OUT, names)
+        png_paths(OUT, names)
     assert where("y" * 251 + ".jpeg", "é" * 127 + "/y") == ["y" * 251 + ".png", "é" * 127 + "/y.png"]
 
 
@@ -62,16 +62,16 @@ def test_what_was_passed_over_is_known(tmp_path: Path) -> None:
     Image.new("L", (4, 3)).save(tmp_path / "a.png")
     for name in ("below/float.tif", "notes.txt", ".hidden", ".git/config"):
         (tmp_path / name).write_text("no image")
-    files = PictureFiles([tmp_path])
+    files = ImageFiles([tmp_path])
     assert files.names == ["a.png"]
     assert files.passed_over == [tmp_path / "below" / "float.tif", tmp_path / "notes.txt"]
-    assert PictureFiles([tmp_path / "a.png"]).passed_over == []
+    assert ImageFiles([tmp_path / "a.png"]).passed_over == []
 
 
 def test_the_formats_that_are_read_are_named(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((4, 3), np.float32)).save(tmp_path / "float.tif")
     with pytest.raises(DamagedFile, match="none of BMP, GIF, JPEG, PNG, PPM, WEBP: "):
-        read_picture(tmp_path / "float.tif")
+        read_image(tmp_path / "float.tif")
     (tmp_path / "below").mkdir()
     with pytest.raises(InvalidInput, match=r"give some of \.bmp, "):
-        PictureFiles([tmp_path / "below"])
+        ImageFiles([tmp_path / "below"])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestcode.data import digits, patches, photographs, pinwheel
+from nestcode.data import digits, patches, pinwheel, sample_images
 from nestcode.errors import InvalidInput
 
 
@@ -31,7 +31,7 @@ def test_patches_are_cut_out_of_the_images() -> None:
 
 
 def test_the_same_seed_cuts_the_same_patches() -> None:
-    photos = list(photographs().values())
+    photos = list(sample_images().values())
     first, second = (patches(photos, 8, 50, np.random.default_rng(1)) for _ in range(2))
     assert np.array_equal(first, second)
 

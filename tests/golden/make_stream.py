@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import LinearCoder, compress, decompress
-from nestcode.images import PictureCoder, compress_pictures, decompress_pictures
-from nestcode.images.codec import Picture, PictureDecoder
+from nestcode.images import ImageCodec, compress_images, decompress_images
+from nestcode.images.codec import ImageDecoder, Picture
 from nestcode.images.format import VERSION as PICTURES_VERSION
-from nestcode.images.format import parse_pictures
+from nestcode.images.format import parse_image_header
 from nestcode.streams.format import VERSION
 
 HERE = Path(__file__).parent
@@ -45,24 +45,24 @@ def pictures() -> list[Picture]:
     return out
 
 
-def blank() -> PictureCoder:
+def blank() -> ImageCodec:
     """A coder that has learnt nothing: a grey picture has no bits."""
-    return PictureCoder().fit([np.full((1, 1), 128, dtype=np.uint8)])
+    return ImageCodec().fit([np.full((1, 1), 128, dtype=np.uint8)])
 
 
-def decoders(data: bytes, arrived: int) -> list[PictureDecoder]:
+def decoders(data: bytes, arrived: int) -> list[ImageDecoder]:
     """Of the pictures of a stream whose payload is one piece after the other, as `docs/format.md` says."""
-    header = parse_pictures(memoryview(data))
+    header = parse_image_header(memoryview(data))
     payload = b"".join(data[at : at + 4096] for at in range(header.size, len(data), 4100))[: header.payload]
     out = []
     for number, entry in enumerate(header.entries):
-        out.append(PictureDecoder(blank(), entry.shape))
+        out.append(ImageDecoder(blank(), entry.shape))
         for piece in header.pieces(number, arrived):
             out[-1].feed(payload[piece])
     return out
 
 
-def numbers(decoder: PictureDecoder) -> str:
+def numbers(decoder: ImageDecoder) -> str:
     """A checksum of all that is known of a picture, in whole numbers."""
     known = np.zeros(0, np.int32) if decoder._known is None else decoder._known
     return hashlib.sha256(known.astype("<i4").tobytes()).hexdigest()
@@ -72,15 +72,15 @@ def make_pictures() -> None:
     """Write the stream of pictures and what it holds."""
     path = HERE / f"pictures-v{PICTURES_VERSION}.nest"
     check_new(path)
-    data = compress_pictures(pictures(), blank(), names=list(SHAPES))
-    header = parse_pictures(memoryview(data))
+    data = compress_images(pictures(), blank(), names=list(SHAPES))
+    header = parse_image_header(memoryview(data))
     path.write_bytes(data)
     held = {
         str(arrived): {
             "numbers": [numbers(decoder) for decoder in decoders(data, arrived)],
             "pixels": [
                 picture.ravel()[::97].tolist()
-                for picture in decompress_pictures(data[: header.size + arrived + 4 * (arrived // 4096)], blank())
+                for picture in decompress_images(data[: header.size + arrived + 4 * (arrived // 4096)], blank())
             ],
         }
         for arrived in (0, 700, 5000, header.payload)

@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.data import photographs
-from nestcode.images import PictureCoder, compress_pictures
-from nestcode.images.format import FIXED, PicturesHeader, parse_pictures
+from nestcode.data import sample_images
+from nestcode.images import ImageCodec, compress_images
+from nestcode.images.format import FIXED, ImageStreamHeader, parse_image_header
 
 Picture = NDArray[np.uint8]
 SHAPES = ((40, 50, 3), (33, 20), (1, 1), (3, 70, 4), (64, 5, 2), (1, 1, 3), (45, 31, 1))  # all kinds, wide and tall
 
 
-_photographs = cache(photographs)
+_photographs = cache(sample_images)
 
 
 @cache
-def coder() -> PictureCoder:
+def coder() -> ImageCodec:
     """One that does not come with Nestcode."""
-    return PictureCoder().fit([photograph((40, 40, 3))])
+    return ImageCodec().fit([photograph((40, 40, 3))])
 
 
 def photograph(shape: tuple[int, ...], seed: int = 0) -> Picture:
@@ -45,11 +45,11 @@ def album(shapes: tuple[tuple[int, ...], ...] = SHAPES) -> list[Picture]:
 
 @cache
 def stream(shapes: tuple[tuple[int, ...], ...] = SHAPES) -> bytes:
-    return compress_pictures(album(shapes), coder())
+    return compress_images(album(shapes), coder())
 
 
-def header_of(data: bytes) -> PicturesHeader:
-    return parse_pictures(memoryview(data))
+def header_of(data: bytes) -> ImageStreamHeader:
+    return parse_image_header(memoryview(data))
 
 
 def error(pictures: list[Picture], others: list[Picture]) -> float:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import nestcode as nc
-from nestcode.data import photographs
+from nestcode.data import sample_images
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
-from nestcode.images import PictureCoder
-from nestcode.images.codec import FIRST, LATER, PASSES, PictureDecoder, _numbers
+from nestcode.images import ImageCodec
+from nestcode.images.codec import FIRST, LATER, PASSES, ImageDecoder, _numbers
 from nestcode.images.color import USUAL, colors_of, find_turn
 from nestcode.images.lapped_dct import REACH, TILE, from_tiles, means_of, to_tiles
 
@@ -23,12 +23,12 @@ Picture = NDArray[np.uint8]
 
 @cache
 def flower() -> Picture:
-    return np.ascontiguousarray(photographs()["flower"][100:260, 200:392])
+    return np.ascontiguousarray(sample_images()["flower"][100:260, 200:392])
 
 
 @cache
-def shipped() -> PictureCoder:
-    return PictureCoder.load()
+def shipped() -> ImageCodec:
+    return ImageCodec.load()
 
 
 def error(picture: Picture, other: Picture) -> float:
@@ -132,7 +132,7 @@ def test_the_error_falls_with_every_part() -> None:
 def test_arriving_in_pieces_makes_no_difference(sizes: list[int]) -> None:
     picture, coder = flower()[:64, :64], shipped()
     data = coder.encode(picture)
-    decoder, at = PictureDecoder(coder, picture.shape), 0
+    decoder, at = ImageDecoder(coder, picture.shape), 0
     for size in sizes:
         decoder.feed(data[at : at + size])
         at += size
@@ -183,9 +183,9 @@ def test_opacity_costs_nothing_where_there_is_none_to_tell() -> None:
 
 
 def test_what_was_learnt_helps_small_pictures() -> None:
-    learnt = PictureCoder().fit([flower()])
-    picture = np.ascontiguousarray(photographs()["flower"][40:104, 300:364])
-    blank = PictureCoder().fit([np.zeros((1, 1), dtype=np.uint8)])
+    learnt = ImageCodec().fit([flower()])
+    picture = np.ascontiguousarray(sample_images()["flower"][40:104, 300:364])
+    blank = ImageCodec().fit([np.zeros((1, 1), dtype=np.uint8)])
     left = {
         name: error(picture, coder.decode(coder.encode(picture, limit=100), picture.shape))
         for name, coder in {"learnt": learnt, "blank": blank, "shipped": shipped()}.items()
@@ -195,12 +195,12 @@ def test_what_was_learnt_helps_small_pictures() -> None:
 
 
 def test_saved_and_loaded_it_codes_the_same(tmp_path: Path) -> None:
-    coder = PictureCoder(step=2).fit([flower(), flower()[..., 0]])
+    coder = ImageCodec(step=2).fit([flower(), flower()[..., 0]])
     coder.save(tmp_path / "own.coder")
-    again = PictureCoder.load(tmp_path / "own.coder")
+    again = ImageCodec.load(tmp_path / "own.coder")
     assert again.fingerprint == coder.fingerprint
     assert again.step == 2
-    picture = photographs()["china"][:100, :100]
+    picture = sample_images()["china"][:100, :100]
     assert again.encode(picture) == coder.encode(picture)
 
 
@@ -214,7 +214,7 @@ def test_encoding_does_not_change_the_coder() -> None:
 def test_a_smaller_step_ends_nearer() -> None:
     errors = []
     for step in (16, 4, 1):
-        coder = PictureCoder(step=step).fit([flower()[:32, :32]])
+        coder = ImageCodec(step=step).fit([flower()[:32, :32]])
         errors.append(error(flower(), coder.decode(coder.encode(flower()), flower().shape)))
     assert errors[0] > 4 * errors[1] > 16 * errors[2]
 
@@ -224,27 +224,27 @@ def test_what_is_no_picture_is_refused(bad: object) -> None:
     with pytest.raises(InvalidInput, match="a picture must be"):
         shipped().encode(bad)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="a picture must be"):
-        PictureCoder().fit([bad])  # type: ignore[list-item]
+        ImageCodec().fit([bad])  # type: ignore[list-item]
 
 
 def test_bad_settings_and_files_are_named(tmp_path: Path) -> None:
     for step in (0, -1, 1001, float("nan"), "4", True):
         with pytest.raises(InvalidInput, match="step must be between 1 and 1000"):
-            PictureCoder(step=step)  # type: ignore[arg-type]
+            ImageCodec(step=step)  # type: ignore[arg-type]
     with pytest.raises(NotFitted, match="call fit"):
-        PictureCoder().encode(flower())
+        ImageCodec().encode(flower())
     with pytest.raises(NotFitted, match="call fit"):
-        PictureCoder().save(tmp_path / "no.coder")
+        ImageCodec().save(tmp_path / "no.coder")
     with pytest.raises(InvalidInput, match="at least one picture"):
-        PictureCoder().fit([])
+        ImageCodec().fit([])
     shipped().save(tmp_path / "pictures.coder")
-    with pytest.raises(InvalidInput, match=r"give one of items \(PictureCoder\.load reads it"):
+    with pytest.raises(InvalidInput, match=r"give a coder of items \(ImageCodec\.load reads it"):
         nc.load_coder(tmp_path / "pictures.coder")
     nc.LinearCoder(width=4).fit(np.random.default_rng(0).normal(size=(50, 4))).save(tmp_path / "linear.coder")
     with pytest.raises(InvalidInput, match="give a coder of pictures"):
-        PictureCoder.load(tmp_path / "linear.coder")
+        ImageCodec.load(tmp_path / "linear.coder")
     with pytest.raises(FileNotFoundError):
-        PictureCoder.load(tmp_path / "nothing")
+        ImageCodec.load(tmp_path / "nothing")
     with pytest.raises(DamagedFile, match="at most 15 planes"):
         shipped().decode(b"\x7f1234", (8, 8))
     with pytest.raises(InvalidInput, match="a picture must be"):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.images import PicturesDecoder, PicturesReader, compress_pictures, decompress_pictures, pictures_info
+from nestcode.images import ImageStreamDecoder, ImageStreamReader, compress_images, decompress_images, stream_info
 from nestcode.images.codec import PASSES
 from nestcode.images.format import FIXED, MAX_TABLE
 from nestcode.images.stream import check_memory
@@ -23,29 +23,29 @@ from tests.images.test_stream import BAD_NAMES
 
 SMALL = stream(((12, 20, 3), (1, 1, 4)))
 LONG = stream(((90, 70, 3), (64, 64), (1, 1, 4)))
-START = pictures_info(LONG).header_bytes
+START = stream_info(LONG).header_bytes
 NONE = [0] * PASSES
 
 
 @settings(max_examples=60)
 @given(st.sampled_from([SMALL, LONG]), st.data())
 def test_any_changed_byte_is_noticed(data: bytes, draw: st.DataObject) -> None:
-    start = pictures_info(data).header_bytes
+    start = stream_info(data).header_bytes
     at = draw.draw(st.integers(0, len(data) - 1) | st.integers(0, start - 1))
     changed = bytearray(data)
     changed[at] ^= draw.draw(st.integers(1, 255))
     with pytest.raises((DamagedFile, InvalidInput)):
-        decompress_pictures(changed, coder())
+        decompress_images(changed, coder())
     if at >= start:
-        assert pictures_info(changed).damaged == (at - start) // 4100
+        assert stream_info(changed).damaged == (at - start) // 4100
 
 
 def test_every_changed_byte_of_a_header_is_noticed() -> None:
-    for at in range(pictures_info(SMALL).header_bytes):
+    for at in range(stream_info(SMALL).header_bytes):
         changed = bytearray(SMALL)
         changed[at] ^= 1
         with pytest.raises(DamagedFile if at not in range(12, 20) else (DamagedFile, InvalidInput)):
-            pictures_info(changed)  # sizes that have become larger may look like a cut
+            stream_info(changed)  # sizes that have become larger may look like a cut
 
 
 def test_what_precedes_a_damaged_block_decodes() -> None:
@@ -53,49 +53,49 @@ def test_what_precedes_a_damaged_block_decodes() -> None:
         changed = bytearray(LONG)
         changed[START + 4100 * block + 30] ^= 1
         with pytest.raises(DamagedFile, match=rf"block {block} of \d+ does not match .* bits a tile of all 3 pictures"):
-            decompress_pictures(changed, coder())
+            decompress_images(changed, coder())
         with pytest.warns(UserWarning, match=f"block {block} of"):
-            kept = decompress_pictures(changed, coder(), on_damage="keep")
-        assert same(kept, decompress_pictures(LONG[: START + 4100 * block], coder()))
-        known = pictures_info(changed)
+            kept = decompress_images(changed, coder(), on_damage="keep")
+        assert same(kept, decompress_images(LONG[: START + 4100 * block], coder()))
+        known = stream_info(changed)
         assert f"block {block} is damaged" in str(known)
         assert (known.damaged, known.verified, known.unverified) == (block, 4096 * block, 0)
 
 
 def test_blocks_of_other_places_and_streams_are_noticed() -> None:
     first, second = LONG[START : START + 4100], LONG[START + 4100 : START + 8200]
-    assert pictures_info(LONG[:START] + second + first + LONG[START + 8200 :]).damaged == 0
-    other = compress_pictures(album(((90, 70, 3), (64, 64), (1, 1, 4))), coder(), names=["a", "b", "c"])
-    assert pictures_info(LONG[:START] + other[pictures_info(other).header_bytes :]).damaged == 0
+    assert stream_info(LONG[:START] + second + first + LONG[START + 8200 :]).damaged == 0
+    other = compress_images(album(((90, 70, 3), (64, 64), (1, 1, 4))), coder(), names=["a", "b", "c"])
+    assert stream_info(LONG[:START] + other[stream_info(other).header_bytes :]).damaged == 0
 
 
 def test_what_follows_the_end_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(DamagedFile, match="3 bytes follow the end"):
-        decompress_pictures(SMALL + b"abc", coder())
+        decompress_images(SMALL + b"abc", coder())
     path = tmp_path / "long.nest"
     path.write_bytes(SMALL + b"abc")
     with pytest.raises(DamagedFile, match="3 bytes follow the end"):
-        PicturesReader(path, coder())
+        ImageStreamReader(path, coder())
     with pytest.warns(UserWarning, match="3 bytes follow the end"):
-        reader = PicturesReader(path, coder(), on_damage="keep")
-    assert same(list(reader), decompress_pictures(SMALL, coder()))
-    assert pictures_info(SMALL + b"abc").trailing == 3
-    assert "3 bytes follow the end" in str(pictures_info(SMALL + b"abc"))
+        reader = ImageStreamReader(path, coder(), on_damage="keep")
+    assert same(list(reader), decompress_images(SMALL, coder()))
+    assert stream_info(SMALL + b"abc").trailing == 3
+    assert "3 bytes follow the end" in str(stream_info(SMALL + b"abc"))
     with pytest.warns(UserWarning, match="3 bytes follow"):
-        kept = decompress_pictures(SMALL + b"abc", coder(), on_damage="keep")
-    assert same(kept, decompress_pictures(SMALL, coder()))
+        kept = decompress_images(SMALL + b"abc", coder(), on_damage="keep")
+    assert same(kept, decompress_images(SMALL, coder()))
 
 
 def test_an_embedded_coder_must_be_the_one_named() -> None:
-    data = compress_pictures(album(((3, 3),)), coder(), embed=True)
-    start = pictures_info(data).header_bytes
+    data = compress_images(album(((3, 3),)), coder(), embed=True)
+    start = stream_info(data).header_bytes
     changed = bytearray(data)
     changed[start - 100] ^= 1
     with pytest.raises(DamagedFile):
-        decompress_pictures(changed)
+        decompress_images(changed)
     named = FIXED.pack(*FIXED.unpack(data[: FIXED.size])[:5], bytes(32)) + data[FIXED.size :]
     with pytest.raises(DamagedFile, match="but another is embedded"):
-        decompress_pictures(forged(named, table_of(data)))
+        decompress_images(forged(named, table_of(data)))
 
 
 @settings(max_examples=60)
@@ -103,16 +103,16 @@ def test_an_embedded_coder_must_be_the_one_named() -> None:
 def test_noise_is_refused(noise: bytes) -> None:
     for data in (noise, SMALL[:8] + noise, SMALL[: FIXED.size] + noise, forged(SMALL, text=noise)):
         with pytest.raises((DamagedFile, InvalidInput)):
-            pictures_info(data)
+            stream_info(data)
         with pytest.raises((DamagedFile, InvalidInput)):
-            decompress_pictures(data)
+            decompress_images(data)
 
 
 def looks(limit: int) -> list[Callable[[bytes], Any]]:
     return [
-        pictures_info,
-        partial(decompress_pictures, coder=coder(), limit=limit),
-        PicturesDecoder(coder(), limit=limit).feed,
+        stream_info,
+        partial(decompress_images, coder=coder(), limit=limit),
+        ImageStreamDecoder(coder(), limit=limit).feed,
     ]
 
 
@@ -160,10 +160,10 @@ def test_tables_that_cannot_be_right_are_refused(table: Any) -> None:
 def test_a_table_must_agree_with_the_payload() -> None:
     for payload in (0, header_of(SMALL).payload - 1, 2**64 - 1):
         with pytest.raises(DamagedFile, match=f"not one of {payload} bytes"):
-            pictures_info(forged(SMALL, table_of(SMALL), payload=payload))
+            stream_info(forged(SMALL, table_of(SMALL), payload=payload))
     much = [[row(f"{k}", steps=HUGE) for k in range(2**17 // PASSES)], NONE]
     payload = (2**17 // PASSES) * PASSES * (2**40 - 1)
-    known = pictures_info(forged(SMALL, much, payload=payload))  # which does not arrive
+    known = stream_info(forged(SMALL, much, payload=payload))  # which does not arrive
     assert known.total_bytes > payload
     assert known.verified + known.unverified < len(SMALL)
 
@@ -175,7 +175,7 @@ def test_a_table_must_agree_with_the_payload() -> None:
 )
 def test_odd_json_is_refused(text: bytes) -> None:
     with pytest.raises(DamagedFile, match="the stream's table"):
-        pictures_info(forged(SMALL, text=text))
+        stream_info(forged(SMALL, text=text))
 
 
 def test_a_table_that_inflates_too_far_is_refused() -> None:
@@ -191,7 +191,7 @@ def test_a_table_that_inflates_too_far_is_refused() -> None:
         tracemalloc.stop()
     size = FIXED.pack(*FIXED.unpack(SMALL[: FIXED.size])[:2], MAX_TABLE + 1, 0, 0, bytes(32))
     with pytest.raises(DamagedFile, match="table claims"):
-        pictures_info(size)
+        stream_info(size)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_table_that_inflates_too_far_is_refused() -> None:
 )
 def test_large_pictures_are_refused_before_memory_is_taken(rows: list[Any]) -> None:
     data = forged(SMALL, [rows, NONE], payload=100)
-    pictures_info(data)
+    stream_info(data)
     tracemalloc.start()
     try:
         for look in looks(1 << 30)[1:]:
@@ -221,8 +221,8 @@ def test_many_small_pictures_take_no_more_than_the_limit() -> None:
     """All of them are decoded side by side as they arrive, and each learns on its own."""
     many = forged(SMALL, [[row(f"{k}", (1, 1), [1, *NONE[1:]]) for k in range(3000)], NONE], payload=3000)
     with pytest.raises(InvalidInput, match="3000 pictures take"):
-        PicturesDecoder(coder(), limit=1 << 30).feed(many)
-    assert len(pictures_info(many).names) == 3000
+        ImageStreamDecoder(coder(), limit=1 << 30).feed(many)
+    assert len(stream_info(many).names) == 3000
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc")
@@ -232,23 +232,23 @@ def test_the_limit_bounds_what_decoding_takes(at_once: bool, tmp_path: Path) -> 
     source = r"""
 import re, sys
 from pathlib import Path
-from nestcode.images import PictureCoder
-from nestcode.images import PicturesDecoder, decompress_pictures
+from nestcode.images import ImageCodec
+from nestcode.images import ImageStreamDecoder, decompress_images
 def peak():
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])
 small, data = (Path(path).read_bytes() for path in sys.argv[2:4])
-coder = PictureCoder.load(sys.argv[1])
-decompress_pictures(small, coder)
+coder = ImageCodec.load(sys.argv[1])
+decompress_images(small, coder)
 before = peak()
 if sys.argv[4] == "True":
-    decoder = PicturesDecoder(coder)
+    decoder = ImageStreamDecoder(coder)
     decoder.feed(data)
     decoder.pictures()
 else:
-    decompress_pictures(data, coder)
+    decompress_images(data, coder)
 print(1024 * (peak() - before))
 """
-    data = compress_pictures([photograph((420, 600, 3)), *album(((9, 9),) * 30)], coder(), length=200)
+    data = compress_images([photograph((420, 600, 3)), *album(((9, 9),) * 30)], coder(), length=200)
     coder().save(tmp_path / "coder")
     (tmp_path / "small").write_bytes(SMALL)
     (tmp_path / "data").write_bytes(data)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from nestcode.nn import semilinear
-from nestcode.reproduce import pca
+from nestcode.reproduce.pca import experiment
 from tests.reproduce.toy import run
 
 
 def test_it_shows_what_the_paper_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pca, "WIDTH", 4)  # few units are learnt soon
+    monkeypatch.setattr(experiment, "WIDTH", 4)  # few units are learnt soon
     monkeypatch.setitem(semilinear._STEPS, "exact", 200)
     monkeypatch.setitem(semilinear._STEPS, "sampled", 200)
     found = run("pca", tmp_path, cifar=True)

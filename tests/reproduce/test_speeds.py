@@ -18,8 +18,6 @@ from nestcode.reproduce.speeds.experiment import (
     flips,
     hashed,
     heads,
-    nearest_by_pixels,
-    recall,
     seconds_of_hashing,
     walk,
 )
@@ -80,20 +78,11 @@ def test_too_many_flips_are_sampled_at_the_radius() -> None:
 
 
 def test_time_of_a_large_ball_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nestcode.reproduce import speeds
+    from nestcode.reproduce.speeds import experiment
 
-    monkeypatch.setattr(speeds, "seconds_each", lambda jobs, rounds: dict.fromkeys(jobs, 1.0 + 0 * rounds))
-    monkeypatch.setattr(speeds, "PROBES", 100)
+    monkeypatch.setattr(experiment, "seconds_each", lambda jobs, rounds: dict.fromkeys(jobs, 1.0 + 0 * rounds))
+    monkeypatch.setattr(experiment, "PROBES", 100)
     codes = draw(50, 64, 0.5, np.random.default_rng(0))
     assert seconds_of_hashing(PrefixTree(codes), codes[:2], 1) == 1
     assert seconds_of_hashing(PrefixTree(codes), codes[:2], 2) == ball(64, 2) / 100
     assert ball(64, 1) <= 100 < ball(64, 2) < PROBES
-
-
-def test_true_neighbours_are_the_nearest() -> None:
-    rng = np.random.default_rng(0)
-    rows, asked = rng.integers(0, 256, (300, 12), dtype=np.uint8), rng.integers(0, 256, (5, 12), dtype=np.uint8)
-    plain = ((rows.astype(int) - asked[:, None].astype(int)) ** 2).sum(axis=2).argsort(axis=1)[:, :10]
-    near = nearest_by_pixels(rows, asked)
-    assert [set(row) for row in near.tolist()] == [set(row) for row in plain.tolist()]
-    assert recall(near, list(plain)) == 1

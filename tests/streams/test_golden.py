@@ -10,11 +10,11 @@ import pytest
 
 from nestcode import StreamDecoder, _core, decompress, info, load_coder
 from nestcode.codes import Codes
-from nestcode.images import decompress_pictures, pictures_info
+from nestcode.images import decompress_images, stream_info
 from nestcode.images.codec import EVERYTHING
 from nestcode.images.format import VERSION as PICTURES_VERSION
 from nestcode.images.format import lay_out as lay_out_pictures
-from nestcode.images.format import parse_pictures
+from nestcode.images.format import parse_image_header
 from nestcode.streams.format import VERSION
 from nestcode.streams.stream import lay_out
 from tests.golden.make_stream import HERE, KINDS, SHAPES, blank, decoders, images, numbers, pictures
@@ -75,16 +75,16 @@ def golden_pictures(version: int) -> tuple[bytes, dict[str, Any]]:
 def test_golden_pictures_are_what_they_were(version: int) -> None:
     """Whole numbers to the last bit; pixels are rounded, and one on the edge may go to either side."""
     data, held = golden_pictures(version)
-    known = pictures_info(data)
+    known = stream_info(data)
     assert dict(zip(known.names, known.shapes, strict=True)) == SHAPES
     assert (known.coder, known.damaged, known.trailing) == (held["coder"], None, 0)
     assert blank().fingerprint == held["coder"]
     for arrived, expected in held["held"].items():
         cut = data[: known.header_bytes + int(arrived) + 4 * (int(arrived) // 4096)]
         assert [numbers(decoder) for decoder in decoders(data, int(arrived))] == expected["numbers"]
-        for picture, pixels in zip(decompress_pictures(cut, blank()), expected["pixels"], strict=True):
+        for picture, pixels in zip(decompress_images(cut, blank()), expected["pixels"], strict=True):
             assert np.abs(picture.ravel()[::97].astype(int) - pixels).max() <= 1
-    for picture, decoded in zip(pictures(), decompress_pictures(data, blank()), strict=True):
+    for picture, decoded in zip(pictures(), decompress_images(data, blank()), strict=True):
         assert np.mean((picture.astype(float) - decoded) ** 2) < 5
 
 
@@ -111,7 +111,7 @@ def test_pictures_lie_where_the_text_says(version: int) -> None:
             at += steps[k]
     assert at == total
     assert len(quality) == 45
-    for part, (_, shape, steps), decoded in zip(parts, table, decompress_pictures(data, blank()), strict=True):
+    for part, (_, shape, steps), decoded in zip(parts, table, decompress_images(data, blank()), strict=True):
         assert not any(steps[: 3 * (15 - (part[0] & 0x7F))])
         assert np.array_equal(blank().decode(part, shape), decoded)
 
@@ -119,7 +119,7 @@ def test_pictures_lie_where_the_text_says(version: int) -> None:
 def test_pictures_are_still_written_so() -> None:
     """Byte for byte, given the whole numbers: those are found in floats, on which machines may differ."""
     data, _ = golden_pictures(PICTURES_VERSION)
-    header, coder, written = parse_pictures(memoryview(data)), blank(), []
+    header, coder, written = parse_image_header(memoryview(data)), blank(), []
     for decoder in decoders(data, header.payload):
         assert decoder._known is not None
         whole = np.sign(decoder._known) * (np.abs(decoder._known) // 2)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder, compress, decompress, info, load_coder
 from nestcode.coders import Coder
+from nestcode.coders.pretrained import find_pretrained
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.storage import Record
 from nestcode.streams.format import parse_header
-from nestcode.streams.items import shipped
 from nestcode.streams.stream import lay_out
 from tests.streams.collections import FEATURES, few_items, skewed, some_coder, some_items, stream
 
@@ -115,7 +115,7 @@ def test_every_coder_serves(kind: Any, entropy: bool) -> None:
 def test_a_shipped_coder_is_found_and_takes_pixels_as_they_are() -> None:
     pytest.importorskip("torch")
     coder = load_coder("cifar10-small")
-    assert shipped()[coder.fingerprint] == "cifar10-small"
+    assert find_pretrained(coder.fingerprint, "items") == "cifar10-small"
     images = np.random.default_rng(0).integers(90, 110, (4, 3, 32, 32), dtype=np.uint8)
     data = compress(images, coder)
     assert info(data).scale == 255

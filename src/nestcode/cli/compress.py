@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nestcode.cli.files import STANDARD, check_output, followed, item_coder, out_file, picture_coder, read_array
+from nestcode.cli.files import STANDARD, check_output, followed, image_codec, item_coder, out_file, read_array
 from nestcode.cli.options import AsJson, Force, Threads, above_0, messages
 from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
-    from nestcode.data import PictureFiles
+    from nestcode.data import ImageFiles
 
 UNITS = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 WIDTH = 256  # bits of a vector, where a coder is fitted here
@@ -108,16 +108,15 @@ def _compress_pictures(
     max_error: float | None,
 ) -> tuple[int, int, int]:
     """How many bytes the pictures had, how many their files have, and how many the coder in the stream."""
-    from nestcode.coders import PictureCoder
-    from nestcode.data import PictureFiles
+    from nestcode.data import ImageFiles
+    from nestcode.images import ImageCodec, ImageStreamWriter
     from nestcode.storage import record_bytes
-    from nestcode.streams import PicturesWriter
 
     console = messages()
-    files = PictureFiles(inputs)
+    files = ImageFiles(inputs)
     if files.passed_over:
         _tell_passed_over(files.passed_over, console)
-    chosen = PictureCoder.load() if coder is None else picture_coder(coder)
+    chosen = ImageCodec.load() if coder is None else image_codec(coder)
     inside = len(record_bytes(chosen.to_record())) if embed or fit else 0  # all have the same size
     if budget is not None and inside > budget:
         raise InvalidInput(
@@ -125,9 +124,11 @@ def _compress_pictures(
             f"{'--fit' if fit else '--embed'}"
         )
     if fit:
-        chosen = PictureCoder().fit(_Readable(files, "Learning", console, skip_damaged=skip_damaged))
+        chosen = ImageCodec().fit(_Readable(files, "Learning", console, skip_damaged=skip_damaged))
     before = in_files = 0
-    with PicturesWriter(out, chosen, embed=embed or fit, length=length, budget=budget, max_error=max_error) as writer:
+    with ImageStreamWriter(
+        out, chosen, embed=embed or fit, length=length, budget=budget, max_error=max_error
+    ) as writer:
         readable = _Readable(files, "Encoding", console, skip_damaged=skip_damaged)
         for picture in readable:
             writer.add(files.names[readable.at], picture)
@@ -209,7 +210,7 @@ def _compress_vectors(
 class _Readable(Sequence[Any]):
     """Pictures with a progress bar, without those that cannot be read if they are to be left out."""
 
-    def __init__(self, files: "PictureFiles", title: str, console: Console, *, skip_damaged: bool) -> None:
+    def __init__(self, files: "ImageFiles", title: str, console: Console, *, skip_damaged: bool) -> None:
         self._files, self._title, self._console, self._skip = files, title, console, skip_damaged
         self.at = 0  # the number of the last one
         self.damaged: list[Path] = []

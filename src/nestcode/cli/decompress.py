@@ -12,8 +12,8 @@ from nestcode.cli.files import (
     check_out,
     check_space,
     followed,
+    image_codec,
     item_coder,
-    picture_coder,
     stream_file,
     write_array,
 )
@@ -64,22 +64,22 @@ def decompress(
 
 
 def _pictures(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
-    from nestcode.data.images import picture_paths, write_picture
-    from nestcode.streams import PicturesReader
+    from nestcode.data.images import png_paths, write_image
+    from nestcode.images import ImageStreamReader
 
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"{out} must be a folder for images, but it is a file: give another name")
     if out.suffix == ".npy":
         raise InvalidInput(f"{stream} holds pictures, which go into a folder, got {out}: give another name")
-    with PicturesReader(stream, None if coder is None else picture_coder(coder), **how) as reader:
-        paths = picture_paths(out, reader.names)
+    with ImageStreamReader(stream, None if coder is None else image_codec(coder), **how) as reader:
+        paths = png_paths(out, reader.names)
         for path in paths:
             check_out(path, force=force)
         check_space(out, sum(math.prod(entry.shape) for entry in reader._header.entries) // PNG)
         written = 0
         try:
             for number in followed(range(len(reader)), "Decoding", len(reader), messages()):
-                write_picture(paths[number], reader[number])
+                write_image(paths[number], reader[number])
                 written += 1
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{written} of {len(reader)} pictures were written") from None

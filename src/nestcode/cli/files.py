@@ -18,7 +18,8 @@ from rich.progress import track
 from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
-    from nestcode.coders import Coder, PictureCoder
+    from nestcode.coders import Coder
+    from nestcode.images import ImageCodec
 
 Piece = TypeVar("Piece")
 STANDARD = Path("-")  # standard input, or output
@@ -124,27 +125,28 @@ def check_space(path: Path, size: int) -> None:
         )
 
 
-def picture_coder(name: str) -> "PictureCoder":
-    """A coder of pictures: a file, or one that comes along."""
-    from nestcode.coders import PRETRAINED, PictureCoder
-    from nestcode.images.codec import SHIPPED
+def image_codec(name: str) -> "ImageCodec":
+    """Return an image codec by its file or the name of one that ships with Nestcode."""
+    from nestcode.coders.pretrained import pretrained_names
+    from nestcode.images import ImageCodec
 
-    if name in PRETRAINED and not Path(name).exists():
+    if name in pretrained_names("items") and not Path(name).exists():
         raise InvalidInput(
-            f"the coder {name} codes items, as rows of a .npy file, not pictures: leave it out, or give one of "
-            f"{', '.join(SHIPPED)}"
+            f"--coder must be an image codec, got {name}, which codes items (rows of a .npy file): leave it out, or "
+            f"give one of {', '.join(pretrained_names('images'))}"
         )
-    return PictureCoder.load(name)
+    return ImageCodec.load(name)
 
 
 def item_coder(name: str) -> "Coder":
-    """A coder of items: a file, or one that comes along."""
-    from nestcode.coders import PRETRAINED, load_coder
-    from nestcode.images.codec import SHIPPED
+    """Return a coder of items by its file or the name of one that ships with Nestcode."""
+    from nestcode.coders import load_coder
+    from nestcode.coders.pretrained import pretrained_names
 
-    if name in SHIPPED and not Path(name).exists():
+    if name in pretrained_names("images") and not Path(name).exists():
         raise InvalidInput(
-            f"the coder {name} codes pictures, not items: leave it out, or give one of {', '.join(PRETRAINED)}"
+            f"--coder must be a coder of items, got {name}, which codes images: leave it out, or give one of "
+            f"{', '.join(pretrained_names('items'))}"
         )
     return load_coder(name)
 

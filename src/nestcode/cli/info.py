@@ -132,7 +132,8 @@ def _start(path: Path) -> bytes:
 
 
 def _tell_stream(path: Path, *, as_json: bool) -> None:
-    from nestcode.streams import Info, pictures_info
+    from nestcode.images import stream_info
+    from nestcode.streams import Info
     from nestcode.streams import info as items_info
     from nestcode.streams.format import MAGIC, PICTURES, parse_header
     from nestcode.streams.shared import map_file
@@ -141,7 +142,7 @@ def _tell_stream(path: Path, *, as_json: bool) -> None:
         data = map_file(found)
     if not data or not any(magic.startswith(data[:8]) for magic in (MAGIC, PICTURES)):
         raise _foreign(f"{'standard input' if path == STANDARD else path} is not what Nestcode writes")
-    known = pictures_info(data) if data[:8] == PICTURES else items_info(data)
+    known = stream_info(data) if data[:8] == PICTURES else items_info(data)
     if as_json:
         print(json.dumps({"file": "stream", **vars(known)}, indent=2))
         return

@@ -1,8 +1,8 @@
 """Coders: they fit data, encode items to codes and decode any prefix back.
 
 `fit` picks the better of `LinearCoder` and `ResidualCoder`. `CellCoder` is made for search, `AdaptiveCoder` for small
-images, `PictureCoder` for pictures of any size. All of them need NumPy only.
-`RefinedCoder`, `AutoencoderCoder` and `SupervisedCoder` need PyTorch, and load when they are first used.
+images (for images of any size see `nestcode.images`). All of them need NumPy only. `RefinedCoder`, `AutoencoderCoder`
+and `SupervisedCoder` need PyTorch, and load when they are first used.
 """
 
 import os
@@ -15,6 +15,7 @@ from nestcode.coders.auto import fit
 from nestcode.coders.base import Coder
 from nestcode.coders.cell.coder import CellCoder
 from nestcode.coders.linear.coder import LinearCoder
+from nestcode.coders.pretrained import PRETRAINED, pretrained_names, pretrained_path
 from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.storage import Record, read_record
@@ -34,10 +35,6 @@ __all__ = [
     "load_coder",
 ]  # what needs no PyTorch
 
-PRETRAINED = {  # what comes with Nestcode, and what it was learnt from (`benchmarks/pretrained.py`)
-    "cifar10-small": "images of 3 x 32 x 32 pixels between 0 and 1: CIFAR-10's 50,000 training images",
-    "photos-small": "the same: 20,000 patches of 23 photographs at three scales, 20,000 of CIFAR-10's training images",
-}
 _KINDS: dict[str, type[Coder]] = {
     kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder)
 }
@@ -67,16 +64,15 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
     True
 
     Args:
-        path: the file, or a name in `PRETRAINED`.
+        path: the file, or the name of a coder that ships with Nestcode (`nestcode.coders.pretrained`).
         modules: `encoder` and `decoder`, where a coder's `Network` was given modules of your own.
 
     """
     if str(path) in PRETRAINED:  # whatever is in the working directory: "./cifar10-small" is a file there
-        path = Path(__file__).parent / "pretrained" / f"{path}.coder"
+        path = pretrained_path(str(path))
     elif not Path(path).exists() and not Path(path).parent.name:
-        raise FileNotFoundError(
-            f"there is no file {path}: give the path that was saved to, or one of {', '.join(PRETRAINED)}"
-        )
+        shipped = ", ".join(pretrained_names("items"))
+        raise FileNotFoundError(f"there is no file {path}: give the path that was saved to, or one of {shipped}")
     return coder_from_record(read_record(path), path, **modules)
 
 
@@ -84,9 +80,9 @@ def coder_from_record(record: Record, path: str | os.PathLike[str], **modules: A
     """Return the coder of any kind that a record holds; errors name `path`, where the record came from."""
     name = _deep_coder(record.settings) if record.kind == "DeepCoder" else record.kind
     kind: type[Coder] | None = __getattr__(name) if name in _TORCH_ROOMS else _KINDS.get(name)
-    if record.kind == "PictureCoder":
+    if record.kind == "PictureCoder":  # an ImageCodec: its kind on disk keeps its first name
         raise InvalidInput(
-            f"{path} holds a coder of pictures, not of items: give one of items (PictureCoder.load reads it)"
+            f"{path} holds an image codec, not a coder of items: give a coder of items (ImageCodec.load reads it)"
         )
     if kind is None:
         known = ", ".join([*_KINDS, *_TORCH_ROOMS])

@@ -10,26 +10,69 @@ bits as columns of 0 and 1.
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import PIECE, Floats, as_floats, center, check_int, check_rows, squared_norms
+from nestcode.arrays import Doubles, Floats, check_int
+from nestcode.coders.bit_planes import Planes
 from nestcode.coders.estimator import Estimator
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, NotFitted
 from nestcode.storage import Storable
 
-if TYPE_CHECKING:
-    from nestcode.search.sums import DecodedRanking
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """The affine projection x -> directions (x - mean), in which codes decode to coefficients."""
+
+    mean: Doubles  # (features,)
+    directions: Floats  # (directions, features): orthonormal rows
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarLayout:
+    """A coarse quantizer, then the scalar-quantized residual as ordered bit planes.
+
+    The first log2(centroids) bits choose a centroid, each later bit refines one coefficient of the residual.
+    """
+
+    centroids: Floats  # (centroids, directions): a power of two of them; one of zeros without a coarse quantizer
+    planes: Planes  # of the bits after the centroid's
+
+    @property
+    def centroid_bits(self) -> int:
+        """Bits of a code that choose the centroid."""
+        return len(self.centroids).bit_length() - 1
+
+
+@dataclass(frozen=True, eq=False)
+class CodebookLayout:
+    """A residual quantizer: each byte of a code chooses a codebook entry, and coefficients are their sum."""
+
+    codebooks: Floats  # (bytes, 256, directions)
+    exact: bool = True  # False: entries depend on earlier bytes; these are typical ones of the first few bytes
+
+
+@dataclass(frozen=True, eq=False)
+class BaseLayout:
+    """The code of another coder: its layout estimates distances, only this coder's `decode` has the exact ones."""
+
+    base: "Coder"
+
+
+Layout = ScalarLayout | CodebookLayout | BaseLayout
 
 
 class Coder(Storable, Estimator):
     """Fits data, encodes items to codes of `width` bits, decodes any prefix back (f and g in the paper).
 
     Subclasses have their settings as keyword arguments of the constructor, stored under the same names, and implement
-    `fit`, `encode`, `decode`, `expected_error` and the two ways to and from a `Record`.
+    `fit`, `encode`, `decode`, `expected_error`, `width_`, `metric_` and the two ways to and from a `Record`. That is
+    enough to search; codes of a coder that also describes how they decode (`projection`, `layout`, `coefficients`) are
+    searched faster.
 
     >>> import numpy as np
     >>> from nestcode.coders import LinearCoder
@@ -62,17 +105,29 @@ class Coder(Storable, Estimator):
     def n_features_in_(self) -> int:
         """How many features the coder was fitted on."""
 
-    def _basis(self) -> tuple[NDArray[np.float64], Floats]:
-        """The mean, and the directions that `_coefficients` are in, where decoding is linear in them."""
-        raise NotImplementedError
-
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
-        """What codes decode to in those directions around the mean, (n, directions)."""
-        raise NotImplementedError
-
+    @property
     @abstractmethod
-    def _ranking(self, width: int) -> "DecodedRanking":
-        """How an index that keeps `width` bits ranks items."""
+    def width_(self) -> int:
+        """Bits of a code, as fitted: a setting that was changed since then waits for the next `fit`."""
+
+    @property
+    @abstractmethod
+    def metric_(self) -> Literal["l2", "cosine"]:
+        """The metric the coder was fitted for; items of "cosine" are L2-normalized before encoding."""
+
+    # what search/ builds its scorers from
+
+    def projection(self) -> Projection | None:
+        """Return the projection that `coefficients` are in; None where codes decode to features directly."""
+        return None
+
+    def layout(self, length: int) -> Layout | None:  # noqa: ARG002
+        """Return how the first `length` bits of a code decode; None where only `decode` can tell."""
+        return None
+
+    def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:  # noqa: ARG002
+        """Decode codes to coefficients of the projection, (n, directions); to features where there is none."""
+        return self.decode(codes)
 
     # scikit-learn's protocol; the rest of it is in `_estimator.py`
 
@@ -94,32 +149,15 @@ class Coder(Storable, Estimator):
     def _count_out(self) -> int:
         return self.encode(np.empty((0, self.n_features_in_), dtype=np.float32)).width
 
-    def _check_length(self, codes: Codes, width: int) -> None:
+    def check_codes(self, codes: Codes) -> None:
+        """Raise unless these are codes of at most the fitted width."""
         if not isinstance(codes, Codes):
             raise InvalidInput(f"expected Codes, got {type(codes).__name__}: encode(X) makes them")
-        if codes.width > width:
+        if codes.width > self.width_:
             raise InvalidInput(
-                f"codes must have at most the coder's width {width}, got {codes.width}: "
+                f"codes must have at most the coder's width {self.width_}, got {codes.width}: "
                 "decode with the coder that made them"
             )
-
-    def _decoded_distances(self, queries: ArrayLike, codes: Codes, *, normalize: bool) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items); by angle if they are normalized."""
-        rows = as_floats(check_rows(queries, self.n_features_in_), normalize=normalize).astype(np.float32)
-        decoded = self.decode(codes)
-        own, norms = squared_norms(rows)[:, None], squared_norms(decoded)
-        distances = np.maximum(own + norms - 2.0 * (rows @ decoded.T), 0).astype(np.float32)
-        return self._by_angle(queries, codes, distances) if normalize else distances
-
-    def _by_angle(self, queries: ArrayLike, codes: Codes, distances: Floats) -> Floats:
-        """What squared distances become when the decoded items are scaled to length 1."""
-        parts = (squared_norms(self.decode(codes[first : first + PIECE])) for first in range(0, len(codes), PIECE))
-        norms = np.concatenate([np.zeros(0), *parts])
-        rows = check_rows(queries)
-        own = squared_norms(center(rows, np.zeros(rows.shape[1]), normalize=True))[:, None]  # 1, or 0 for a zero
-        products = (own + norms - distances) / 2
-        cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=norms > 0)
-        return np.asarray(own + (norms > 0) - 2 * cosines, dtype=np.float32)
 
     def _not_fitted(self) -> NotFitted:
         return NotFitted(f"this {type(self).__name__} is not fitted: call fit(X) first")

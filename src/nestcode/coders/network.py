@@ -6,7 +6,7 @@ Each coder has its algorithm in the `model.py` of its room; here that model meet
 """
 
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -15,11 +15,9 @@ from torch import nn
 
 from nestcode.arrays import PIECE, Floats, as_floats, check_int, check_rows
 from nestcode.coders.base import Coder, error_at
-from nestcode.codes import CORES, Codes
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.nn.autoencoder import OrderedAutoencoder
-from nestcode.search.ranking import Batch, BitRanking, Metric
-from nestcode.search.sums import DecodedRanking, Decoder
 from nestcode.storage import Arrays, Record
 from nestcode.training.data import Source, as_source
 
@@ -100,7 +98,7 @@ class NetworkCoder(Coder, Generic[Model]):
         Trailing bits that raise the error on held-out items are ignored, so the error never rises with the length.
         """
         model = self._fitted()
-        self._check_length(codes, model.width)
+        self.check_codes(codes)
         return model.decode(codes)
 
     def expected_error(self, length: int) -> float:
@@ -119,7 +117,7 @@ class NetworkCoder(Coder, Generic[Model]):
         return self._fitted().width
 
     @property
-    def metric_(self) -> str:
+    def metric_(self) -> Literal["l2", "cosine"]:
         """The metric that the coder was fitted for."""
         return "cosine" if self._fitted().normalize else "l2"
 
@@ -128,37 +126,11 @@ class NetworkCoder(Coder, Generic[Model]):
         """The trained network."""
         return self._fitted().network
 
-    def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items); by angle with metric "cosine"."""
-        return self._decoded_distances(queries, codes, normalize=self._fitted().normalize)
-
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:  # noqa: ARG002
-        return self.decode(codes)
-
-    def _ranking(self, width: int) -> DecodedRanking:
-        return NetworkRanking(self, self._fitted().features, width)
-
     def to_record(self) -> Record:
         """Return the fitted coder as a record."""
         settings, arrays = self._fitted().to_record()
         settings = {"modules": False, **settings, "metric": self.metric_, "preset": self._preset}
         return Record(self._kind, self.VERSION, settings, dict(arrays))
-
-
-class NetworkRanking(BitRanking, DecodedRanking):
-    """Roughly by bits, and fully by distances to what the network decodes."""
-
-    def __init__(self, coder: Any, features: int, width: int) -> None:
-        decoder: Decoder = coder
-        DecodedRanking.__init__(self, decoder, np.zeros(features), np.zeros(features, dtype=np.float32), width)
-        self._network = coder
-
-    def batch(self, queries: NDArray[np.floating[Any]], metric: Metric) -> Batch:
-        """Queries, (n, features), of length 1 for the cosine, made ready."""
-        rows = np.ascontiguousarray(queries, dtype=np.float32)
-        none = np.zeros(len(rows), dtype=np.float32)
-        codes = self._network.encode(rows).prefix(self._width)
-        return Batch(metric, rows, none, none, np.ascontiguousarray(codes.packed))
 
 
 # Training data

@@ -1,12 +1,12 @@
 """What coders share whose codes decode in principal directions around a mean."""
 
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from nestcode.arrays import Doubles, Floats, project
-from nestcode.coders.base import Coder, error_at
+from nestcode.coders.base import Coder, Projection, error_at
 from nestcode.codes import Codes
 
 
@@ -41,7 +41,7 @@ class DirectionsCoder(Coder, Generic[Found]):
     def decode(self, codes: Codes) -> Floats:
         """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
         model = self._fitted()
-        out: Floats = self._coefficients(codes) @ model.directions
+        out: Floats = self.coefficients(codes) @ model.directions
         out += model.mean.astype(np.float32)
         return out
 
@@ -65,7 +65,17 @@ class DirectionsCoder(Coder, Generic[Found]):
         model = self._fitted()
         return project(queries, model.mean, model.directions, normalize=model.normalize)
 
-    def _basis(self) -> tuple[Doubles, Floats]:
-        """The mean, and the directions that `_coefficients` are in."""
+    @property
+    def width_(self) -> int:
+        """Bits of a code, as fitted."""
+        return len(self._fitted().errors) - 1
+
+    @property
+    def metric_(self) -> Literal["l2", "cosine"]:
+        """The metric the coder was fitted for."""
+        return "cosine" if self._fitted().normalize else "l2"
+
+    def projection(self) -> Projection:
+        """Return the principal directions around the mean."""
         model = self._fitted()
-        return model.mean, model.directions
+        return Projection(model.mean, model.directions)

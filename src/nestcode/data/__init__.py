@@ -8,19 +8,19 @@ your own as squares of one size, `pictures.py` as they are.
 from nestcode.data.cifar10 import cifar10, fetch_cifar10
 from nestcode.data.folder import ImageFolder
 from nestcode.data.glove import glove
-from nestcode.data.images import PictureFiles
+from nestcode.data.images import ImageFiles
 from nestcode.data.mnist import mnist
-from nestcode.data.samples import digits, patches, photographs, pinwheel
+from nestcode.data.samples import digits, patches, pinwheel, sample_images
 
 __all__ = [
+    "ImageFiles",
     "ImageFolder",
-    "PictureFiles",
     "cifar10",
     "digits",
     "fetch_cifar10",
     "glove",
     "mnist",
     "patches",
-    "photographs",
     "pinwheel",
+    "sample_images",
 ]

@@ -90,7 +90,7 @@ class ImageFolder:
     def _read(self, numbers: NDArray[np.int64]) -> Images:
         images = np.empty((len(numbers), *self.shape), dtype=np.uint8)
         with ThreadPoolExecutor(THREADS) as pool:
-            read = pool.map(lambda number: read_image(self.paths[number], self.shape), numbers)
+            read = pool.map(lambda number: read_square(self.paths[number], self.shape), numbers)
             for i, image in enumerate(read):
                 images[i] = image
         return images
@@ -100,7 +100,7 @@ class ImageFolder:
 
         def is_fine(file: Path) -> bool:
             try:
-                read_image(file, self.shape)
+                read_square(file, self.shape)
             except DamagedFile:
                 return False
             return True
@@ -109,14 +109,14 @@ class ImageFolder:
             return list(pool.map(is_fine, files))
 
 
-def read_image(path: Path, shape: tuple[int, ...]) -> Images:
+def read_square(path: Path, shape: tuple[int, ...]) -> Images:
     """Read one image as a square, of the shape (size, size, 3) or (size, size).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "ramp.ppm"
     ...     _ = path.write_bytes(b"P5 4 2 255 " + bytes([9, 10, 20, 9, 9, 30, 40, 9]))
-    ...     read_image(path, (2, 2))
+    ...     read_square(path, (2, 2))
     array([[10, 20],
            [30, 40]], dtype=uint8)
     """

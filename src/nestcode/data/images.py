@@ -15,14 +15,14 @@ from nestcode.errors import InvalidInput
 from nestcode.storage import LONGEST, write_atomic
 
 
-class PictureFiles(Sequence[Images]):
+class ImageFiles(Sequence[Images]):
     """The pictures of some files and folders, read when they are asked for.
 
     >>> import tempfile
     >>> from PIL import Image
     >>> with tempfile.TemporaryDirectory() as path:
     ...     Image.new("RGBA", (60, 40)).save(Path(path) / "wide.png")
-    ...     files = PictureFiles([Path(path)])
+    ...     files = ImageFiles([Path(path)])
     ...     files.names, files[0].shape
     (['wide.png'], (40, 60, 4))
 
@@ -66,11 +66,11 @@ class PictureFiles(Sequence[Images]):
     def __getitem__(self, number: slice) -> list[Images]: ...
     def __getitem__(self, number: int | slice) -> Images | list[Images]:
         if isinstance(number, slice):
-            return [read_picture(path) for path in self.paths[number]]
-        return read_picture(self.paths[number])
+            return [read_image(path) for path in self.paths[number]]
+        return read_image(self.paths[number])
 
 
-def read_picture(path: Path) -> Images:
+def read_image(path: Path) -> Images:
     """A picture as its camera was held: (height, width) if it is grey, else (height, width, channels)."""
     images = pillow("Image")
     with path.open("rb") as file:
@@ -85,17 +85,17 @@ def read_picture(path: Path) -> Images:
             raise unreadable(path, error) from error
 
 
-def write_picture(path: Path, picture: NDArray[Any]) -> None:
+def write_image(path: Path, picture: NDArray[Any]) -> None:
     """Write a picture as a PNG file, whole or not at all."""
     memory = io.BytesIO()
     pillow("Image").fromarray(np.squeeze(picture, axis=2) if picture.shape[2:] == (1,) else picture).save(memory, "PNG")
     write_atomic(path, memory.getvalue())
 
 
-def picture_paths(folder: Path, names: Sequence[str]) -> list[Path]:
+def png_paths(folder: Path, names: Sequence[str]) -> list[Path]:
     """Where the pictures of these names go as PNG files: name.jpg becomes name.png, or name.jpg.png if that is taken.
 
-    >>> [path.as_posix() for path in picture_paths(Path("out"), ["a.jpg", "same.jpg", "same.png"])]
+    >>> [path.as_posix() for path in png_paths(Path("out"), ["a.jpg", "same.jpg", "same.png"])]
     ['out/a.png', 'out/same.jpg.png', 'out/same.png.png']
     """
     kept: set[str] = set()  # names that keep their ending

@@ -23,20 +23,20 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return (bunch.data / 16).astype(np.float32), bunch.target.astype(np.int64)
 
 
-def photographs() -> dict[str, NDArray[np.uint8]]:
+def sample_images() -> dict[str, NDArray[np.uint8]]:
     """Two colour photographs, (427, 640, 3) bytes each.
 
-    >>> {name: photo.shape for name, photo in photographs().items()}
+    >>> {name: photo.shape for name, photo in sample_images().items()}
     {'china': (427, 640, 3), 'flower': (427, 640, 3)}
     """
-    datasets = import_extra("sklearn.datasets", extra="reproduce", purpose="nestcode.data.photographs")
+    datasets = import_extra("sklearn.datasets", extra="reproduce", purpose="nestcode.data.sample_images")
     return {name: np.asarray(datasets.load_sample_image(f"{name}.jpg"), dtype=np.uint8) for name in ("china", "flower")}
 
 
 def patches(images: Sequence[NDArray[np.uint8]], size: int, n: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Cut `n` random squares of `size` pixels out of the images, (n, size, size, channels).
 
-    >>> patches(list(photographs().values()), size=8, n=100, rng=np.random.default_rng(0)).shape
+    >>> patches(list(sample_images().values()), size=8, n=100, rng=np.random.default_rng(0)).shape
     (100, 8, 8, 3)
     """
     images = [np.asarray(image) for image in images]

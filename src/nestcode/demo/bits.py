@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from nestcode.coders import LinearCoder
-from nestcode.data import patches, photographs
+from nestcode.data import patches, sample_images
 from nestcode.demo.drawing import error_figure, photograph_figure
 from nestcode.report import Page
 
@@ -23,7 +23,7 @@ coder.decode(coder.encode(patches).prefix(64))
 
 def add_chapter(page: Page, *, console: Console) -> str:
     """Fit the coder on patches of two photographs, and decode prefixes of its codes."""
-    photos = photographs()
+    photos = sample_images()
     cut = patches(list(photos.values()), size=SIDE, n=12_000, rng=np.random.default_rng(1))
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
     train, test = X[:10_000], X[10_000:]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from nestcode.coders import Coder, LinearCoder, load_coder
-from nestcode.data import patches, photographs
+from nestcode.data import patches, sample_images
 from nestcode.demo.drawing import photograph_figure
 from nestcode.report import Page
 
@@ -47,7 +47,7 @@ def add_chapter(page: Page, *, console: Console) -> str:
 
 def both() -> tuple[dict[str, Coder], NDArray[np.float32]]:
     """A linear coder that is fitted on patches of two photographs and the deep one that comes along; other patches."""
-    cut = patches(list(photographs().values()), size=SIDE, n=5_500, rng=np.random.default_rng(2))
+    cut = patches(list(sample_images().values()), size=SIDE, n=5_500, rng=np.random.default_rng(2))
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
     return {"linear": LinearCoder(max(SHOWN)).fit(X[:5_000]), "deep": load_coder("photos-small")}, X[5_000:]
 
@@ -55,7 +55,7 @@ def both() -> tuple[dict[str, Coder], NDArray[np.float32]]:
 def compared_figure(kinds: dict[str, Coder]) -> Figure:
     """A photograph by each coder, a row for each."""
     return photograph_figure(
-        photographs()["china"][64:320, 128:448],
+        sample_images()["china"][64:320, 128:448],
         SIDE,
         [
             {f"{name}, {length} bits a patch": partial(at_length, coder, length) for length in SHOWN}

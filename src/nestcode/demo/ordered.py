@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
-from nestcode.data import patches, photographs
+from nestcode.data import patches, sample_images
 from nestcode.demo.drawing import error_figure, photograph_figure
 from nestcode.lengths import Empirical
 from nestcode.nn import SemiLinearAutoencoder
@@ -25,7 +25,7 @@ loss(encoder(images), images).backward()  # in any PyTorch model
 
 def add_chapter(page: Page, *, steps: int, console: Console) -> str:
     """Train with and without nested dropout on patches of two photographs, and compare their prefixes."""
-    photos = photographs()
+    photos = sample_images()
     cut = patches(list(photos.values()), size=SIDE, n=20_000, rng=np.random.default_rng(0))
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
     with console.status("  an autoencoder with nested dropout"):

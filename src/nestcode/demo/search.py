@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from nestcode.coders import CellCoder
-from nestcode.data import photographs
+from nestcode.data import sample_images
 from nestcode.demo.widgets import lookup
 from nestcode.index import Index
 from nestcode.report import Page
@@ -34,7 +34,7 @@ Places = NDArray[np.int64]
 
 def add_chapter(page: Page, *, console: Console) -> str:
     """Fit a coder, build an index, search it at several efforts, and look up every place of both photographs."""
-    photos = list(photographs().values())
+    photos = list(sample_images().values())
     items, places = squares(photos)
     pointed = np.flatnonzero((places[:, 1:] % STEP == 0).all(axis=1))
     with console.status(f"  an index of {len(items):,} squares"):

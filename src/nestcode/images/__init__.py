@@ -1,17 +1,17 @@
 """The image codec: one embedded bitstream for images of any size, cut at any byte."""
 
-from nestcode.images.codec import PictureCoder
-from nestcode.images.decoder import PicturesDecoder
-from nestcode.images.files import PicturesReader, PicturesWriter
-from nestcode.images.stream import PicturesInfo, compress_pictures, decompress_pictures, pictures_info
+from nestcode.images.codec import ImageCodec
+from nestcode.images.decoder import ImageStreamDecoder
+from nestcode.images.files import ImageStreamReader, ImageStreamWriter
+from nestcode.images.stream import ImageStreamInfo, compress_images, decompress_images, stream_info
 
 __all__ = [
-    "PictureCoder",
-    "PicturesDecoder",
-    "PicturesInfo",
-    "PicturesReader",
-    "PicturesWriter",
-    "compress_pictures",
-    "decompress_pictures",
-    "pictures_info",
+    "ImageCodec",
+    "ImageStreamDecoder",
+    "ImageStreamInfo",
+    "ImageStreamReader",
+    "ImageStreamWriter",
+    "compress_images",
+    "decompress_images",
+    "stream_info",
 ]

@@ -11,14 +11,14 @@ pictures is where the chances begin.
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode import _core, coders
+from nestcode import _core
 from nestcode.arrays import Floats
+from nestcode.coders.pretrained import pretrained_names, pretrained_path
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.images.color import MIDDLE, OPAQUE, TURN, colors_of, find_turn, to_channels, to_pixels
 from nestcode.images.lapped_dct import TILE, from_tiles, means_of, to_tiles
@@ -31,9 +31,6 @@ FIRST, LATER = 0.4, 0.48  # where in its range a magnitude is taken to be: with 
 SEEN = 0.8  # the share of coefficients' errors that reaches pixels: laps shrink some, guesses others
 SLOPE = 0.11  # of a tile, as a share of what the means on both sides of it differ by
 EVERYTHING = 1 << 62
-SHIPPED = {  # what comes with Nestcode, and what it was learnt from (`benchmarks/pretrained.py`)
-    "photos": "24 photographs of Debian's packages mate-backgrounds and plasma-workspace-wallpapers, at four sizes",
-}
 
 
 @dataclass(frozen=True)
@@ -45,12 +42,12 @@ class Encoded:
     errors: tuple[float, ...]  # (PASSES,): roughly, of a pixel in grey levels, squared
 
 
-class PictureCoder(Storable):
+class ImageCodec(Storable):
     """Codes pictures of any size, grey or in color, with or without opacity; every prefix of the bytes decodes.
 
-    >>> from nestcode.data import photographs
-    >>> picture = photographs()["flower"][:128, :128]
-    >>> coder = PictureCoder().fit([picture])
+    >>> from nestcode.data import sample_images
+    >>> picture = sample_images()["flower"][:128, :128]
+    >>> coder = ImageCodec().fit([picture])
     >>> data = coder.encode(picture)
     >>> rough, fine = (coder.decode(data[:n], picture.shape) for n in (200, 2000))
     >>> errors = [float(np.mean((picture - some.astype(float)) ** 2)) for some in (rough, fine)]
@@ -86,7 +83,7 @@ class PictureCoder(Storable):
 
     def decode(self, data: bytes, shape: Sequence[int]) -> Picture:
         """As many bytes as there are -> a picture of that shape; none give grey."""
-        decoder = PictureDecoder(self, shape)
+        decoder = ImageDecoder(self, shape)
         decoder.feed(data)
         return decoder.picture()
 
@@ -95,7 +92,7 @@ class PictureCoder(Storable):
         return self._code(picture, self._model, limit, learn=False)
 
     def _code(self, picture: Picture, model: _core.PictureModel, limit: int, *, learn: bool) -> "Encoded":
-        turn = find_turn(check_picture(picture))
+        turn = find_turn(check_image(picture))
         cosines = to_tiles(to_channels(picture, colors_of(turn)))
         cosines /= np.float32(self.step)
         numbers = np.empty(cosines.shape, dtype=np.int32)
@@ -116,17 +113,17 @@ class PictureCoder(Storable):
 
     def _check_fitted(self) -> None:
         if not self._is_fitted:
-            raise NotFitted("this PictureCoder is not fitted: call fit(pictures) first, or take PictureCoder.load()")
+            raise NotFitted("this ImageCodec is not fitted: call fit(pictures) first, or take ImageCodec.load()")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] = "photos") -> Self:
-        """Load one that `save` wrote, or one that comes with Nestcode, by its name in `SHIPPED`.
+        """Load one that `save` wrote, or one that comes with Nestcode, by its name.
 
-        >>> PictureCoder.load()
-        PictureCoder(step=4)
+        >>> ImageCodec.load()
+        ImageCodec(step=4)
         """
-        shipped = str(path) in SHIPPED  # whatever is in the working directory: "./photos" is a file there
-        record = read_record(Path(coders.__file__).parent / "pretrained" / f"{path}.coder" if shipped else path)
+        shipped = str(path) in pretrained_names("images")  # whatever is in the working directory: "./photos" is a file
+        record = read_record(pretrained_path(str(path)) if shipped else path)
         if record.kind != "PictureCoder":
             raise InvalidInput(
                 f"{path} holds a {record.kind}, which codes items: give a coder of pictures (load_coder reads it)"
@@ -134,7 +131,7 @@ class PictureCoder(Storable):
         return cls.from_record(record, path)
 
     def __repr__(self) -> str:
-        return f"PictureCoder(step={self.step:g})"
+        return f"ImageCodec(step={self.step:g})"
 
     def to_record(self) -> Record:
         """Return the fitted coder as a record."""
@@ -159,20 +156,20 @@ class PictureCoder(Storable):
         return coder
 
 
-class PictureDecoder:
+class ImageDecoder:
     """A picture that gets better as its bytes come.
 
-    >>> from nestcode.data import photographs
-    >>> picture = photographs()["flower"][:64, :64]
-    >>> coder = PictureCoder().fit([picture])
-    >>> data, decoder = coder.encode(picture), PictureDecoder(coder, picture.shape)
+    >>> from nestcode.data import sample_images
+    >>> picture = sample_images()["flower"][:64, :64]
+    >>> coder = ImageCodec().fit([picture])
+    >>> data, decoder = coder.encode(picture), ImageDecoder(coder, picture.shape)
     >>> for first in range(0, len(data), 100):
     ...     decoder.feed(data[first : first + 100])
     >>> bool((decoder.picture() == coder.decode(data, picture.shape)).all())
     True
     """
 
-    def __init__(self, coder: PictureCoder, shape: Sequence[int]) -> None:
+    def __init__(self, coder: ImageCodec, shape: Sequence[int]) -> None:
         self.shape = check_shape(shape)
         coder._check_fitted()
         self._coder, self._colors = coder, colors_of(b"")
@@ -258,7 +255,7 @@ def _guess_slopes(numbers: Floats, bound: int) -> None:
         slope[slope == 0] = np.clip(SLOPE * guess, -bound / 2, bound / 2)[slope == 0]
 
 
-def check_picture(picture: Any) -> Picture:
+def check_image(picture: Any) -> Picture:
     """An array that is a picture, or an error that says why it is none."""
     if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8:
         raise InvalidInput(

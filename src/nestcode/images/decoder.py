@@ -4,19 +4,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.errors import DamagedFile
-from nestcode.images.codec import Picture, PictureCoder, PictureDecoder
-from nestcode.images.format import PicturesHeader, parse_pictures
-from nestcode.images.stream import LIMIT, check_memory, find_picture_coder
+from nestcode.images.codec import ImageCodec, ImageDecoder, Picture
+from nestcode.images.format import ImageStreamHeader, parse_image_header
+from nestcode.images.stream import LIMIT, check_memory, find_codec
 from nestcode.streams.payload import Checked
 from nestcode.streams.shared import Chunked
 
 
-class PicturesDecoder(Chunked["_Arrival"]):
+class ImageStreamDecoder(Chunked["_Arrival"]):
     """Decodes a stream of pictures as it arrives, in chunks of any size.
 
-    >>> from nestcode.data import photographs
-    >>> from nestcode.streams import compress_pictures
-    >>> data, decoder = compress_pictures([photographs()["china"][:96, :96]]), PicturesDecoder()
+    >>> from nestcode.data import sample_images
+    >>> from nestcode.images import compress_images
+    >>> data, decoder = compress_images([sample_images()["china"][:96, :96]]), ImageStreamDecoder()
     >>> for first in range(0, len(data), 1000):
     ...     decoder.feed(data[first : first + 1000])
     >>> decoder.names, decoder.pictures()[0].shape
@@ -30,14 +30,14 @@ class PicturesDecoder(Chunked["_Arrival"]):
 
     """
 
-    def __init__(self, coder: PictureCoder | None = None, *, limit: int = LIMIT) -> None:
+    def __init__(self, coder: ImageCodec | None = None, *, limit: int = LIMIT) -> None:
         super().__init__(limit)
         self._given = coder
 
     def _begin(self, view: memoryview) -> "_Arrival":
-        header = parse_pictures(view)
+        header = parse_image_header(view)
         check_memory(header, self._limit, at_once=True)
-        return _Arrival(header, find_picture_coder(header, view, self._given))
+        return _Arrival(header, find_codec(header, view, self._given))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,16 +57,16 @@ class PicturesDecoder(Chunked["_Arrival"]):
 class _Arrival(Checked):
     """Pictures as their bytes arrive."""
 
-    header: PicturesHeader
+    header: ImageStreamHeader
 
-    def __init__(self, header: PicturesHeader, coder: PictureCoder) -> None:
+    def __init__(self, header: ImageStreamHeader, coder: ImageCodec) -> None:
         super().__init__(header)
         self._coder = coder
         self._ends = np.cumsum(header.steps.T.ravel())  # of the pieces of pictures, pass by pass
         self._begin()
 
     def _begin(self) -> None:
-        self._decoders = [PictureDecoder(self._coder, entry.shape) for entry in self.header.entries]
+        self._decoders = [ImageDecoder(self._coder, entry.shape) for entry in self.header.entries]
         self._painted: list[Picture | None] = [None] * len(self._decoders)
         self._payload = bytearray()
 

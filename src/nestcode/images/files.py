@@ -9,16 +9,16 @@ from typing import Literal, Self
 import numpy as np
 
 from nestcode.errors import InvalidInput
-from nestcode.images.codec import Picture, PictureCoder
-from nestcode.images.format import lay_out, parse_pictures
+from nestcode.images.codec import ImageCodec, Picture
+from nestcode.images.format import lay_out, parse_image_header
 from nestcode.images.stream import (
     LIMIT,
     Collection,
-    PicturesInfo,
+    ImageStreamInfo,
     check_memory,
     decode_one,
-    describe_pictures,
-    find_picture_coder,
+    describe,
+    find_codec,
 )
 from nestcode.storage import write_pieces
 from nestcode.streams.payload import Blocks, settle
@@ -26,17 +26,17 @@ from nestcode.streams.shared import Spooled, map_file
 from nestcode.streams.stream import check_choice
 
 
-class PicturesWriter(Spooled):
+class ImageStreamWriter(Spooled):
     """Writes a stream of pictures that come one by one; the file appears when it is whole, or not at all.
 
-    >>> from nestcode.data import photographs
+    >>> from nestcode.data import sample_images
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "photographs.nest"
-    ...     with PicturesWriter(path, length=64) as writer:
-    ...         for name, picture in photographs().items():
+    ...     with ImageStreamWriter(path, length=64) as writer:
+    ...         for name, picture in sample_images().items():
     ...             writer.add(name, picture)
-    ...     with PicturesReader(path) as reader:
+    ...     with ImageStreamReader(path) as reader:
     ...         reader.names, reader["china"].shape
     (('china', 'flower'), (427, 640, 3))
 
@@ -44,14 +44,14 @@ class PicturesWriter(Spooled):
 
     Args:
         path: the file; one that is there gives way when the new one is whole.
-        coder, embed, length, budget, max_error: as `compress_pictures` takes them.
+        coder, embed, length, budget, max_error: as `compress_images` takes them.
 
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
-        coder: PictureCoder | None = None,
+        coder: ImageCodec | None = None,
         *,
         embed: bool = False,
         length: int | None = None,
@@ -59,7 +59,7 @@ class PicturesWriter(Spooled):
         max_error: float | None = None,
     ) -> None:
         self._embed, self._length, self._budget = embed, length, budget
-        self._collection = Collection(PictureCoder.load() if coder is None else coder, max_error)
+        self._collection = Collection(ImageCodec.load() if coder is None else coder, max_error)
         self._starts = [0]  # of the pictures in the spool
         super().__init__(path)
 
@@ -84,15 +84,15 @@ class PicturesWriter(Spooled):
         write_pieces(self.path, lay_out(header, embedded, read))
 
 
-class PicturesReader:
+class ImageStreamReader:
     """Reads pictures of a stream in a file, whole or cut, one at a time: by name, by number, or one after the other.
 
-    >>> from nestcode.streams import compress_pictures
+    >>> from nestcode.images import compress_images
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "cut.nest"
-    ...     size = path.write_bytes(compress_pictures([np.eye(40, 50, dtype=np.uint8)], names=["line"])[:-4])
-    ...     with PicturesReader(path) as reader:
+    ...     size = path.write_bytes(compress_images([np.eye(40, 50, dtype=np.uint8)], names=["line"])[:-4])
+    ...     with ImageStreamReader(path) as reader:
     ...         len(reader), reader.names, reader[0].shape
     (1, ('line',), (40, 50))
 
@@ -110,7 +110,7 @@ class PicturesReader:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        coder: PictureCoder | None = None,
+        coder: ImageCodec | None = None,
         *,
         length: int | None = None,
         limit: int = LIMIT,
@@ -119,8 +119,8 @@ class PicturesReader:
         check_choice(on_damage)
         self.path, self._limit = Path(path), limit
         view = map_file(self.path)
-        self._header, self._view = parse_pictures(view), view
-        self._coder = find_picture_coder(self._header, view, coder)
+        self._header, self._view = parse_image_header(view), view
+        self._coder = find_codec(self._header, view, coder)
         self._blocks: Blocks | None = Blocks(self._header, view)
         if on_damage == "keep":
             self._blocks.verify()
@@ -129,12 +129,12 @@ class PicturesReader:
         self.names = tuple(entry.name for entry in self._header.entries)
 
     @property
-    def info(self) -> PicturesInfo:
+    def info(self) -> ImageStreamInfo:
         """What the stream holds; all blocks are checked."""
         self._open()
         blocks = Blocks(self._header, self._view)  # those that are read from stay as they are, and raise
         blocks.verify()
-        return describe_pictures(self._header, blocks)
+        return describe(self._header, blocks)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -158,7 +158,7 @@ class PicturesReader:
 
     def _open(self) -> Blocks:
         if self._blocks is None:
-            raise InvalidInput(f"{self.path} is closed: open another PicturesReader")
+            raise InvalidInput(f"{self.path} is closed: open another ImageStreamReader")
         return self._blocks
 
     def close(self) -> None:

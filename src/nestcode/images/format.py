@@ -49,7 +49,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PicturesHeader(Layout):
+class ImageStreamHeader(Layout):
     """What a stream of pictures says about itself before its payload."""
 
     entries: tuple[Entry, ...]
@@ -113,7 +113,7 @@ class PicturesHeader(Layout):
         """What so many bits of payload hold, in words."""
         return f"{bits / max(self.tiles, 1):.0f} bits a tile of all {len(self.entries)} pictures"
 
-    def cut_to(self, payload: int) -> "PicturesHeader":
+    def cut_to(self, payload: int) -> "ImageStreamHeader":
         """The header of a stream that ends after so many bytes of payload."""
         taken = np.clip(payload - self.starts, 0, self.steps)
         sizes = np.cumsum(taken, axis=1).tolist()
@@ -122,10 +122,10 @@ class PicturesHeader(Layout):
         quality = tuple(round(self.quality_at(end)) for end in ends)
         return replace(self, entries=entries, quality=quality, payload=int(taken.sum()), written=b"")
 
-    def cut_within(self, total: int) -> "PicturesHeader":
+    def cut_within(self, total: int) -> "ImageStreamHeader":
         """The header of a stream of so many bytes in all, or of none but its header's where they are too few."""
 
-        def room(header: PicturesHeader) -> int:
+        def room(header: ImageStreamHeader) -> int:
             left = total - header.size
             return max(0, left - 4 * -(-left // (self.block + 4)))
 
@@ -135,7 +135,7 @@ class PicturesHeader(Layout):
         return cut
 
 
-def lay_out(header: PicturesHeader, embedded: bytes, read: Callable[[int, slice], bytes]) -> Iterator[bytes]:
+def lay_out(header: ImageStreamHeader, embedded: bytes, read: Callable[[int, slice], bytes]) -> Iterator[bytes]:
     """A stream in pieces; `read` gives some bytes of a picture."""
     yield header.data
     yield embedded
@@ -147,13 +147,13 @@ def lay_out(header: PicturesHeader, embedded: bytes, read: Callable[[int, slice]
     )
 
 
-def parse_pictures(data: memoryview) -> PicturesHeader:
+def parse_image_header(data: memoryview) -> ImageStreamHeader:
     """The header that data begins with, proven; an embedded coder is there too, but not looked at."""
     start = bytes(data[: FIXED.size])
     if start[:8] == ITEMS:
         raise InvalidInput("this is a stream of items and not of pictures: give it to decompress, info or StreamReader")
     if start[:8] != MAGIC[: len(start)]:
-        raise DamagedFile("this is not a stream of pictures: give what compress_pictures() or PicturesWriter made")
+        raise DamagedFile("this is not a stream of pictures: give what compress_images() or ImageStreamWriter made")
     if len(start) < FIXED.size:
         raise CutHeader(FIXED.size, len(data))
     _, version, size, embedded, payload, coder = FIXED.unpack(start)
@@ -173,7 +173,7 @@ def parse_pictures(data: memoryview) -> PicturesHeader:
     if payload != sum(entry.sizes[-1] for entry in entries):
         raise DamagedFile(f"the stream's table is not one of {payload} bytes of payload: restore a copy")
     given = {"written": bytes(data[: end + 4]), "embedded": embedded, "payload": payload, "coder": coder.hex()}
-    header = PicturesHeader(entries=entries, quality=quality, **given)
+    header = ImageStreamHeader(entries=entries, quality=quality, **given)
     if len(data) < header.size:
         raise CutHeader(header.size, len(data))
     return header

@@ -3,15 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 import numpy as np
 
 from nestcode.arrays import check_int
+from nestcode.coders.pretrained import find_pretrained
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.images.codec import PASSES, SHIPPED, Encoded, Picture, PictureCoder
-from nestcode.images.format import TILE, Entry, PicturesHeader, check_name, lay_out, parse_pictures
+from nestcode.images.codec import PASSES, Encoded, ImageCodec, Picture
+from nestcode.images.format import TILE, Entry, ImageStreamHeader, check_name, lay_out, parse_image_header
 from nestcode.storage import parse_record, record_bytes
 from nestcode.streams.payload import Blocks, settle
 from nestcode.streams.stream import Buffer, Told, as_view, check_choice
@@ -22,12 +22,12 @@ MODEL = 1 << 20  # bytes that it has learnt in between
 
 
 @dataclass(frozen=True)
-class PicturesInfo(Told):
+class ImageStreamInfo(Told):
     """What a stream of pictures, whole or cut, holds.
 
-    >>> from nestcode.data import photographs
-    >>> data = compress_pictures(list(photographs().values()), length=100)
-    >>> known = pictures_info(data[:4000])
+    >>> from nestcode.data import sample_images
+    >>> data = compress_images(list(sample_images().values()), length=100)
+    >>> known = stream_info(data[:4000])
     >>> known.count, round(known.width), round(known.length), known.verified
     (2, 100, 54, 0)
     """
@@ -53,14 +53,14 @@ class PicturesInfo(Told):
             f"{self.count} pictures{': ' if shown else ''}{', '.join(shown[:3])}{', …' if self.count > 3 else ''}",
             f"{self.length:.0f} of {self.width:.0f} bits of a tile of 32 x 32 pixels arrived, expected error "
             f"{self.expected_error:.4g} ({-10 * math.log10(self.expected_error):.1f} dB)",
-            *self._state("PictureCoder"),
+            *self._state("ImageCodec"),
         ]
         return "\n".join(lines)
 
 
-def compress_pictures(
+def compress_images(
     pictures: Sequence[Picture],
-    coder: PictureCoder | None = None,
+    coder: ImageCodec | None = None,
     *,
     names: Sequence[str] | None = None,
     embed: bool = False,
@@ -70,11 +70,11 @@ def compress_pictures(
 ) -> bytes:
     """Pictures of any size as a stream: cut anywhere after its header, it decodes, and each further byte helps.
 
-    >>> from nestcode.data import photographs
-    >>> picture = photographs()["flower"][:128, :256]
-    >>> data = compress_pictures([picture])
-    >>> size = pictures_info(data).header_bytes
-    >>> cuts = [decompress_pictures(data[: size + n])[0].astype(float) for n in (0, 200, 1000, 5000)]
+    >>> from nestcode.data import sample_images
+    >>> picture = sample_images()["flower"][:128, :256]
+    >>> data = compress_images([picture])
+    >>> size = stream_info(data).header_bytes
+    >>> cuts = [decompress_images(data[: size + n])[0].astype(float) for n in (0, 200, 1000, 5000)]
     >>> errors = [float(np.mean((cut - picture) ** 2)) for cut in cuts]
     >>> errors == sorted(errors, reverse=True)
     True
@@ -96,7 +96,7 @@ def compress_pictures(
             f"pictures must be a list of arrays, got {type(pictures).__name__}: "
             "put one into [picture], several into list(pictures)"
         )
-    coder = PictureCoder.load() if coder is None else coder
+    coder = ImageCodec.load() if coder is None else coder
     collection = Collection(coder, max_error)
     kept: list[bytes] = []
     for number, picture in enumerate(pictures):
@@ -106,9 +106,9 @@ def compress_pictures(
     return b"".join(lay_out(header, embedded, lambda number, some: kept[number][some]))
 
 
-def decompress_pictures(
+def decompress_images(
     data: Buffer,
-    coder: PictureCoder | None = None,
+    coder: ImageCodec | None = None,
     *,
     length: int | None = None,
     limit: int = LIMIT,
@@ -116,12 +116,12 @@ def decompress_pictures(
 ) -> list[Picture]:
     """The pictures of a stream, whole or cut; without bits, they are grey.
 
-    >>> data = compress_pictures([np.zeros((50, 40), dtype=np.uint8)])
-    >>> [int(decompress_pictures(data, length=length)[0].mean()) for length in (0, 1000)]
+    >>> data = compress_images([np.zeros((50, 40), dtype=np.uint8)])
+    >>> [int(decompress_images(data, length=length)[0].mean()) for length in (0, 1000)]
     [128, 0]
 
     Args:
-        data: what `compress_pictures` or `PicturesWriter` made, or the beginning of it.
+        data: what `compress_images` or `ImageStreamWriter` made, or the beginning of it.
         coder: the one that made it, unless it is embedded or comes with Nestcode.
         length: use at most so many bits of a tile of 32 x 32 pixels, on average.
         limit: refuse what takes more bytes of memory than this.
@@ -130,9 +130,9 @@ def decompress_pictures(
     """
     check_choice(on_damage)
     view = as_view(data)
-    header = parse_pictures(view)
+    header = parse_image_header(view)
     check_memory(header, limit)
-    found = find_picture_coder(header, view, coder)
+    found = find_codec(header, view, coder)
     blocks = Blocks(header, view)
     blocks.verify()
     settle(blocks.error(), on_damage)
@@ -140,26 +140,26 @@ def decompress_pictures(
     return [decode_one(header, blocks, found, number, arrived) for number in range(len(header.entries))]
 
 
-def pictures_info(data: Buffer) -> PicturesInfo:
+def stream_info(data: Buffer) -> ImageStreamInfo:
     """What a stream of pictures holds and how much of it arrived; no coder is needed.
 
-    >>> from nestcode.data import photographs
-    >>> data = compress_pictures([photographs()["china"][:64, :64]], names=["china.png"])
-    >>> known = pictures_info(data[:-100])
+    >>> from nestcode.data import sample_images
+    >>> data = compress_images([sample_images()["china"][:64, :64]], names=["china.png"])
+    >>> known = stream_info(data[:-100])
     >>> known.names, known.shapes, known.total_bytes == len(data), known.damaged
     (('china.png',), ((64, 64, 3),), True, None)
     """
     view = as_view(data)
-    header = parse_pictures(view)
+    header = parse_image_header(view)
     blocks = Blocks(header, view)
     blocks.verify()
-    return describe_pictures(header, blocks)
+    return describe(header, blocks)
 
 
-def describe_pictures(header: PicturesHeader, blocks: Blocks) -> PicturesInfo:
+def describe(header: ImageStreamHeader, blocks: Blocks) -> ImageStreamInfo:
     """What is known of a payload."""
     tiles = max(header.tiles, 1)
-    return PicturesInfo(
+    return ImageStreamInfo(
         header_bytes=header.size, total_bytes=header.total, count=len(header.entries),
         names=tuple(entry.name for entry in header.entries), shapes=tuple(entry.shape for entry in header.entries),
         width=8 * header.payload / tiles, length=blocks.bits / tiles, expected_error=header.error_at(blocks.bits // 8),
@@ -168,7 +168,7 @@ def describe_pictures(header: PicturesHeader, blocks: Blocks) -> PicturesInfo:
     )  # fmt: skip
 
 
-def decode_one(header: PicturesHeader, blocks: Blocks, coder: PictureCoder, number: int, arrived: int) -> Picture:
+def decode_one(header: ImageStreamHeader, blocks: Blocks, coder: ImageCodec, number: int, arrived: int) -> Picture:
     """One picture, out of so many bytes of payload."""
     data = b"".join(blocks.read(some.start, some.stop).tobytes() for some in header.pieces(number, arrived))
     return coder.decode(data, header.entries[number].shape)
@@ -177,9 +177,9 @@ def decode_one(header: PicturesHeader, blocks: Blocks, coder: PictureCoder, numb
 class Collection:
     """Pictures that are to become a stream; whoever adds them keeps their bytes."""
 
-    def __init__(self, coder: PictureCoder, max_error: float | None = None) -> None:
-        if not isinstance(coder, PictureCoder):
-            raise InvalidInput(f"coder must be a PictureCoder, got {coder!r}: PictureCoder.load() gives one")
+    def __init__(self, coder: ImageCodec, max_error: float | None = None) -> None:
+        if not isinstance(coder, ImageCodec):
+            raise InvalidInput(f"coder must be an ImageCodec, got {coder!r}: ImageCodec.load() gives one")
         if max_error is not None and not (isinstance(max_error, int | float) and 0 < max_error <= 1):
             raise InvalidInput(f"max_error must be between 0 and 1, got {max_error!r}: 0.001 is 30 dB")
         coder._check_fitted()
@@ -221,13 +221,13 @@ class Collection:
             low, high = (low, middle) if error(middle) <= most else (middle, high)
         return high
 
-    def finish(self, *, embed: bool, length: int | None, budget: int | None) -> tuple[PicturesHeader, bytes]:
+    def finish(self, *, embed: bool, length: int | None, budget: int | None) -> tuple[ImageStreamHeader, bytes]:
         """The header, and the coder if it goes with it."""
         record = self._coder.to_record()
         embedded = record_bytes(record) if embed else b""
         errors = self._errors / max(self._pixels, 1) / 255**2
         quality = tuple(round(-100 * math.log10(error)) if error > 0 else 999 for error in errors.tolist())
-        header = PicturesHeader(
+        header = ImageStreamHeader(
             entries=tuple(self._entries), quality=quality, coder=record.fingerprint,
             payload=sum(entry.sizes[-1] for entry in self._entries), embedded=len(embedded),
         )  # fmt: skip
@@ -244,12 +244,12 @@ class Collection:
         return header, embedded
 
 
-def find_picture_coder(header: PicturesHeader, data: memoryview, coder: PictureCoder | None) -> PictureCoder:
+def find_codec(header: ImageStreamHeader, data: memoryview, coder: ImageCodec | None) -> ImageCodec:
     """The coder that made a stream: the one given, embedded or shipped."""
-    made_by = f"the stream was made by a PictureCoder with fingerprint {header.coder}"
+    made_by = f"the stream was made by an ImageCodec with fingerprint {header.coder}"
     if coder is not None:
-        if not isinstance(coder, PictureCoder):
-            raise InvalidInput(f"coder must be a PictureCoder, got {coder!r}: PictureCoder.load() gives one")
+        if not isinstance(coder, ImageCodec):
+            raise InvalidInput(f"coder must be an ImageCodec, got {coder!r}: ImageCodec.load() gives one")
         if coder.fingerprint != header.coder:
             raise InvalidInput(f"{made_by}, the coder given has {coder.fingerprint}: give the coder that made it")
         return coder
@@ -258,19 +258,14 @@ def find_picture_coder(header: PicturesHeader, data: memoryview, coder: PictureC
         record = parse_record(bytes(data[header.size - header.embedded : header.size]), where)
         if record.kind != "PictureCoder" or record.fingerprint != header.coder:
             raise DamagedFile(f"{made_by}, but another is embedded: restore a copy")
-        return PictureCoder.from_record(record, where)
-    for name in SHIPPED:
-        if _shipped(name).fingerprint == header.coder:
-            return _shipped(name)
+        return ImageCodec.from_record(record, where)
+    name = find_pretrained(header.coder, "images")
+    if name is not None:
+        return ImageCodec.load(name)
     raise InvalidInput(f"{made_by}, which neither comes with Nestcode nor is embedded: give the coder that made it")
 
 
-@cache
-def _shipped(name: str) -> PictureCoder:
-    return PictureCoder.load(name)
-
-
-def check_memory(header: PicturesHeader, limit: int, *, at_once: bool = False) -> None:
+def check_memory(header: ImageStreamHeader, limit: int, *, at_once: bool = False) -> None:
     """Refuse what would take too much memory, with the pictures decoded one after the other or side by side."""
     numbers = [entry.tiles * TILE**2 * (*entry.shape, 1)[2] for entry in header.entries]
     most = sum(numbers) + WORK * max(numbers, default=0)
@@ -279,5 +274,5 @@ def check_memory(header: PicturesHeader, limit: int, *, at_once: bool = False) -
     if most > check_int(limit, "limit", least=0):
         raise InvalidInput(
             f"the stream's {len(numbers)} pictures take {most} bytes of memory, more than the limit of {limit}: give a "
-            "larger limit, or read them one by one by PicturesReader"
+            "larger limit, or read them one by one by ImageStreamReader"
         )

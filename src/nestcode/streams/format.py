@@ -187,7 +187,7 @@ def parse_header(data: memoryview) -> Header:
     start = bytes(data[:FIXED])
     if start[:8] == PICTURES:
         raise InvalidInput(
-            "this is a stream of pictures: give it to decompress_pictures, pictures_info or PicturesReader"
+            "this is a stream of pictures: give it to decompress_images, stream_info or ImageStreamReader"
         )
     if start[:8] != MAGIC[: len(start)]:
         raise DamagedFile("this is not a stream that Nestcode wrote: give one that compress made")

@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode import coders
-from nestcode.coders import PRETRAINED, Coder, coder_from_record, load_coder
+from nestcode.coders import Coder, coder_from_record, load_coder
+from nestcode.coders.pretrained import find_pretrained
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.storage import Record, parse_record, read_record
+from nestcode.storage import parse_record
 from nestcode.streams.format import DTYPES, SCALES, Header, check_length
 
 PIECE = 1 << 22  # numbers that are coded at a time
@@ -42,13 +40,13 @@ def check_coder(coder: Coder, length: int | None) -> int:
     """How many bits of a coder's codes to keep."""
     if not isinstance(coder, Coder):
         raise InvalidInput(f"coder must be a fitted coder, got {coder!r}: LinearCoder(width=256).fit(X) makes one")
-    return check_length(length, coder.width)
+    return check_length(length, coder.width_)
 
 
 def scale_for(dtype: np.dtype[Any], scale: float | None, fingerprint: str) -> float:
     """What items are divided by; shipped coders take numbers between 0 and 1."""
     if scale is None:
-        return float(np.iinfo(dtype).max) if dtype.kind == "u" and fingerprint in shipped() else 1.0
+        return float(np.iinfo(dtype).max) if dtype.kind == "u" and find_pretrained(fingerprint, "items") else 1.0
     if isinstance(scale, bool) or not isinstance(scale, int | float | np.number):
         raise InvalidInput(f"scale must be a number, got {scale!r}")
     if not SCALES[0] <= scale <= SCALES[1]:
@@ -88,18 +86,6 @@ def _floats(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return rows.astype(np.float64 if dtype.itemsize == 8 else np.float32, copy=False)
 
 
-@cache
-def shipped() -> dict[str, str]:
-    """The names of the coders that come with Nestcode by their fingerprints, without loading them."""
-    names = {}
-    for name in PRETRAINED:
-        record = read_record(Path(coders.__file__).parent / "pretrained" / f"{name}.coder")
-        whole = {key: array.astype(np.float32) if array.dtype == np.float16 else array
-                 for key, array in record.arrays.items()}  # fmt: skip
-        names[Record(record.kind, record.version, record.settings, whole).fingerprint] = name  # as it is once loaded
-    return names
-
-
 def find_coder(header: Header, embedded: bytes, coder: Coder | None) -> Coder:
     """The coder that made a stream: the one given, embedded or shipped."""
     made_by = f"the stream was made by a {header.kind} with fingerprint {header.coder}"
@@ -114,14 +100,14 @@ def find_coder(header: Header, embedded: bytes, coder: Coder | None) -> Coder:
         coder = _embedded_coder(embedded)
         if coder.fingerprint != header.coder:
             raise DamagedFile(f"{made_by}, but {coder.fingerprint} is embedded: restore a copy")
-    elif header.coder in shipped():
-        coder = load_coder(shipped()[header.coder])
+    elif shipped := find_pretrained(header.coder, "items"):
+        coder = load_coder(shipped)
     else:
         raise InvalidInput(f"{made_by}, which neither comes with Nestcode nor is embedded: give the coder that made it")
-    if coder.n_features_in_ != header.features or coder.width < header.width:
+    if coder.n_features_in_ != header.features or coder.width_ < header.width:
         raise DamagedFile(
             f"the stream has items of {header.features} numbers in {header.width} bits, its coder codes "
-            f"{coder.n_features_in_} in {coder.width}: restore a copy"
+            f"{coder.n_features_in_} in {coder.width_}: restore a copy"
         )
     return coder
 

@@ -10,19 +10,18 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode import _core
-from nestcode.arrays import PIECE, Doubles, Floats, check_int, check_rows, pieces, squared_norms
-from nestcode.coders.adaptive.model import HIGHEST, Books, learn
+from nestcode.arrays import PIECE, Doubles, Floats, check_int, check_rows, pieces
+from nestcode.coders.adaptive.model import HIGHEST, AdaptiveCodebooks, train
+from nestcode.coders.base import CodebookLayout
 from nestcode.coders.codebooks import ENTRIES
 from nestcode.coders.projected import DirectionsCoder
-from nestcode.coders.sampling import hold_out, worthwhile
+from nestcode.coders.sampling import held_out_mask, project_sample
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
-from nestcode.search.ranking import NO_BLOCKS, Ready, find_starts
-from nestcode.search.sums import BookRanking
 from nestcode.storage import Record, check_arrays
 
 SAMPLE_BYTES = 1 << 30  # of what is trained on
+TYPICAL_BITS = 32  # whose entries have typical values: later ones vary too much
 
 
 class AdaptiveCoder(DirectionsCoder["_Model"]):
@@ -61,11 +60,11 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        found = worthwhile(pieces(X), self.width, rng, SAMPLE_BYTES, normalize=normalize)
-        held_out = hold_out(len(found.rows), rng)
+        found = project_sample(pieces(X), self.width, rng, SAMPLE_BYTES, normalize=normalize)
+        held_out = held_out_mask(len(found.rows), rng)
         probe = found.rows[held_out] if held_out.any() else found.rows
-        books = learn(found.rows[~held_out], probe, self.width, rng)
-        errors = books.errors(probe, self.beams, self.width) + found.outside
+        books = train(found.rows[~held_out], probe, self.width, rng)
+        errors = books.measure_errors(probe, self.beams, self.width) + found.outside
         self._model = _Model(found.mean, found.directions, books, errors, normalize)
         self._learn_columns(X)
         return self
@@ -82,21 +81,14 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
             packed[:, -1] &= 0xFF << (-model.width % 8) & 0xFF
         return Codes.unchecked(packed, model.width)
 
-    def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items); by angle with metric "cosine"."""
-        return self._decoded_distances(queries, codes, normalize=self._fitted().normalize)
+    def layout(self, length: int) -> CodebookLayout:
+        """Return typical codebooks of the first bytes: what an entry stands for depends on the bytes before it."""
+        return CodebookLayout(self._fitted().books.additive_approximation(min(length, TYPICAL_BITS)), exact=False)
 
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
-        """What codes decode to in principal directions around the mean, (n, directions)."""
-        model = self._fitted()
-        self._check_length(codes, model.width)
-        return model.books.decode(codes.packed, codes.width, threads)
-
-    def _ranking(self, width: int) -> "TypicalRanking":
-        """Roughly by what the first bytes mostly stand for, and fully by what is decoded."""
-        model = self._fitted()
-        books = model.books.typical(min(width, 8 * TypicalRanking.BYTES))
-        return TypicalRanking(self, model.mean, model.directions, books, width)
+    def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
+        """Decode codes to principal coefficients around the mean, (n, directions)."""
+        self.check_codes(codes)
+        return self._fitted().books.decode(codes.packed, codes.width, threads)
 
     def to_record(self) -> Record:
         """Return the fitted coder as a record."""
@@ -127,32 +119,18 @@ class AdaptiveCoder(DirectionsCoder["_Model"]):
             raise ValueError("its levels or their changes are out of range")
         if not 1 <= dims <= count or arrays["counts"].min() < 0 or arrays["unit"][0] <= 0:
             raise ValueError("its books are out of range")
-        books = Books(**{name: arrays[name] for name in ("unit", "levels", "entries", "changes", "counts")})
+        books = AdaptiveCodebooks(**{name: arrays[name] for name in ("unit", "levels", "entries", "changes", "counts")})
         model = _Model(arrays["mean"], arrays["directions"], books, arrays["errors"], coder.metric == "cosine")
         coder._model = model
         return coder
 
 
-class TypicalRanking(BookRanking):
-    """Roughly by what bytes mostly stand for: norms too, as distances would be none if they knew more than products."""
-
-    BYTES = 4  # later ones stand for too many things
-
-    def ready(self, codes: Codes, bits: int) -> Ready:
-        """Sorted codes made ready."""
-        norms = np.empty(len(codes), dtype=np.float32)
-        for first in range(0, len(codes), PIECE):
-            packed = codes.packed[first : first + PIECE]
-            typical = np.zeros((len(packed), self._books.shape[2]), dtype=np.float32)
-            _core.sum_entries(packed[:, : len(self._books)], self._books, typical, threads=CORES)
-            norms[first : first + PIECE] = squared_norms(typical)
-        return Ready(codes.packed, find_starts(codes, bits), *NO_BLOCKS, 0.0, norms)
-
-
 class _Model:
     """What a fit found."""
 
-    def __init__(self, mean: Doubles, directions: Floats, books: Books, errors: Doubles, normalize: bool) -> None:
+    def __init__(
+        self, mean: Doubles, directions: Floats, books: AdaptiveCodebooks, errors: Doubles, normalize: bool
+    ) -> None:
         self.mean = mean
         self.directions = directions  # (directions, features)
         self.books = books

@@ -12,27 +12,25 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import PIECE, Doubles, Floats, center, check_int, check_rows, pieces, squared_norms
+from nestcode.arrays import Doubles, Floats, center, check_int, check_rows, pieces, squared_norms
 from nestcode.coders import sampling as _principal
-from nestcode.coders.base import warn_of_useless_bits
+from nestcode.coders.base import ScalarLayout, warn_of_useless_bits
 from nestcode.coders.bit_planes import Planes, check_planes, order_bits, pack_bits, read_bits
 from nestcode.coders.cell.kmeans import (
-    CHOSEN_BITS,
     DIRECTIONS,
     MOST_BITS,
-    bits_for,
-    find_cells,
-    grow_cells,
-    leading,
-    rows_for,
-    tree_means,
+    MOST_CHOSEN_BITS,
+    assign,
+    choose_bits,
+    leading_directions,
+    prefix_centroids,
+    train_centroids,
+    training_rows,
 )
 from nestcode.coders.projected import DirectionsCoder
-from nestcode.coders.sampling import Reservoir, measure, principal_directions
+from nestcode.coders.sampling import Reservoir, moments_and_sample, principal_directions
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
-from nestcode.search import adc as _tables
-from nestcode.search.sums import PlaneRanking, SumRanking
 from nestcode.storage import Record, check_arrays
 
 SAMPLE_BYTES = 1 << 30
@@ -85,15 +83,17 @@ class CellCoder(DirectionsCoder["_Model"]):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        most = rows_for(self.cells or 1 << CHOSEN_BITS) + _principal.SAMPLE_ROWS
-        moments, sample = measure(pieces(X), normalize=normalize, sample=Reservoir(rng, most, SAMPLE_BYTES))
-        cells = 1 << min(bits_for(moments.count), self.width) if self.cells is None else int(self.cells)
-        sample = sample[rng.permutation(len(sample))[: rows_for(cells) + _principal.SAMPLE_ROWS]]
+        most = training_rows(self.cells or 1 << MOST_CHOSEN_BITS) + _principal.SAMPLE_ROWS
+        moments, sample = moments_and_sample(
+            pieces(X), normalize=normalize, reservoir=Reservoir(rng, most, SAMPLE_BYTES)
+        )
+        cells = 1 << min(choose_bits(moments.count), self.width) if self.cells is None else int(self.cells)
+        sample = sample[rng.permutation(len(sample))[: training_rows(cells) + _principal.SAMPLE_ROWS]]
         mean, covariance = moments.mean(), moments.covariance()
         directions = principal_directions(covariance, min(max(self.width, DIRECTIONS), len(mean)), rng)
-        seen = directions[: leading(directions, covariance)]
-        learnt = (center(part, mean, normalize=normalize) @ seen.T for part in pieces(sample[: rows_for(cells)]))
-        centers, counts = grow_cells(np.concatenate(list(learnt)), cells, rng)
+        seen = directions[: leading_directions(directions, covariance)]
+        learnt = (center(part, mean, normalize=normalize) @ seen.T for part in pieces(sample[: training_rows(cells)]))
+        centers, counts = train_centroids(np.concatenate(list(learnt)), cells, rng)
         # Mostly rows that k-means has not seen: of those it has, centres leave less.
         rows = [center(part, mean, normalize=normalize) for part in pieces(sample[-_principal.SAMPLE_ROWS :])]
         planes, errors = _order_planes(rows, directions, centers, counts, self.width)
@@ -116,59 +116,28 @@ class CellCoder(DirectionsCoder["_Model"]):
         book, done = np.ascontiguousarray(model.centers[:, :seen]), 0
         for part in pieces(rows):
             coefficients = self._project(part)
-            cells = find_cells(coefficients[:, :seen], book)
+            cells = assign(coefficients[:, :seen], book)
             coefficients -= model.centers.take(cells, axis=0)
             heads = (cells << (MOST_BITS - bits)).astype(">u2").view(np.uint8).reshape(-1, 2)
             pack_bits(coefficients, model.planes, packed[done : done + len(part)], heads, bits)
             done += len(part)
         return Codes.unchecked(packed, model.width)
 
-    def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items), by table look-ups.
-
-        With metric "cosine" decoded items are scaled to length 1, as the queries are: what counts is the angle.
-
-        >>> X = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32)
-        >>> coder = CellCoder(width=20, cells=4).fit(X)
-        >>> codes = coder.encode(X).prefix(15)
-        >>> slow = ((X[:3, None] - coder.decode(codes)) ** 2).sum(axis=2)
-        >>> np.allclose(coder.asymmetric_distances(X[:3], codes), slow, atol=1e-4)
-        True
-        """
+    def layout(self, length: int) -> ScalarLayout:
+        """Return the centroids and bit planes of the first `length` bits."""
         model = self._fitted()
-        self._check_length(codes, model.width)
-        rows = check_rows(queries, features=len(model.mean))
-        owners = model.planes.owners[: max(codes.width - model.cell_bits, 0)]
-        layout = _tables.plan(owners, len(model.directions), first=model.cell_bits)
-        groups = _tables.regroup(codes.packed, layout, CORES)
-        centers, cells = model.centers_at(codes.width), model.cells_of(codes)
-        pieces_of = (codes[first : first + PIECE] for first in range(0, len(codes), PIECE))
-        norms = np.concatenate([np.zeros(0), *(squared_norms(self._coefficients(part)) for part in pieces_of)])
-        distances = np.empty((len(rows), len(codes)), dtype=np.float32)
-        for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
-            centered = center(rows[first : first + 256], model.mean, normalize=model.normalize)
-            projected: Floats = centered @ model.directions.T
-            terms = {}
-            for d in np.flatnonzero(layout.depths).tolist():
-                level = 1 << int(layout.depths[d])
-                terms[d] = projected[:, d, None] * model.planes.centers[d, level : 2 * level]
-            products = _tables.sum_up(groups, _tables.combine(layout, terms, len(centered)), CORES)
-            products += (projected @ centers.T).take(cells, axis=1)
-            distances[first : first + 256] = np.maximum(squared_norms(centered)[:, None] - 2 * products + norms, 0)
-        return self._by_angle(rows, codes, distances) if model.normalize else distances
+        planes, left = model.planes, max(length - model.cell_bits, 0)
+        planes = replace(planes, owners=planes.owners[:left], errors=planes.errors[: left + 1])
+        return ScalarLayout(model.centers_at(length), planes)
 
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
-        """What codes decode to in principal directions around the mean, (n, directions)."""
+    def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
+        """Decode codes to principal coefficients around the mean, (n, directions)."""
         model = self._fitted()
-        self._check_length(codes, model.width)
+        self.check_codes(codes)
         bits = model.cell_bits
         out = read_bits(codes.packed, model.planes, max(codes.width - bits, 0), bits, threads)
         out += model.centers_at(codes.width).take(model.cells_of(codes), axis=0)
         return out
-
-    def _ranking(self, width: int) -> SumRanking:
-        model = self._fitted()
-        return PlaneRanking(self, model.mean, model.directions, model.planes, width, model.centers_at(width))
 
     def to_record(self) -> Record:
         """Return the fitted coder as a record."""
@@ -229,7 +198,7 @@ class _Model:
 
     def centers_at(self, length: int) -> Floats:
         """The centres when `length` bits are known, (2^length or cells, directions)."""
-        return tree_means(self.centers, self.counts, min(length, self.cell_bits))
+        return prefix_centroids(self.centers, self.counts, min(length, self.cell_bits))
 
     def cells_of(self, codes: Codes) -> NDArray[np.int64]:
         """Which of these centres each code names."""
@@ -247,9 +216,9 @@ def _order_planes(
     bits, seen = len(centers).bit_length() - 1, centers.shape[1]
     left = np.concatenate([part @ directions.T for part in rows])
     near = left[:, :seen].copy()
-    cells = find_cells(near, centers)
+    cells = assign(near, centers)
     outside = sum(float(squared_norms(part).sum()) for part in rows) / len(near) - squared_norms(near).mean()
-    parts = (tree_means(centers, counts, length)[cells >> (bits - length)] for length in range(bits + 1))
+    parts = (prefix_centroids(centers, counts, length)[cells >> (bits - length)] for length in range(bits + 1))
     errors = max(outside, 0.0) + np.array([squared_norms(near - part).mean() for part in parts])
     left[:, :seen] -= centers[cells]
     planes = order_bits(left, errors[-1], width - bits, smallest=1e-9 * errors[0])

@@ -7,14 +7,14 @@ from typing import Any, Self
 from nestcode.arrays import PIECE
 from nestcode.coders.adaptive.coder import AdaptiveCoder
 from nestcode.coders.auto import better
+from nestcode.coders.base import BaseLayout
 from nestcode.coders.linear.coder import LinearCoder
 from nestcode.coders.network import NetworkCoder, check_instance, check_record_sizes, check_sizes, rows_or_source
-from nestcode.coders.refined.model import BASE, RefinedModel, RefinedRanking
+from nestcode.coders.refined.model import BASE, RefinedModel
 from nestcode.coders.refined.network import MLP, UNet, image_shape, network_for, network_from_json
 from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.errors import InvalidInput
 from nestcode.nn.refine import ImageRefiner
-from nestcode.search.sums import DecodedRanking
 from nestcode.storage import Record
 from nestcode.training.config import Training
 from nestcode.training.data import Source
@@ -133,9 +133,9 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
                 "X.transpose(0, 3, 1, 2)"
             )
 
-    def _ranking(self, width: int) -> DecodedRanking:
-        model = self._fitted()
-        return RefinedRanking(model.base._ranking(width), self, model.features, width)
+    def layout(self, length: int) -> BaseLayout:  # noqa: ARG002
+        """Return the base, whose layout estimates distances; only this coder's `decode` has the exact ones."""
+        return BaseLayout(self._fitted().base)
 
     @classmethod
     def _read(cls, record: Record) -> Self:

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nestcode import _core
 from nestcode.arrays import PIECE, Floats, as_floats
-from nestcode.coders.base import Coder
+from nestcode.coders.base import Coder, Projection
 from nestcode.coders.network import (
     EVALUATED,
     NormalizedSource,
@@ -29,8 +28,6 @@ from nestcode.coders.network import (
 from nestcode.coders.refined.network import Refiner
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
-from nestcode.search.ranking import NO_CODES, Batch, Metric, Ready
-from nestcode.search.sums import DecodedRanking, Decoder
 from nestcode.storage import Arrays
 from nestcode.training.config import Training
 from nestcode.training.data import Source
@@ -70,14 +67,14 @@ class RefinedModel:
         lengths: Sequence[int] | None = None,
     ) -> Self:
         """Train the network to decode a fitted coder's bits, then fit the shrinkage on held-out items."""
-        normalize = base.metric == "cosine"  # type: ignore[attr-defined]
+        normalize = base.metric_ == "cosine"
         if normalize:
             source = NormalizedSource(source)
         held_out, train = split_items(len(source), training)
         scale = float(np.sqrt(max(base.expected_error(0), 0))) or 1.0
         with RNG_LOCK:
-            refine(network, make_pairs(source, train, base, scale, lengths or octaves(base.width)), training, run)
-        every = np.arange(base.width + 1)
+            refine(network, make_pairs(source, train, base, scale, lengths or octaves(base.width_)), training, run)
+        every = np.arange(base.width_ + 1)
         model = cls(
             base, network, training, scale, np.ones(len(every)), np.zeros(len(every)), every, normalize,
             None if lengths is None else tuple(lengths),
@@ -136,7 +133,7 @@ class RefinedModel:
 
     def refined(self, plain: Floats, length: int) -> Floats:
         """Return the network's output for decoded items, (n, features)."""
-        mean, scale = self.base._basis()[0].astype(np.float32), np.float32(self.scale)
+        mean, scale = projection_of(self.base).mean.astype(np.float32), np.float32(self.scale)
         device = next(self.network.parameters()).device
         with torch.inference_mode():
             x = torch.from_numpy((plain - mean) / scale).to(device)
@@ -172,13 +169,14 @@ class RefinedModel:
         training, lengths = Training.from_json(settings["training"]), settings.get("lengths")
         return cls(
             base, network.eval(), training, settings["scale"], shrinkage, errors, decode_at,
-            base.metric == "cosine", None if lengths is None else tuple(lengths),  # type: ignore[attr-defined]
+            base.metric_ == "cosine", None if lengths is None else tuple(lengths),
         )  # fmt: skip
 
 
 def make_pairs(source: Source, items: NDArray[np.int64], base: Coder, scale: float, lengths: Sequence[int]) -> Pairs:
     """Return the training pairs: items, and what their codes decode to at some lengths, as float16."""
-    mean, directions = base._basis()
+    projection = projection_of(base)
+    mean, directions = projection.mean, projection.directions
     at = np.array(lengths)
     most = MOST_BYTES // (2 * (len(at) * len(directions) + source.features))
     items = items[:: -(-len(items) // max(most, 1))]
@@ -190,9 +188,16 @@ def make_pairs(source: Source, items: NDArray[np.int64], base: Coder, scale: flo
         targets[piece] = np.clip((as_floats(rows) - mean) / scale, -LARGEST, LARGEST)
         codes = base.encode(rows)
         for place, length in enumerate(at):
-            decoded = base._coefficients(codes.prefix(int(length))) / np.float32(scale)
+            decoded = base.coefficients(codes.prefix(int(length))) / np.float32(scale)
             coefficients[place, piece] = np.clip(decoded, -LARGEST, LARGEST)
     return Pairs(at, coefficients, np.asarray(directions, dtype=np.float32), targets, repr(base))
+
+
+def projection_of(base: Coder) -> Projection:
+    """Return the projection of a base, all of which have one."""
+    projection = base.projection()
+    assert projection is not None
+    return projection
 
 
 def octaves(width: int) -> list[int]:
@@ -203,38 +208,3 @@ def octaves(width: int) -> list[int]:
     """
     powers = [1 << i for i in range(int(width).bit_length())]
     return sorted({length for power in powers for length in (power, power * 3 // 2) if length <= width} | {width})
-
-
-@dataclass(frozen=True)
-class RefinedBatch(Batch):
-    """Queries as they are, and as the coder below takes them."""
-
-    below: Batch
-
-
-class RefinedRanking(DecodedRanking):
-    """Cells and rough distances of one coder, full distances to what another decodes."""
-
-    def __init__(self, below: DecodedRanking, coder: Decoder, features: int, width: int) -> None:
-        super().__init__(coder, np.zeros(features), np.zeros(features, dtype=np.float32), width)
-        self._below = below
-
-    def bits(self, count: int) -> int:
-        """How many bits a cell has when there are `count` items."""
-        return self._below.bits(count)
-
-    def ready(self, codes: Codes, bits: int) -> Ready:
-        """Sorted codes made ready."""
-        return self._below.ready(codes, bits)
-
-    def batch(self, queries: NDArray[np.floating[Any]], metric: Metric) -> RefinedBatch:
-        """Queries, (n, features), of length 1 for the cosine, made ready."""
-        rows, none = np.ascontiguousarray(queries, dtype=np.float32), np.zeros(len(queries), dtype=np.float32)
-        return RefinedBatch(metric, rows, none, none, NO_CODES, self._below.batch(queries, metric))
-
-    def rough(
-        self, searcher: _core.Searcher, batch: Batch, bits: int, candidates: int, out: _core.SearchOutputs, threads: int
-    ) -> None:
-        """Write the best hits among the items of the nearest cells that hold `candidates`."""
-        assert isinstance(batch, RefinedBatch)
-        self._below.rough(searcher, batch.below, bits, candidates, out, threads)

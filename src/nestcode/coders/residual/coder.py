@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Doubles, Floats, center, check_int, check_rows, pieces, squared_norms
-from nestcode.coders.codebooks import ENTRIES, Beams, encode, grow_book, shorten
+from nestcode.arrays import PIECE, Doubles, Floats, check_int, check_rows, pieces, squared_norms
+from nestcode.coders.base import CodebookLayout
+from nestcode.coders.codebooks import ENTRIES, BeamSearch, encode, train_codebook, truncate_codebook
 from nestcode.coders.projected import DirectionsCoder
-from nestcode.coders.sampling import hold_out, worthwhile
+from nestcode.coders.sampling import held_out_mask, project_sample
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
-from nestcode.search import adc as _tables
-from nestcode.search.sums import BookRanking, SumRanking
 from nestcode.storage import Record, check_arrays
 
 _ARRAYS = ("mean", "directions", "books", "counts", "errors")
@@ -60,8 +59,8 @@ class ResidualCoder(DirectionsCoder["_Model"]):
         """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         rng = np.random.default_rng(self.seed)
         normalize = self.metric == "cosine"
-        found = worthwhile(pieces(X), self.width, rng, SAMPLE_BYTES // self.beams, normalize=normalize)
-        held_out = hold_out(len(found.rows), rng)
+        found = project_sample(pieces(X), self.width, rng, SAMPLE_BYTES // self.beams, normalize=normalize)
+        held_out = held_out_mask(len(found.rows), rng)
         books, counts = _train(found.rows[~held_out], self.width, self.beams, rng)
         model = _Model(found.mean, found.directions, books, counts, np.zeros(self.width + 1), normalize)
         model.errors = model.measure(found.rows[held_out] if held_out.any() else found.rows, self.beams) + found.outside
@@ -80,43 +79,14 @@ class ResidualCoder(DirectionsCoder["_Model"]):
             done += len(part)
         return Codes.unchecked(packed, model.width)
 
-    def asymmetric_distances(self, queries: ArrayLike, codes: Codes) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items), by one table look-up a byte.
+    def layout(self, length: int) -> CodebookLayout:
+        """Return the codebooks of the first `length` bits."""
+        return CodebookLayout(self._fitted().at_length(length))
 
-        With metric "cosine" decoded items are scaled to length 1, as the queries are: what counts is the angle.
-
-        >>> X = np.random.default_rng(0).standard_normal((600, 6)).astype(np.float32)
-        >>> coder = ResidualCoder(width=24).fit(X)
-        >>> codes = coder.encode(X).prefix(15)
-        >>> slow = ((X[:3, None] - coder.decode(codes)) ** 2).sum(axis=2)
-        >>> np.allclose(coder.asymmetric_distances(X[:3], codes), slow, atol=1e-4)
-        True
-        """
-        model = self._fitted()
-        self._check_length(codes, model.width)
-        rows = check_rows(queries, features=len(model.mean))
-        books = model.at_length(codes.width)
-        pieces_of = (codes[first : first + PIECE] for first in range(0, len(codes), PIECE))
-        norms = np.concatenate([np.zeros(0), *(squared_norms(model.sums(part)) for part in pieces_of)])
-        distances = np.empty((len(rows), len(codes)), dtype=np.float32)
-        for first in range(0, len(rows), 256):  # tables take 1 kB for each query and byte of code
-            centered = center(rows[first : first + 256], model.mean, normalize=model.normalize)
-            projected: Floats = centered @ model.directions.T
-            tables: Floats = projected @ books.reshape(-1, books.shape[2]).T
-            products = _tables.sum_up(codes.packed, tables.reshape(len(centered), len(books), ENTRIES), CORES)
-            distances[first : first + 256] = np.maximum(squared_norms(centered)[:, None] - 2 * products + norms, 0)
-        return self._by_angle(rows, codes, distances) if model.normalize else distances
-
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
-        """What codes decode to in principal directions around the mean, (n, directions)."""
-        model = self._fitted()
-        self._check_length(codes, model.width)
-        return model.sums(codes, threads)
-
-    def _ranking(self, width: int) -> SumRanking:
-        model = self._fitted()
-        books = model.at_length(min(width, 8 * BookRanking.BYTES))
-        return BookRanking(self, model.mean, model.directions, books, width)
+    def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
+        """Decode codes to principal coefficients around the mean, (n, directions)."""
+        self.check_codes(codes)
+        return self._fitted().sums(codes, threads)
 
     def to_record(self) -> Record:
         """Return the fitted coder as a record."""
@@ -180,7 +150,9 @@ class _Model:
         whole, bits = divmod(length, 8)
         if bits == 0:
             return self.books[:whole]
-        return np.concatenate([self.books[:whole], shorten(self.books[whole], self.counts[whole], bits)[None]])
+        return np.concatenate(
+            [self.books[:whole], truncate_codebook(self.books[whole], self.counts[whole], bits)[None]]
+        )
 
     def sums(self, codes: Codes, threads: int = CORES) -> Floats:
         """What codes say, in principal directions around the mean."""
@@ -196,7 +168,7 @@ class _Model:
         errors[0] = squared_norms(left).mean()
         for stage, (book, counts) in enumerate(zip(self.books, self.counts, strict=True)):
             for bits in range(1, min(8, self.width - 8 * stage) + 1):
-                shortened = book if bits == 8 else shorten(book, counts, bits)
+                shortened = book if bits == 8 else truncate_codebook(book, counts, bits)
                 errors[8 * stage + bits] = squared_norms(left - shortened[cells[:, stage]]).mean()
             left = left - book[cells[:, stage]]
         return errors
@@ -210,14 +182,14 @@ class _Model:
 
 def _train(rows: Floats, width: int, beams: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
     """The codebooks, each trained on what the best candidates of the stages before it leave."""
-    searches = [Beams(rows[i : i + PIECE]) for i in range(0, len(rows), PIECE)]
+    searches = [BeamSearch(rows[i : i + PIECE]) for i in range(0, len(rows), PIECE)]
     books, counts = [], []
     for stage in range(-(-width // 8)):
         bits = min(8, width - 8 * stage)
-        book = grow_book(np.concatenate([search.residuals[:, 0] for search in searches]), bits, rng)
+        book = train_codebook(np.concatenate([search.residuals[:, 0] for search in searches]), bits, rng)
         for search in searches:
             search.extend(book, beams)
-        chosen = np.concatenate([search.cells[:, 0, -1] for search in searches])
+        chosen = np.concatenate([search.entries[:, 0, -1] for search in searches])
         books.append(np.repeat(book, ENTRIES >> bits, axis=0))
         counts.append(np.repeat(np.bincount(chosen, minlength=len(book)), ENTRIES >> bits))
     return np.array(books), np.array(counts, dtype=np.int64)

@@ -3,7 +3,6 @@
 The paper's estimate assumes independent bits, so bits are drawn. Codes of images show what dependence does to it.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from nestcode.reproduce.complexity.figures import (
     figure_independence,
 )
 from nestcode.reproduce.lab import Experiment, Lab
+from nestcode.reproduce.lab.timing import seconds_each
 
 WIDTH = 192  # the likeliest path of bits that are mostly 0 is the deepest: 150 of 10 million codes, for a tenth of ones
 
@@ -38,17 +38,6 @@ def draw(count: int, width: int, beta: float, rng: np.random.Generator) -> Codes
         fair = np.frombuffer(rng.bytes(packed.size), dtype=np.uint8).reshape(packed.shape)
         (np.bitwise_or if digit == "1" else np.bitwise_and)(packed, fair, out=packed)
     return Codes(packed, width)
-
-
-def seconds_each(jobs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The best time of each job, taken in turns so that a busy moment hits all alike."""
-    best = dict.fromkeys(jobs, float("inf"))
-    for _ in range(rounds + 1):  # the first round warms caches up: it can only be beaten
-        for name, job in jobs.items():
-            start = time.perf_counter()
-            job()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
 
 
 def asking(tree: PrefixTree, queries: Codes, **kind: Any) -> Callable[[], object]:
@@ -119,11 +108,11 @@ def run(lab: Lab) -> None:
     """Every statement of section 5.1 about the cost of retrieval."""
     counts = [10**k for k in lab.pick(toy=(3, 4), quick=(3, 4, 5, 6), full=(3, 4, 5, 6, 7))]
     queries = lab.pick(toy=2000, quick=10_000, full=20_000)
-    drawn = lab.kept("complexity-drawn", lambda: measure_drawn(lab, counts, queries), seed=lab.seeds[0])
+    drawn = lab.cached("complexity-drawn", lambda: measure_drawn(lab, counts, queries), seed=lab.seeds[0])
     widths = lab.pick(toy=(64, 256), quick=(64, 128, 256, 512, 1024, 2048), full=(64, 128, 256, 512, 1024, 2048))
     many = lab.pick(toy=5000, quick=200_000, full=1_000_000)
-    by_width = lab.kept("complexity-widths", lambda: measure_widths(lab, many, widths, queries), seed=lab.seeds[0])
-    real = lab.kept("complexity-images", lambda: measure_images(lab))
+    by_width = lab.cached("complexity-widths", lambda: measure_widths(lab, many, widths, queries), seed=lab.seeds[0])
+    real = lab.cached("complexity-images", lambda: measure_images(lab))
     add_depth(lab, counts, drawn, real)
     add_independence(lab, counts, widths, many, drawn, by_width)
     add_decay(lab, counts[-2], drawn["sizes"])
@@ -171,7 +160,7 @@ def add_depth(lab: Lab, counts: Sequence[int], drawn: Mapping[str, Any], real: M
             for i, (beta, line) in enumerate(fits.items())]  # fmt: skip
     headers = ["β", "H(β)", "slope", "start", *(f"depth, R = {size}" for size in SIZES)]
     lab.table(headers, rows, caption=f"Depth over log2(N/R)/H(β), and depth among {counts[-1]:,} codes.")
-    lab.numbers |= {"slopes": {str(beta): slope for beta, (slope, _) in fits.items()}, "slope of images": slope}
+    lab.measured |= {"slopes": {str(beta): slope for beta, (slope, _) in fits.items()}, "slope of images": slope}
 
 
 def add_independence(
@@ -225,7 +214,7 @@ def add_decay(lab: Lab, count: int, sizes: Doubles) -> None:
         ours=f"a bit leaves {', '.join(f'{factor:.2f}' for factor in factors)} of them for β = 0.1, 0.2 … 0.5",
         holds=off < 0.05 and max(straight) < 1,
     )
-    lab.numbers |= {"factor a bit": factors, "β² + (1 − β)²": law, "largest residual, log2": max(straight)}
+    lab.measured |= {"factor a bit": factors, "β² + (1 − β)²": law, "largest residual, log2": max(straight)}
 
 
 EXPERIMENT = Experiment(

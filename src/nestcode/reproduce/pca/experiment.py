@@ -236,7 +236,7 @@ def run(lab: Lab) -> None:
         add_reach(lab)
     else:
         lab.departure("Without --data the reach of the solver on CIFAR-10 is left out.")
-    lab.numbers |= {"theorems": rows, "permutations that commute": commuting}
+    lab.measured |= {"theorems": rows, "permutations that commute": commuting}
 
 
 def add_reach(lab: Lab) -> None:
@@ -251,7 +251,7 @@ def add_reach(lab: Lab) -> None:
                 ours=f"1 - |cos| < {worst:.0e}", holds=worst < 1e-6)  # fmt: skip
     lab.table(*table(reached), caption="Principal directions of CIFAR-10; gaps of 0.1 % or more are clear.")
     lab.figure("pca-reach", figure_reach(reached), "How far each unit is from its eigenvector.")
-    lab.numbers |= {"reach": reached, "time / sklearn PCA": ratio}
+    lab.measured |= {"reach": reached, "time / sklearn PCA": ratio}
 
 
 EXPERIMENT = Experiment(

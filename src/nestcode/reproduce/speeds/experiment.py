@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from nestcode import Codes, Index, LinearCoder, PrefixTree
 from nestcode.data import patches
-from nestcode.reproduce.complexity.experiment import asking, seconds_each
+from nestcode.metrics import exact_neighbors, recall
+from nestcode.reproduce.complexity.experiment import asking
 from nestcode.reproduce.lab import Experiment, Lab
+from nestcode.reproduce.lab.timing import seconds_each
 from nestcode.reproduce.speeds.figures import PAPER_SECONDS, PROBES, RADII, SIZES, ball, figure_time, figure_worth
 
 SIDE = 16  # of crops
@@ -26,7 +28,8 @@ def crops(lab: Lab, count: int, queries: int) -> tuple[NDArray[np.uint8], NDArra
         return images.train, images.test
     images, rng = lab.images(), np.random.default_rng(lab.seeds[0])
     cut = [
-        patches(list(images.shown(rows)), SIDE, n, rng) for rows, n in ((images.train, count), (images.test, queries))
+        patches(list(images.as_images(rows)), SIDE, n, rng)
+        for rows, n in ((images.train, count), (images.test, queries))
     ]
     train, test = (np.ascontiguousarray(part.transpose(0, 3, 1, 2)).reshape(len(part), -1) for part in cut)
     return train, test
@@ -119,25 +122,6 @@ def time_width(codes: Codes, queries: Codes, exact: int) -> dict[str, NDArray[An
     }
 
 
-def recall(true: NDArray[np.int64], found: Sequence[NDArray[np.int64]]) -> float:
-    """The mean share of true neighbours that were found.
-
-    >>> recall(np.array([[1, 2], [3, 4]]), [np.array([2, 7]), np.array([3, 4, 5])])
-    0.75
-    """
-    return float(np.mean([np.isin(near, ids).mean() for near, ids in zip(true, found, strict=True)]))
-
-
-def nearest_by_pixels(rows: NDArray[np.uint8], asked: NDArray[np.uint8], k: int = 10) -> NDArray[np.int64]:
-    """The k nearest rows to each one asked for, (asked, k)."""
-    queries = asked.astype(np.float32)
-    distances = np.empty((len(asked), len(rows)), dtype=np.float32)
-    for start in range(0, len(rows), 20_000):
-        part = rows[start : start + 20_000].astype(np.float32)
-        distances[:, start : start + len(part)] = (part**2).sum(axis=1) - 2 * queries @ part.T
-    return np.argpartition(distances, k, axis=1)[:, :k]
-
-
 def one_by_one(tree: PrefixTree, queries: Sequence[Codes], size: int) -> None:
     """Retrieval that does not know the next query yet."""
     for query in queries:
@@ -148,8 +132,8 @@ def worth(
     coder: LinearCoder, codes: Codes, rows: NDArray[np.uint8], asked: NDArray[np.uint8]
 ) -> dict[str, NDArray[Any]]:
     """What is found of the ten nearest by pixels, and seconds of one query alone: each size, (a scan,) a search."""
-    true, queries, tree = nearest_by_pixels(rows, asked), coder.encode(asked), PrefixTree(codes)
-    found = [recall(true, [hood.ids for hood in tree.neighborhoods(queries, size=size)]) for size in SIZES]
+    true, queries, tree = exact_neighbors(asked, rows), coder.encode(asked), PrefixTree(codes)
+    found = [recall([hood.ids for hood in tree.neighborhoods(queries, size=size)], true) for size in SIZES]
     scanned = [np.argpartition(query.hamming(codes)[0], 10)[:10] for query in queries]
     index = Index(coder, width=min(SEARCHED, codes.width))
     index.add(codes.prefix(min(SEARCHED, codes.width)))
@@ -158,7 +142,7 @@ def worth(
     jobs = {str(size): partial(one_by_one, tree, ones, size) for size in SIZES}
     best = seconds_each(jobs | {"search": lambda: index.search(asked, k=10)}, rounds=5)
     return {
-        "found": np.array([*found, recall(true, scanned), recall(true, list(hits.ids))]),
+        "found": np.array([*found, recall(scanned, true), recall(hits.ids, true)]),
         "alone": np.array(list(best.values())) / len(asked),  # sizes, then search
     }
 
@@ -183,7 +167,7 @@ def run(lab: Lab) -> None:
     count = lab.pick(toy=3000, quick=1_000_000, full=1_000_000)
     widths = [2**k for k in lab.pick(toy=(4, 6, 8), quick=range(4, 12), full=range(4, 12))]
     queries, exact = lab.pick(toy=200, quick=10_000, full=10_000), lab.pick(toy=50, quick=100, full=1000)
-    found = lab.kept("speeds", lambda: measure(lab, count, widths, queries, exact), seed=lab.seeds[0])
+    found = lab.cached("speeds", lambda: measure(lab, count, widths, queries, exact), seed=lab.seeds[0])
     add_headline(lab, count, widths[-1], found)
     add_claims(lab, widths, found)
     lab.table(
@@ -251,7 +235,7 @@ def add_headline(lab: Lab, count: int, width: int, found: Mapping[str, Any]) -> 
         ours=", ".join(f"{share:.0%} in neighborhoods of {size}" for size, share in zip(SIZES, shares, strict=False))
         + f", {shares[3]:.0%} by a scan for Hamming distance, {shares[4]:.0%} by Index.search",
     )
-    lab.numbers |= {name: np.asarray(value).tolist() for name, value in found.items()}
+    lab.measured |= {name: np.asarray(value).tolist() for name, value in found.items()}
 
 
 def add_claims(lab: Lab, widths: Sequence[int], found: Mapping[str, Any]) -> None:
