@@ -18,7 +18,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from _report import arguments, images, save, seconds_each, show
-from nestcode import Codes, Index, LinearCoder, PrefixTree, _core
+from _semantic_hashing import HashTable
+from nestcode import Codes, Index, LinearCoder, PrefixTree
 from nestcode.metrics import exact_neighbors, recall
 
 SIZES, BETAS = (2, 32, 512), (0.5, 0.2)
@@ -90,7 +91,7 @@ def shortened(codes: Codes, width: int) -> Codes:
 def figure(codes: Codes, queries: Codes, beta: float) -> Row:
     """One code length of the paper's figure: microseconds a query."""
     tree = PrefixTree(codes)
-    hashing = _core.HashTable(tree.codes.packed)
+    hashing = HashTable(tree.codes)
     scan = seconds_each({"scan": lambda: queries[0].hamming(codes)}, rounds=5)["scan"]
     row: Row = {"beta": beta, "bits": codes.width, "scan": 1e6 * scan}
     balls = [semantic_hashing(hashing, queries, radius) for radius in range(4)]
@@ -134,13 +135,12 @@ def batch_of(tree: PrefixTree, queries: Codes, size: int) -> Callable[[], object
     return lambda: tree.neighborhood(queries, size=size)
 
 
-def semantic_hashing(table: _core.HashTable, queries: Codes, radius: int) -> tuple[str, str]:
+def semantic_hashing(table: HashTable, queries: Codes, radius: int) -> tuple[str, str]:
     """Microseconds, and the share of queries that find nothing; an extrapolation is marked and has no share."""
     needed = sum(math.comb(queries.width, flips) for flips in range(radius + 1))
     asked = queries[: max(3, min(2000, PROBES // needed))]
-    found = np.empty(len(asked), dtype=np.int64)
     start = time.perf_counter()
-    probes = table.search(asked.packed, queries.width, radius, PROBES, found)
+    found, probes = table.search(asked, radius, PROBES)
     microseconds = 1e6 * (time.perf_counter() - start) / probes * needed
     if needed > PROBES:
         return f"~{microseconds:.3g}", "-"

@@ -42,9 +42,9 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def experiments() -> str:
     """What `nestcode reproduce` runs, as a table."""
-    from nestcode.reproduce.runner import find
+    from nestcode.reproduce.runner import find_experiments
 
-    rows = [f"| `{one.name}` | {one.title} | {one.where} |" for one in find([])]
+    rows = [f"| `{one.name}` | {one.title} | {one.where} |" for one in find_experiments([])]
     return "\n".join(["| experiment | | in the paper |", "|---|---|---|", *rows])
 
 
