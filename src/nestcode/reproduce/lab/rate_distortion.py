@@ -1,4 +1,4 @@
-"""Errors of a method by the bits of an image."""
+"""Rate–distortion curves: MSE of a method by the bits of an image."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,24 +8,24 @@ from typing import Any, Literal
 import numpy as np
 
 from nestcode.arrays import Doubles
-from nestcode.reproduce.codecs import Codec
-from nestcode.reproduce.pixels import Pixels, pixel_error
+from nestcode.reproduce.lab.codecs import Codec
+from nestcode.reproduce.lab.images import Pixels, pixel_mse
 
 Kind = Literal["ours", "network", "codec", "bound"]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Errors of a method by size."""
+    """MSE of a method by rate."""
 
     name: str
     kind: Kind
-    bits: Doubles  # an image, rising
-    errors: Doubles  # squares of a pixel between 0 and 1
+    bits: Doubles  # per image, ascending
+    errors: Doubles  # MSE of pixels on the scale from 0 to 1
 
     @classmethod
     def of(cls, name: str, kind: Kind, bits: Any, errors: Any) -> "Curve":
-        """The front of these points: those that a smaller size beats are left out.
+        """Return the Pareto front of these points.
 
         >>> Curve.of("some", "codec", [30, 10, 20], [0.2, 0.4, 0.5]).bits
         array([10., 30.])
@@ -37,7 +37,7 @@ class Curve:
         return cls(name, kind, bits[front], errors[front])
 
     def at(self, bits: float) -> float | None:
-        """The error at a size, on the straight line between its neighbours; None where it has none.
+        """Return the error at a rate by linear interpolation, None outside the curve.
 
         >>> Curve.of("some", "codec", [10, 30], [0.4, 0.2]).at(20)
         0.3
@@ -47,22 +47,22 @@ class Curve:
         return round(float(np.interp(bits, self.bits, self.errors)), 9)
 
 
-def codec_curves(codec: Codec, pictures: Pixels, qualities: Sequence[float] | None = None) -> tuple[Curve, Curve]:
-    """A codec over its qualities, as files and without headers, on pictures (n, side, side, 3)."""
+def codec_curves(codec: Codec, images: Pixels, qualities: Sequence[float] | None = None) -> tuple[Curve, Curve]:
+    """Return the curves of a codec over its qualities, with and without headers, for images (n, height, width, 3)."""
     files, bare, errors = [], [], []
     with ThreadPoolExecutor() as threads:
         for quality in codec.qualities if qualities is None else qualities:
-            sizes = list(threads.map(lambda picture, quality=quality: _coded(codec, picture, quality), pictures))
-            files.append(8 * np.mean([file for file, _, _ in sizes]))
-            bare.append(8 * np.mean([payload for _, payload, _ in sizes]))
-            errors.append(np.mean([error for _, _, error in sizes]))
+            coded = list(threads.map(lambda image, quality=quality: _encode(codec, image, quality), images))
+            files.append(8 * np.mean([size for size, _, _ in coded]))
+            bare.append(8 * np.mean([payload for _, payload, _ in coded]))
+            errors.append(np.mean([error for _, _, error in coded]))
     return (
         Curve.of(codec.name, "codec", files, errors),
         Curve.of(f"{codec.name}, no headers", "codec", bare, errors),
     )
 
 
-def _coded(codec: Codec, picture: Pixels, quality: float) -> tuple[int, int, float]:
-    """Bytes of a file, those that are not headers, and the error of what it decodes to."""
-    blob, decoded = codec(picture, quality)
-    return len(blob), codec.bare_bytes(picture, quality, blob), pixel_error(picture, decoded)
+def _encode(codec: Codec, image: Pixels, quality: float) -> tuple[int, int, float]:
+    """Return the bytes of a file, its bytes without headers, and the MSE of the decoded image."""
+    blob, decoded = codec(image, quality)
+    return len(blob), codec.bare_bytes(image, quality, blob), pixel_mse(image, decoded)
