@@ -44,6 +44,7 @@ from _report import save, show
 from _search_codes import principal_directions
 from _search_task import NEAREST, Floats, Row, Task
 from _text_data import read_task
+from nestcode.search import asymmetric_distances
 
 SHORTLIST = 4 * NEAREST  # what is ranked again
 AT_ONCE = 100  # queries compared with all items at a time
@@ -154,7 +155,7 @@ def saved_size(coder: Ours) -> int:
 
 def decoded(coder: Ours, codes: nc.Codes) -> Scores:
     """Float queries with what codes decode to."""
-    return lambda queries: -coder.asymmetric_distances(queries, codes)
+    return lambda queries: -asymmetric_distances(coder, queries, codes)
 
 
 def sign_bits(base: Floats, size: int) -> Iterator[Reading]:

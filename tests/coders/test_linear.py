@@ -19,6 +19,7 @@ from nestcode.coders import bit_planes as _planes
 from nestcode.coders import sampling as _principal
 from nestcode.coders.sampling import Reservoir
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.search import asymmetric_distances, cell_distances
 from nestcode.storage import write_record
 
 Doubles = NDArray[np.float64]
@@ -52,13 +53,14 @@ def mse(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 def encode_twin(coder: LinearCoder, X: NDArray[np.float32]) -> list[list[int]]:
     """Item by item, bit by bit: walk down the tree of the direction that each bit refines."""
-    mean, directions, planes = coder._fitted()
+    model = coder._fitted()
+    mean, directions, planes = model.mean, model.directions, model.planes
     coefficients = (X - mean.astype(np.float32)) @ directions.T  # one product, as rounding depends on its shape
     codes = []
     for numbers in coefficients:
         nodes = [1] * len(directions)
         bits = []
-        for owner in planes.owners:
+        for owner in planes.allocation:
             if owner < 0:
                 bits.append(0)
                 continue
@@ -70,14 +72,15 @@ def encode_twin(coder: LinearCoder, X: NDArray[np.float32]) -> list[list[int]]:
 
 
 def decode_twin(coder: LinearCoder, codes: Codes) -> Doubles:
-    mean, directions, planes = coder._fitted()
+    model = coder._fitted()
+    mean, directions, planes = model.mean, model.directions, model.planes
     out = []
     for bits in codes.bits():
         nodes = [1] * len(directions)
-        for owner, bit in zip(planes.owners, bits, strict=False):
+        for owner, bit in zip(planes.allocation, bits, strict=False):
             if owner >= 0:
                 nodes[owner] = 2 * nodes[owner] + int(bit)
-        coefficients = [planes.centers[d, node] if node > 1 else 0.0 for d, node in enumerate(nodes)]
+        coefficients = [planes.levels[d, node] if node > 1 else 0.0 for d, node in enumerate(nodes)]
         out.append(mean + np.array(coefficients) @ directions)
     return np.array(out)
 
@@ -113,7 +116,7 @@ def test_no_bits_give_the_mean(coder: LinearCoder, data: NDArray[np.float32]) ->
 
 
 def test_bits_come_in_order_of_what_they_gain(coder: LinearCoder) -> None:
-    gains = -np.diff(coder._fitted()[2].errors)
+    gains = -np.diff(coder._fitted().errors)
     assert gains[0] == gains.max()
     assert (gains[1:] <= gains[:-1] + 1e-9).all()
 
@@ -141,7 +144,7 @@ def test_it_beats_one_sign_bit_for_each_direction(data: NDArray[np.float32]) -> 
 def test_each_split_is_the_best_one(numbers: list[float], depth: int) -> None:
     """Against trying every cut of every part, and against the error of the centers themselves."""
     array = np.array(numbers, dtype=np.float32)
-    tree = _planes.Tree(array)
+    tree = _planes.TreeQuantizer(array)
     parts, error = [np.sort(array.astype(np.float64))], float(np.mean(array.astype(np.float64) ** 2))
     for _ in range(depth):
         gain = tree.split()
@@ -159,14 +162,14 @@ def test_each_split_is_the_best_one(numbers: list[float], depth: int) -> None:
 
 def test_a_tree_sends_each_number_to_the_center_that_was_made_of_it() -> None:
     numbers = np.random.default_rng(0).integers(-3, 4, 500).astype(np.float32)  # many equal ones
-    tree = _planes.Tree(numbers)
+    tree = _planes.TreeQuantizer(numbers)
     for level in range(1, 4):
         tree.split()
         nodes = np.zeros(len(numbers), dtype=int)
         for thresholds in tree.thresholds:
             nodes = 2 * nodes + (numbers > thresholds[nodes])
         for node in np.unique(nodes):
-            assert tree.centers[level][node] == pytest.approx(numbers[nodes == node].mean())
+            assert tree.levels[level][node] == pytest.approx(numbers[nodes == node].mean())
 
 
 def test_leading_directions_are_those_of_the_full_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +196,7 @@ def test_asymmetric_distances_are_those_to_the_decoded_codes(
     if metric == "cosine":  # by angle
         scaled, decoded = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, decoded))
     expected = ((scaled[:, None].astype(np.float64) - decoded) ** 2).sum(axis=2)
-    np.testing.assert_allclose(coder.asymmetric_distances(queries, codes), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(asymmetric_distances(coder, queries, codes), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_cells_nest_and_bound_distances_from_below(coder: LinearCoder, data: NDArray[np.float32]) -> None:
@@ -201,30 +204,31 @@ def test_cells_nest_and_bound_distances_from_below(coder: LinearCoder, data: NDA
     true = ((queries[:, None] - data[None, :80]) ** 2).sum(axis=2)
     before = np.zeros_like(true)
     for length in range(0, 41, 4):
-        cells = coder.cell_distances(queries, codes.prefix(length))
+        cells = cell_distances(coder, queries, codes.prefix(length))
         assert (cells >= before - 1e-5).all()  # a longer prefix is a smaller cell
         assert (cells <= true + 1e-4).all()  # and holds the item
         before = cells
-    own = coder.cell_distances(queries, coder.encode(queries))
+    own = cell_distances(coder, queries, coder.encode(queries))
     assert own.diagonal().max() < 1e-9
     assert before.max() > 1
 
 
 def test_cells_are_boxes_not_single_bits(coder: LinearCoder, data: NDArray[np.float32]) -> None:
     """Against a walk over the intervals of each direction."""
-    mean, directions, planes = coder._fitted()
+    model = coder._fitted()
+    mean, directions, planes = model.mean, model.directions, model.planes
     codes = coder.encode(data[:20]).prefix(30)
     numbers = (data[50] - mean) @ directions.T
     expected = []
     for bits in codes.bits():
         low, high = np.full(len(directions), -np.inf), np.full(len(directions), np.inf)
         nodes = [1] * len(directions)
-        for owner, bit in zip(planes.owners, bits, strict=False):
+        for owner, bit in zip(planes.allocation, bits, strict=False):
             threshold = planes.thresholds[owner, nodes[owner]]
             (low if bit else high)[owner] = threshold
             nodes[owner] = 2 * nodes[owner] + int(bit)
         expected.append((np.maximum(np.maximum(low - numbers, numbers - high), 0) ** 2).sum())
-    np.testing.assert_allclose(coder.cell_distances(data[50:51], codes)[0], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(cell_distances(coder, data[50:51], codes)[0], expected, rtol=1e-4, atol=1e-6)
 
 
 # Data of all kinds
@@ -256,7 +260,7 @@ def test_the_sample_is_fair_and_does_not_depend_on_the_pieces() -> None:
     for size in (5000, 77, 4096):
         parts = (X[i : i + size] for i in range(0, len(X), size))
         sample = Reservoir(np.random.default_rng(0), 500, 1 << 28)
-        samples.append(_principal.measure(parts, normalize=False, sample=sample)[1])
+        samples.append(_principal.moments_and_sample(parts, normalize=False, reservoir=sample)[1])
     assert np.array_equal(samples[0], samples[1])
     assert np.array_equal(samples[0], samples[2])
     assert len(samples[0]) == 500
@@ -277,13 +281,13 @@ def test_the_same_seed_gives_the_same_coder(data: NDArray[np.float32]) -> None:
     ],
 )
 def test_data_that_cannot_fill_the_code(X: Doubles, useful: int) -> None:
-    with pytest.warns(UserWarning, match="useful bits") as caught:
+    with pytest.warns(UserWarning, match="unallocated") as caught:
         coder = LinearCoder(width=30).fit(X)
     assert len(caught) == 1
-    assert (coder._fitted()[2].owners >= 0).sum() >= useful
+    assert (coder._fitted().planes.allocation >= 0).sum() >= useful
     np.testing.assert_allclose(coder.decode(coder.encode(X)), X, atol=1e-5)
     assert coder.encode(X).width == 30
-    assert coder.asymmetric_distances(X, coder.encode(X)).shape == (len(X), len(X))
+    assert asymmetric_distances(coder, X, coder.encode(X)).shape == (len(X), len(X))
 
 
 def test_data_far_from_zero_is_centered_before_it_is_rounded() -> None:
@@ -338,7 +342,7 @@ def test_a_setting_changed_after_the_fit_waits_for_the_next_one(data: NDArray[np
 def test_what_has_no_direction_is_as_far_from_all_that_has(kind: type[LinearCoder | ResidualCoder]) -> None:
     rows = np.concatenate([np.eye(3), -np.eye(3), np.zeros((1, 3))])
     coder = kind(width=6, metric="cosine").fit(rows)
-    distances = coder.asymmetric_distances(rows[-1:], coder.encode(rows[:6]))
+    distances = asymmetric_distances(coder, rows[-1:], coder.encode(rows[:6]))
     assert np.allclose(distances, 1, atol=1e-5)
 
 
@@ -351,8 +355,8 @@ def test_cosine_ignores_lengths(data: NDArray[np.float32]) -> None:
 
 
 def test_no_items_encode_to_no_codes(coder: LinearCoder, data: NDArray[np.float32]) -> None:
-    assert coder.asymmetric_distances(np.zeros((0, 12)), coder.encode(data[:5])).shape == (0, 5)
-    assert coder.cell_distances(data[:300], coder.encode(np.zeros((0, 12)))).shape == (300, 0)
+    assert asymmetric_distances(coder, np.zeros((0, 12)), coder.encode(data[:5])).shape == (0, 5)
+    assert cell_distances(coder, data[:300], coder.encode(np.zeros((0, 12)))).shape == (300, 0)
     codes = coder.encode(np.zeros((0, 12)))
     assert (len(codes), codes.width) == (0, 40)
     assert coder.decode(codes).shape == (0, 12)
@@ -498,7 +502,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "long length": (lambda: FITTED.expected_error(9), "length must be between 0 and the coder's width 8, got 9"),
     "negative length": (lambda: FITTED.expected_error(-1), "length must be an integer of at least 0, got -1"),
     "setting": (lambda: FITTED.set_params(depth=3), "settings must be among width, metric, seed, got depth"),
-    "queries": (lambda: FITTED.asymmetric_distances(np.zeros((1, 3)), FITTED.encode(X4)), "the 4 features"),
+    "queries": (lambda: asymmetric_distances(FITTED, np.zeros((1, 3)), FITTED.encode(X4)), "the 4 features"),
 }
 
 

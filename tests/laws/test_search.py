@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder, _core
 from nestcode.coders import Coder
-from nestcode.coders.bit_planes import Planes, read_bits
+from nestcode.coders.bit_planes import BitPlanes, dequantize
 from nestcode.index import state
 from nestcode.search.plan import Request
 from nestcode.search.view import View
@@ -151,7 +151,7 @@ def ready(kind: str, metric: Any, width: int, rng: np.random.Generator) -> tuple
     queries = twins.clustered(5, FEATURES, 6)
     request = Request(coder, index._encode, queries, None, metric, None)
     view = index._view(request, None)
-    return view, request.batch(view.ranking, 0, 5), queries
+    return view, request.batch(view.scorer, 0, 5), queries
 
 
 class Named:
@@ -176,7 +176,7 @@ def test_instruction_sets_agree(seed: int, kind: str, metric: Any, width: int, a
         compared = np.empty(5, dtype=np.int64)
         out = _core.SearchOutputs(scores, places, compared)
         searcher: Any = Named(view._searcher, simd)
-        view.ranking.rough(searcher, batch, view.bits, ask["candidates"], out, ask["threads"])
+        view.scorer.estimate(searcher, batch, view.bits, ask["candidates"], out, ask["threads"])
         found.append((scores, places, compared))
     for arrays in found[1:]:
         assert all(np.array_equal(one, other) for one, other in zip(found[0], arrays, strict=True))
@@ -197,7 +197,7 @@ def test_rough_distances_are_nearly_those_of_the_codes(kind: str, metric: Any) -
         if metric == "inner":
             true = 2 * (true + queries[q].astype(float) @ _mean(view))
         else:
-            true -= float(batch.outside[q]) + (batch.numbers[q].astype(float) ** 2).sum()
+            true -= float(batch.outside[q]) + (batch.coefficients[q].astype(float) ** 2).sum()
         if kind == "residual":
             np.testing.assert_allclose(rough[q], true, rtol=1e-4, atol=1e-3)
         else:
@@ -206,7 +206,7 @@ def test_rough_distances_are_nearly_those_of_the_codes(kind: str, metric: Any) -
 
 
 def _mean(view: View) -> NDArray[np.float64]:
-    mean: NDArray[np.float64] = view.ranking._mean  # type: ignore[attr-defined]
+    mean: NDArray[np.float64] = view.scorer._projection.mean  # type: ignore[attr-defined]
     return mean
 
 
@@ -251,11 +251,11 @@ def test_bits_of_planes_are_read_one_by_one(seed: int, rows: int, first: int, le
         owners[np.flatnonzero(owners == d)[8:]] = -1
     centers = rng.standard_normal((7, 512)).astype(np.float32)
     codes = twins.random_codes(rows, first + length, seed)
-    planes = Planes(owners, np.zeros(length + 1), centers[:, :256], centers)
+    planes = BitPlanes(owners, np.zeros(length + 1), centers[:, :256], centers)
     nodes = np.ones((rows, 7), dtype=np.int64)
     for j in np.flatnonzero(owners >= 0):
         nodes[:, owners[j]] = 2 * nodes[:, owners[j]] + codes.bits()[:, first + j]
-    assert np.array_equal(read_bits(codes.packed, planes, length, first), centers[np.arange(7), nodes])
+    assert np.array_equal(dequantize(codes.packed, planes, length, first), centers[np.arange(7), nodes])
 
 
 # Calls that no module of ours makes
@@ -303,7 +303,8 @@ def recorded() -> Recorder:
     recorder = Recorder()
     vectors = twins.clustered(1501, FEATURES, 3)
     asks: list[dict[str, Any]] = [{}, {"rank": "hamming"}, {"vectors": vectors}, {"metric": "cosine"}, {"filter": [5]}]
-    modules = ["coders._ranking", "coders._sums", "coders._scan", "coders._planes", "index.view", "index.request"]
+    scorers = ("adc", "decoded", "fastscan", "partition", "plan", "scorer", "view")
+    modules = ["coders.bit_planes", *(f"search.{name}" for name in scorers)]
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             patch.setattr(f"nestcode.{module}._core", recorder)
@@ -410,7 +411,7 @@ def test_an_unknown_instruction_set_is_named() -> None:
     out = _core.SearchOutputs(np.empty((5, 1), np.float32), np.empty((5, 1), np.uint32), np.empty(5, np.int64))
     searcher: Any = Named(view._searcher, "mmx")
     with pytest.raises(ValueError, match="simd must be one of portable"):
-        view.ranking.rough(searcher, batch, view.bits, 10, out, 1)
+        view.scorer.estimate(searcher, batch, view.bits, 10, out, 1)
 
 
 def test_searchers_have_parts_of_one_kind() -> None:

@@ -1,35 +1,98 @@
-"""What every coder does.
+"""The protocol of coders: what every coder does, and what it hands to search.
 
     X ──fit──▶ coder          X ──encode──▶ Codes ──prefix──▶ Codes ──decode──▶ X̂
  (n, features)                          (n, width)         (n, length)     (n, features)
 
-A coder also follows scikit-learn's protocol without depending on it: `transform` and `inverse_transform` speak of
-bits as columns of 0 and 1.
+A coder also follows scikit-learn's protocol without depending on it (`estimator.py`): `transform` returns bits as
+columns of 0 and 1, `inverse_transform` takes any number of leading columns.
 """
 
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import PIECE, Floats, as_floats, center, check_int, check_rows, squared_norms
+from nestcode.arrays import Doubles, Floats, check_int
+from nestcode.coders.bit_planes import BitPlanes
 from nestcode.coders.estimator import Estimator
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, NotFitted
 from nestcode.storage import Storable
 
-if TYPE_CHECKING:
-    from nestcode.search.sums import DecodedRanking
+Metric = Literal["l2", "cosine"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How `nestcode.fit` chose a coder: the score of each candidate, and why the winner won."""
+
+    goal: str  # "search" or "distortion"
+    measure: str  # what the scores are
+    scores: dict[str, float]  # by candidate; empty where there were too few rows to compare
+    chosen: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the choice and its reason in one line."""
+        return f"{self.chosen}: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """The affine projection x -> directions (x - mean), in which codes decode to coefficients."""
+
+    mean: Doubles  # (features,)
+    directions: Floats  # (directions, features): orthonormal rows
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarLayout:
+    """A coarse quantizer, then the scalar-quantized residual as ordered bit planes.
+
+    The first log2(centroids) bits choose a centroid, each later bit refines one coefficient of the residual.
+    """
+
+    centroids: Floats  # (centroids, directions): a power of two of them; one of zeros without a coarse quantizer
+    planes: BitPlanes  # of the bits after the centroid's
+
+    @property
+    def centroid_bits(self) -> int:
+        """Bits of a code that choose the centroid."""
+        return len(self.centroids).bit_length() - 1
+
+
+@dataclass(frozen=True, eq=False)
+class CodebookLayout:
+    """A residual quantizer: each byte of a code chooses a codebook entry, and coefficients are their sum."""
+
+    codebooks: Floats  # (bytes, 256, directions)
+    exact: bool = True  # False: entries depend on earlier bytes; these are typical ones of the first few bytes
+
+
+@dataclass(frozen=True, eq=False)
+class BaseLayout:
+    """The code of another coder: its layout estimates distances, only this coder's `decode` has the exact ones."""
+
+    base: "Coder"
+
+
+Layout = ScalarLayout | CodebookLayout | BaseLayout
 
 
 class Coder(Storable, Estimator):
-    """Fits data, encodes items to codes of `width` bits, decodes any prefix back (f and g in the paper).
+    """An estimator that encodes items to codes of `width` bits and decodes any prefix of them (f and g in the paper).
 
-    Subclasses have their settings as keyword arguments of the constructor, stored under the same names, and implement
-    `fit`, `encode`, `decode`, `expected_error` and the two ways to and from a `Record`.
+    Subclasses take their settings as arguments of the constructor, store them under the same names, and implement
+    `fit`, `encode`, `decode`, `expected_error`, `n_features_in_`, `width_`, `metric_`, `to_record` and `_read`. That is
+    enough to search. Codes are searched faster if the coder also describes how they decode: `projection`, `layout`,
+    `coefficients`.
+
+    What was fitted is fixed: `width_` and `metric_` are facts of the last fit, and changing a setting changes nothing
+    until the next one.
 
     >>> import numpy as np
     >>> from nestcode.coders import LinearCoder
@@ -40,102 +103,112 @@ class Coder(Storable, Estimator):
     """
 
     width: int
+    selection_: Selection | None = None  # set where `nestcode.fit` chose the coder
 
     @abstractmethod
     def fit(self, X: ArrayLike | Iterable[ArrayLike], y: object = None) -> Self:
-        """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
+        """Fit the coder to data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
 
     @abstractmethod
     def encode(self, X: ArrayLike) -> Codes:
-        """(n, features) -> codes of `width` bits."""
+        """Return the codes of items: (n, features) -> n codes of `width_` bits."""
 
     @abstractmethod
     def decode(self, codes: Codes) -> NDArray[np.float32]:
-        """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
+        """Return the items that codes of any length decode to, (n, features); length 0 gives the mean."""
 
     @abstractmethod
     def expected_error(self, length: int) -> float:
-        """The mean squared error of a feature when `length` bits are kept, as measured in fitting."""
+        """Return the mean squared error of a feature at `length` bits, as measured by the fit."""
 
     @property
     @abstractmethod
     def n_features_in_(self) -> int:
-        """How many features the coder was fitted on."""
+        """The number of features the coder was fitted on."""
 
-    def _basis(self) -> tuple[NDArray[np.float64], Floats]:
-        """The mean, and the directions that `_coefficients` are in, where decoding is linear in them."""
-        raise NotImplementedError
-
-    def _coefficients(self, codes: Codes, threads: int = CORES) -> Floats:
-        """What codes decode to in those directions around the mean, (n, directions)."""
-        raise NotImplementedError
-
+    @property
     @abstractmethod
-    def _ranking(self, width: int) -> "DecodedRanking":
-        """How an index that keeps `width` bits ranks items."""
+    def width_(self) -> int:
+        """Bits of a code, as fitted."""
 
-    # scikit-learn's protocol; the rest of it is in `_estimator.py`
+    @property
+    @abstractmethod
+    def metric_(self) -> Metric:
+        """The metric the coder was fitted for; items of "cosine" are L2-normalized before encoding."""
+
+    # what search/ builds its scorers from
+
+    def projection(self) -> Projection | None:
+        """Return the projection that `coefficients` are in; None where codes decode to features directly."""
+        return None
+
+    def layout(self, length: int) -> Layout | None:  # noqa: ARG002
+        """Return how the first `length` bits of a code decode; None where only `decode` can tell."""
+        return None
+
+    def coefficients(self, codes: Codes, threads: int = CORES) -> Floats:  # noqa: ARG002
+        """Decode codes to coefficients of the projection, (n, directions); to features where there is none."""
+        return self.decode(codes)
+
+    # scikit-learn's protocol; the rest of it is in `estimator.py`
 
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """The bits as numbers 0 and 1, (n, width); as a data frame after `set_output`."""
+        """Return the bits as integers 0 and 1, (n, width), or as a data frame after `set_output`."""
         if self.__sklearn_is_fitted__():
             self._check_columns(X)
         bits: NDArray[np.uint8] = self._framed(self.encode(X).bits().view(np.uint8), X)
         return bits
 
     def inverse_transform(self, bits: ArrayLike) -> NDArray[np.float32]:
-        """Decode any number of leading columns of bits."""
+        """Return the items that leading columns of bits decode to, (n, length) -> (n, features)."""
         return self.decode(Codes.from_bits(bits))
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> NDArray[np.uint8]:
-        """Fit, then transform the same data."""
+        """Fit the coder, and return the bits of the same data."""
         return self.fit(X, y).transform(X)
 
     def _count_out(self) -> int:
-        return self.encode(np.empty((0, self.n_features_in_), dtype=np.float32)).width
+        return self.width_
 
-    def _check_length(self, codes: Codes, width: int) -> None:
+    def check_codes(self, codes: Codes) -> None:
+        """Raise unless these are codes of at most the fitted width."""
         if not isinstance(codes, Codes):
             raise InvalidInput(f"expected Codes, got {type(codes).__name__}: encode(X) makes them")
-        if codes.width > width:
+        if codes.width > self.width_:
             raise InvalidInput(
-                f"codes must have at most the coder's width {width}, got {codes.width}: "
+                f"codes must have at most the coder's width {self.width_}, got {codes.width}: "
                 "decode with the coder that made them"
             )
-
-    def _decoded_distances(self, queries: ArrayLike, codes: Codes, *, normalize: bool) -> Floats:
-        """Squared distances from raw queries to decoded codes, (queries, items); by angle if they are normalized."""
-        rows = as_floats(check_rows(queries, self.n_features_in_), normalize=normalize).astype(np.float32)
-        decoded = self.decode(codes)
-        own, norms = squared_norms(rows)[:, None], squared_norms(decoded)
-        distances = np.maximum(own + norms - 2.0 * (rows @ decoded.T), 0).astype(np.float32)
-        return self._by_angle(queries, codes, distances) if normalize else distances
-
-    def _by_angle(self, queries: ArrayLike, codes: Codes, distances: Floats) -> Floats:
-        """What squared distances become when the decoded items are scaled to length 1."""
-        parts = (squared_norms(self.decode(codes[first : first + PIECE])) for first in range(0, len(codes), PIECE))
-        norms = np.concatenate([np.zeros(0), *parts])
-        rows = check_rows(queries)
-        own = squared_norms(center(rows, np.zeros(rows.shape[1]), normalize=True))[:, None]  # 1, or 0 for a zero
-        products = (own + norms - distances) / 2
-        cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=norms > 0)
-        return np.asarray(own + (norms > 0) - 2 * cosines, dtype=np.float32)
 
     def _not_fitted(self) -> NotFitted:
         return NotFitted(f"this {type(self).__name__} is not fitted: call fit(X) first")
 
 
 def error_at(length: int, errors: NDArray[np.float64], features: int) -> float:
-    """The error of a feature at a length, given those of rows by length."""
+    """Return the mean squared error of a feature at a length, given those of rows at every length."""
     if check_int(length, "length", least=0) >= len(errors):
         raise InvalidInput(f"length must be between 0 and the coder's width {len(errors) - 1}, got {length}")
     return float(errors[length] / features)
 
 
-def warn_of_useless_bits(useful: int, width: int) -> None:
-    """Say once that the data does not fill the code."""
+def warn_of_unallocated_bits(useful: int, width: int) -> None:
+    """Warn the caller of `fit` that the data does not fill the code."""
     warnings.warn(
-        f"the data carries {useful} useful bits, the other {width - useful} of {width} are always 0: "
+        f"the data fills {useful} of {width} bits, the others are unallocated and always 0: "
         f"a coder of width {max(useful, 1)} does as well",
         stacklevel=3,
     )
+
+
+def check_settings(width: Any, metric: Any, seed: Any) -> None:
+    """Raise unless these are settings that coders share."""
+    check_int(width, "width", least=1)
+    check_int(seed, "seed", least=0)
+    if metric not in ("l2", "cosine"):
+        raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')
+
+
+def check_beams(beams: Any, advice: str) -> None:
+    """Raise unless beam search can keep this many partial encodings."""
+    if check_int(beams, "beams", least=1) > 1024:
+        raise InvalidInput(f"beams must be at most 1024, got {beams}: {advice}")

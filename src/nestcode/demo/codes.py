@@ -7,6 +7,7 @@ from nestcode.coders import LinearCoder
 from nestcode.data import digits
 from nestcode.demo.drawing import found_figure
 from nestcode.report import Page
+from nestcode.search import asymmetric_distances
 
 TITLE = "As many bits as the question needs"
 WIDTH, NEAREST, SHOWN = 64, 10, 6
@@ -16,7 +17,7 @@ DRAWN = (8, 16, 64)
 CODE = """
 codes = coder.encode(digits)  # 64 bits each
 short = codes.prefix(16)  # the first 16 of each: nothing is computed again
-coder.asymmetric_distances(queries, short)
+asymmetric_distances(coder, queries, short)
 """
 
 
@@ -38,7 +39,7 @@ def add_chapter(page: Page) -> str:
     images = X.reshape(-1, 8, 8)
     panels = {}
     for length in DRAWN:
-        distances = coder.asymmetric_distances(X[shown], codes[rest].prefix(length))
+        distances = asymmetric_distances(coder, X[shown], codes[rest].prefix(length))
         nearest = rest[distances.argsort(axis=1, kind="stable")[:, :SHOWN]]
         wrong = labels[nearest] != labels[shown, None]
         panels[f"{length} bits"] = list(zip(images[shown], images[nearest], wrong.tolist(), strict=True))
@@ -52,7 +53,7 @@ def add_chapter(page: Page) -> str:
     rows = []
     for length in LENGTHS:
         short = codes.prefix(length)
-        asymmetric = coder.asymmetric_distances(X[queries], short[rest])
+        asymmetric = asymmetric_distances(coder, X[queries], short[rest])
         hamming = short[queries].hamming(short[rest])
         shares = [_agreement(distance, labels[queries], labels[rest]) for distance in (asymmetric, hamming)]
         rows.append([length, *(f"{share:.3f}" for share in shares)])

@@ -29,8 +29,8 @@ class Collection(Searchable):
         if coder is not None:
             _ = coder.n_features_in_  # says so if it is not fitted
             coder = copy(coder)  # as it is now: a coder may be fitted again
-        width = coder.width if width is None and coder is not None else check_int(width, "width", least=1)
-        most = WIDEST if coder is None else min(coder.width, WIDEST)
+        width = coder.width_ if width is None and coder is not None else check_int(width, "width", least=1)
+        most = WIDEST if coder is None else min(coder.width_, WIDEST)
         if width > most:
             raise InvalidInput(f"width must be at most {most}, got {width}: fit a wider coder, or keep fewer bits")
         self._begin(State.empty(width), coder, -1)
@@ -268,7 +268,7 @@ class Collection(Searchable):
     def _fitting(self, codes: Codes) -> Codes:
         if codes.width == self.width:
             return codes
-        if self.coder is not None and codes.width == self.coder.width:
+        if self.coder is not None and codes.width == self.coder.width_:
             return codes.prefix(self.width)
         raise InvalidInput(
             f"codes must have the index's width {self.width}, got {codes.width}: take prefix({self.width}), "

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.arrays import Doubles, Floats, as_floats
-from nestcode.search.ranking import Metric
-from nestcode.search.sums import DecodedRanking
+from nestcode.search.decoded import DecodedScorer
+from nestcode.search.scorer import Metric
 
 FEW_DIGITS = 1e-9  # of the squared lengths: what is left of a smaller distance is not as exact as a float32
 
@@ -53,17 +53,17 @@ def to_vectors(queries: Doubles, rows: Doubles, metric: Metric) -> Floats:
     return narrow(-products if metric == "inner" else _by_angle(products, np.any(rows, axis=1, keepdims=True).T))
 
 
-def to_decoded(ranking: DecodedRanking, queries: NDArray[np.floating[Any]], decoded: Doubles, metric: Metric) -> Floats:
-    """Distances from queries, of length 1 for the cosine, to what codes decode to in the ranking's directions."""
+def to_decoded(scorer: DecodedScorer, queries: NDArray[np.floating[Any]], decoded: Doubles, metric: Metric) -> Floats:
+    """Distances from queries, of length 1 for the cosine, to what codes decode to in the scorer's directions."""
     if metric == "inner":
-        batch = ranking.batch(queries, metric)
-        return narrow(-(batch.numbers.astype(np.float64) @ decoded.T + batch.about_mean[:, None]))
-    batch = ranking.batch(queries, "l2")
-    distances = squared_distances(batch.numbers.astype(np.float64), decoded) + batch.outside[:, None]
+        batch = scorer.project(queries, metric)
+        return narrow(-(batch.coefficients.astype(np.float64) @ decoded.T + batch.mean_products[:, None]))
+    batch = scorer.project(queries, "l2")
+    distances = squared_distances(batch.coefficients.astype(np.float64), decoded) + batch.outside[:, None]
     if metric == "l2":
         return narrow(distances)
     # 2 - 2 cos out of distances, as products of what all points the same way differ by too little.
-    squares = np.einsum("nd,nd->n", decoded, decoded) + 2 * decoded @ ranking._mean_numbers + ranking._mean_square
+    squares = np.einsum("nd,nd->n", decoded, decoded) + 2 * decoded @ scorer.mean + scorer.mean_square
     lengths = np.sqrt(np.maximum(squares, 0))
     distances = np.maximum(distances - (lengths - 1) ** 2, 0) / np.where(lengths > 0, lengths, 1)
     distances[~np.any(queries, axis=1)] = 2  # of no direction

@@ -1,8 +1,11 @@
-"""Rough distances for many items at once: codes of bit planes, regrouped into half bytes (cpp/nestcode/scan.hpp).
+"""4-bit fast-scan: estimated distances of bit-plane codes, 32 items at once (`cpp/nestcode/scan.hpp`).
 
-A half byte holds the first bits of up to four directions. What it adds to a squared distance is looked up in a table of
-16 whole numbers. Items are around the centres of cells, queries around those of the cells' parents, so that numbers
-stay small; twice the inner product of their difference and the item's rest is the item's bias.
+The first bits of up to four directions form a group of 4 bits, whose lookup table of 16 entries, quantized to 8 bits,
+fits a SIMD register: one shuffle looks up 32 items (André, Kermarrec, Le Scouarnec 2015; ScaNN; FAISS's FastScan).
+
+Items are residuals of centroids, and tables are computed once for each parent, a family of centroids, not for each
+centroid. So the entries stay small enough for 8 bits. What that leaves out, twice the inner product of the centroid's
+offset from its parent and the item's residual, does not depend on the query: it is the item's bias.
 """
 
 from dataclasses import dataclass
@@ -11,101 +14,156 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Floats
-from nestcode.coders.bit_planes import Planes
+from nestcode.arrays import PIECE, Bytes, Floats, squared_norms
+from nestcode.coders import Coder
+from nestcode.coders.base import ScalarLayout
+from nestcode.coders.bit_planes import BitPlanes, dequantize
 from nestcode.codes import CORES, Codes
-from nestcode.search import adc as _tables
+from nestcode.search.adc import BitGroups, group_bits
+from nestcode.search.decoded import ProjectedScorer
+from nestcode.search.partition import all_codes, default_list_bits, leading_bits, list_starts
+from nestcode.search.scorer import BLOCK, Metric, PreparedCodes, QueryBatch
 
-GROUPS = 52  # half bytes that are looked at: 208 bits
-ROOM = 4  # bits in each
-BLOCK = 32  # items that the core scans at once
+GROUPS = 52  # that are scanned: 208 bits
+GROUP_BITS = 4
+USEFUL = 0.97  # a bit that leaves at most this share of the error makes lists tighter
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Half bytes of items as the core scans them."""
+    """The 4-bit groups of items as the core scans them."""
 
-    cells: NDArray[np.uint8]  # (blocks, planes, 32)
-    starts: NDArray[np.uint32]  # where each cell begins: at a block of its own
+    groups: Bytes  # (blocks, bytes, 32): two groups a byte
+    starts: NDArray[np.uint32]  # the first block of each centroid: no block is shared
     biases: NDArray[np.int16]  # (blocks * 32,)
 
 
-class Scan:
-    """What the half bytes of codes stand for, when `width` bits are kept."""
+class FastScan:
+    """What the 4-bit groups of codes of a scalar layout decode to."""
 
-    def __init__(self, centers: Floats, planes: Planes, width: int, spread: float) -> None:
-        parents = _choose_parents(centers, spread)
-        self._shifted = centers - np.repeat(parents, len(centers) // len(parents), axis=0)
-        self._layout = _longest_layout(planes, len(centers).bit_length() - 1, width)
-        groups = self._layout.groups
-        self._numbers = np.zeros((len(groups), ROOM, 1 << ROOM), dtype=np.float32)
-        directions = np.full((len(groups), ROOM), -1, dtype=np.int32)
-        largest = np.zeros(centers.shape[1], dtype=np.float32)  # number of each direction
+    def __init__(self, layout: ScalarLayout) -> None:
+        centroids, planes = layout.centroids, layout.planes
+        parents = _choose_parents(centroids, spread=float(np.sqrt(planes.errors[0])))
+        self._offsets = centroids - np.repeat(parents, len(centroids) // len(parents), axis=0)
+        self._groups = _most_groups(planes, layout.centroid_bits)
+        groups = self._groups.directions
+        self._levels = np.zeros((len(groups), GROUP_BITS, 1 << GROUP_BITS), dtype=np.float32)
+        directions = np.full((len(groups), GROUP_BITS), -1, dtype=np.int32)
+        largest = np.zeros(centroids.shape[1], dtype=np.float32)  # level of each direction
         for g, group in enumerate(groups):
-            below = sum(int(self._layout.depths[d]) for d in group)
+            below = sum(int(self._groups.depths[d]) for d in group)
             for j, d in enumerate(group):
-                depth = int(self._layout.depths[d])
+                depth = int(self._groups.depths[d])
                 below -= depth
-                cells = np.arange(1 << ROOM) >> below & ((1 << depth) - 1)
-                self._numbers[g, j], directions[g, j] = planes.centers[d, (1 << depth) + cells], d
-                largest[d] = np.abs(self._numbers[g, j]).max()
-        self.groups = _core.ScanGroups(directions, self._numbers, parents)
-        bound = 2 * float((np.abs(self._shifted) @ largest).max(initial=0))
-        self.unit = min(max(bound / np.iinfo(np.int16).max, 1e-30), 1e38)  # of biases
+                intervals = np.arange(1 << GROUP_BITS) >> below & ((1 << depth) - 1)
+                self._levels[g, j], directions[g, j] = planes.levels[d, (1 << depth) + intervals], d
+                largest[d] = np.abs(self._levels[g, j]).max()
+        self.core = _core.ScanGroups(directions, self._levels, parents)
+        bound = 2 * float((np.abs(self._offsets) @ largest).max(initial=0))
+        self.bias_unit = min(max(bound / np.iinfo(np.int16).max, 1e-30), 1e38)
 
-    def blocks(self, codes: Codes, cells: NDArray[np.int64]) -> Blocks:
-        """Codes as blocks; `cells` says which cell each lies in."""
-        groups = self._layout.groups
-        counts = np.bincount(cells, minlength=len(self._shifted))
+    def blocks(self, codes: Codes, centroids: NDArray[np.int64]) -> Blocks:
+        """Return sorted codes as blocks; `centroids` has the centroid of each."""
+        groups = self._groups.directions
+        counts = np.bincount(centroids, minlength=len(self._offsets))
         ends = np.cumsum(-(-counts // BLOCK))
-        starts, planes = (ends - -(-counts // BLOCK)).astype(np.uint32), -(-len(groups) // 2)
+        starts, width = (ends - -(-counts // BLOCK)).astype(np.uint32), -(-len(groups) // 2)
         shifts = BLOCK * starts.astype(np.int64) - (np.cumsum(counts) - counts)
-        places = (np.arange(len(codes)) + shifts[cells]).astype(np.uint32)
-        sources = np.full((planes, 2, ROOM), -1, dtype=np.int32)
-        sources.reshape(-1, ROOM)[: len(groups)] = self._layout.sources.reshape(-1, ROOM)
+        positions = (np.arange(len(codes)) + shifts[centroids]).astype(np.uint32)
+        sources = np.full((width, 2, GROUP_BITS), -1, dtype=np.int32)
+        sources.reshape(-1, GROUP_BITS)[: len(groups)] = self._groups.sources.reshape(-1, GROUP_BITS)
         ordered = np.ascontiguousarray(sources[:, ::-1]).reshape(-1)  # the second of two lies high in its byte
-        out = np.zeros((int(ends[-1]), planes, BLOCK), dtype=np.uint8)
+        out = np.zeros((int(ends[-1]), width, BLOCK), dtype=np.uint8)
         biases = np.zeros(len(out) * BLOCK, dtype=np.int16)
         for first in range(0, len(codes), PIECE):
-            part, at = codes.packed[first : first + PIECE], places[first : first + PIECE]
-            halves = np.empty((len(part), planes), dtype=np.uint8)
-            _core.permute_bits(part, ordered, halves, threads=CORES)
-            _core.fill_blocks(halves, at, out)
-            biases[at] = self._biases(halves, cells[first : first + PIECE])
+            packed, at = codes.packed[first : first + PIECE], positions[first : first + PIECE]
+            grouped = np.empty((len(packed), width), dtype=np.uint8)
+            _core.permute_bits(packed, ordered, grouped, threads=CORES)
+            _core.fill_blocks(grouped, at, out)
+            biases[at] = self._biases(grouped, centroids[first : first + PIECE])
         return Blocks(out, starts, biases)
 
-    def _biases(self, halves: NDArray[np.uint8], cells: NDArray[np.int64]) -> NDArray[np.int16]:
-        if not self._shifted.any():
-            return np.zeros(len(halves), dtype=np.int16)
-        rest = np.zeros((len(halves), self._shifted.shape[1]), dtype=np.float32)
-        for g, group in enumerate(self._layout.groups):
-            values = halves[:, g // 2] >> 4 * (g % 2) & 15
+    def _biases(self, grouped: Bytes, centroids: NDArray[np.int64]) -> NDArray[np.int16]:
+        if not self._offsets.any():
+            return np.zeros(len(grouped), dtype=np.int16)
+        residuals = np.zeros((len(grouped), self._offsets.shape[1]), dtype=np.float32)
+        for g, group in enumerate(self._groups.directions):
+            values = grouped[:, g // 2] >> 4 * (g % 2) & 15
             for j, d in enumerate(group):
-                rest[:, d] = self._numbers[g, j].take(values)
-        twice = 2 * np.einsum("nd,nd->n", rest, self._shifted.take(cells, axis=0))
-        biases: NDArray[np.int16] = np.rint(twice / self.unit).clip(-32768, 32767).astype(np.int16)
+                residuals[:, d] = self._levels[g, j].take(values)
+        twice = 2 * np.einsum("nd,nd->n", residuals, self._offsets.take(centroids, axis=0))
+        biases: NDArray[np.int16] = np.rint(twice / self.bias_unit).clip(-32768, 32767).astype(np.int16)
         return biases
 
 
-def _choose_parents(centers: Floats, spread: float) -> Floats:
-    """The means of as few and large families of cells as lie closer than `spread` to them, (parents, directions)."""
-    parents = centers.mean(axis=0, keepdims=True)
-    while len(parents) < len(centers):
-        shifted = centers.reshape(len(parents), -1, centers.shape[1]) - parents[:, None]
-        if np.sqrt(np.mean(np.sum(shifted**2, axis=2))) <= spread:
+class FastScanScorer(ProjectedScorer):
+    """4-bit fast-scan over the first bit planes of codes with or without a coarse quantizer."""
+
+    def __init__(self, coder: Coder, layout: ScalarLayout, width: int) -> None:
+        super().__init__(coder, width)
+        self._layout, self._scan = layout, FastScan(layout)
+        norms = squared_norms(layout.centroids)
+        self._norms: dict[Metric, Floats] = {  # less twice the products of `coarse_distances`: squared distances
+            "l2": norms.astype(np.float32),
+            "cosine": (norms + 2 * (layout.centroids @ self.mean)).astype(np.float32),
+            "inner": np.zeros(len(norms), dtype=np.float32),
+        }
+
+    def list_bits(self, count: int) -> int:
+        """Return how many leading bits name an inverted list when there are `count` items."""
+        own = self._layout.centroid_bits
+        if own == 0:
+            return default_list_bits(count, self._width)
+        errors = self._layout.planes.errors  # useful bits make lists tighter, others only make more lists
+        useful = int(np.argmin(np.append(errors[1:] < USEFUL * errors[:-1], False)))
+        most = min(count.bit_length() - 7, self._width)
+        return own + max(0, min(most - own, useful))
+
+    def split_centroids(self, bits: int) -> tuple[Floats, Floats]:
+        """Return the centroids of the coarse quantizer, and what the first bit planes add."""
+        length = bits - self._layout.centroid_bits
+        return self._layout.centroids, dequantize(all_codes(length).packed, self._layout.planes, length)
+
+    def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
+        """Return sorted codes with their inverted lists and blocks."""
+        blocks = self._scan.blocks(codes, leading_bits(codes, self._layout.centroid_bits))
+        starts, unit = list_starts(codes, bits), self._scan.bias_unit
+        return PreparedCodes(codes.packed, starts, blocks.groups, blocks.starts, blocks.biases, unit)
+
+    def estimate(
+        self,
+        searcher: _core.Searcher,
+        queries: QueryBatch,
+        bits: int,
+        candidates: int,
+        out: _core.SearchOutputs,
+        threads: int,
+    ) -> None:
+        """Probe inverted lists until they hold `candidates` items, and write those of least distance by fast-scan."""
+        queries, inner = self.scaled_for_estimates(queries), queries.metric == "inner"
+        coarse, norms = self.coarse_distances(queries, bits), self._norms[queries.metric]
+        searcher.blocks(coarse, norms, queries.coefficients, self._scan.core, inner, candidates, out, threads)
+
+
+def _choose_parents(centroids: Floats, spread: float) -> Floats:
+    """Return the means of as few families of centroids as lie closer than `spread` to them, (parents, directions)."""
+    parents = centroids.mean(axis=0, keepdims=True)
+    while len(parents) < len(centroids):
+        offsets = centroids.reshape(len(parents), -1, centroids.shape[1]) - parents[:, None]
+        if np.sqrt(np.mean(np.sum(offsets**2, axis=2))) <= spread:
             break
-        parents = centers.reshape(2 * len(parents), -1, centers.shape[1]).mean(axis=1)
+        parents = centroids.reshape(2 * len(parents), -1, centroids.shape[1]).mean(axis=1)
     return np.ascontiguousarray(parents)
 
 
-def _longest_layout(planes: Planes, first: int, width: int) -> _tables.Layout:
-    """The groups of as many bits as fit into GROUPS half bytes."""
+def _most_groups(planes: BitPlanes, first: int) -> BitGroups:
+    """Return the groups of as many bit planes as fit into GROUPS groups, by bisection."""
 
-    def layout(length: int) -> _tables.Layout:
-        return _tables.plan(planes.owners[:length], len(planes.centers), first, ROOM)
+    def groups(length: int) -> BitGroups:
+        return group_bits(planes.allocation[:length], len(planes.levels), first, GROUP_BITS)
 
-    low, high = 0, min(width - first, len(planes.owners))
+    low, high = 0, len(planes.allocation)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if len(layout(middle).groups) <= GROUPS else (low, middle - 1)
-    return layout(low)
+        low, high = (middle, high) if len(groups(middle).directions) <= GROUPS else (low, middle - 1)
+    return groups(low)

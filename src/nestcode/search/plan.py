@@ -12,10 +12,10 @@ from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.segment import check_ids
+from nestcode.search.decoded import DecodedScorer
 from nestcode.search.exhaustive import doubles, middle, to_decoded, to_vectors
 from nestcode.search.hits import Hits
-from nestcode.search.ranking import NO_NORMS, NO_NUMBERS, Batch, Metric, Ranking
-from nestcode.search.sums import DecodedRanking
+from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, Metric, QueryBatch, Scorer
 from nestcode.search.view import Allowed, View
 
 Rank = Literal["asymmetric", "hamming", "exact"]
@@ -58,12 +58,14 @@ class Request:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def batch(self, ranking: Ranking, first: int, last: int) -> Batch:
+    def batch(self, scorer: Scorer, first: int, last: int) -> QueryBatch:
         """Some of the queries made ready."""
-        if isinstance(ranking, DecodedRanking):
-            return ranking.batch(self.rows[first:last], self.metric)
+        if isinstance(scorer, DecodedScorer):
+            return scorer.project(self.rows[first:last], self.metric)
         assert self.codes is not None
-        return Batch(self.metric, NO_NUMBERS, NO_NORMS, NO_NORMS, np.ascontiguousarray(self.codes.packed[first:last]))
+        return QueryBatch(
+            self.metric, NO_COEFFICIENTS, NO_NORMS, NO_NORMS, np.ascontiguousarray(self.codes.packed[first:last])
+        )
 
     def exact(self, first: int, last: int, ids: Ids, threads: int) -> Floats:
         """Distances from some queries to the vectors with these ids, (queries, ids); infinite for ids of -1."""
@@ -83,7 +85,7 @@ class Request:
             raise InvalidInput("vectors must be finite, but some of those compared hold NaN: drop or impute such rows")
         return out
 
-    def to_all(self, ranking: Ranking, ids: Ids, codes: Codes) -> Callable[[int, int], Floats]:
+    def to_all(self, scorer: Scorer, ids: Ids, codes: Codes) -> Callable[[int, int], Floats]:
         """What gives distances from queries `first` to `last` to all these items, (queries, items)."""
         if self.rank == "exact":
             assert self.vectors is not None
@@ -92,12 +94,12 @@ class Request:
         if self.codes is not None:
             own = self.codes
             return lambda first, last: np.ascontiguousarray(own[first:last].hamming(codes), dtype=np.float32)
-        assert isinstance(ranking, DecodedRanking)
+        assert isinstance(scorer, DecodedScorer)
         assert self._coder is not None
         if self.metric == "cosine" != _own_metric(self._coder):
             return self._to_rows(self._coder.decode(codes))  # short items have no angle left around a mean far from 0
-        decoded = ranking._coder._coefficients(codes).astype(np.float64)
-        return lambda first, last: to_decoded(ranking, self.rows[first:last], decoded, self.metric)
+        decoded = scorer.coder.coefficients(codes).astype(np.float64)
+        return lambda first, last: to_decoded(scorer, self.rows[first:last], decoded, self.metric)
 
     def _to_rows(self, rows: NDArray[Any]) -> Callable[[int, int], Floats]:
         by_angle = self.metric == "cosine"
@@ -128,13 +130,13 @@ def answer(
     for first in range(0, len(queries), BATCH):
         last = min(first + BATCH, len(queries))
         begin, end = queries.start + first, queries.start + last
-        batch = request.batch(view.ranking, begin, end)
+        batch = request.batch(view.scorer, begin, end)
         near, places, compared[first:last] = view.rough(batch, last - first, effort, keep, threads)
         hits = view.ids_at(places)
         if request.rank == "exact":
             near = request.exact(begin, end, hits, threads)
-        elif isinstance(view.ranking, DecodedRanking):
-            near = view.ranking.distances(batch, view.codes_at(places), threads)
+        elif isinstance(view.scorer, DecodedScorer):
+            near = view.scorer.rerank(batch, view.codes_at(places), threads)
         _core.take_nearest(near, hits, distances[first:last], ids[first:last], threads)
     return Hits(ids, distances, compared)
 
@@ -144,7 +146,7 @@ def _compare_all(view: View, request: Request, start: int, ids: Ids, distances: 
     for known, codes in view.items():
         for at in range(0, len(known), CHUNK):
             own = known[at : at + CHUNK]
-            distances_of = request.to_all(view.ranking, own, codes[at : at + CHUNK])
+            distances_of = request.to_all(view.scorer, own, codes[at : at + CHUNK])
             for first in range(0, len(ids), BATCH):
                 last = min(first + BATCH, len(ids))
                 near, near_ids = np.empty_like(distances[first:last]), np.empty_like(ids[first:last])
@@ -206,8 +208,7 @@ def _choose_metric(metric: Metric | None, coder: Coder | None, rank: Rank) -> Me
 
 
 def _own_metric(coder: Coder | None) -> Metric:
-    metric: Metric = getattr(coder, "metric", "l2")
-    return metric
+    return "l2" if coder is None else coder.metric_
 
 
 def _check_vectors(vectors: ArrayLike) -> NDArray[Any]:

@@ -15,13 +15,18 @@ from numpy.typing import ArrayLike
 
 from nestcode.arrays import check_int
 from nestcode.coders import Coder
+from nestcode.coders.base import BaseLayout, CodebookLayout, ScalarLayout
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.index.live import Live
+from nestcode.search.adc import CodebookScorer
+from nestcode.search.decoded import DecodedScorer, RefinedScorer
 from nestcode.search.evaluation import Trials
+from nestcode.search.fastscan import FastScanScorer
+from nestcode.search.hamming import HammingScorer, NetworkScorer
 from nestcode.search.hits import Evaluation, Hits, RangeHits
 from nestcode.search.plan import Rank, Request, answer, check_filter
-from nestcode.search.ranking import BitRanking, Metric
+from nestcode.search.scorer import Metric
 from nestcode.search.view import Prepared, View
 
 MOST_MISSING = 1 << 16  # k may be beyond the number of items, as ids of -1 say, but not without bounds
@@ -218,12 +223,24 @@ class Searchable:
         known = self._views.get(kind)
         if known is None:
             coder = None if kind == "hamming" else self.coder
-            prepared = Prepared(BitRanking(self.width) if coder is None else coder._ranking(self.width))
+            prepared = Prepared(HammingScorer(self.width) if coder is None else scorer_for(coder, self.width))
         else:
             prepared = known[0]
         if known is None or known[1].state is not state:
             known = self._views[kind] = prepared, View(state, prepared)
         return known[1] if chosen is None else View(state, prepared, check_filter(chosen))
+
+
+def scorer_for(coder: Coder, width: int) -> DecodedScorer:
+    """Return the scorer for the first `width` bits of a coder's codes."""
+    layout = coder.layout(width)
+    if isinstance(layout, ScalarLayout):
+        return FastScanScorer(coder, layout, width)
+    if isinstance(layout, CodebookLayout):
+        return CodebookScorer(coder, layout, width)
+    if isinstance(layout, BaseLayout):
+        return RefinedScorer(coder, scorer_for(layout.base, width))
+    return NetworkScorer(coder, width)
 
 
 def _default_effort(count: int) -> int:

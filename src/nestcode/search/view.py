@@ -11,7 +11,7 @@ from nestcode import _core
 from nestcode.codes import Codes
 from nestcode.index.segment import NONE, Part, Segment
 from nestcode.index.state import State, Tail
-from nestcode.search.ranking import Batch, Ranking, Ready
+from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer
 
 Places = NDArray[np.uint32]
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -27,18 +27,18 @@ class Allowed(Protocol):
 class Prepared:
     """What ranking made of segments, kept as long as they are."""
 
-    def __init__(self, ranking: Ranking) -> None:
-        self.ranking = ranking
-        self._ready: WeakKeyDictionary[Segment, tuple[int, Ready]] = WeakKeyDictionary()
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self._ready: WeakKeyDictionary[Segment, tuple[int, PreparedCodes]] = WeakKeyDictionary()
 
-    def ready(self, holder: Part | Tail, bits: int) -> Ready:
+    def ready(self, holder: Part | Tail, bits: int) -> PreparedCodes:
         """A holder's codes made ready."""
         if isinstance(holder, Tail):
-            return self.ranking.ready(holder.codes(), bits)
+            return self.scorer.prepare(holder.codes(), bits)
         known = self._ready.get(holder.segment)
         if known is None or known[0] != bits:
             holder.segment.touch()  # all of it is read
-            known = self._ready[holder.segment] = bits, self.ranking.ready(holder.segment.codes, bits)
+            known = self._ready[holder.segment] = bits, self.scorer.prepare(holder.segment.codes, bits)
         return known[1]
 
     @property
@@ -51,8 +51,8 @@ class View:
     """A state that can be searched."""
 
     def __init__(self, state: State, prepared: Prepared, allowed: Allowed | None = None) -> None:
-        self.state, self.ranking = state, prepared.ranking
-        self.bits = prepared.ranking.bits(len(state))
+        self.state, self.scorer = state, prepared.scorer
+        self.bits = prepared.scorer.list_bits(len(state))
         self._ready = [prepared.ready(holder, self.bits) for holder in state.holders]
         self.ids = [holder.ids() if isinstance(holder, Tail) else holder.segment.ids for holder in state.holders]
         self._skipped = [_skipped(h, ids, allowed) for h, ids in zip(state.holders, self.ids, strict=True)]
@@ -62,14 +62,14 @@ class View:
         self._searcher = _core.Searcher(parts) if parts else None
 
     def rough(
-        self, batch: Batch, count: int, candidates: int, keep: int, threads: int
+        self, batch: QueryBatch, count: int, candidates: int, keep: int, threads: int
     ) -> tuple[NDArray[np.float32], Places, NDArray[np.int64]]:
         """The best hits of each of `count` queries: rough distances, places, and how many items were compared."""
         distances = np.empty((count, keep), dtype=np.float32)
         places, compared = np.empty((count, keep), dtype=np.uint32), np.empty(count, dtype=np.int64)
         if self._searcher is not None:
             out = _core.SearchOutputs(distances, places, compared)
-            self.ranking.rough(self._searcher, batch, self.bits, candidates, out, threads)
+            self.scorer.estimate(self._searcher, batch, self.bits, candidates, out, threads)
         return distances, places, compared
 
     def ids_at(self, places: Places) -> NDArray[np.int64]:

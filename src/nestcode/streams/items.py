@@ -42,7 +42,7 @@ def check_coder(coder: Coder, length: int | None) -> int:
     """Return how many bits of a coder's codes to keep, by default all."""
     if not isinstance(coder, Coder):
         raise InvalidInput(f"coder must be a fitted coder, got {coder!r}: LinearCoder(width=256).fit(X) makes one")
-    return check_length(length, coder.width)
+    return check_length(length, coder.width_)
 
 
 def scale_for(dtype: np.dtype[Any], scale: float | None, fingerprint: str) -> float:
@@ -108,9 +108,9 @@ def find_coder(header: Header, view: memoryview, coder: Coder | None) -> Coder:
         coder = load_coder(name)
     else:
         raise InvalidInput(f"{made_by}, which is neither embedded nor shipped with Nestcode: give the coder")
-    if coder.n_features_in_ != header.features or coder.width < header.width:
+    if coder.n_features_in_ != header.features or coder.width_ < header.width:
         raise DamagedFile(
             f"the stream has items of {header.features} values in {header.width} bits, its coder encodes "
-            f"{coder.n_features_in_} in {coder.width}: restore a copy"
+            f"{coder.n_features_in_} in {coder.width_}: restore a copy"
         )
     return coder

@@ -1,0 +1,141 @@
+"""Reranking by decoded codes: distances from queries to what codes decode to.
+
+Where decoding is linear in a projection, queries are projected once and all distances are those of coefficients.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.arrays import Floats
+from nestcode.coders import Coder
+from nestcode.codes import Codes
+from nestcode.search.partition import Partition
+from nestcode.search.scorer import NO_CODES, NO_NORMS, Metric, PreparedCodes, QueryBatch, Scorer
+
+
+class DecodedScorer(Scorer):
+    """Reranks by distances to what a coder decodes, in features."""
+
+    def __init__(self, coder: Coder) -> None:
+        self.coder = coder
+        self.mean = np.zeros(coder.n_features_in_, dtype=np.float32)  # in the space of the coefficients
+        self.mean_square = 0.0  # the squared norm of the mean, also outside that space
+
+    def project(self, queries: NDArray[np.floating[Any]], metric: Metric) -> QueryBatch:
+        """Return queries, (n, features), as coefficients; for "cosine" they are L2-normalized already."""
+        rows = np.ascontiguousarray(queries, dtype=np.float32)
+        zeros = np.zeros(len(rows), dtype=np.float32)
+        return QueryBatch(metric, rows, zeros, zeros, NO_CODES)
+
+    def rerank(self, queries: QueryBatch, codes: Codes, threads: int) -> Floats:
+        """Return distances from each query to its own share of the codes, (queries, codes / queries)."""
+        decoded = self.coder.coefficients(codes, threads)
+        items = np.arange(len(codes)).reshape(len(queries.coefficients), -1)
+        out = np.empty(items.shape, dtype=np.float32)
+        if queries.metric == "cosine":
+            coefficients = self._around_zero(queries)
+            outside = queries.mean_products - coefficients @ self.mean
+            square = max(self.mean_square - float(self.mean @ self.mean), 0.0)
+            _core.rescore(decoded, coefficients, items, "cosine", out, threads, self.mean, square, outside)
+            return out
+        _core.rescore(decoded, queries.coefficients, items, queries.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
+        return out + queries.outside[:, None] if queries.metric == "l2" else out - queries.mean_products[:, None]
+
+    def _around_zero(self, queries: QueryBatch) -> Floats:
+        return queries.coefficients if queries.metric == "inner" else queries.coefficients + self.mean
+
+
+class ProjectedScorer(DecodedScorer):
+    """Reranks by distances between coefficients of a projection, and probes lists by their centroids there."""
+
+    def __init__(self, coder: Coder, width: int) -> None:
+        projection = coder.projection()
+        assert projection is not None, "a coder with a layout has a projection"
+        self.coder, self._width, self._projection = coder, width, projection
+        self.mean = (projection.directions @ projection.mean).astype(np.float32)
+        self.mean_square = float(projection.mean @ projection.mean)
+        variance = coder.expected_error(0) * len(projection.mean)
+        self._item_norm = np.float32(np.sqrt(self.mean_square + variance))  # of an item, as a root mean square
+        self._partition = lru_cache(maxsize=4)(self._make_partition)
+
+    @abstractmethod
+    def split_centroids(self, bits: int) -> tuple[Floats, Floats]:
+        """Return the two parts of the centroids of lists named by `bits` bits: (coarse, directions), (fine, …)."""
+
+    def project(self, queries: NDArray[np.floating[Any]], metric: Metric) -> QueryBatch:
+        """Return queries, (n, features), as coefficients; for "cosine" they are L2-normalized already."""
+        mean, directions = self._projection.mean, self._projection.directions
+        mean_products = (queries @ mean).astype(np.float32)
+        centered = queries if metric == "inner" else queries - mean.astype(queries.dtype)
+        rows: Floats = centered.astype(np.float32, copy=False)
+        coefficients: Floats = rows @ directions.T
+        outside = NO_NORMS
+        if metric == "l2":
+            rest = rows - coefficients @ directions  # a difference of squares would cancel far from the mean
+            outside = np.einsum("nf,nf->n", rest, rest)
+        return QueryBatch(metric, coefficients, mean_products, outside, NO_CODES)
+
+    def scaled_for_estimates(self, queries: QueryBatch) -> QueryBatch:
+        """Scale queries of "cosine" to the norm of items: then those at small angles are nearest by "l2" too."""
+        if queries.metric != "cosine" or abs(self._item_norm - 1) < 0.05:
+            return queries
+        coefficients = self._item_norm * self._around_zero(queries) - self.mean
+        return replace(queries, coefficients=coefficients, mean_products=self._item_norm * queries.mean_products)
+
+    def coarse_distances(self, queries: QueryBatch, bits: int) -> _core.SumCells:
+        """Return the distances from queries to the centroids of all lists, up to a term that the lists share."""
+        by_angle = queries.metric == "cosine"
+        coefficients = self._around_zero(queries) if by_angle else queries.coefficients
+        offsets = queries.mean_products if by_angle else np.zeros(len(coefficients), dtype=np.float32)
+        return self._partition(bits).coarse_distances(queries.metric, coefficients, offsets)
+
+    def _make_partition(self, bits: int) -> Partition:
+        return Partition(*self.split_centroids(bits), self.mean, self.mean_square)
+
+
+@dataclass(frozen=True)
+class RefinedBatch(QueryBatch):
+    """Queries as they are, and as the base's scorer takes them."""
+
+    base: QueryBatch
+
+
+class RefinedScorer(DecodedScorer):
+    """Probes and estimates as the scorer of a base does, and reranks by what another decoder makes of the same bits."""
+
+    def __init__(self, coder: Coder, base: DecodedScorer) -> None:
+        super().__init__(coder)
+        self._base = base
+
+    def list_bits(self, count: int) -> int:
+        """Return how many leading bits name an inverted list when there are `count` items."""
+        return self._base.list_bits(count)
+
+    def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
+        """Return sorted codes with what the base's scorer scans."""
+        return self._base.prepare(codes, bits)
+
+    def project(self, queries: NDArray[np.floating[Any]], metric: Metric) -> RefinedBatch:
+        """Return queries, (n, features), as they are and projected for the base."""
+        own = super().project(queries, metric)
+        base = self._base.project(queries, metric)
+        return RefinedBatch(metric, own.coefficients, own.mean_products, own.outside, NO_CODES, base)
+
+    def estimate(
+        self,
+        searcher: _core.Searcher,
+        queries: QueryBatch,
+        bits: int,
+        candidates: int,
+        out: _core.SearchOutputs,
+        threads: int,
+    ) -> None:
+        """Probe inverted lists until they hold `candidates` items, and write the base's best estimates."""
+        assert isinstance(queries, RefinedBatch)
+        self._base.estimate(searcher, queries.base, bits, candidates, out, threads)

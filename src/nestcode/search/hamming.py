@@ -1,0 +1,60 @@
+"""Hamming scorers: lists are probed, and items scored, by how many bits differ from the query's code.
+
+Bare codes have no other distance. Codes that only a network can decode are estimated this way and reranked by what the
+network decodes.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.coders import Coder
+from nestcode.codes import Codes
+from nestcode.search.decoded import DecodedScorer
+from nestcode.search.partition import default_list_bits, list_starts
+from nestcode.search.scorer import Metric, PreparedCodes, QueryBatch, Scorer
+
+
+class HammingScorer(Scorer):
+    """Hamming distances between codes of `width` bits."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    def list_bits(self, count: int) -> int:
+        """Return how many leading bits name an inverted list when there are `count` items."""
+        return default_list_bits(count, self._width)
+
+    def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
+        """Return sorted codes with their inverted lists."""
+        return PreparedCodes(codes.packed, list_starts(codes, bits))
+
+    def estimate(
+        self,
+        searcher: _core.Searcher,
+        queries: QueryBatch,
+        bits: int,  # noqa: ARG002
+        candidates: int,
+        out: _core.SearchOutputs,
+        threads: int,
+    ) -> None:
+        """Probe inverted lists until they hold `candidates` items, and write the items of least Hamming distance."""
+        searcher.hamming(queries.packed, candidates, out, threads)
+
+
+class NetworkScorer(HammingScorer, DecodedScorer):
+    """Hamming distances for estimates, distances to what a network decodes for reranking."""
+
+    def __init__(self, coder: Coder, width: int) -> None:
+        HammingScorer.__init__(self, width)
+        DecodedScorer.__init__(self, coder)
+
+    def project(self, queries: NDArray[np.floating[Any]], metric: Metric) -> QueryBatch:
+        """Return queries with their codes, (n, features); for "cosine" they are L2-normalized already."""
+        batch = super().project(queries, metric)
+        codes = self.coder.encode(batch.coefficients).prefix(self._width)
+        return QueryBatch(
+            metric, batch.coefficients, batch.mean_products, batch.outside, np.ascontiguousarray(codes.packed)
+        )

@@ -1,0 +1,87 @@
+"""Inverted lists: which of them a query probes.
+
+The codes that share their first `bits` bits are one inverted list. They lie side by side in a sorted array of codes, so
+a list is a range of positions, and what its bits decode to is the list's centroid.
+
+    query ──▶ coarse distances to all centroids ──▶ probe the nearest lists until they hold `candidates` items
+
+Centroids are sums of a coarse and a fine part, so that the inner products with 2^bits centroids come from two small
+matrix products. `cpp/nestcode/search.hpp` adds them up and probes.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.arrays import Floats
+from nestcode.codes import Codes
+from nestcode.search.scorer import Metric
+
+MAX_LIST_BITS = 14  # where single bits, not centroids of k-means, name the lists
+LIST_ITEMS = 7  # log2 of the items that a list is to hold, at least half of
+
+
+def default_list_bits(count: int, width: int) -> int:
+    """Return how many bits name a list where single bits do: lists hold some 64 to 128 of `count` items."""
+    return max(0, min(count.bit_length() - LIST_ITEMS, MAX_LIST_BITS, width))
+
+
+def leading_bits(codes: Codes, bits: int) -> NDArray[np.int64]:
+    """Return the first bits of codes as an integer, at most 24 of them."""
+    lists = np.zeros(len(codes), dtype=np.int64)
+    for byte in range(-(-bits // 8)):
+        lists = lists << 8 | codes.packed[:, byte]
+    return lists >> (-bits % 8)
+
+
+def list_starts(codes: Codes, bits: int) -> NDArray[np.uint32]:
+    """Return where each list begins in sorted codes, and the end."""
+    return np.searchsorted(leading_bits(codes, bits), np.arange((1 << bits) + 1)).astype(np.uint32)
+
+
+def all_codes(bits: int) -> Codes:
+    """Return every code of `bits` bits, in order."""
+    return Codes.from_bits((np.arange(1 << bits)[:, None] >> np.arange(bits)[::-1] & 1).astype(bool))
+
+
+class Partition:
+    """The centroids of all inverted lists: each is the sum of a coarse and a fine part.
+
+    Args:
+        coarse: (coarse, directions): what the first bits of a list's name decode to.
+        fine: (fine, directions): what its other bits add.
+        mean: the projection's mean in its own directions, (directions,).
+        mean_square: the squared norm of the mean.
+
+    """
+
+    def __init__(self, coarse: Floats, fine: Floats, mean: Floats, mean_square: float) -> None:
+        both = coarse[:, None] + fine[None]
+        norms = np.einsum("cfd,cfd->cf", both, both, dtype=np.float64)
+        lengths = np.sqrt(np.maximum(norms + 2 * (both @ mean) + mean_square, 1e-30))
+        zeros, minus_two = np.zeros(norms.shape, dtype=np.float32), np.full(norms.shape, -2, dtype=np.float32)
+        self._by_metric: dict[Metric, tuple[Floats, Floats]] = {  # distance = product * scale + shift
+            "l2": (minus_two, norms.astype(np.float32)),
+            "cosine": ((-2 / lengths).astype(np.float32), zeros),
+            "inner": (minus_two, zeros),
+        }
+        self._coarse, self._fine = _without_trailing_zeros(coarse), _without_trailing_zeros(fine)
+
+    def coarse_distances(self, metric: Metric, coefficients: Floats, offsets: Floats) -> _core.SumCells:
+        """Return the distances from queries to all centroids, up to a term that all lists share.
+
+        Args:
+            metric: of the search.
+            coefficients: (queries, directions): around 0 for "cosine" and "inner", around the mean for "l2".
+            offsets: (queries,): what all inner products lack.
+
+        """
+        coarse: Floats = coefficients[:, : self._coarse.shape[1]] @ self._coarse.T
+        fine: Floats = coefficients[:, : self._fine.shape[1]] @ self._fine.T
+        return _core.SumCells(coarse, fine, offsets, *self._by_metric[metric])
+
+
+def _without_trailing_zeros(centroids: Floats) -> Floats:
+    """Drop the last directions in which all centroids are 0, but for one."""
+    used = int(np.flatnonzero(centroids.any(axis=0)).max(initial=0)) + 1
+    return np.ascontiguousarray(centroids[:, :used])
