@@ -108,7 +108,7 @@ def ordered_bits() -> Figure:
         zip(("first", "second", "third", "fourth"), COLORS, "osD^", strict=True)
     ):
         mine = np.flatnonzero(depth == nth + 1)
-        left.scatter(mine + 1, owners[mine] + 1, color=color, marker=marker, s=22, zorder=2, label=f"{name} bit of it")
+        left.scatter(mine + 1, owners[mine] + 1, color=color, marker=marker, s=22, zorder=2, label=f"{name} bit")
     left.set(title="Direction refined by each bit", xlabel="bit", ylabel="principal direction")
     left.grid(alpha=0.3)
     left.legend(frameon=False)
