@@ -23,8 +23,8 @@ struct ThresholdTrees {
     std::size_t stride;
 };
 
-// Writes the path of each coefficient, (rows, directions), as the high bits of a byte.
-inline void quantize_scalars(const float* coefficients, std::size_t rows, ThresholdTrees trees, std::uint8_t* paths,
+// Writes the interval of each coefficient, (rows, directions): its path in the tree, as the high bits of a byte.
+inline void quantize_scalars(const float* coefficients, std::size_t rows, ThresholdTrees trees, std::uint8_t* intervals,
                              std::size_t threads) {
     constexpr std::size_t values_per_thread = 1 << 16;
     const std::size_t grain = values_per_thread / std::max<std::size_t>(trees.directions, 1);
@@ -39,7 +39,7 @@ inline void quantize_scalars(const float* coefficients, std::size_t rows, Thresh
                     const float coefficient = coefficients[r * trees.directions + d];
                     unsigned node = 1;
                     for (unsigned level = 0; level < depth; ++level) node = 2 * node + (coefficient > tree[node]);
-                    paths[r * trees.directions + d] = static_cast<std::uint8_t>(node << (8 - depth));
+                    intervals[r * trees.directions + d] = static_cast<std::uint8_t>(node << (8 - depth));
                 }
             }
     });
@@ -66,47 +66,47 @@ inline void permute_bits(Rows in, const std::int32_t* sources, std::uint8_t* out
     });
 }
 
-// What the nodes of all directions' trees decode to: node n of direction d is values[d * stride + n].
-struct NodeCenters {
+// What the nodes of all trees decode to: node n of direction d is values[d * stride + n].
+struct ReconstructionLevels {
     const float* values;
     std::size_t directions;
     std::size_t stride;
 };
 
 // Decodes `bits` bit planes that begin at bit `first` of each row into (rows, directions) coefficients. Plane j is the
-// next bit of direction owners[j], or an unallocated bit if that is negative; no direction has more than 8.
-inline void decode_bit_planes(Rows rows, const std::int32_t* owners, std::size_t bits, std::size_t first,
-                              NodeCenters centers, float* out, std::size_t threads) {
+// next bit of direction allocation[j], or an unallocated bit if that is negative; no direction has more than 8.
+inline void decode_bit_planes(Rows rows, const std::int32_t* allocation, std::size_t bits, std::size_t first,
+                              ReconstructionLevels levels, float* out, std::size_t threads) {
     constexpr std::size_t block = 64;  // rows at a time, plane by plane: the inner loop vectorizes over rows
-    std::vector<std::uint32_t> first_leaf(centers.directions, 1);  // of each direction at its depth
+    std::vector<std::uint32_t> first_leaf(levels.directions, 1);  // of each direction at its depth
     for (std::size_t j = 0; j < bits; ++j)
-        if (owners[j] >= 0) first_leaf[static_cast<std::size_t>(owners[j])] *= 2;
+        if (allocation[j] >= 0) first_leaf[static_cast<std::size_t>(allocation[j])] *= 2;
     const std::size_t first_byte = first / 8, last_byte = bits == 0 ? first_byte : (first + bits - 1) / 8 + 1;
-    parallel_for((rows.count + block - 1) / block, 1 + (1 << 16) / (block * (bits + 1)), threads,
-                 [&](std::size_t begin, std::size_t end) {
-                     std::vector<std::uint8_t> bytes((last_byte - first_byte) * block),
-                         paths(centers.directions * block);
-                     for (std::size_t b = begin; b < end; ++b) {
-                         const std::size_t count = std::min(block, rows.count - b * block);
-                         for (std::size_t r = 0; r < count; ++r)
-                             for (std::size_t p = first_byte; p < last_byte; ++p)
-                                 bytes[(p - first_byte) * block + r] = rows[b * block + r][p];
-                         std::fill(paths.begin(), paths.end(), 0);
-                         for (std::size_t j = 0; j < bits; ++j) {
-                             if (owners[j] < 0) continue;
-                             const std::uint8_t* from = bytes.data() + ((first + j) / 8 - first_byte) * block;
-                             std::uint8_t* path = paths.data() + static_cast<std::size_t>(owners[j]) * block;
-                             const int shift = 7 - static_cast<int>((first + j) % 8);
-                             for (std::size_t r = 0; r < block; ++r)
-                                 path[r] = static_cast<std::uint8_t>(2 * path[r] + (from[r] >> shift & 1));
-                         }
-                         for (std::size_t r = 0; r < count; ++r) {
-                             float* row = out + (b * block + r) * centers.directions;
-                             for (std::size_t d = 0; d < centers.directions; ++d)
-                                 row[d] = centers.values[d * centers.stride + first_leaf[d] + paths[d * block + r]];
-                         }
-                     }
-                 });
+    parallel_for(
+        (rows.count + block - 1) / block, 1 + (1 << 16) / (block * (bits + 1)), threads,
+        [&](std::size_t begin, std::size_t end) {
+            std::vector<std::uint8_t> bytes((last_byte - first_byte) * block), intervals(levels.directions * block);
+            for (std::size_t b = begin; b < end; ++b) {
+                const std::size_t count = std::min(block, rows.count - b * block);
+                for (std::size_t r = 0; r < count; ++r)
+                    for (std::size_t p = first_byte; p < last_byte; ++p)
+                        bytes[(p - first_byte) * block + r] = rows[b * block + r][p];
+                std::fill(intervals.begin(), intervals.end(), 0);
+                for (std::size_t j = 0; j < bits; ++j) {
+                    if (allocation[j] < 0) continue;
+                    const std::uint8_t* from = bytes.data() + ((first + j) / 8 - first_byte) * block;
+                    std::uint8_t* interval = intervals.data() + static_cast<std::size_t>(allocation[j]) * block;
+                    const int shift = 7 - static_cast<int>((first + j) % 8);
+                    for (std::size_t r = 0; r < block; ++r)
+                        interval[r] = static_cast<std::uint8_t>(2 * interval[r] + (from[r] >> shift & 1));
+                }
+                for (std::size_t r = 0; r < count; ++r) {
+                    float* row = out + (b * block + r) * levels.directions;
+                    for (std::size_t d = 0; d < levels.directions; ++d)
+                        row[d] = levels.values[d * levels.stride + first_leaf[d] + intervals[d * block + r]];
+                }
+            }
+        });
 }
 
 }  // namespace nestcode

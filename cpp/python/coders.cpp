@@ -8,18 +8,18 @@
 namespace {
 
 void quantize_scalars(const Mat<float>& coefficients, const Mat<float>& thresholds, const Vec<std::uint8_t>& depths,
-                      const Array<std::uint8_t, 2>& paths, std::size_t threads) {
+                      const Array<std::uint8_t, 2>& intervals, std::size_t threads) {
     const std::size_t directions = depths.shape(0), rows = coefficients.shape(0);
     if (coefficients.shape(1) != directions || thresholds.shape(0) != directions)
         throw nb::value_error("coefficients, thresholds and depths must have the same number of directions");
-    if (paths.shape(0) != rows || paths.shape(1) != directions)
-        throw nb::value_error("paths must have the shape of the coefficients");
+    if (intervals.shape(0) != rows || intervals.shape(1) != directions)
+        throw nb::value_error("intervals must have the shape of the coefficients");
     for (std::size_t d = 0; d < directions; ++d)
         if (depths(d) > 8 || thresholds.shape(1) < (std::size_t{1} << depths(d)))
-            throw nb::value_error("a tree must have at most 8 levels, and 2^depth thresholds");
+            throw nb::value_error("a tree must have a depth of at most 8, and 2^depth thresholds");
     const nestcode::ThresholdTrees trees{thresholds.data(), depths.data(), directions, thresholds.shape(1)};
     nb::gil_scoped_release released;
-    nestcode::quantize_scalars(coefficients.data(), rows, trees, paths.data(), threads);
+    nestcode::quantize_scalars(coefficients.data(), rows, trees, intervals.data(), threads);
 }
 
 void permute_bits(const Packed& packed, const Vec<std::int32_t>& sources, const Array<std::uint8_t, 2>& out,
@@ -34,26 +34,27 @@ void permute_bits(const Packed& packed, const Vec<std::int32_t>& sources, const 
     nestcode::permute_bits(rows, sources.data(), out.data(), out.shape(1), threads);
 }
 
-void decode_bit_planes(const Packed& packed, const Vec<std::int32_t>& owners, std::size_t first,
-                       const Mat<float>& centers, const Array<float, 2>& out, std::size_t threads) {
-    const std::size_t directions = centers.shape(0);
+void decode_bit_planes(const Packed& packed, const Vec<std::int32_t>& allocation, std::size_t first,
+                       const Mat<float>& levels, const Array<float, 2>& out, std::size_t threads) {
+    const std::size_t directions = levels.shape(0);
     if (out.shape(0) != packed.shape(0) || out.shape(1) != directions ||
-        (owners.size() != 0 && first + owners.size() > 8 * packed.shape(1)))
-        throw nb::value_error("out must have a column for each direction, and owners no more bits than a row");
+        (allocation.size() != 0 && first + allocation.size() > 8 * packed.shape(1)))
+        throw nb::value_error("out must have a column for each direction, and allocation no more bits than a row");
     std::vector<std::size_t> nodes(directions, 2);
-    for (std::size_t j = 0; j < owners.size(); ++j) {
-        if (owners(j) < 0) continue;
-        if (static_cast<std::size_t>(owners(j)) >= directions) throw nb::value_error("owners must be directions");
-        std::size_t& count = nodes[static_cast<std::size_t>(owners(j))];
+    for (std::size_t j = 0; j < allocation.size(); ++j) {
+        if (allocation(j) < 0) continue;
+        if (static_cast<std::size_t>(allocation(j)) >= directions)
+            throw nb::value_error("the allocation must name directions, or -1");
+        std::size_t& count = nodes[static_cast<std::size_t>(allocation(j))];
         count *= 2;
-        if (count > std::min<std::size_t>(512, centers.shape(1)))
-            throw nb::value_error("a direction must have at most 8 bits, and a center for each node");
+        if (count > std::min<std::size_t>(512, levels.shape(1)))
+            throw nb::value_error("a direction must have at most 8 bits, and a level for each node");
     }
-    if (directions != 0 && centers.shape(1) < 2) throw nb::value_error("a direction must have a center for its root");
+    if (directions != 0 && levels.shape(1) < 2) throw nb::value_error("a direction must have a level for its root");
     const nestcode::Rows rows = rows_of(packed);
     nb::gil_scoped_release released;
-    nestcode::decode_bit_planes(rows, owners.data(), owners.size(), first,
-                                {centers.data(), directions, centers.shape(1)}, out.data(), threads);
+    nestcode::decode_bit_planes(rows, allocation.data(), allocation.size(), first,
+                                {levels.data(), directions, levels.shape(1)}, out.data(), threads);
 }
 
 void sum_lookup_tables(const Packed& codes, const Array<const float, 3>& tables, const Array<float, 2>& out,
@@ -139,12 +140,12 @@ void decode_adaptive(const Packed& codes, const Vec<std::int16_t>& levels, const
 
 void add_coders(nb::module_& m) {
     m.def("quantize_scalars", quantize_scalars, "coefficients"_a.noconvert(), "thresholds"_a.noconvert(),
-          "depths"_a.noconvert(), "paths"_a.noconvert(), "threads"_a = 1,
-          "Write the path of each coefficient through its direction's tree of thresholds.");
+          "depths"_a.noconvert(), "intervals"_a.noconvert(), "threads"_a = 1,
+          "Write the interval of each coefficient in its direction's tree of thresholds.");
     m.def("permute_bits", permute_bits, "packed"_a.noconvert(), "sources"_a.noconvert(), "out"_a.noconvert(),
           "threads"_a = 1, "Write rows whose bit j is bit sources[j] of the row, or 0 if that is negative.");
-    m.def("decode_bit_planes", decode_bit_planes, "packed"_a.noconvert(), "owners"_a.noconvert(), "first"_a,
-          "centers"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
+    m.def("decode_bit_planes", decode_bit_planes, "packed"_a.noconvert(), "allocation"_a.noconvert(), "first"_a,
+          "levels"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
           "Write the coefficients that bit planes decode to.");
     m.def("sum_lookup_tables", sum_lookup_tables, "codes"_a.noconvert(), "tables"_a.noconvert(), "out"_a.noconvert(),
           "threads"_a = 1, "Write, for each query and code, the sum of the table entries that the code selects (ADC).");

@@ -13,16 +13,16 @@ void test_scalar_quantizer(std::mt19937& random) {
     std::normal_distribution<float> normal;
     for (float& coefficient : coefficients) coefficient = normal(random);
     for (float& threshold : thresholds) threshold = normal(random);
-    std::vector<std::uint8_t> paths(rows * count);
-    quantize_scalars(coefficients.data(), rows, {thresholds.data(), depths, count, stride}, paths.data(), 2);
+    std::vector<std::uint8_t> intervals(rows * count);
+    quantize_scalars(coefficients.data(), rows, {thresholds.data(), depths, count, stride}, intervals.data(), 2);
     for (std::size_t i = 0; i < rows * count; ++i) {
         std::size_t node = 1;
         for (unsigned level = 0; level < depths[i % count]; ++level) {
             const bool up = coefficients[i] > thresholds[i % count * stride + node];
-            CHECK(bit(&paths[i], level) == up);
+            CHECK(bit(&intervals[i], level) == up);
             node = 2 * node + up;
         }
-        for (unsigned level = depths[i % count]; level < 8; ++level) CHECK(!bit(&paths[i], level));
+        for (unsigned level = depths[i % count]; level < 8; ++level) CHECK(!bit(&intervals[i], level));
     }
 }
 
@@ -133,24 +133,24 @@ void test_adaptive(std::size_t directions, std::size_t dims, std::size_t stages,
 
 void test_bit_planes(std::size_t rows, std::size_t first, std::size_t bits, std::mt19937& random) {
     constexpr std::size_t directions = 9, stride = 512;
-    std::vector<std::int32_t> owners(bits);
+    std::vector<std::int32_t> allocation(bits);
     std::vector<std::size_t> depths(directions);
-    for (std::int32_t& owner : owners) {
+    for (std::int32_t& owner : allocation) {
         owner = static_cast<std::int32_t>(random() % (directions + 1)) - 1;
         if (owner >= 0 && ++depths[static_cast<std::size_t>(owner)] > 8) owner = -1;
     }
-    std::vector<float> centers(directions * stride), out(rows * directions, -1);
-    for (std::size_t i = 0; i < centers.size(); ++i) centers[i] = static_cast<float>(i);
+    std::vector<float> levels(directions * stride), out(rows * directions, -1);
+    for (std::size_t i = 0; i < levels.size(); ++i) levels[i] = static_cast<float>(i);
     const Bits packed(rows, first + bits, random);
     for (const std::size_t threads : {1, 2}) {
-        decode_bit_planes(packed.rows, owners.data(), bits, first, {centers.data(), directions, stride}, out.data(),
+        decode_bit_planes(packed.rows, allocation.data(), bits, first, {levels.data(), directions, stride}, out.data(),
                           threads);
         for (std::size_t r = 0; r < rows; ++r)
             for (std::size_t d = 0; d < directions; ++d) {
                 std::size_t node = 1;
                 for (std::size_t j = 0; j < bits; ++j)
-                    if (owners[j] == static_cast<std::int32_t>(d)) node = 2 * node + bit(packed.rows[r], first + j);
-                CHECK(out[r * directions + d] == centers[d * stride + node]);
+                    if (allocation[j] == static_cast<std::int32_t>(d)) node = 2 * node + bit(packed.rows[r], first + j);
+                CHECK(out[r * directions + d] == levels[d * stride + node]);
             }
     }
 }

@@ -26,7 +26,7 @@ class Segment:
 
     codes: Codes
     heads: NDArray[np.uint64]  # the first 64 bits of each code
-    tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/tables.hpp
+    tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/prefix_tables.hpp
     ids: NDArray[np.int64]  # of the codes
     places: NDArray[np.uint32]  # of the codes, by ascending id
     mapped: dict[str, Mapped] = field(default_factory=dict)  # by name of the array, for segments in files
@@ -51,13 +51,13 @@ class Segment:
             part.segment.touch()
         packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
         heads, ids = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
-        _core.Forest([part.tree for part in parts], width)._merge(packed, heads, ids)
+        _core.merge_trees([part.tree for part in parts], packed, heads, ids)
         return cls._of(Codes.unchecked(packed, width), heads, ids)
 
     @classmethod
     def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: NDArray[np.int64]) -> Self:
         places = np.argsort(ids, kind="stable").astype(np.uint32)
-        return cls(codes, heads, _core.build_tables(heads, codes.width), ids, places)
+        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), ids, places)
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -109,11 +109,11 @@ class Part:
 
     segment: Segment
     dead: NDArray[np.uint32] = field(default_factory=lambda: NONE)  # their places, ascending
-    tree: _core.Tree = field(init=False)
+    tree: _core.PrefixTree = field(init=False)
 
     def __post_init__(self) -> None:
         segment, watched = self.segment, ("codes", "heads", "tables", "ids")
-        tree = _core.Tree(
+        tree = _core.PrefixTree(
             (segment, self.dead),
             segment.codes.packed,
             segment.heads,

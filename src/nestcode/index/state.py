@@ -54,11 +54,11 @@ class Tail:
         return len(self.order)
 
     @cached_property
-    def tree(self) -> _core.Tree:
+    def tree(self) -> _core.PrefixTree:
         """The tail as the core searches it."""
-        tables = _core.build_tables(self.heads, self.width)
+        tables = _core.build_prefix_tables(self.heads, self.width)
         owner = (self.rows, self.row_ids, self.heads, self.order, tables)
-        return _core.Tree(owner, self.rows, self.heads, self.order, tables, NONE, self.row_ids, self.width)
+        return _core.PrefixTree(owner, self.rows, self.heads, self.order, tables, NONE, self.row_ids, self.width)
 
     def check(self) -> None:
         """Memory needs no check."""

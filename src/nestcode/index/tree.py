@@ -1,7 +1,7 @@
 """The paper's binary tree over codes, and the nested neighborhoods it answers with (section 5.1).
 
 A sorted array of codes is the tree: all codes that share a prefix lie side by side. The C++ core descends it
-(`cpp/nestcode/tree.hpp`); here are the questions and the answers.
+(`cpp/nestcode/prefix_tree.hpp`); here are the questions and the answers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ class Holder(Protocol):
     """What holds items: a part of an index, or its tail."""
 
     @property
-    def tree(self) -> _core.Tree:
+    def tree(self) -> _core.PrefixTree:
         """It as the core searches it."""
 
     def __len__(self) -> int: ...

@@ -80,7 +80,7 @@ class Request:
         queries = queries.astype(np.float32, copy=False)
         out = np.empty(ids.shape, dtype=np.float32)
         own = np.ascontiguousarray(ids)
-        _core.rescore(np.asarray(vectors), queries, own, self.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
+        _core.rerank(np.asarray(vectors), queries, own, self.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
         if np.isnan(out).any():
             raise InvalidInput("vectors must be finite, but some of those compared hold NaN: drop or impute such rows")
         return out
@@ -137,7 +137,7 @@ def answer(
             near = request.exact(begin, end, hits, threads)
         elif isinstance(view.scorer, DecodedScorer):
             near = view.scorer.rerank(batch, view.codes_at(places), threads)
-        _core.take_nearest(near, hits, distances[first:last], ids[first:last], threads)
+        _core.select_top_k(near, hits, distances[first:last], ids[first:last], threads)
     return Hits(ids, distances, compared)
 
 
@@ -150,10 +150,10 @@ def _compare_all(view: View, request: Request, start: int, ids: Ids, distances: 
             for first in range(0, len(ids), BATCH):
                 last = min(first + BATCH, len(ids))
                 near, near_ids = np.empty_like(distances[first:last]), np.empty_like(ids[first:last])
-                _core.take_nearest(distances_of(start + first, start + last), own[None], near, near_ids, threads)
+                _core.select_top_k(distances_of(start + first, start + last), own[None], near, near_ids, threads)
                 both = np.concatenate([distances[first:last], near], axis=1)
                 both_ids = np.concatenate([ids[first:last], near_ids], axis=1)
-                _core.take_nearest(both, both_ids, distances[first:last], ids[first:last], threads)
+                _core.select_top_k(both, both_ids, distances[first:last], ids[first:last], threads)
 
 
 def check_filter(chosen: ArrayLike | Iterable[int]) -> Allowed:

@@ -68,7 +68,7 @@ class View:
         distances = np.empty((count, keep), dtype=np.float32)
         places, compared = np.empty((count, keep), dtype=np.uint32), np.empty(count, dtype=np.int64)
         if self._searcher is not None:
-            out = _core.SearchOutputs(distances, places, compared)
+            out = _core.SearchResults(distances, places, compared)
             self.scorer.estimate(self._searcher, batch, self.bits, candidates, out, threads)
         return distances, places, compared
 
