@@ -108,7 +108,7 @@ def ordered_bits() -> Figure:
         zip(("first", "second", "third", "fourth"), COLORS, "osD^", strict=True)
     ):
         mine = np.flatnonzero(depth == nth + 1)
-        left.scatter(mine + 1, owners[mine] + 1, color=color, marker=marker, s=22, zorder=2, label=f"{name} bit of it")
+        left.scatter(mine + 1, owners[mine] + 1, color=color, marker=marker, s=22, zorder=2, label=f"{name} bit")
     left.set(title="Direction refined by each bit", xlabel="bit", ylabel="principal direction")
     left.grid(alpha=0.3)
     left.legend(frameon=False)
@@ -238,7 +238,7 @@ def streams() -> Figure:
     X, _ = nc.data.digits()
     coder = nc.LinearCoder(width=192).fit(X)
     data = nc.compress(X, coder)
-    header = nc.info(data).header_bytes
+    header = nc.stream_info(data).header_bytes
     cuts = [header, 2_000, 8_000, 14_000, 28_000, len(data)]
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     top, bottom = figure.subplots(2, 1, height_ratios=(1, 2.6))
