@@ -145,7 +145,7 @@ class TrainingLoop:
         if loss is None and not errors:
             return  # before the first step of an objective that measures no errors
         self.losses = []
-        values = {"stage": self.stage, "step": self.step, "loss": loss}
+        values: dict[str, Any] = {"stage": self.stage, "step": self.step, "loss": loss}
         values |= {"fixed": self.objective.frozen_units(), "errors": errors}
         self.reports.append(logger.report(values))
 

@@ -102,7 +102,8 @@ class RefinementObjective(Objective):
     def loss(self) -> Tensor:
         """Return the mean weighted error of the loaded micro-batch."""
         refined = self.model(self._decoded, self._kept)
-        return ((refined.float() - self._target).square().mean(dim=1) * self._weight).mean()
+        loss: Tensor = ((refined.float() - self._target).square().mean(dim=1) * self._weight).mean()
+        return loss
 
     def finish(self) -> None:
         """Switch to evaluation mode."""
