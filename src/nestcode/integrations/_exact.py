@@ -5,15 +5,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Floats, as_floats, check_rows
+from nestcode.arrays import Doubles, Floats, Ids, as_floats, check_ids, check_rows
 from nestcode.errors import InvalidInput
-from nestcode.index.segment import check_ids
-from nestcode.integrations._habits import Ids
-from nestcode.search.exhaustive import Doubles, doubles, to_vectors
+from nestcode.search.exhaustive import QUERIES, as_float64, vector_distances
 from nestcode.search.hits import Hits, RangeHits
-from nestcode.search.plan import BATCH, check_filter
+from nestcode.search.plan import check_filter, check_k
 from nestcode.search.scorer import Metric
-from nestcode.search.search import check_k
 
 
 class ExactRows:
@@ -83,9 +80,9 @@ class ExactRows:
         asked, rows, ids = self._ready(queries, metric, filter)
         near = np.full((len(asked), k), np.inf, dtype=np.float32)
         found = np.full((len(asked), k), -1, dtype=np.int64)
-        for first in range(0, len(asked), BATCH):
-            part = slice(first, first + BATCH)
-            distances = to_vectors(asked[part], rows, metric)
+        for first in range(0, len(asked), QUERIES):
+            part = slice(first, first + QUERIES)
+            distances = vector_distances(asked[part], rows, metric)
             order = np.argsort(distances, axis=1, kind="stable")[:, :k]
             near[part, : order.shape[1]] = np.take_along_axis(distances, order, axis=1)
             found[part, : order.shape[1]] = ids[order]
@@ -105,7 +102,7 @@ class ExactRows:
         asked, rows, ids = self._ready(queries, metric, filter)
         found = []
         for query in asked:
-            distances = to_vectors(query[None], rows, metric)[0]
+            distances = vector_distances(query[None], rows, metric)[0]
             order = np.argsort(distances, kind="stable")
             order = order[distances[order] <= radius]
             found.append(Hits(ids[order], distances[order], len(rows)))
@@ -121,7 +118,7 @@ class ExactRows:
             rows, ids = rows[allowed], ids[allowed]
         asked = check_rows(queries, rows.shape[1])
         by_angle = metric == "cosine"
-        return doubles(asked, normalize=by_angle), doubles(rows, normalize=by_angle), ids
+        return as_float64(asked, normalize=by_angle), as_float64(rows, normalize=by_angle), ids
 
     def reconstruct(self, ids: ArrayLike) -> Floats:
         """The vectors with these ids, (n, features)."""

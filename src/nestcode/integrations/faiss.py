@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Floats, check_int, check_rows
+from nestcode.arrays import Floats, Ids, check_int, check_rows, next_ids
 from nestcode.coders import CellCoder, Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, import_extra
 from nestcode.index import Index
-from nestcode.index.segment import ids_after
 from nestcode.integrations._exact import ExactRows
-from nestcode.integrations._habits import Filter, Ids, RangeAnswer, distance_at, merge_params, scores, selected, within
+from nestcode.integrations._habits import Filter, RangeAnswer, distance_at, merge_params, scores, selected, within
 from nestcode.integrations._kept import from_record, to_record
 from nestcode.search.scorer import Metric
 from nestcode.storage import Record, read_record, write_record
@@ -109,7 +108,7 @@ class NestedIndex:
     def add(self, x: ArrayLike) -> None:
         """Add vectors, (n, d), under the next ids."""
         rows = check_rows(x, self.d)
-        self.add_with_ids(rows, ids_after(self.next_id - 1, len(rows)))
+        self.add_with_ids(rows, next_ids(self.next_id - 1, len(rows)))
 
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
         """Add vectors, (n, d), under ids that are not in use.
