@@ -25,21 +25,21 @@ test: .venv/ready  ## Run the tests
 	@echo "== running the tests"
 	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-test-native: .venv/ready  ## Run the C++ tests under the address and undefined-behaviour sanitizers
+test-native: .venv/ready  ## Run the C++ tests under the address and undefined-behavior sanitizers
 	@echo "== building and running the C++ tests"
 	@mkdir -p build
 	@.venv/bin/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/.venv/bin/ninja" -DNESTCODE_TESTS=ON > build/native.log \
 		&& .venv/bin/cmake --build build/native >> build/native.log || (cat build/native.log; exit 1)
-	@.venv/bin/ctest --test-dir build/native --output-on-failure
+	@.venv/bin/ctest --test-dir build/native --output-on-failure --parallel 4
 
 lint: .venv/ready  ## Check style, types, formatting of the C++ code and the layers
 	@echo "== ruff" && $(RUN) -m ruff check && $(RUN) -m ruff format --check
-	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*/*
+	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*/* benchmarks/*.cpp
 	@echo "== layers" && .venv/bin/lint-imports --no-logo
 	@echo "== mypy" && $(RUN) -m mypy
 
 format: .venv/ready  ## Format the code
-	@$(RUN) -m ruff check --fix && $(RUN) -m ruff format && .venv/bin/clang-format -i cpp/*/*
+	@$(RUN) -m ruff check --fix && $(RUN) -m ruff format && .venv/bin/clang-format -i cpp/*/* benchmarks/*.cpp
 
 bench: .venv/ready  ## Run the benchmarks beside their peers
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from nestcode.reproduce.curves import Curve
+from nestcode.reproduce.lab.rate_distortion import Curve
 
 # Colours by the first word that fits; without headers they are dashed.
 COLORS = {

@@ -13,13 +13,13 @@ from _compression_task import Task
 from _report import show
 from distortion import gaussian_bound
 from nestcode.coders import Coder
-from nestcode.coders.deep import DeepCoder
+from nestcode.coders.network import NetworkCoder
 from nestcode.nn import OrderedAutoencoder
-from nestcode.reproduce.brain_damage import damage_order, errors_in_order
-from nestcode.reproduce.codecs import CODECS
-from nestcode.reproduce.curves import Curve, codec_curves
-from nestcode.reproduce.networks import RECIPES, unordered
-from nestcode.reproduce.pixels import as_rows
+from nestcode.reproduce.lab.codecs import CODECS
+from nestcode.reproduce.lab.images import as_rows
+from nestcode.reproduce.lab.networks import RECIPES, unordered
+from nestcode.reproduce.lab.optimal_brain_damage import errors_in_order, pruning_order
+from nestcode.reproduce.lab.rate_distortion import Curve, codec_curves
 from nestcode.training import Run, Training, train
 
 SHOWN = (64, 128, 256, 512, 742, 1024, 1108)  # WebP's smallest files have 742 bits
@@ -77,7 +77,7 @@ def coder_curve(task: Task, name: str, coder: Coder) -> Curve:
     """One of ours."""
     rows = as_rows(task.test)
     codes = coder.encode(rows)
-    lengths = [0, *(network_lengths(coder.width) if isinstance(coder, DeepCoder) else range(8, coder.width + 1, 8))]
+    lengths = [0, *(network_lengths(coder.width) if isinstance(coder, NetworkCoder) else range(8, coder.width + 1, 8))]
     return Curve.of(name, "ours", lengths, [task.error(coder.decode(codes.prefix(length))) for length in lengths])
 
 
@@ -87,8 +87,8 @@ def network_curves(task: Task, kind: str, lengths: list[int]) -> Iterator[Curve]
     as_it_is = np.arange(task.width)
     orders = {
         "truncated": as_it_is,
-        "OBD": damage_order(plain, task.rows[:SEEN]),
-        "OBD, repeated": damage_order(plain, task.rows[:SEEN], ROUNDS),
+        "OBD": pruning_order(plain, task.rows[:SEEN]),
+        "OBD, repeated": pruning_order(plain, task.rows[:SEEN], ROUNDS),
     }
     made = [(f"autoencoder ({kind}), {name}", plain, order) for name, order in orders.items()]
     if task.options.nested:

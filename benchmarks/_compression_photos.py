@@ -17,9 +17,9 @@ from PIL import Image, ImageFile
 
 from _compression_task import Task
 from _report import show
-from nestcode import compress_images, data, decompress_images, stream_info
-from nestcode.reproduce.codecs import CODECS, Codec, decode
-from nestcode.reproduce.pixels import Pixels, decibels, pixel_error, ssim
+from nestcode import compress_images, data, decompress_images, metrics, stream_info
+from nestcode.reproduce.lab.codecs import CODECS, Codec, decode
+from nestcode.reproduce.lab.images import Pixels
 
 SIZES = (0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.75, 1.0)  # bits a pixel
 OURS, CUT = "nestcode, one stream cut", "progressive JPEG, cut"
@@ -36,8 +36,8 @@ def measure(task: Task) -> list[dict[str, Any]]:
             "picture": name,
             "method": method,
             "bits a pixel": size,
-            "PSNR": psnr(picture, made),
-            "SSIM": ssim(picture[None], made[None]),
+            "PSNR": round(metrics.psnr(picture, made), 2),
+            "SSIM": round(metrics.ssim(picture, made), 4),
         }
         for name, picture in pictures.items()
         for method, size, made in all_cuts(picture)
@@ -77,7 +77,7 @@ def all_cuts(picture: Pixels) -> Iterator[tuple[str, float, Pixels]]:
     for size, budget in budgets.items():
         cuts = [made for made in (decode_cut(blob[:budget], picture) for blob in files) if made is not None]
         if cuts:
-            yield CUT, size, max(cuts, key=lambda made: psnr(picture, made))
+            yield CUT, size, max(cuts, key=lambda made: metrics.psnr(picture, made))
 
 
 def every_quality(codec: Codec, picture: Pixels) -> Iterator[bytes]:
@@ -96,16 +96,6 @@ def decode_cut(blob: bytes, picture: Pixels) -> Pixels | None:
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = False
     return made if made.shape == picture.shape else None
-
-
-def judged(picture: Pixels, made: Pixels) -> dict[str, float]:
-    """How near it came."""
-    return {"PSNR": psnr(picture, made), "SSIM": ssim(picture[None], made[None])}
-
-
-def psnr(picture: Pixels, made: Pixels) -> float:
-    """Decibels, over red, green and blue."""
-    return decibels(pixel_error(picture, made))
 
 
 def table(points: list[dict[str, Any]], measured: str) -> list[dict[str, Any]]:

@@ -19,8 +19,8 @@ from _report import seconds_each, show
 from nestcode import compress, decompress
 from nestcode.coders import Coder
 from nestcode.images import ImageCodec
-from nestcode.reproduce.codecs import CODECS, Codec, decode
-from nestcode.reproduce.pixels import Pixels, as_rows, pixel_error
+from nestcode.reproduce.lab.codecs import CODECS, Codec, decode
+from nestcode.reproduce.lab.images import Pixels, as_rows, pixel_mse
 
 QUALITIES = {"JPEG": 30.0, "WebP": 20.0, "AVIF": 30.0, "JPEG 2000": 3.0}  # with about the same errors
 BASE = "JPEG, one sheet"  # what speeds are compared with
@@ -84,7 +84,7 @@ def stream_way(task: Task, coder: Coder, *, entropy: bool = False) -> Way:
     """A stream, from pixels and to pixels."""
     encode = partial(compress, task.test, coder, scale=255, entropy=entropy)
     data = encode()
-    error = pixel_error(task.test, decompress(data, coder))
+    error = pixel_mse(task.test, decompress(data, coder))
     bits = 8 * len(data) / len(task.test)
     return Way(encode, partial(decompress, data, coder), task.test.nbytes, bits, error)
 
@@ -93,7 +93,7 @@ def picture_way(sheet: Pixels, side: int) -> Way:
     """The bytes of one picture, which holds images of side x side pixels."""
     coder, budget = ImageCodec.load(), sheet.shape[0] * sheet.shape[1] * 3 // 16  # 1.5 bits a pixel
     data = coder.encode(sheet, limit=budget)
-    error = pixel_error(sheet, coder.decode(data, sheet.shape))
+    error = pixel_mse(sheet, coder.decode(data, sheet.shape))
     return Way(
         lambda: coder.encode(sheet, limit=budget),
         lambda: coder.decode(data, sheet.shape),
@@ -108,7 +108,7 @@ def codec_way(codec: Codec, quality: float, pictures: list[Pixels], side: int) -
     pixels = sum(picture.nbytes for picture in pictures)
     blobs = [codec.encode(picture, quality) for picture in pictures]
     made = [decode(blob) for blob in blobs]
-    error = float(np.mean([pixel_error(*pair) for pair in zip(pictures, made, strict=True)]))
+    error = float(np.mean([pixel_mse(*pair) for pair in zip(pictures, made, strict=True)]))
     return Way(
         lambda: [codec.encode(picture, quality) for picture in pictures],
         lambda: [decode(blob) for blob in blobs],

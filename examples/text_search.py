@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 import nestcode as nc
+from nestcode.metrics import recall
 from nestcode.search import asymmetric_distances
 
 try:
@@ -65,12 +66,13 @@ def documentation() -> dict[str, str]:
 def compare(items: Floats, queries: Floats, coder: nc.LinearCoder | nc.ResidualCoder, codes: nc.Codes) -> Figures:
     """How much of the true 10 nearest each method finds at each size."""
     exact = queries @ items.T
+    true = best(exact, NEAREST)
     figures: Figures = {}
 
     def measure(method: str, size: int, scores: Scores) -> None:
         kept = best(scores, SHORTLIST)
         again = np.take_along_axis(kept, best(np.take_along_axis(exact, kept, axis=1), NEAREST), axis=1)
-        figures[method, size] = recall(exact, kept[:, :NEAREST]), recall(exact, again)
+        figures[method, size] = recall(kept[:, :NEAREST], true), recall(again, true)
 
     bits = nc.Codes(quantize_embeddings(items, precision="ubinary"), items.shape[1])
     asked = nc.Codes(quantize_embeddings(queries, precision="ubinary"), items.shape[1])
@@ -100,12 +102,6 @@ def int8(items: Floats) -> Floats:
 def best(scores: Scores, count: int) -> NDArray[np.int64]:
     """The places of the largest scores of each row, the largest first."""
     return np.argsort(-scores, axis=1, kind="stable")[:, :count]
-
-
-def recall(exact: Scores, found: NDArray[np.int64]) -> float:
-    """The share of the true nearest among those found."""
-    true = best(exact, NEAREST)
-    return float(np.mean([np.isin(a, b).mean() for a, b in zip(true, found, strict=True)]))
 
 
 def main() -> None:

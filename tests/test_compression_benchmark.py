@@ -16,10 +16,10 @@ from PIL import Image
 from nestcode import AdaptiveCoder, LinearCoder
 from nestcode.data import sample_images
 from nestcode.nn import Binarize, OrderedAutoencoder
-from nestcode.reproduce import codecs
-from nestcode.reproduce.brain_damage import damage_order, encode_units, errors_in_order, estimated_damage
-from nestcode.reproduce.curves import Curve
-from nestcode.reproduce.pixels import as_pixels, as_rows, pixel_error
+from nestcode.reproduce.lab import codecs
+from nestcode.reproduce.lab.images import as_pixels, as_rows, pixel_mse
+from nestcode.reproduce.lab.optimal_brain_damage import encode_units, errors_in_order, pruning_order, saliencies
+from nestcode.reproduce.lab.rate_distortion import Curve
 
 
 def load(name: str) -> ModuleType:
@@ -65,7 +65,7 @@ def test_headers_and_scans_are_the_whole_jpeg_file(side: int, settings: dict[str
 def test_jpeg_headers_that_are_not_counted_say_nothing_of_the_image() -> None:
     jpeg = codecs.CODECS["JPEG"]
     pictures = photograph(64), np.zeros((64, 64, 3), dtype=np.uint8)
-    shared = [jpeg.encode(picture, 90, **jpeg.shared) for picture in pictures]
+    shared = [jpeg.encode(picture, 90, **jpeg.bare) for picture in pictures]
     headers = codecs.jpeg_parts(shared[0])[0]
     assert shared[0][: headers - 2] == shared[1][: headers - 2]
     for picture, blob in zip(pictures, shared, strict=True):
@@ -82,7 +82,7 @@ def test_codecs_come_nearer_to_the_image_with_quality(name: str, grey: bool) -> 
     for blob, decoded in (worst, best):
         assert decoded.shape == image.shape
         assert 0 < codec.payload(blob) < len(blob)
-    assert pixel_error(image, best[1]) < pixel_error(image, worst[1])
+    assert pixel_mse(image, best[1]) < pixel_mse(image, worst[1])
     assert codec.payload(best[0]) - codec.payload(worst[0]) > 0.9 * (len(best[0]) - len(worst[0])) - 100
 
 
@@ -110,9 +110,9 @@ def test_estimated_damage_is_what_removing_a_unit_does(signed: bool, spread: str
             return float((model.decode(units * kept) - rows).square().sum(dim=1).mean())
 
         exact = [error(unit) - error(None) for unit in range(7)]
-    estimated = estimated_damage(model, units, rows).numpy()
+    estimated = saliencies(model, units, rows).numpy()
     np.testing.assert_allclose(estimated, exact, rtol=1e-3, atol=1e-5)
-    np.testing.assert_array_equal(damage_order(model, X), np.argsort(exact)[::-1])
+    np.testing.assert_array_equal(pruning_order(model, X), np.argsort(exact)[::-1])
 
 
 def test_repeated_damage_is_greedy_removal() -> None:
@@ -122,7 +122,7 @@ def test_repeated_damage_is_greedy_removal() -> None:
         tried = {unit: removal_error(model, X, [other for other in left if other != unit]) for unit in left}
         removed.append(min(left, key=lambda unit: tried[unit]))
         left.remove(removed[-1])
-    np.testing.assert_array_equal(damage_order(model, X, rounds=7), removed[::-1])
+    np.testing.assert_array_equal(pruning_order(model, X, rounds=7), removed[::-1])
 
 
 def removal_error(model: OrderedAutoencoder, X: NDArray[np.float32], kept: list[int]) -> float:
@@ -142,9 +142,9 @@ def test_errors_in_an_order_are_those_of_units_that_are_left(signed: bool, sprea
     model, X = tiny(signed, spread)
     pixels = as_pixels(X)
     units, order = encode_units(model, as_rows(pixels)), [3, 0, 6, 1, 5, 2, 4]
-    slow = [pixel_error(pixels, as_pixels(decoded(model, units, order[:length]))) for length in range(8)]
+    slow = [pixel_mse(pixels, as_pixels(decoded(model, units, order[:length]))) for length in range(8)]
     np.testing.assert_allclose(errors_in_order(model, pixels, np.array(order)), slow, rtol=1e-4)
-    own = pixel_error(pixels, as_pixels(model.decode(units[:, :3]).detach().numpy()))
+    own = pixel_mse(pixels, as_pixels(model.decode(units[:, :3]).detach().numpy()))
     np.testing.assert_allclose(errors_in_order(model, pixels, np.arange(7))[3], own, rtol=1e-4)
 
 
@@ -161,7 +161,7 @@ def test_the_bound_is_below_all_coders_of_gaussian_data() -> None:
     for coder in (LinearCoder(32), AdaptiveCoder(32)):
         codes = coder.fit(as_rows(train)).encode(as_rows(test))
         for length, least in zip(lengths, bound, strict=True):
-            assert pixel_error(test, as_pixels(coder.decode(codes.prefix(length)))) > least
+            assert pixel_mse(test, as_pixels(coder.decode(codes.prefix(length)))) > least
 
 
 def test_verdicts_count_the_sizes_where_ours_is_below() -> None:

@@ -72,15 +72,20 @@ class Guard {
         for (std::size_t block = 0; block < seen_.size(); ++block) check(block);
     }
 
-    // The first block found damaged, or -1.
+    // The first damaged block, in the order of the file, among those checked so far; -1 if there is none.
     std::int64_t damaged() const { return damaged_.load(std::memory_order_relaxed); }
 
   private:
     void check(std::size_t block) {
-        if (block_sum(data_, bytes_, block) == sums_[block])
+        if (block_sum(data_, bytes_, block) == sums_[block]) {
             seen_[block].store(true, std::memory_order_relaxed);
-        else
-            damaged_.store(static_cast<std::int64_t>(block), std::memory_order_relaxed);
+            return;
+        }
+        const auto found = static_cast<std::int64_t>(block);
+        std::int64_t first = damaged();
+        while ((first < 0 || found < first) &&
+               !damaged_.compare_exchange_weak(first, found, std::memory_order_relaxed)) {
+        }
     }
 
     const std::uint8_t* data_;

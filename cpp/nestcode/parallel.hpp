@@ -1,30 +1,53 @@
-// Split a range of work over threads.
+// Parallel loops over index ranges on a bounded number of threads.
+//
+// Every kernel that runs on several threads goes through parallel_for, so this is the one place where threads are
+// started and where their exceptions are carried back to the caller.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 namespace nestcode {
 
-// Calls work(begin, end) on disjoint parts of [0, count) that cover it, on at most `threads` threads
-// and with at least `grain` items a part. `work` must not throw.
+// Calls work(begin, end) on disjoint ranges that cover [0, count), on at most `threads` threads and with at least
+// `grain` items per range. If calls throw, all threads finish or stop first and then one of the exceptions is rethrown.
 template <class Work>
 void parallel_for(std::size_t count, std::size_t grain, std::size_t threads, const Work& work) {
     const std::size_t parts =
         std::clamp<std::size_t>(count / std::max<std::size_t>(grain, 1), 1, std::max<std::size_t>(threads, 1));
+    if (parts == 1) return work(std::size_t{0}, count);
     const auto start_of = [&](std::size_t part) { return count / parts * part + std::min(part, count % parts); };
-    std::vector<std::jthread> helpers;
-    helpers.reserve(parts - 1);
-    std::size_t started = 0;
-    try {
-        for (; started + 1 < parts; ++started) helpers.emplace_back(work, start_of(started), start_of(started + 1));
-    } catch (const std::system_error&) {
-        // The system has no more threads to give: this one does what is left.
+    std::exception_ptr first_error;
+    std::mutex mutex;
+    // An exception that leaves a thread's function would end the process (std::terminate).
+    const auto guarded = [&](std::size_t begin, std::size_t end) noexcept {
+        try {
+            work(begin, end);
+        } catch (...) {
+            const std::lock_guard lock(mutex);
+            if (first_error == nullptr) first_error = std::current_exception();
+        }
+    };
+    {
+        std::vector<std::jthread> workers;  // joined at the end of this block
+        workers.reserve(parts - 1);
+        std::size_t started = 0;
+        try {
+            for (; started + 1 < parts; ++started)
+                workers.emplace_back(std::cref(guarded), start_of(started), start_of(started + 1));
+        } catch (const std::system_error&) {  // no more threads
+        } catch (const std::bad_alloc&) {     // no memory for another one
+        }
+        guarded(start_of(started), count);  // the calling thread takes the ranges that no worker has
     }
-    work(start_of(started), count);
+    if (first_error != nullptr) std::rethrow_exception(first_error);
 }
 
 }  // namespace nestcode

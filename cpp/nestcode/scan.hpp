@@ -42,6 +42,14 @@ struct ScanGroup {
     float numbers[4][16];
 };
 
+// A table entry, rounded to the nearest whole number. Queries near the range of a float give infinite entries and NaN:
+// both become the largest entry, because casting them to an integer is undefined.
+inline std::uint8_t quantize_entry(float entry) {
+    const float capped = entry < largest_entry ? entry : largest_entry;  // NaN fails the comparison
+    const float bounded = capped > 0 ? capped : 0;
+    return static_cast<std::uint8_t>(static_cast<std::int32_t>(bounded + 0.5f));
+}
+
 // Tables of r^2 - 2 q r summed over a group's directions: |q - r|^2 less |q|^2; of -2 q r for inner products, which
 // need no biases either.
 inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query, float unit, bool inner,
@@ -84,14 +92,11 @@ inline void fill_tables(const std::vector<ScanGroup>& groups, const float* query
     // The second of few groups may be as near as the first by chance, the third hardly.
     const float close = std::max(32 * second_of[0], groups.size() < 8 ? 8 * third_of[0] : 0);
     const float most = std::min(close > 0 ? close : widest, std::numeric_limits<float>::max());
-    out.scale = widest > 0 ? largest_entry / std::min(widest, most) : 1;
+    out.scale = widest > 0 ? std::min(largest_entry / std::min(widest, most), std::numeric_limits<float>::max()) : 1;
     if (out.scale * unit > 0.999f) out.scale = 0.999f / unit;  // so that the factor fits
     const float scale = out.scale;
-    if (!(widest * scale < largest_entry + 0.4f))
-        for (float& sum : sums) sum = sum < largest_entry / scale ? sum : largest_entry / scale;  // also no number
     std::uint8_t* entries = out.entries.data();
-    for (std::size_t i = 0; i < sums.size(); ++i)
-        entries[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(sums[i] * scale + 0.5f));
+    for (std::size_t i = 0; i < sums.size(); ++i) entries[i] = quantize_entry(sums[i] * scale);
     out.factor = inner ? 0 : static_cast<std::int16_t>(std::lround(out.scale * unit * 32768));
 }
 

@@ -373,6 +373,14 @@ void search(SearchParts parts, std::span<const std::uint32_t> sizes, std::size_t
 
 enum class Metric { l2, cosine, inner };
 
+// The metric with this name; other names are refused.
+inline Metric metric_named(std::string_view name) {
+    if (name == "l2") return Metric::l2;
+    if (name == "cosine") return Metric::cosine;
+    if (name == "inner") return Metric::inner;
+    throw std::invalid_argument("metric must be one of l2, cosine and inner, got '" + std::string(name) + "'");
+}
+
 // What rows and queries have outside of their numbers, where angles count: `shift` is added to every row, and what lies
 // in none of the directions adds `square` to its squared length and products[q] to its product with query q.
 struct Outside {

@@ -6,7 +6,6 @@
 
 #include "arrays.hpp"
 #include "nestcode/forest.hpp"
-#include "nestcode/hashing.hpp"
 
 namespace {
 
@@ -252,30 +251,6 @@ void find_ids(const Vec<std::int64_t>& ids, const Vec<std::uint32_t>& places, co
     nestcode::find_ids(known, by_id, wanted.data(), wanted.size(), found.data());
 }
 
-struct PyHashTable {
-    Packed packed;
-    nestcode::HashTable table;
-
-    explicit PyHashTable(Packed rows) : packed(std::move(rows)), table(rows_of(packed)) {}
-
-    std::uint64_t search(const Packed& queries, std::int32_t width, std::int32_t radius, std::uint64_t most_probes,
-                         const Vector& found) const {
-        if (queries.shape(1) != packed.shape(1) || found.shape(0) != queries.shape(0))
-            throw nb::value_error("queries must be as wide as the rows, with room for a number each");
-        if (width < 0 || static_cast<std::size_t>(width) > 8 * packed.shape(1))
-            throw nb::value_error("the width must be that of the rows");
-        const nestcode::Rows rows = rows_of(queries);
-        nb::gil_scoped_release released;
-        std::uint64_t probes = 0;
-        for (std::size_t i = 0; i < rows.count; ++i) {
-            const nestcode::HashTable::Found one = table.search(rows[i], width, radius, most_probes);
-            found.data()[i] = static_cast<std::int64_t>(one.items);
-            probes += one.probes;
-        }
-        return probes;
-    }
-};
-
 void load_heads(const Packed& packed, const Array<std::uint64_t, 1>& heads) {
     if (heads.size() != packed.shape(0)) throw nb::value_error("there must be a head for each row");
     const nestcode::Rows rows = rows_of(packed);
@@ -360,11 +335,6 @@ void add_index(nb::module_& m) {
             return "Neighborhood(length=" + std::to_string(self.found.length) +
                    ", count=" + std::to_string(self.found.count) + ")";
         });
-    nb::class_<PyHashTable>(m, "HashTable", "Semantic hashing of sorted rows: what the paper compares with.")
-        .def(nb::init<Packed>(), "packed"_a.noconvert())
-        .def("search", &PyHashTable::search, "queries"_a.noconvert(), "width"_a, "radius"_a, "most_probes"_a,
-             "found"_a.noconvert(),
-             "Write how many items lie within a Hamming radius of each query; the number of probes that took.");
     m.def("insert_rows", insert_rows, "packed"_a.noconvert(), "first"_a, "heads"_a.noconvert(), "order"_a.noconvert(),
           "new_heads"_a.noconvert(), "new_order"_a.noconvert(),
           "Write the sorted order of the rows, given that of the rows before `first`.");

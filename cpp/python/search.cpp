@@ -34,7 +34,7 @@ struct PyPart {
         if (starts.size() < 2 || starts(0) != 0 || starts(starts.size() - 1) != count ||
             !std::is_sorted(starts.data(), starts.data() + starts.size()))
             throw nb::value_error("cells must begin in order, and end with the rows");
-        check_blocks();
+        check_blocks(unit);
         if (norms.size() != 0 && norms.size() != count) throw nb::value_error("there must be a norm for each row");
         for (std::size_t i = 0; i < dead.size(); ++i)
             if (dead(i) >= count || (i > 0 && dead(i) <= dead(i - 1)))
@@ -47,9 +47,11 @@ struct PyPart {
     }
 
   private:
-    void check_blocks() const {
+    void check_blocks(float unit) const {
         const std::size_t coarse = block_starts.size(), cells = starts.size() - 1;
         if (coarse == 0) return;
+        if (!(unit >= 0) || !std::isfinite(unit))
+            throw nb::value_error("the unit of the biases must be finite and not negative");
         if (blocks.shape(2) != nestcode::block_items || biases.size() != blocks.shape(0) * nestcode::block_items)
             throw nb::value_error("blocks hold 32 items each, and a bias for each");
         if (!std::has_single_bit(coarse) || !std::has_single_bit(cells) || coarse > cells)
@@ -220,9 +222,7 @@ void rescore(const Floats& vectors, const Floats& queries, const Array<const std
     for (std::size_t i = 0; i < items.size(); ++i)
         if (items.data()[i] >= static_cast<std::int64_t>(vectors.shape(0)))
             throw nb::value_error("items must be rows of the vectors");
-    const auto by = metric == "cosine"  ? nestcode::Metric::cosine
-                    : metric == "inner" ? nestcode::Metric::inner
-                                        : nestcode::Metric::l2;
+    const nestcode::Metric by = nestcode::metric_named(metric);
     const nestcode::Outside outside{shift.size() != 0 ? shift.data() : nullptr, square,
                                     products.size() != 0 ? products.data() : nullptr};
     nb::gil_scoped_release released;

@@ -142,6 +142,80 @@ void test_outliers(std::mt19937& random) {
     for (const std::uint8_t entry : after.entries) CHECK(entry <= largest_entry);
 }
 
+// Queries that are NaN, infinite or near the range of a float give tables within bounds, and casts that are defined.
+void test_extreme_queries(std::mt19937& random) {
+    constexpr float largest = std::numeric_limits<float>::max();
+    const float extremes[] = {std::nanf(""), infinity, -infinity, largest, -largest, 1e30f, 1e19f, 1e-45f, 0};
+    for (int round = 0; round < 300; ++round) {
+        Scene scene(1 + below(random, 12), round % 3 == 0 ? 1e-42f : 1, random);
+        for (float& number : scene.query)
+            if (random() % 3 == 0) number = extremes[random() % std::size(extremes)];
+        for (const float unit : {0.0f, 1e-30f, 1.0f, 1e38f})
+            for (const bool inner : {false, true}) {
+                ScanTables tables;
+                fill_tables(scene.groups, scene.query.data(), unit, inner, tables);
+                for (const std::uint8_t entry : tables.entries) CHECK(entry <= largest_entry);
+                CHECK(tables.scale > 0 && std::isfinite(tables.scale) && tables.factor >= 0);
+            }
+    }
+}
+
+// A whole search with such queries ends, and finds as many items as there are.
+void test_extreme_search(std::mt19937& random) {
+    constexpr std::size_t count = 40, planes = 2;
+    constexpr float largest = std::numeric_limits<float>::max();
+    const Scene scene(2 * planes, 1, random);
+    const Bits cells(count, 8 * planes, random);
+    const std::uint32_t starts[] = {0, count}, block_starts[] = {0};
+    std::vector<std::uint32_t> places(count);
+    std::iota(places.begin(), places.end(), 0u);
+    std::vector<std::uint8_t> blocks(2 * planes * block_items);
+    fill_blocks(cells.rows, places.data(), blocks.data());
+    const std::vector<std::int16_t> biases(2 * block_items, 100);
+    const std::vector<SearchPart> parts{
+        {cells.rows, starts, {block_starts, 1, blocks.data(), biases.data(), planes, 0.01f}}};
+    const std::uint32_t sizes[] = {count};
+    for (const float value : {std::nanf(""), infinity, -infinity, largest, -largest, 1e20f}) {
+        const std::vector<float> query(scene.directions, value);
+        const float product = value, norm = 0;
+        for (const std::size_t keep : {std::size_t{3}, count}) {
+            std::vector<float> scores(keep);
+            std::vector<std::uint32_t> found(keep);
+            std::int64_t compared = 0;
+            search(
+                parts, sizes, 1, count, 0, {keep, scores.data(), found.data(), &compared}, 1,
+                [&](std::size_t, float* out) { out[0] = value; },
+                [&](std::size_t) {
+                    return ScanRanking{scan_kernel(available_simd().back()),
+                                       &scene.groups,
+                                       query.data(),
+                                       scene.directions,
+                                       nullptr,
+                                       0,
+                                       0.01f,
+                                       false,
+                                       &product,
+                                       &norm};
+                });
+            CHECK(compared == count);
+            std::sort(found.begin(), found.end());
+            CHECK(std::adjacent_find(found.begin(), found.end()) == found.end() && found.back() < count);
+        }
+    }
+}
+
+void test_metric_names() {
+    CHECK(metric_named("l2") == Metric::l2 && metric_named("cosine") == Metric::cosine);
+    CHECK(metric_named("inner") == Metric::inner);
+    bool refused = false;
+    try {
+        metric_named("manhattan");
+    } catch (const std::invalid_argument& error) {
+        refused = std::string(error.what()).find("manhattan") != std::string::npos;
+    }
+    CHECK(refused);
+}
+
 void test_blocks(std::mt19937& random) {
     for (const std::size_t planes : {1, 3, 26}) {
         const Bits cells(75, 8 * planes, random);
@@ -388,6 +462,9 @@ int main() {
         for (const float spread : {1.0f, 1e-12f, 1e12f})
             for (const bool inner : {false, true}) test_tables(groups, spread, inner, random);
     test_outliers(random);
+    test_extreme_queries(random);
+    test_extreme_search(random);
+    test_metric_names();
     test_blocks(random);
     for (int round = 0; round < 200; ++round) test_chooser(random);
     for (int round = 0; round < 200; ++round) test_runs(random);

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from nestcode import streams as streams
     from nestcode import training as training
     from nestcode.coders import AdaptiveCoder as AdaptiveCoder
+    from nestcode.coders import AutoencoderCoder as AutoencoderCoder
     from nestcode.coders import CellCoder as CellCoder
     from nestcode.coders import Coder as Coder
-    from nestcode.coders import DeepCoder as DeepCoder
     from nestcode.coders import LinearCoder as LinearCoder
+    from nestcode.coders import RefinedCoder as RefinedCoder
     from nestcode.coders import ResidualCoder as ResidualCoder
+    from nestcode.coders import SupervisedCoder as SupervisedCoder
     from nestcode.coders import fit as fit
     from nestcode.coders import load_coder as load_coder
     from nestcode.codes import Codes as Codes
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from nestcode.images import ImageStreamWriter as ImageStreamWriter
     from nestcode.images import compress_images as compress_images
     from nestcode.images import decompress_images as decompress_images
-    from nestcode.images import stream_info as stream_info
     from nestcode.index import Index as Index
     from nestcode.index import PrefixTree as PrefixTree
     from nestcode.streams import StreamDecoder as StreamDecoder
@@ -47,17 +48,17 @@ if TYPE_CHECKING:
     from nestcode.streams import StreamWriter as StreamWriter
     from nestcode.streams import compress as compress
     from nestcode.streams import decompress as decompress
-    from nestcode.streams import info as info
+    from nestcode.streams import stream_info as stream_info
 
 __version__ = "0.1.0"
 
 # Where each public name lives; a module stands for itself.
 _HOMES = {
     "AdaptiveCoder": "nestcode.coders",
+    "AutoencoderCoder": "nestcode.coders",
     "CellCoder": "nestcode.coders",
     "Coder": "nestcode.coders",
     "Codes": "nestcode.codes",
-    "DeepCoder": "nestcode.coders",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
     "ImageCodec": "nestcode.images",
@@ -65,10 +66,12 @@ _HOMES = {
     "ImageStreamReader": "nestcode.images",
     "ImageStreamWriter": "nestcode.images",
     "PrefixTree": "nestcode.index",
+    "RefinedCoder": "nestcode.coders",
     "ResidualCoder": "nestcode.coders",
     "StreamDecoder": "nestcode.streams",
     "StreamReader": "nestcode.streams",
     "StreamWriter": "nestcode.streams",
+    "SupervisedCoder": "nestcode.coders",
     "coders": "nestcode.coders",
     "compress": "nestcode.streams",
     "compress_images": "nestcode.images",
@@ -79,12 +82,11 @@ _HOMES = {
     "fit": "nestcode.coders",
     "images": "nestcode.images",
     "index": "nestcode.index",
-    "info": "nestcode.streams",
     "lengths": "nestcode.lengths",
     "load_coder": "nestcode.coders",
     "metrics": "nestcode.metrics",
     "nn": "nestcode.nn",
-    "stream_info": "nestcode.images",
+    "stream_info": "nestcode.streams",
     "streams": "nestcode.streams",
     "training": "nestcode.training",
 }
@@ -117,7 +119,6 @@ __all__ = [
     "fit",
     "images",
     "index",
-    "info",
     "lengths",
     "load_coder",
     "metrics",

@@ -119,12 +119,6 @@ class Neighborhood:
     @property
     def ids(self) -> NDArray[np.int64]: ...
 
-class HashTable:
-    def __init__(self, packed: NDArray[np.uint8]) -> None: ...
-    def search(
-        self, queries: NDArray[np.uint8], width: int, radius: int, most_probes: int, found: NDArray[np.int64]
-    ) -> int: ...
-
 def insert_rows(
     packed: NDArray[np.uint8],
     first: int,

@@ -1,21 +1,26 @@
-"""Measures of search and of compression: recall@k, exact neighbours, distortion, PSNR, SSIM, BD-rate.
+"""Measures of search and of compression: recall@k, exact neighbors, distortion, PSNR, SSIM, BD-rate.
 
->>> X = np.eye(4, dtype=np.float32)
->>> recall(np.array([[0, 3]]), exact_neighbors(X[:1], X, k=2))
+>>> exact = exact_neighbors([[0.0]], [[1.0], [2.0], [3.0]], k=2)
+>>> recall([[0, 2]], exact)
 0.5
+
+Every function checks its arguments, works on blocks of bounded size, and computes in float64.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Doubles, Ids, check_int, check_rows
+from nestcode.arrays import Doubles, Ids, as_floats, check_int, check_rows
 from nestcode.errors import InvalidInput, import_extra
 
-QUERIES = 256  # compared with all items at once
+ITEM_BLOCK = 8192  # rows converted to float64 at a time
+QUERY_BLOCK = 1024  # rows compared with a block of items at a time
+VALUE_BLOCK = 1 << 22  # values of an array converted to float64 at a time
 LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue (ITU-R BT.601)
+PEAKS = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}  # of integer images; that of floats is 1
 
 
 def exact_neighbors(
@@ -23,68 +28,85 @@ def exact_neighbors(
 ) -> Ids:
     """Return the k nearest items of each query by exhaustive search, nearest first, (queries, k).
 
+    Items at equal distance may come in either order.
+
     >>> exact_neighbors([[0.9, 0.0]], [[0.0, 1.0], [1.0, 0.0], [3.0, 0.0]], k=2)
     array([[1, 0]])
 
     Args:
         queries: (n, features).
-        items: (m, features).
-        k: how many neighbours; at most as many as there are items.
+        items: (m, features); may be a memory map larger than memory.
+        k: number of neighbors, at most the number of items.
         metric: "l2", "cosine" or "inner" (largest inner product first).
 
     """
-    asked, rows = check_rows(queries).astype(np.float64), check_rows(items).astype(np.float64)
+    asked, rows = check_rows(queries), check_rows(items)
     if asked.shape[1] != rows.shape[1]:
         raise InvalidInput(f"queries must have the items' {rows.shape[1]} features, got {asked.shape[1]}")
     if check_int(k, "k", least=1) > len(rows):
         raise InvalidInput(f"k must be at most the number of items {len(rows)}, got {k}: give a smaller k")
     if metric not in ("l2", "cosine", "inner"):
         raise InvalidInput(f'metric must be "l2", "cosine" or "inner", got {metric!r}')
-    if metric == "cosine":
-        asked, rows = _unit(asked), _unit(rows)
-    if metric == "l2":  # squares are small around the mean
-        asked, rows = asked - rows.mean(axis=0), rows - rows.mean(axis=0)
-    norms = np.einsum("nf,nf->n", rows, rows) if metric == "l2" else np.zeros(len(rows))
-    found = np.empty((len(asked), k), dtype=np.int64)
-    for first in range(0, len(asked), QUERIES):
-        distances = norms - 2 * (asked[first : first + QUERIES] @ rows.T)
-        near = np.argpartition(distances, k - 1, axis=1)[:, :k]
-        order = np.argsort(np.take_along_axis(distances, near, axis=1), axis=1, kind="stable")
-        found[first : first + QUERIES] = np.take_along_axis(near, order, axis=1)
-    return found
+    mean = rows.mean(axis=0, dtype=np.float64) if metric == "l2" else np.zeros(rows.shape[1])
+    targets = _doubles(asked, normalize=metric == "cosine") - mean
+    nearest = np.empty((len(asked), 0), dtype=np.int64)
+    scores = np.empty((len(asked), 0))  # of the nearest so far; the smallest is best
+    for first in range(0, len(rows), ITEM_BLOCK):
+        block = _doubles(rows[first : first + ITEM_BLOCK], normalize=metric == "cosine") - mean
+        found = [_k_smallest(part, block, k, metric) for part in _blocks(targets, QUERY_BLOCK)]
+        nearest = np.concatenate([nearest, first + np.concatenate([ids for ids, _ in found])], axis=1)
+        scores = np.concatenate([scores, np.concatenate([values for _, values in found])], axis=1)
+        best = np.argsort(scores, axis=1, kind="stable")[:, :k]
+        nearest, scores = np.take_along_axis(nearest, best, axis=1), np.take_along_axis(scores, best, axis=1)
+    return nearest
 
 
-def recall(found: ArrayLike, exact: ArrayLike) -> float:
-    """Return the share of the exact neighbours that a search found: recall@k for k columns of `exact`.
+def recall(found: ArrayLike | Sequence[ArrayLike], exact: ArrayLike) -> float:
+    """Return the share of the exact neighbors that a search found: recall@k for k columns of `exact`.
 
     >>> recall([[4, 1, -1], [2, 3, 5]], [[1, 2], [3, 2]])
     0.75
+    >>> recall([[4, 1], [2]], [[1, 2], [3, 2]])  # neighborhoods differ in size
+    0.5
 
     Args:
-        found: ids, (queries, any number); -1 stands for a missing hit.
-        exact: ids of the true neighbours, (queries, k).
+        found: ids found for each query, (queries, any number), or one sequence of ids per query.
+        exact: ids of the true neighbors, (queries, k). The id -1 marks a missing neighbor and is not counted.
 
     """
-    hits, true = np.asarray(found), np.asarray(exact)
-    if hits.ndim != 2 or true.ndim != 2 or len(hits) != len(true):
-        raise InvalidInput(f"ids must be (queries, k) for the same queries, got shapes {hits.shape} and {true.shape}")
-    if true.size == 0:
-        return 1.0
-    return float(np.mean([np.isin(row, own).mean() for row, own in zip(true, hits, strict=True)]))
+    true = np.asarray(exact)
+    hits = [np.asarray(ids) for ids in found]  # type: ignore[union-attr]
+    if true.ndim != 2 or len(hits) != len(true) or any(ids.ndim != 1 for ids in hits):
+        raise InvalidInput(
+            f"found and exact must hold ids (queries, k) of the same queries, got {len(hits)} queries and shape "
+            f"{true.shape}"
+        )
+    expected = true != -1
+    if not expected.any():
+        raise InvalidInput(f"exact must name at least one neighbor, got shape {true.shape}: give queries and k >= 1")
+    right = sum(int(np.isin(row[named], ids).sum()) for row, named, ids in zip(true, expected, hits, strict=True))
+    return float(right / expected.sum())
 
 
 def distortion(original: ArrayLike, decoded: ArrayLike) -> float:
-    """Return the mean squared error of a value.
+    """Return the mean squared error (MSE) per value.
 
     >>> distortion([[0.0, 1.0]], [[0.0, 0.5]])
     0.125
+
+    Args:
+        original: vectors or images, any shape.
+        decoded: the same shape.
+
     """
-    a, b = _pair(original, decoded)
-    return float(np.mean(np.square(a - b)))
+    a, b = _same_shape(original, decoded)
+    blocks = zip(_blocks(a.ravel(), VALUE_BLOCK), _blocks(b.ravel(), VALUE_BLOCK), strict=True)
+    total = sum(float(np.sum(np.square(np.subtract(x, y, dtype=np.float64)))) for x, y in blocks)
+    return total / a.size
 
 
 def psnr(original: ArrayLike, decoded: ArrayLike, peak: float | None = None) -> float:
-    """Return the peak signal-to-noise ratio in dB; infinite where nothing differs.
+    """Return the peak signal-to-noise ratio in dB; infinite for identical arrays.
 
     >>> round(psnr(np.zeros(4, dtype=np.uint8), np.full(4, 25, dtype=np.uint8)), 2)
     20.17
@@ -92,78 +114,118 @@ def psnr(original: ArrayLike, decoded: ArrayLike, peak: float | None = None) -> 
     Args:
         original: an image or images, any shape.
         decoded: the same shape.
-        peak: the largest possible value; that of the type for integers, 1 for floats.
+        peak: the largest possible value; by default 255 for uint8, 65535 for uint16 and 1 for floats.
 
     """
-    kind = np.asarray(original).dtype
+    a, b = _same_shape(original, decoded)
     if peak is None:
-        peak = float(np.iinfo(kind).max) if kind.kind in "iu" else 1.0
-    error = distortion(original, decoded)
+        peak = 1.0 if a.dtype.kind == "f" else PEAKS.get(a.dtype)
+    if peak is None or not peak > 0:
+        raise InvalidInput(f"peak must be above 0 and given for {a.dtype} images, got {peak}: pass peak=255 or so")
+    error = distortion(a, b)
     return float("inf") if error == 0 else float(10 * np.log10(peak**2 / error))
 
 
 def ssim(original: ArrayLike, decoded: ArrayLike) -> float:
-    """Return the structural similarity of luma (Wang et al. 2004), averaged over 8-bit images (…, height, width, 3).
+    """Return the structural similarity of the luma of 8-bit RGB images (Wang et al. 2004), averaged over images.
+
+    Local statistics have a Gaussian window with a standard deviation of 1.5 pixels, 11 x 11 pixels large.
 
     >>> flat = np.full((32, 32, 3), 90, dtype=np.uint8)
     >>> ssim(flat, flat)
     1.0
+
+    Args:
+        original: (height, width, 3) or (n, height, width, 3), values from 0 to 255.
+        decoded: the same shape.
+
     """
-    blur = import_extra("scipy.ndimage", extra="reproduce", purpose="ssim").gaussian_filter
-    a, b = _pair(original, decoded)
-    x, y = a @ LUMA, b @ LUMA
-    sigma = (0,) * (x.ndim - 2) + (1.5, 1.5)
-    mean_x, mean_y, xx, yy, xy = (blur(part, sigma, truncate=3.5) for part in (x, y, x * x, y * y, x * y))
-    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
-    above = (2 * mean_x * mean_y + c1) * (2 * (xy - mean_x * mean_y) + c2)
-    below = (mean_x**2 + mean_y**2 + c1) * (xx - mean_x**2 + yy - mean_y**2 + c2)
-    return float(np.mean(above / below))
+    a, b = _same_shape(original, decoded)
+    if a.ndim not in (3, 4) or a.shape[-1] != 3:
+        raise InvalidInput(f"images must have the shape (height, width, 3) or (n, height, width, 3), got {a.shape}")
+    images, others = (array.reshape(-1, *array.shape[-3:]) for array in (a, b))
+    at_once = max(1, VALUE_BLOCK // images[0].size)
+    blocks = zip(_blocks(images, at_once), _blocks(others, at_once), strict=True)
+    total = sum(float(np.sum(_ssim_map(x.astype(np.float64) @ LUMA, y.astype(np.float64) @ LUMA))) for x, y in blocks)
+    return total / (images.size // 3)
 
 
-def bd_rate(
-    rates: Sequence[float], qualities: Sequence[float], anchor_rates: Sequence[float], anchor_qualities: Sequence[float]
-) -> float:
-    """Return the Bjøntegaard delta rate: the mean difference in rate at equal quality, -0.1 where 10 % are saved.
+def bd_rate(rates: ArrayLike, qualities: ArrayLike, anchor_rates: ArrayLike, anchor_qualities: ArrayLike) -> float:
+    """Return the Bjøntegaard delta rate: the mean relative difference in rate at equal quality.
 
-    The logarithm of the rate is interpolated over quality by monotone cubic polynomials (PCHIP).
+    It is -0.1 where the codec needs 10 % less than the anchor. The logarithm of the rate is interpolated over quality
+    by monotone cubic polynomials (PCHIP) and averaged over the qualities that both curves reach.
 
     >>> round(bd_rate([0.2, 0.4, 0.8, 1.6], [28, 31, 34, 37], [0.25, 0.5, 1.0, 2.0], [28, 31, 34, 37]), 3)
     -0.2
 
     Args:
         rates: of the codec, in any unit; at least two.
-        qualities: its PSNR or another quality that rises with the rate.
-        anchor_rates: of the codec to compare with.
+        qualities: PSNR or another quality that rises with the rate.
+        anchor_rates: of the codec to compare with, in the same unit.
         anchor_qualities: its qualities.
 
     """
-    curves = [_curve(rates, qualities), _curve(anchor_rates, anchor_qualities)]
+    curves = [_rate_curve(rates, qualities), _rate_curve(anchor_rates, anchor_qualities)]
     low, high = max(quality[0] for quality, _ in curves), min(quality[-1] for quality, _ in curves)
     if low >= high:
-        raise InvalidInput(f"the qualities of the two codecs must overlap, got none between {low} and {high}")
+        raise InvalidInput(
+            f"the quality ranges of both codecs must overlap, but one ends at {high} and the other starts at {low}: "
+            "measure more rates"
+        )
     interpolate = import_extra("scipy.interpolate", extra="reproduce", purpose="bd_rate").PchipInterpolator
     areas = [float(interpolate(quality, logs).integrate(low, high)) for quality, logs in curves]
     return float(np.exp((areas[0] - areas[1]) / (high - low)) - 1)
 
 
-def _curve(rates: Sequence[float], qualities: Sequence[float]) -> tuple[Doubles, Doubles]:
-    """Qualities, ascending, and the logarithms of the rates."""
+def _k_smallest(queries: Doubles, items: Doubles, k: int, metric: str) -> tuple[Ids, Doubles]:
+    """Return the (at most) k nearest of a block of items, and their scores: squared distance less |query|²."""
+    scores = -2 * (queries @ items.T)  # (queries, items)
+    if metric == "l2":
+        scores += np.einsum("nf,nf->n", items, items)
+    count = min(k, len(items))
+    nearest = np.argpartition(scores, count - 1, axis=1)[:, :count]
+    return nearest, np.take_along_axis(scores, nearest, axis=1)
+
+
+def _ssim_map(x: Doubles, y: Doubles) -> Doubles:
+    """Return the local similarity of every pixel, (n, height, width)."""
+    blur = import_extra("scipy.ndimage", extra="reproduce", purpose="ssim").gaussian_filter
+    mean_x, mean_y, xx, yy, xy = (blur(part, (0, 1.5, 1.5), truncate=3.5) for part in (x, y, x * x, y * y, x * y))
+    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+    similar = (2 * mean_x * mean_y + c1) * (2 * (xy - mean_x * mean_y) + c2)
+    largest = (mean_x**2 + mean_y**2 + c1) * (xx - mean_x**2 + yy - mean_y**2 + c2)
+    return np.asarray(similar / largest)
+
+
+def _rate_curve(rates: ArrayLike, qualities: ArrayLike) -> tuple[Doubles, Doubles]:
+    """Return the qualities in ascending order and the logarithms of their rates."""
     rate, quality = np.asarray(rates, dtype=np.float64), np.asarray(qualities, dtype=np.float64)
     if rate.shape != quality.shape or rate.ndim != 1 or len(rate) < 2:
-        raise InvalidInput(f"a curve is at least 2 rates with a quality each, got {rate.shape} and {quality.shape}")
+        raise InvalidInput(f"a curve must have at least 2 rates, each with a quality, got {rate.shape} and "
+                           f"{quality.shape}")  # fmt: skip
     order = np.argsort(quality)
-    if (rate <= 0).any() or (np.diff(quality[order]) <= 0).any():
-        raise InvalidInput("rates must be above 0 and qualities distinct: leave out points that coincide")
+    if not (rate > 0).all() or not (np.diff(quality[order]) > 0).all():
+        raise InvalidInput(
+            f"rates must be above 0 and qualities distinct, got rates {rate.tolist()} and qualities "
+            f"{quality.tolist()}: leave out points that coincide"
+        )
     return quality[order], np.log(rate[order])
 
 
-def _pair(original: ArrayLike, decoded: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    a, b = np.asarray(original, dtype=np.float64), np.asarray(decoded, dtype=np.float64)
-    if a.shape != b.shape:
-        raise InvalidInput(f"what was decoded must have the original's shape {a.shape}, got {b.shape}")
+def _same_shape(original: ArrayLike, decoded: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return both as arrays, or raise an error if they cannot be compared value by value."""
+    a, b = np.asarray(original), np.asarray(decoded)
+    if a.shape != b.shape or a.size == 0:
+        raise InvalidInput(f"decoded must have the original's shape {a.shape} and hold values, got {b.shape}")
     return a, b
 
 
-def _unit(rows: Doubles) -> Doubles:
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, norms, out=rows.copy(), where=norms > 0)
+def _doubles(rows: NDArray[Any], *, normalize: bool) -> Doubles:
+    """Return finite rows as float64, of norm 1 on request."""
+    return as_floats(rows.astype(np.float64), normalize=normalize).astype(np.float64, copy=False)
+
+
+def _blocks(array: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
+    """Cut an array along its first axis; an empty one is a single block."""
+    return (array[first : first + size] for first in range(0, max(len(array), 1), size))

@@ -1,7 +1,7 @@
-"""Self-contained HTML pages of text, pictures and tables.
+"""Self-contained HTML pages of text, figures and tables.
 
-A page is one file that can be mailed or opened from disk: its pictures are inside it, as WebP, which is a quarter as
-large. They are also written beside it as PNG, for use elsewhere.
+A page is one file that can be mailed or opened from disk. Its images are embedded as WebP, a quarter of the size of
+PNG, and also written beside it as PNG for use elsewhere.
 """
 
 import base64
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
-BLUE, ORANGE, GREEN, PINK = COLORS = "#0072B2", "#D55E00", "#009E73", "#CC79A7"  # Okabe and Ito's, seen by everybody
+BLUE, ORANGE, GREEN, PINK = COLORS = "#0072B2", "#D55E00", "#009E73", "#CC79A7"  # color-blind safe (Okabe, Ito)
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -48,9 +48,9 @@ pre code { padding: 0; background: none; }
 
 @dataclass(frozen=True)
 class Link:
-    """A cell of a table that leads to a section.
+    """A table cell or list item that links to a section.
 
-    >>> page = Page("Codes", "What their prefixes tell.")
+    >>> page = Page("Codes", "What prefixes decode to.")
     >>> page.table(["about"], [[Link("errors", section="Errors")]], caption="Sections.")
     >>> '<a href="#errors">errors</a>' in page.html()
     True
@@ -64,10 +64,10 @@ class Link:
 
 
 class Page:
-    """A page, written from top to bottom.
+    """A page that is written from top to bottom.
 
-    >>> page = Page("Codes", "What their prefixes tell.")
-    >>> page.section("Errors", "They fall with the length.")
+    >>> page = Page("Codes", "What prefixes decode to.")
+    >>> page.section("Errors", "They fall with length.")
     >>> page.table(["length", "error"], [[8, 0.25], [16, 0.125]], caption="Lower is better.")
     >>> '<h2 id="errors">Errors</h2>' in page.html()
     True
@@ -76,7 +76,7 @@ class Page:
     def __init__(self, title: str, lead: str) -> None:
         self._title = title
         self._blocks = [f"<h1>{escape(title)}</h1>", f"<p>{escape(lead)}</p>"]
-        self._pictures: dict[str, bytes] = {}
+        self._images: dict[str, bytes] = {}
 
     def section(self, title: str, text: str) -> None:
         """Start a section; blank lines in the text separate paragraphs."""
@@ -84,34 +84,34 @@ class Page:
         self.text(text)
 
     def text(self, text: str) -> None:
-        """Add text; blank lines separate paragraphs."""
+        """Add paragraphs, separated by blank lines."""
         self._blocks += [f"<p>{escape(paragraph)}</p>" for paragraph in re.split(r"\n\s*\n", text)]
 
     def list(self, items: Sequence[str | Link]) -> None:
-        """Add short texts, or links to sections, one under the other."""
+        """Add a bulleted list of texts or links to sections."""
         self._blocks.append(f"<ul>{''.join(f'<li>{_cell(item)}</li>' for item in items)}</ul>")
 
     def code(self, source: str) -> None:
-        """Add lines of a program."""
+        """Add source code."""
         self._blocks.append(f"<pre><code>{escape(source)}</code></pre>")
 
     def html_block(self, html: str) -> None:
-        """Add HTML as it is: what it shows must be escaped already."""
+        """Add HTML as it is; the caller escapes what it shows."""
         self._blocks.append(html)
 
     def figure(self, name: str, figure: "Figure", caption: str) -> None:
         """Add a Matplotlib figure; `name` becomes `name.png`."""
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=160, bbox_inches="tight")
-        self.picture(name, buffer.getvalue(), caption)
+        self.image(name, buffer.getvalue(), caption)
 
-    def picture(self, name: str, png: bytes, caption: str) -> None:
-        """Add a picture that is drawn already; `name` becomes `name.png`."""
+    def image(self, name: str, png: bytes, caption: str) -> None:
+        """Add an image in PNG; `name` becomes `name.png`."""
         from PIL import Image
 
-        self._pictures[f"{name}.png"] = png
-        with Image.open(io.BytesIO(png)) as picture:
-            source = inline(picture)
+        self._images[f"{name}.png"] = png
+        with Image.open(io.BytesIO(png)) as image:
+            source = data_uri(image)
         self._blocks.append(
             f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
         )
@@ -119,7 +119,7 @@ class Page:
     def table(
         self, headers: Sequence[str], rows: Sequence[Sequence[object]], caption: str, *, words: bool = False
     ) -> None:
-        """Add a table; the first column holds names, the others numbers, or words."""
+        """Add a table; the first column holds names, the others values, or words."""
         head = "".join(f"<th>{escape(header)}</th>" for header in headers)
         body = "".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         self._blocks.append(
@@ -128,11 +128,11 @@ class Page:
         )
 
     def footer(self, text: str) -> None:
-        """End the page with how it was made."""
+        """End the page with a note on how it was written."""
         self._blocks.append(f"<footer>{escape(text)}</footer>")
 
     def html(self) -> str:
-        """The page as text."""
+        """Return the page as HTML."""
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -142,28 +142,28 @@ class Page:
         )
 
     def write(self, folder: str | Path) -> Path:
-        """Write `index.html` and the pictures into `folder`, and return the page's path."""
+        """Write `index.html` and the images into `folder`, and return the page's path."""
         folder = Path(folder)
-        for name, data in self._pictures.items():
+        for name, data in self._images.items():
             write_atomic(folder / name, data)
         write_atomic(folder / "index.html", self.html().encode())
         return folder / "index.html"
 
 
-def inline(picture: "Image", quality: int = 90) -> str:
-    """A picture as an address that holds it, for pages that are one file.
+def data_uri(image: "Image", quality: int = 90) -> str:
+    """Return an image as a data URI in WebP, for pages that are one file.
 
     >>> from PIL import Image
-    >>> inline(Image.new("RGB", (4, 4)))[:23]
+    >>> data_uri(Image.new("RGB", (4, 4)))[:23]
     'data:image/webp;base64,'
     """
     memory = io.BytesIO()
-    picture.convert("RGB").save(memory, "WEBP", quality=quality, method=4)
+    image.convert("RGB").save(memory, "WEBP", quality=quality, method=4)
     return "data:image/webp;base64," + base64.b64encode(memory.getvalue()).decode()
 
 
 def _anchor(title: str) -> str:
-    """What a link to a section says."""
+    """Return the id of a section for links."""
     return re.sub(r"\W+", "-", title.lower()).strip("-")
 
 

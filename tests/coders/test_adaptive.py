@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder, _core
-from nestcode.coders.adaptive.model import HIGHEST, LOWEST, STEPS, Books, State
+from nestcode.coders.adaptive.codebooks import HIGHEST, LOWEST, STEPS, AdaptiveCodebooks, Residuals
 from nestcode.coders.auto import better, trial_errors
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
@@ -56,10 +56,10 @@ def mse(a: NDArray[Any], b: NDArray[Any]) -> float:
     return float(np.mean((a.astype(np.float64) - b) ** 2))
 
 
-def random_books(rng: np.random.Generator, directions: int, stages: int) -> Books:
-    """Books whose levels collide, rise and fall, now and then to the ends of their range."""
+def random_books(rng: np.random.Generator, directions: int, stages: int) -> AdaptiveCodebooks:
+    """AdaptiveCodebooks whose levels collide, rise and fall, now and then to the ends of their range."""
     dims = int(rng.integers(1, directions + 1))
-    return Books(
+    return AdaptiveCodebooks(
         np.ones(1, dtype=np.float32),
         rng.choice([LOWEST, -40, 0, 0, 30], directions).astype(np.int16),
         rng.standard_normal((stages, dims, 256)).astype(np.float32),
@@ -71,7 +71,7 @@ def random_books(rng: np.random.Generator, directions: int, stages: int) -> Book
 class Twin:
     """One item's way: whole levels, of which the highest come first, and of equal ones the first."""
 
-    def __init__(self, books: Books, length: int) -> None:
+    def __init__(self, books: AdaptiveCodebooks, length: int) -> None:
         self.books, self.length, self.dims = books, length, books.entries.shape[1]
 
     def widest(self, levels: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -82,7 +82,7 @@ class Twin:
         at, book = self.widest(levels), self.books.entries[stage]
         bits = min(8, self.length - 8 * stage)
         if bits < 8:
-            book = self.books.shortened(stage, bits)
+            book = self.books.truncated(stage, bits)
         added, after = np.zeros(len(levels)), levels.copy()
         added[at] = book[:, entry] * np.exp2(levels[at] / STEPS)
         after[at] = np.clip(levels[at] + self.books.changes[stage, entry], LOWEST, HIGHEST)
@@ -152,22 +152,24 @@ def test_encoding_is_the_beam_search_of_its_twin(seed: int, directions: int, sta
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_what_was_learnt_is_encoded_as_its_twin_does(coder: AdaptiveCoder, unseen: Rows, beams: int) -> None:
-    books, rows = coder._fitted().books, coder._project(unseen[:4])
+    books, rows = coder._fitted().codebooks, coder._project(unseen[:4])
     found = ((rows - books.decode(books.encode(rows, beams), 72)) ** 2).sum(axis=1)
     np.testing.assert_allclose(found, [Twin(books, 72).encode(row, beams) for row in rows], rtol=1e-3)
 
 
 def test_learning_follows_the_same_levels_as_decoding(coder: AdaptiveCoder, unseen: Rows) -> None:
-    books, rows = coder._fitted().books, coder._project(unseen)
-    packed, state = books.encode(rows, 1), State(rows / coder._fitted().books.unit, books.levels)
+    books, rows = coder._fitted().codebooks, coder._project(unseen)
+    packed, state = books.encode(rows, 1), Residuals(rows / coder._fitted().codebooks.unit, books.levels)
     for stage in range(9):
         chosen = packed[:, stage]
-        state.apply(state.look(books.entries.shape[1]), books.entries[stage].T[chosen], books.changes[stage][chosen])
-    assert np.allclose(rows - books.decode(packed, 72), state.rest * books.unit, atol=1e-5)
+        state.subtract(
+            state.select(books.entries.shape[1]), books.entries[stage].T[chosen], books.changes[stage][chosen]
+        )
+    assert np.allclose(rows - books.decode(packed, 72), state.residuals * books.unit, atol=1e-5)
 
 
 def test_threads_change_nothing(coder: AdaptiveCoder, data: Rows) -> None:
-    books, rows = coder._fitted().books, coder._project(data[:300])
+    books, rows = coder._fitted().codebooks, coder._project(data[:300])
     packed = books.encode(rows, 2, threads=1)
     assert np.array_equal(books.encode(rows, 2, threads=3), packed)
     assert np.array_equal(books.decode(packed, 70, threads=3), books.decode(packed, 70, threads=1))
@@ -203,11 +205,11 @@ def test_errors_of_unseen_rows_fall_with_every_byte(coder: AdaptiveCoder, data: 
 
 
 def test_expected_errors_are_those_of_decoding(coder: AdaptiveCoder, data: Rows) -> None:
-    books, rows = coder._fitted().books, coder._project(data[:200])
+    books, rows = coder._fitted().codebooks, coder._project(data[:200])
     packed = books.encode(rows, 2)
     codes = Codes(packed, 72).prefix(68)
     plain = [((rows - books.decode(codes.prefix(k).packed, k)) ** 2).sum(axis=1).mean() for k in range(69)]
-    assert np.allclose(books.errors(rows, 2, 68), plain, rtol=1e-4)
+    assert np.allclose(books.measure_errors(rows, 2, 68), plain, rtol=1e-4)
 
 
 def test_it_beats_single_directions(coder: AdaptiveCoder, data: Rows, unseen: Rows) -> None:
@@ -218,7 +220,7 @@ def test_it_beats_single_directions(coder: AdaptiveCoder, data: Rows, unseen: Ro
 
 
 def test_more_beams_make_better_codes(coder: AdaptiveCoder, unseen: Rows) -> None:
-    books, rows = coder._fitted().books, coder._project(unseen)
+    books, rows = coder._fitted().codebooks, coder._project(unseen)
     errors = [mse(books.decode(books.encode(rows, beams), 72), rows) for beams in (1, 2, 8, 16)]
     assert all(more < fewer for fewer, more in pairwise(errors))
 

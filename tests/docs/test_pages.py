@@ -1,10 +1,12 @@
-"""What the README and the pages show runs, page by page, as a reader would type it."""
+"""The snippets of the README and of the pages run, and the commands, options and files that they name exist."""
 
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -13,14 +15,24 @@ from nestcode.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Python blocks, and commands that <!-- run --> stands before.
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Python blocks, and shell blocks that follow <!-- run -->.
 BLOCK = re.compile(r"^```(python)\n(.*?)^```|^<!-- run -->\n```(bash)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 
 def blocks_of(text: str) -> list[tuple[str, str]]:
-    """The language and the text of each block that is to run."""
+    """Return the language and the text of each block that runs."""
     return [(found[1] or found[3], found[2] or found[4]) for found in BLOCK.finditer(text)]
+
+
+def commands_of(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command line: lines of shell blocks, and inline code."""
+    shells = re.findall(r"^```(?:bash|sh)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    lines = [line.split("#")[0] for shell in shells for line in shell.splitlines()]
+    for line in [*lines, *re.findall(r"`([^`]+)`", prose)]:
+        if words := line.split():
+            yield words
 
 
 def name_of(page: Path) -> str:
@@ -28,7 +40,7 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page.read_text())], ids=name_of)
-def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page in order: Python in one namespace, commands in the same folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -48,13 +60,52 @@ def test_blocks_are_found() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_a_page_names_exists(page: Path) -> None:
-    """Targets of make, scripts and commands."""
+def test_names_on_a_page_exist(page: Path) -> None:
+    """Targets of make, files of the repository, commands and their options."""
     text = page.read_text()
     makefile = (ROOT / "Makefile").read_text()
     for target in set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", text, flags=re.MULTILINE)):
         assert re.search(rf"^{max(target)}:", makefile, flags=re.MULTILINE), target
-    for script in set(re.findall(r"(?:benchmarks|examples|docs)/\w+\.py", text)):
-        assert (ROOT / script).exists(), script
-    for command in set(re.findall(r"(?:^|`)nestcode ([a-z][a-z-]+)", text, flags=re.MULTILINE)):
-        assert command in COMMANDS, command
+    assert missing_files(text) == set()
+    for words in commands_of(text):
+        assert unknown_words(words) == set(), " ".join(words)
+
+
+def missing_files(text: str) -> set[str]:
+    """Return the source files that a page names and that do not exist."""
+    rooms = "|".join(path.name for path in (ROOT / "src" / "nestcode").iterdir() if path.is_dir())
+    named = set(
+        re.findall(rf"(?<![\w/.])((?:benchmarks|examples|docs|tests|cpp|{rooms})/[\w/]+\.(?:py|hpp|cpp|md))", text)
+    )
+    return {name for name in named if not any((root / name).exists() for root in (ROOT, ROOT / "src" / "nestcode"))}
+
+
+def unknown_words(words: list[str]) -> set[str]:
+    """Return the commands and options of a command line that its program does not have."""
+    options = {word.split("=")[0] for word in words if word.startswith("--")}
+    if words[0] == "python" and len(words) > 1 and words[1].startswith("benchmarks/"):
+        stem = Path(words[1]).stem
+        scripts = [ROOT / words[1], *(ROOT / "benchmarks").glob(f"_{stem}*.py"), ROOT / "benchmarks" / "_report.py"]
+        known = {option for script in scripts for option in re.findall(r"\"(--[a-z-]+)\"", script.read_text())}
+        return options - known
+    if words[0] != "nestcode" or len(words) < 2 or not re.fullmatch(r"[a-z][a-z-]+", words[1]):
+        return set()
+    if words[1] not in COMMANDS:
+        return {words[1]}
+    command: Any = COMMANDS[words[1]]
+    inner = getattr(command, "commands", {})
+    if len(words) > 2 and words[2] in inner:
+        command = inner[words[2]]
+    return options - {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def test_unknown_words_are_noticed() -> None:
+    assert list(commands_of("```bash\nnestcode fit x  # --no\n```\n`nestcode\nfit --odd`")) == [
+        ["nestcode", "fit", "x"],
+        ["nestcode", "fit", "--odd"],
+    ]
+    assert unknown_words(["nestcode", "fit", "x.npy", "--width", "64"]) == set()
+    assert unknown_words(["nestcode", "fit", "--odd"]) == {"--odd"}
+    assert unknown_words(["nestcode", "odd"]) == {"odd"}
+    assert unknown_words(["python", "benchmarks/bits.py", "--odd"]) == {"--odd"}
+    assert missing_files("`search/adc.py` and `benchmarks/odd.py`") == {"benchmarks/odd.py"}

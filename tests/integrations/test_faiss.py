@@ -1,4 +1,4 @@
-"""The adapter answers as FAISS does, and codes go to FAISS and come back."""
+"""The adapter against FAISS itself, and codes to FAISS and back."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import nestcode as nc
+from nestcode.arrays import Floats
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.integrations.faiss import NestedIndex, from_faiss, read_index, to_faiss, write_index
 from nestcode.storage import Record, read_record, write_record
 
-Floats = NDArray[np.float32]
 D = 12
 
 
@@ -27,14 +27,14 @@ def vectors(n: int, seed: int = 0) -> Floats:
 
 
 def peer(metric: str, X: Floats) -> tuple[faiss.Index, Floats]:
-    """FAISS's exact index for a metric, and the vectors as it takes them."""
+    """FAISS's flat index for a metric, and the vectors as it takes them."""
     if metric == "cosine":
         X = X / np.linalg.norm(X, axis=1, keepdims=True)
     return faiss.IndexFlatL2(D) if metric == "l2" else faiss.IndexFlatIP(D), X
 
 
 @pytest.mark.parametrize("metric", ["l2", "inner", "cosine"])
-def test_few_vectors_give_what_a_flat_index_gives(metric: str) -> None:
+def test_few_vectors_are_searched_as_by_a_flat_index(metric: str) -> None:
     X, queries = vectors(200), vectors(7, seed=1)
     flat, rows = peer(metric, X)
     flat.add(rows)
@@ -51,7 +51,7 @@ def test_few_vectors_give_what_a_flat_index_gives(metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["l2", "inner", "cosine"])
-def test_codes_of_many_vectors_give_nearly_that(metric: str) -> None:
+def test_codes_of_many_vectors_approximate_a_flat_index(metric: str) -> None:
     X, queries = vectors(2000), vectors(50, seed=1)
     flat, rows = peer(metric, X)
     flat.add(rows)
@@ -74,7 +74,7 @@ def test_codes_of_many_vectors_give_nearly_that(metric: str) -> None:
 
 
 @pytest.mark.parametrize("rows_to_fit", [1000, 300])
-def test_ids_are_those_of_an_index_with_a_map_of_ids(rows_to_fit: int) -> None:
+def test_ids_behave_as_in_faiss_id_map(rows_to_fit: int) -> None:
     X = vectors(400)
     ids = np.random.default_rng(0).permutation(10_000)[:400]
     true: Any = faiss.IndexIDMap2(faiss.IndexFlatL2(D))
@@ -94,11 +94,11 @@ def test_ids_are_those_of_an_index_with_a_map_of_ids(rows_to_fit: int) -> None:
     with pytest.raises(InvalidInput, match="use"):
         index.add_with_ids(X[:1], [one])
     index.add(X[:2])
-    assert index.search(X[:1], 1)[1][0, 0] == ids.max() + 1  # ids go on, whatever was removed
+    assert index.search(X[:1], 1)[1][0, 0] == ids.max() + 1  # ids continue after the largest, whatever was removed
 
 
 def split(answer: tuple[Any, Any, Any]) -> list[tuple[Floats, NDArray[np.int64]]]:
-    """The distances and ids of each query."""
+    """Return the distances and ids of each query."""
     lims, distances, ids = answer
     assert (lims.dtype, distances.dtype, ids.dtype) == (np.uint64, np.float32, np.int64)
     ends = lims.astype(int)
@@ -107,18 +107,18 @@ def split(answer: tuple[Any, Any, Any]) -> list[tuple[Floats, NDArray[np.int64]]
 
 @pytest.mark.parametrize("rows_to_fit", [1000, 300])
 @pytest.mark.parametrize("metric", ["l2", "inner", "cosine"])
-def test_ranges_are_those_of_a_flat_index(metric: str, rows_to_fit: int) -> None:
-    """But for their order: ours come nearest first."""
+def test_range_search_equals_a_flat_index(metric: str, rows_to_fit: int) -> None:
+    """Except for the order: ours returns the nearest first."""
     X, queries = vectors(300), vectors(7, seed=1)
     flat, rows = peer(metric, X)
     flat.add(rows)
     index = NestedIndex(D, 96, metric=metric, rows_to_fit=rows_to_fit)  # type: ignore[arg-type]
     index.add(X)
-    asked = peer(metric, queries)[1]
-    middle = float(np.median(flat.search(asked, 300)[0]))
+    points = peer(metric, queries)[1]
+    middle = float(np.median(flat.search(points, 300)[0]))
     distances, ids = index.search(queries, 300)
     for thresh in (middle, np.inf, -np.inf):
-        true, found = split(flat.range_search(asked, thresh)), split(index.range_search(queries, thresh))
+        true, found = split(flat.range_search(points, thresh)), split(index.range_search(queries, thresh))
         for q, ((true_near, true_ids), (near, own)) in enumerate(zip(true, found, strict=True)):
             inside = distances[q] < thresh if metric == "l2" else distances[q] > thresh
             assert np.array_equal(own, ids[q, inside])
@@ -129,7 +129,7 @@ def test_ranges_are_those_of_a_flat_index(metric: str, rows_to_fit: int) -> None
     assert [part.tolist() for part in index.range_search(vectors(0), 1)] == [[0], [], []]
 
 
-def test_ranges_leave_out_what_is_as_far_as_their_border() -> None:
+def test_range_search_excludes_the_threshold() -> None:
     X = np.array([[0, 0], [3, 4], [6, 8]], dtype=np.float32)
     true, inner = faiss.IndexFlatL2(2), faiss.IndexFlatIP(2)
     ours, ours_inner = NestedIndex(2), NestedIndex(2, metric="inner")
@@ -145,7 +145,7 @@ def test_ranges_leave_out_what_is_as_far_as_their_border() -> None:
 
 
 @pytest.mark.parametrize("rows_to_fit", [1000, 100])
-def test_hits_come_with_their_vectors(rows_to_fit: int) -> None:
+def test_reconstruction_equals_faiss(rows_to_fit: int) -> None:
     X = vectors(100)
     flat: Any = faiss.IndexFlatL2(D)
     index = NestedIndex(D, 80, rows_to_fit=rows_to_fit)
@@ -170,7 +170,7 @@ def test_hits_come_with_their_vectors(rows_to_fit: int) -> None:
 
 
 @pytest.mark.parametrize("rows_to_fit", [1000, 100])
-def test_selectors_say_what_may_be_found(rows_to_fit: int) -> None:
+def test_selectors_restrict_the_search(rows_to_fit: int) -> None:
     X = vectors(200)
     flat, selectors = faiss.IndexFlatL2(D), cast(Any, faiss)
     index = NestedIndex(D, 96, rows_to_fit=rows_to_fit)
@@ -191,13 +191,13 @@ def test_selectors_say_what_may_be_found(rows_to_fit: int) -> None:
         assert set(index.range_search(X[:1], np.inf, params=params)[2]) == set(true[0][true[0] >= 0])
     no_selector = index.search(X[:5], 3, params=selectors.SearchParameters())
     assert np.array_equal(no_selector[1], index.search(X[:5], 3)[1])
-    with pytest.raises(InvalidInput, match=r"got SearchParametersIVF: in place of nprobe .* index.index.candidates"):
+    with pytest.raises(InvalidInput, match=r"got SearchParametersIVF: instead of nprobe .* index.index.candidates"):
         index.search(X[:1], 1, params=selectors.SearchParametersIVF(nprobe=3))
-    with pytest.raises(InvalidInput, match="give one of them"):
+    with pytest.raises(InvalidInput, match="a selector and a filter: give one"):
         index.search(X[:1], 1, params=params, filter=[1])
 
 
-def test_only_ids_in_the_filter_are_found() -> None:
+def test_a_filter_restricts_the_search() -> None:
     X = vectors(500)
     for rows_to_fit in (1000, 100):
         index = NestedIndex(D, width=64, rows_to_fit=rows_to_fit)
@@ -206,7 +206,7 @@ def test_only_ids_in_the_filter_are_found() -> None:
         assert all(set(row[row >= 0]) == set(range(0, 500, 7)) for row in ids)
 
 
-def test_training_first_is_the_same_as_training_on_the_way() -> None:
+def test_explicit_training_equals_automatic_training() -> None:
     X = vectors(1000)
     a, b = (NestedIndex(D, width=64, rows_to_fit=1000) for _ in range(2))
     a.train(X)
@@ -218,11 +218,11 @@ def test_training_first_is_the_same_as_training_on_the_way() -> None:
     assert b.index.coder is not None
     assert a.index.coder.fingerprint == b.index.coder.fingerprint
     assert np.array_equal(a.search(X[:30], 5)[1], b.search(X[:30], 5)[1])
-    a.train(vectors(1000, seed=1))  # too late: codes depend on the first
+    a.train(vectors(1000, seed=1))  # ignored: stored codes depend on the first coder
     assert a.index.coder.fingerprint == b.index.coder.fingerprint
 
 
-def test_a_coder_of_ones_own_is_used_from_the_start() -> None:
+def test_a_given_coder_is_used_from_the_start() -> None:
     X = vectors(300)
     coder = nc.ResidualCoder(width=32, metric="cosine").fit(X)
     index = NestedIndex(D, 24, coder=coder)
@@ -230,15 +230,15 @@ def test_a_coder_of_ones_own_is_used_from_the_start() -> None:
     index.add(X)
     assert index.index is not None
     assert index.index.codes(range(300)) == coder.encode(X).prefix(24)
-    with pytest.raises(InvalidInput, match="13 numbers"):
+    with pytest.raises(InvalidInput, match="d = 13 features, got 12"):
         NestedIndex(D + 1, coder=coder)
-    with pytest.raises(InvalidInput, match="by angle"):
+    with pytest.raises(InvalidInput, match='metric must be "cosine" for a coder'):
         NestedIndex(D, metric="l2", coder=coder)
 
 
 @pytest.mark.parametrize("rows_to_fit", [1000, 200])
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_an_index_comes_back_from_its_file(rows_to_fit: int, metric: str, tmp_path: Path) -> None:
+def test_write_then_read_is_identity(rows_to_fit: int, metric: str, tmp_path: Path) -> None:
     X, path = vectors(300), tmp_path / "a.index"
     index = NestedIndex(D, width=48, metric=metric, rows_to_fit=rows_to_fit)  # type: ignore[arg-type]
     index.add(X)
@@ -265,18 +265,18 @@ def test_an_index_comes_back_from_its_file(rows_to_fit: int, metric: str, tmp_pa
 @pytest.mark.parametrize(
     "change", [{"d": "two"}, {"metric": "far"}, {"next": None, "width": -1}, {"coder": {"kind": "os", "version": 1}}]
 )
-def test_files_with_odd_settings_are_damaged(change: dict[str, Any], tmp_path: Path) -> None:
+def test_forged_settings_raise_damaged_file(change: dict[str, Any], tmp_path: Path) -> None:
     index = NestedIndex(2)
     index.add([[0, 0], [1, 1]])
     write_index(index, tmp_path / "two.index")
     record = read_record(tmp_path / "two.index")
     forged = Record(record.kind, record.version, {**record.settings, **change}, record.arrays)
-    write_record(tmp_path / "odd.index", forged)
-    with pytest.raises(DamagedFile, match="is not a NestedIndex as it should be"):
-        read_index(tmp_path / "odd.index")
+    write_record(tmp_path / "forged.index", forged)
+    with pytest.raises(DamagedFile, match="is not a valid NestedIndex"):
+        read_index(tmp_path / "forged.index")
 
 
-def test_what_is_refused_leaves_the_index_as_it_was() -> None:
+def test_refused_input_leaves_the_index_unchanged() -> None:
     index = NestedIndex(D)
     index.add(vectors(5))
     bad = vectors(2)
@@ -292,11 +292,11 @@ def test_what_is_refused_leaves_the_index_as_it_was() -> None:
     assert (index.ntotal, index.next_id) == (5, 5)
     index.rows_to_fit = 6
     with pytest.raises(InvalidInput):
-        index.add(bad)  # now a coder would be fitted
+        index.add(bad)  # this add would fit a coder
     assert (index.ntotal, index.index) == (5, None)
 
 
-def test_wrong_ids_do_not_make_codes_of_vectors() -> None:
+def test_refused_ids_do_not_trigger_training() -> None:
     X = vectors(100)
     index = NestedIndex(D, 8, rows_to_fit=100)
     index.add(X[:60])
@@ -307,7 +307,7 @@ def test_wrong_ids_do_not_make_codes_of_vectors() -> None:
 
 
 @pytest.mark.parametrize("rows_to_fit", [1000, 50])
-def test_the_largest_id_is_the_last_that_is_given_by_itself(rows_to_fit: int) -> None:
+def test_ids_do_not_overflow_int64(rows_to_fit: int) -> None:
     index = NestedIndex(D, 64, rows_to_fit=rows_to_fit)
     index.add(vectors(50))
     index.add_with_ids(vectors(1, seed=1), [2**63 - 1])
@@ -319,18 +319,18 @@ def test_the_largest_id_is_the_last_that_is_given_by_itself(rows_to_fit: int) ->
 
 
 @pytest.mark.parametrize("rows_to_fit", [1000, 50])
-def test_ids_to_remove_are_numbers(rows_to_fit: int) -> None:
+def test_remove_ids_takes_integers_only(rows_to_fit: int) -> None:
     index = NestedIndex(D, 64, rows_to_fit=rows_to_fit)
     index.add(vectors(50))
-    assert index.remove_ids(index.search(vectors(1), 60)[1][0, 48:]) == 2  # missing hits are no items
+    assert index.remove_ids(index.search(vectors(1), 60)[1][0, 48:]) == 2  # missing hits, -1, are ignored
     for wrong in ([1.5], ["1"], np.ones(50, dtype=bool)):
-        with pytest.raises(InvalidInput, match="ids must be whole numbers"):
+        with pytest.raises(InvalidInput, match="ids must be integers"):
             index.remove_ids(wrong)
     assert index.remove_ids([]) == 0
     assert index.ntotal == 48
 
 
-def test_batches_of_any_size_are_their_queries_one_by_one() -> None:
+def test_a_batch_equals_its_queries_one_by_one() -> None:
     X = vectors(600)
     index = NestedIndex(D)
     index.add(X)
@@ -339,7 +339,7 @@ def test_batches_of_any_size_are_their_queries_one_by_one() -> None:
     assert np.array_equal(whole[1], np.concatenate([part[1] for part in parts]))
 
 
-def test_k_has_the_bounds_of_an_index() -> None:
+def test_k_is_bounded_as_in_an_index() -> None:
     index = NestedIndex(D)
     index.add(vectors(5))
     assert index.search(vectors(1), 65_536)[1].shape == (1, 65_536)
@@ -349,7 +349,7 @@ def test_k_has_the_bounds_of_an_index() -> None:
         index.search(vectors(1), 65_537)
 
 
-def test_vectors_may_be_added_one_by_one() -> None:
+def test_adding_one_by_one_equals_adding_at_once() -> None:
     X = vectors(300)
     whole, single = NestedIndex(D), NestedIndex(D)
     whole.add(X)
@@ -359,9 +359,9 @@ def test_vectors_may_be_added_one_by_one() -> None:
     assert np.array_equal(single.reconstruct_batch(range(300)), X)
 
 
-def test_vectors_that_are_all_the_same_are_found() -> None:
+def test_identical_vectors_are_found() -> None:
     index = NestedIndex(D, width=8, rows_to_fit=50)
-    with pytest.warns(UserWarning, match="useful bits"):
+    with pytest.warns(UserWarning, match="unallocated"):
         index.add(np.ones((60, D)))
     distances, ids = index.search(np.ones((1, D)), 60)
     assert set(ids[0]) == set(range(60))
@@ -381,7 +381,7 @@ def test_codes_to_faiss_and_back(count: int, width: int, seed: int) -> None:
         assert np.array_equal(np.take_along_axis(ours, ids, axis=1), distances)
 
 
-def test_sign_bits_of_faiss_are_codes() -> None:
+def test_sign_bits_in_faiss_are_codes() -> None:
     X = vectors(50)[:, :8] - 0.5
     packed = np.packbits(X > 0, axis=1)
     index = faiss.IndexBinaryFlat(8)
@@ -389,11 +389,11 @@ def test_sign_bits_of_faiss_are_codes() -> None:
     codes = from_faiss(index)
     assert codes == nc.Codes.from_bits(X > 0)
     index.reset()
-    assert codes == nc.Codes.from_bits(X > 0)  # a copy of its own
+    assert codes == nc.Codes.from_bits(X > 0)  # a copy
 
 
 @pytest.mark.parametrize("far", [0.0, 1e4, 1e6, 1e30])
-def test_few_vectors_are_exact_whatever_else_is_there(far: float) -> None:
+def test_exact_search_is_robust_to_outliers(far: float) -> None:
     X = np.concatenate([vectors(200), np.full((1, D), far, dtype=np.float32)])
     index = NestedIndex(D)
     index.add(X)
@@ -401,7 +401,7 @@ def test_few_vectors_are_exact_whatever_else_is_there(far: float) -> None:
     np.testing.assert_array_equal(index.search(X[:20], 5)[1], true)
 
 
-def test_two_groups_far_apart_are_told_within() -> None:
+def test_exact_search_is_robust_to_distant_clusters() -> None:
     X = np.concatenate([vectors(100), vectors(100, seed=1) + np.float32(1e3)])
     index = NestedIndex(D)
     index.add(X)
@@ -415,12 +415,12 @@ def test_two_groups_far_apart_are_told_within() -> None:
 @pytest.mark.parametrize(
     "source", [faiss.IndexFlatL2(8), np.zeros(8, dtype=np.uint8), np.zeros((2, 8))], ids=["index", "row", "floats"]
 )
-def test_what_holds_no_packed_bytes_is_refused(source: object) -> None:
+def test_from_faiss_refuses_unpacked_input(source: object) -> None:
     with pytest.raises(InvalidInput, match="IndexBinaryFlat"):
         from_faiss(source)
 
 
-def test_all_in_a_row_needs_ids_in_a_row() -> None:
+def test_reconstruct_n_needs_consecutive_ids() -> None:
     index = NestedIndex(2)
     index.add([[0, 0], [1, 1], [2, 2], [3, 3]])
     index.remove_ids([0])

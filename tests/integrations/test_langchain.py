@@ -1,4 +1,4 @@
-"""LangChain's own tests of vector stores, with vectors and with codes, and what they do not ask."""
+"""LangChain's own integration tests of vector stores, with vectors and with codes, and tests beyond them."""
 
 import asyncio
 from pathlib import Path
@@ -33,7 +33,7 @@ class TestWithCodes(VectorStoreIntegrationTests):
 
 
 def stores() -> dict[str, NestcodeVectorStore]:
-    """One with vectors, one with codes."""
+    """Return one store of vectors and one of codes."""
     metadatas = [{"even": i % 2 == 0, "tags": [i]} for i in range(len(TEXTS))]
     return {
         name: NestcodeVectorStore.from_texts(
@@ -43,7 +43,7 @@ def stores() -> dict[str, NestcodeVectorStore]:
     }
 
 
-def test_a_store_of_vectors_answers_as_langchains_own() -> None:
+def test_a_store_of_vectors_equals_langchains_in_memory_store() -> None:
     own = InMemoryVectorStore.from_texts(TEXTS, EMBEDDING, ids=[str(i) for i in range(len(TEXTS))])
     store = stores()["vectors"]
     for query in ("text 7", "another", "a third"):
@@ -54,7 +54,7 @@ def test_a_store_of_vectors_answers_as_langchains_own() -> None:
         assert by_vector == [document for document, _ in found]
 
 
-def test_a_store_of_codes_answers_nearly_so() -> None:
+def test_a_store_of_codes_approximates_a_store_of_vectors() -> None:
     both = stores()
     shared = []
     for query in map(str, range(30)):
@@ -66,7 +66,7 @@ def test_a_store_of_codes_answers_nearly_so() -> None:
 
 
 @pytest.mark.parametrize("kind", ["vectors", "codes"])
-def test_a_filter_is_a_function_or_a_part_of_metadata(kind: str) -> None:
+def test_a_filter_is_a_predicate_or_metadata(kind: str) -> None:
     store = stores()[kind]
     even = store.similarity_search("text 3", k=300, filter={"even": True})
     assert {int(document.id or -1) for document in even} == set(range(0, 300, 2))
@@ -77,24 +77,24 @@ def test_a_filter_is_a_function_or_a_part_of_metadata(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["vectors", "codes"])
-def test_marginal_relevance_is_nearness_at_one_end_and_variety_at_the_other(kind: str) -> None:
+def test_marginal_relevance_trades_similarity_for_diversity(kind: str) -> None:
     store = stores()[kind]
     near = store.max_marginal_relevance_search("text 5", k=8, lambda_mult=1)
     assert {d.id for d in near} == {d.id for d in store.similarity_search("text 5", k=8)}
     varied = store.max_marginal_relevance_search("text 5", k=8, fetch_k=100, lambda_mult=0)
     assert varied[0].id == "5"
 
-    def likeness(documents: list[Document]) -> float:
+    def similarity(documents: list[Document]) -> float:
         rows = np.array(EMBEDDING.embed_documents([document.page_content for document in documents]))
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         return float(np.triu(rows @ rows.T, k=1).sum())
 
-    assert likeness(varied) < likeness(near)
+    assert similarity(varied) < similarity(near)
     assert NestcodeVectorStore(EMBEDDING).max_marginal_relevance_search("text") == []
 
 
 @pytest.mark.parametrize("kind", ["vectors", "codes"])
-def test_a_store_comes_back_from_its_folder(kind: str, tmp_path: Path) -> None:
+def test_save_then_load_is_identity(kind: str, tmp_path: Path) -> None:
     store = stores()[kind]
     store.delete(["0", "1"])
     store.save_local(tmp_path / "store")
@@ -115,9 +115,9 @@ def test_a_store_comes_back_from_its_folder(kind: str, tmp_path: Path) -> None:
         NestcodeVectorStore.load_local(tmp_path / "store", EMBEDDING)
 
 
-def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
+def test_unsavable_stores_are_refused(tmp_path: Path) -> None:
     store = NestcodeVectorStore(EMBEDDING)
-    with pytest.raises(InvalidInput, match="nothing to save"):
+    with pytest.raises(InvalidInput, match="add documents first"):
         store.save_local(tmp_path)
     store.add_texts(["a"], [{"when": object()}])
     with pytest.raises(InvalidInput, match="JSON"):
@@ -125,7 +125,7 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_refused_texts_change_nothing() -> None:
+def test_refused_texts_leave_the_store_unchanged() -> None:
     store = NestcodeVectorStore.from_texts(["a", "b"], EMBEDDING, ids=["1", "2"])
     with pytest.raises(InvalidInput, match="for each text"):
         store.add_texts(["c"], ids=["1", "2"])
@@ -136,7 +136,7 @@ def test_refused_texts_change_nothing() -> None:
     assert store.add_texts([]) == []
 
 
-def test_of_texts_with_one_id_the_last_stays() -> None:
+def test_the_last_text_of_an_id_wins() -> None:
     store = NestcodeVectorStore(EMBEDDING)
     assert store.add_texts(["a", "b", "c"], ids=["1", "2", "1"]) == ["1", "2", "1"]
     assert len(store) == 2
@@ -146,7 +146,7 @@ def test_of_texts_with_one_id_the_last_stays() -> None:
     assert store.similarity_search("a") == []
 
 
-def test_what_comes_out_is_a_copy() -> None:
+def test_documents_are_copied() -> None:
     metadata = {"n": 1}
     store = NestcodeVectorStore.from_texts(["a"], EMBEDDING, [metadata], ids=["1"])
     metadata["n"] = 2
@@ -155,7 +155,7 @@ def test_what_comes_out_is_a_copy() -> None:
     assert store.get_by_ids(["1"])[0].metadata == {"n": 1}
 
 
-def test_retrievers_and_relevance_work() -> None:
+def test_retrievers_and_relevance_scores() -> None:
     store = stores()["codes"]
     assert store.as_retriever(search_kwargs={"k": 1}).invoke("text 9")[0].id == "9"
     assert store.as_retriever(search_type="mmr", search_kwargs={"k": 2}).invoke("text 9")[0].id == "9"
@@ -166,7 +166,7 @@ def test_retrievers_and_relevance_work() -> None:
     assert [document.id for document in few.invoke("text 9")] == ["9"]
 
 
-def test_many_may_add_at_once() -> None:
+def test_concurrent_adds() -> None:
     async def add_all() -> NestcodeVectorStore:
         store = NestcodeVectorStore(EMBEDDING, width=64, rows_to_fit=150)
         await asyncio.gather(*(store.aadd_texts(TEXTS[i : i + 10]) for i in range(0, 300, 10)))

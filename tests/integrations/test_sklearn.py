@@ -1,8 +1,6 @@
 """The k-nearest-neighbors estimators against scikit-learn's own."""
 
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -130,16 +128,3 @@ def test_invalid_settings_are_named(
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
         NestedNeighborsClassifier(**wrong).fit(*labeled)
-
-
-def test_a_missing_scikit_learn_is_named_with_the_pip_command() -> None:
-    source = """
-import sys
-sys.modules["sklearn"] = None
-import nestcode.integrations.sklearn
-"""
-    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
-    assert (
-        "nestcode.integrations.sklearn needs sklearn, which is not installed: pip install 'nestcode[sklearn]'"
-        in run.stderr
-    )

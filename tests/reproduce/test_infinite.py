@@ -23,10 +23,10 @@ def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
         assert runs[0][-1] < 0.5
     assert {"infinite-width.png", "infinite-lengths.svg"} <= {path.name for path in tmp_path.iterdir()}
 
-    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()}
     (tmp_path / "infinite.json").unlink()
     assert run("infinite", tmp_path)["numbers"] == found["numbers"]  # nothing is trained again
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()} == files
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()} == files
 
 
 @pytest.mark.parametrize("decay", [0.5, 0.9, 0.99])

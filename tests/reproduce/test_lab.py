@@ -13,7 +13,7 @@ from rich.console import Console
 from nestcode.errors import InvalidInput
 from nestcode.reproduce import Images, Lab, reproduce
 from nestcode.reproduce.lab import Arrays
-from nestcode.reproduce.runner import find, write_page
+from nestcode.reproduce.runner import find_experiments, write_report
 from tests.reproduce.toy import run
 
 
@@ -34,49 +34,49 @@ def counted() -> tuple[Callable[[], Arrays], list[int]]:
 def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
     make, calls = counted()
     first = quiet(tmp_path)
-    made = first.kept("some", make, seed=0)
+    made = first.cached("some", make, seed=0)
     again = quiet(tmp_path)
-    found = again.kept("some", make, seed=0)
+    found = again.cached("some", make, seed=0)
     assert len(calls) == 1
     assert made.keys() == found.keys()
     for name, array in made.items():
         np.testing.assert_array_equal(found[name], array)
-    assert first.spared == 0
-    assert again.spared > 0
+    assert first.cached_seconds == 0
+    assert again.cached_seconds > 0
 
 
 @pytest.mark.parametrize("other", ["seed", "name", "scale", "version", "fresh", "damaged"])
 def test_it_is_made_again_where_anything_differs(tmp_path: Path, other: str) -> None:
     make, calls = counted()
-    quiet(tmp_path).kept("some", make, seed=0)
+    quiet(tmp_path).cached("some", make, seed=0)
     lab = quiet(tmp_path, fresh=other == "fresh")
     if other == "damaged":
-        (path,) = (tmp_path / "kept").iterdir()
+        (path,) = (tmp_path / "cache").iterdir()
         path.write_bytes(path.read_bytes()[:50])
     if other == "scale":
         lab.scale = "quick"
     with patch("nestcode.__version__", "99" if other == "version" else "0.1.0"):
-        found = lab.kept("other" if other == "name" else "some", make, seed=int(other == "seed"))
+        found = lab.cached("other" if other == "name" else "some", make, seed=int(other == "seed"))
     assert len(calls) == 2
     assert found["one"] == 2
 
 
 def test_an_experiment_must_find_something(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="must find something"):
+    with pytest.raises(InvalidInput, match="must record a finding"):
         quiet(tmp_path).to_json()
 
 
 def test_names_of_experiments() -> None:
-    assert [experiment.name for experiment in find(["knn", "pca", "knn"])] == ["pca", "knn"]
-    assert len(find(["all"])) == len(find([])) == 13
+    assert [experiment.name for experiment in find_experiments(["knn", "pca", "knn"])] == ["pca", "knn"]
+    assert len(find_experiments(["all"])) == len(find_experiments([])) == 13
     with pytest.raises(InvalidInput, match=r"must be one of all, pca, .* got 'pcb'"):
-        find(["pcb"])
+        find_experiments(["pcb"])
 
 
 @pytest.mark.parametrize(("side", "by"), [(16, 1), (8, 1), (4, 2), (2, 4)])
 def test_shrunk_images_are_means_of_squares(side: int, by: int) -> None:
     rows = np.random.default_rng(0).integers(256, size=(5, 3 * 8 * 8), dtype=np.uint8)
-    images = Images("noise", 8, rows, rows[:2], None, None).shrunk(side)
+    images = Images("noise", 8, rows, rows[:2], None, None).downsampled(side)
     pixels = rows.reshape(5, 3, 8, 8).astype(float)
     plain = sum(pixels[:, :, i::by, j::by] for i in range(by) for j in range(by)) / by**2
     assert images.side == 8 // by
@@ -106,7 +106,7 @@ def test_what_is_damaged_is_left_out_of_the_page_and_made_again(done: Path, harm
     else:
         change = {"findings": [1]} if harm == "odd findings" else {"blocks": [{"figure": "../report/complexity-depth"}]}
         numbers.write_text(json.dumps({**json.loads(numbers.read_text()), **change}))
-    page = write_page(folder, Console(quiet=True))
+    page = write_report(folder, Console(quiet=True))
     assert "<h2 " not in page.read_text()
     assert run("complexity", folder)["findings"] == json.loads((done / "complexity.json").read_text())["findings"]
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -49,7 +49,7 @@ def test_codes_that_say_nothing_are_told_apart(tmp_path: Path) -> None:
     assert not holds["smaller neighborhoods are more alike, noise"]
     assert not holds["similarity rises with length, noise"]
     assert holds["each neighborhood lies in the one before, noise"]
-    assert min(lab.numbers["noise"]["by size"]) > 0.9
+    assert min(lab.measured["noise"]["by size"]) > 0.9
     assert [block["rows"][0][0] for block in lab.blocks] == ["same class"]
 
 

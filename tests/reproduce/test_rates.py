@@ -7,9 +7,9 @@ import pytest
 from PIL import features
 
 from nestcode.data import sample_images
-from nestcode.reproduce.codecs import CODECS
-from nestcode.reproduce.curves import codec_curves
-from nestcode.reproduce.pixels import pixel_error
+from nestcode.reproduce.lab.codecs import CODECS
+from nestcode.reproduce.lab.images import pixel_mse
+from nestcode.reproduce.lab.rate_distortion import codec_curves
 from nestcode.reproduce.rates.experiment import DAMAGE, NAMES, NEEDS, ORDERED, REPEATED, TRUNCATED, first_crossing
 from tests.reproduce.toy import run
 
@@ -43,7 +43,7 @@ def test_curves_of_codecs_are_means_over_pictures(name: str) -> None:
     files, bare = codec_curves(codec, pictures, [best])
     assert files.bits == pytest.approx(8 * np.mean([len(blob) for blob, _ in coded]))
     assert bare.bits < files.bits
-    assert files.errors == pytest.approx(pixel_error(pictures, np.stack([decoded for _, decoded in coded])))
+    assert files.errors == pytest.approx(pixel_mse(pictures, np.stack([decoded for _, decoded in coded])))
 
 
 def test_crossings_are_where_an_error_is_first_not_below() -> None:

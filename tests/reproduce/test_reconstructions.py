@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from nestcode.coders import LinearCoder
 from nestcode.data import sample_images
 from nestcode.reproduce.lab import Images
-from nestcode.reproduce.pixels import as_rows, decibels, pixel_error, ssim
+from nestcode.reproduce.lab.images import as_rows
 from nestcode.reproduce.reconstructions.experiment import CODER, NAMES, look, of_coder
 from tests.reproduce.toy import run
 
@@ -42,15 +41,3 @@ def test_what_is_shown_decodes_from_prefixes() -> None:
         expected = 255 * coder.decode(codes.prefix(length)).clip(0, 1)
         assert np.abs(rows - expected).max() <= 0.501
     assert decoded.similar[16] < decoded.similar[64] < 1
-
-
-@pytest.mark.parametrize("noise", [1, 8, 64])
-def test_likeness_is_1_for_the_image_itself_and_falls_with_noise(noise: int) -> None:
-    rng = np.random.default_rng(0)
-    true = next(iter(sample_images().values()))[:64, :64][None]
-    far = true + noise * rng.choice([-1, 1], size=true.shape)
-    farther = true + 2 * noise * rng.choice([-1, 1], size=true.shape)
-    made, worse = (each.clip(0, 255).astype(np.uint8) for each in (far, farther))
-    assert ssim(true, true) == 1
-    assert ssim(true, worse) < ssim(true, made) < 1
-    assert decibels(pixel_error(true, worse)) < decibels(pixel_error(true, made))

@@ -1,4 +1,4 @@
-"""Principal directions of data that may be larger than memory, and rows in them to learn codebooks from."""
+"""What coders are trained on: moments and a uniform sample in one pass, principal directions, projected samples."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from nestcode.arrays import Doubles, Floats, as_floats, center, pieces, squared_
 from nestcode.errors import InvalidInput
 from nestcode.pca import Moments, solve
 
-DENSE = 4096  # up to this many features it is quicker to compute all directions
-SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are grown on
-MOST_LEARNT = 1 << 19  # rows that codebooks are learnt from
+DENSE = 4096  # up to this many features a full eigendecomposition is faster
+SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are trained on
+TRAIN_ROWS = 1 << 19  # that codebooks are trained on
 
 
 class Reservoir:
@@ -49,19 +49,21 @@ class Reservoir:
         self._parts, self._keys = [rows], [keys]
 
 
-def measure(parts: Iterable[NDArray[Any]], *, normalize: bool, sample: Reservoir) -> tuple[Moments, NDArray[Any]]:
-    """Pass over the data once: its moments, and a fair sample of rows in the data's own type."""
+def moments_and_sample(
+    parts: Iterable[NDArray[Any]], *, normalize: bool, reservoir: Reservoir
+) -> tuple[Moments, NDArray[Any]]:
+    """Return the moments of the data and a uniform sample of its rows, in one pass."""
     moments = Moments()
     for part in parts:
         moments.add(as_floats(part, normalize=normalize))
-        sample.add(part)
+        reservoir.add(part)
     if moments.count == 0:
         raise InvalidInput("fit needs at least 1 item, got none")
-    return moments, sample.rows()
+    return moments, reservoir.rows()
 
 
 def principal_directions(covariance: Doubles, count: int, rng: np.random.Generator) -> Floats:
-    """The `count` directions of largest variance, as rows, (count, features)."""
+    """Return the `count` directions of largest variance, (count, features)."""
     if len(covariance) > DENSE and 2 * count < len(covariance):
         decoder = solve(covariance, count, rng, tolerance=1e-3).decoder
     else:
@@ -70,51 +72,52 @@ def principal_directions(covariance: Doubles, count: int, rng: np.random.Generat
 
 
 @dataclass(frozen=True)
-class Found:
-    """The principal directions that a code can say anything about, and a sample of the data in them."""
+class ProjectedSample:
+    """A sample of the data in the principal directions that deserve bits."""
 
     mean: Doubles
     directions: Floats  # (directions, features)
-    rows: Floats  # (sample, directions), around the mean
-    outside: float  # the mean squared length of what lies beyond the directions
+    rows: Floats  # (sample, directions), centered
+    outside: float  # mean squared norm of the part that no direction explains
 
 
-def worthwhile(
+def project_sample(
     parts: Iterable[NDArray[Any]], width: int, rng: np.random.Generator, most_bytes: int, *, normalize: bool
-) -> Found:
-    """Pass over the data once, and keep what `width` bits could say anything about."""
-    moments, sample = measure(parts, normalize=normalize, sample=Reservoir(rng, MOST_LEARNT, most_bytes))
+) -> ProjectedSample:
+    """Return a sample in the directions that a code of `width` bits should describe, in one pass over the data."""
+    reservoir = Reservoir(rng, TRAIN_ROWS, most_bytes)
+    moments, sample = moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
     mean = moments.mean()
-    directions = worthwhile_directions(moments.covariance(), width, rng)
+    directions = water_filling_directions(moments.covariance(), width, rng)
     rows, outside = [], 0.0
     for part in pieces(sample):
         centered = center(part, mean, normalize=normalize)
         rows.append(centered @ directions.T)
         outside += float((squared_norms(centered) - squared_norms(rows[-1])).sum())
     every = np.concatenate(rows)
-    return Found(mean, directions, every, outside / len(every))
+    return ProjectedSample(mean, directions, every, outside / len(every))
 
 
-def hold_out(count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which of some rows errors are measured on: none, where there are too few to spare any."""
+def held_out_mask(count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Return which of `count` rows errors are measured on: none where there are too few to spare."""
     held_out = np.zeros(count, dtype=bool)
     if count >= 512:
         held_out[rng.choice(count, min(count // 20, 10_000), replace=False)] = True
     return held_out
 
 
-def worthwhile_directions(covariance: Doubles, width: int, rng: np.random.Generator) -> Floats:
-    """The principal directions that `width` bits could say anything about, as rows; noise in the others is not learnt.
+def water_filling_directions(covariance: Doubles, width: int, rng: np.random.Generator) -> Floats:
+    """Return the principal directions to which reverse water-filling allocates bits, (directions, features).
 
-    For Gaussian data the best code spends bits on directions whose variance is above a water level, half of log2 of
-    the ratio on each. Those down to half the level are kept, as data is not Gaussian.
+    For Gaussian data the optimum gives a direction half of log2 of the ratio of its variance to the water level. As
+    data is not Gaussian, directions down to half a bit below the level are kept too; the others would only add noise.
     """
     directions = principal_directions(covariance, min(2 * width, len(covariance)), rng)
     variances = np.maximum(np.einsum("df,fg,dg->d", directions, covariance, directions, optimize=True), 0)
     if variances[0] == 0:
         return directions[:1]
     bits = 0.5 * np.log2(np.maximum(variances / variances[0], 1e-12))
-    low, high = -20.0, 0.0  # the water level lies between, in the same units
+    low, high = -20.0, 0.0  # bisection of the water level, in bits
     for _ in range(50):
         level = (low + high) / 2
         low, high = (level, high) if np.maximum(bits - level, 0).sum() > width else (low, level)

@@ -5,11 +5,12 @@ import io
 import numpy as np
 from matplotlib.figure import Figure
 
+from nestcode.arrays import Bytes
 from nestcode.data import sample_images
 from nestcode.demo.widgets import Frame, slider
 from nestcode.images import compress_images, decompress_images
+from nestcode.metrics import psnr
 from nestcode.report import Page
-from nestcode.reproduce.pixels import Pixels, decibels, pixel_error
 
 TITLE = "One file for every receiver"
 CUTS = (300, 500, 900, 1_500, 2_500, 4_500, 7_500, 13_500, 22_500, 40_500)  # bytes
@@ -25,7 +26,7 @@ def add_chapter(page: Page) -> str:
     """Cut the stream of a photograph at growing sizes, beside a JPEG file cut at the same ones."""
     photo = sample_images()["china"]
     ours, theirs = cut_both(photo, CUTS)
-    likeness = [[decibels(pixel_error(photo, picture)) for picture in each] for each in (ours, theirs)]
+    likeness = [[psnr(photo, picture) for picture in each] for each in (ours, theirs)]
     page.section(
         TITLE,
         f"The photograph has {photo.nbytes:,} bytes. It was encoded once, and what you see decodes the first bytes of "
@@ -62,14 +63,14 @@ def add_chapter(page: Page) -> str:
     )
 
 
-def cut_both(photo: Pixels, cuts: tuple[int, ...]) -> tuple[list[Pixels], list[Pixels]]:
+def cut_both(photo: Bytes, cuts: tuple[int, ...]) -> tuple[list[Bytes], list[Bytes]]:
     """What is seen of a photograph when its stream, or its JPEG file, is cut at these bytes."""
     stream, file = compress_images([photo]), jpeg(photo)
     ours = [np.asarray(decompress_images(stream[:cut])[0]) for cut in cuts]
     return ours, [decode_cut(file[:cut], photo.shape) for cut in cuts]
 
 
-def strip_figure(rows: dict[str, dict[str, Pixels]]) -> Figure:
+def strip_figure(rows: dict[str, dict[str, Bytes]]) -> Figure:
     """Pictures side by side, with what each is of above and what a row is of beside it."""
     columns = len(next(iter(rows.values())))
     figure = Figure(figsize=(2.6 * columns, 1.95 * len(rows)), layout="constrained")
@@ -84,7 +85,7 @@ def strip_figure(rows: dict[str, dict[str, Pixels]]) -> Figure:
     return figure
 
 
-def jpeg(photo: Pixels) -> bytes:
+def jpeg(photo: Bytes) -> bytes:
     """A progressive file."""
     from PIL import Image
 
@@ -93,7 +94,7 @@ def jpeg(photo: Pixels) -> bytes:
     return memory.getvalue()
 
 
-def decode_cut(data: bytes, shape: tuple[int, ...]) -> Pixels:
+def decode_cut(data: bytes, shape: tuple[int, ...]) -> Bytes:
     """What the beginning of a file decodes to; grey where that is nothing."""
     from PIL import Image, ImageFile
 

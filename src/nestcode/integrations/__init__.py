@@ -1,5 +1,8 @@
-"""Nestcode in the idioms of other libraries, one file for each: import the one you need.
+"""Nestcode in the idioms of other libraries. Import the module you need; each names its extra if it is missing.
 
-`faiss.py` is an index with FAISS's methods, and takes codes to and from FAISS; `arrow.py` keeps codes in columns of
-Arrow tables and Parquet files; `langchain.py` is a vector store of LangChain.
+arrow       codes as columns of Arrow tables and Parquet files
+faiss       an index with FAISS's methods; codes to and from FAISS's binary indexes
+hub         coders on the Hugging Face Hub
+langchain   a vector store of LangChain
+sklearn     k-nearest-neighbors estimators of scikit-learn
 """

@@ -1,7 +1,7 @@
-"""Codes as columns of Arrow tables and Parquet files, for DuckDB, Polars, Spark and whatever else reads those.
+"""Codes as columns of Arrow tables and Parquet files, which DuckDB, Polars, Spark and others read.
 
-A table has two columns: `code`, fixed-size binary, ascending, and `id`, int64. A sorted column is the tree: the items
-that share a prefix lie between two values, and a reader skips the groups of rows that do not reach between them.
+A table has two columns: `code`, fixed-size binary, ascending, and `id`, int64. A sorted column is the prefix tree: the
+items that share a prefix form a range, and readers skip the row groups outside it by their min/max statistics.
 
     low, high = prefix_range(query.prefix(12), width=64)
     duckdb.execute("SELECT id FROM 'codes.parquet' WHERE code BETWEEN ? AND ?", [low, high])
@@ -27,12 +27,12 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
 KEY, VERSION = b"nestcode", 1
-GROUP = 1 << 16  # rows that a reader takes or skips together
+GROUP = 1 << 16  # rows per row group, which a reader reads or skips as one
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What a table holds, in the order of its rows.
+    """The columns of a table, in the order of its rows.
 
     >>> from_arrow(to_arrow(Codes.from_bits([[1, 1], [0, 1]])))
     Columns(codes=Codes(2 items of 2 bits: 01, 11), ids=array([1, 0]), coder=None)
@@ -40,37 +40,37 @@ class Columns:
 
     codes: Codes
     ids: NDArray[np.int64]
-    coder: str | None  # the fingerprint of the coder that made the codes, if the table knows it
+    coder: str | None  # the fingerprint of the codes' coder, if it is in the metadata
 
 
 def to_arrow(codes: Codes, ids: ArrayLike | None = None, *, coder: Coder | None = None) -> pa.Table:
-    r"""Codes as a table, in ascending order, with their width and the coder's fingerprint in its metadata.
+    r"""Return a table of codes in ascending order, with width and the coder's fingerprint in its metadata.
 
     >>> table = to_arrow(Codes.from_bits([[1, 1, 0], [0, 1, 0], [0, 0, 1]]))
     >>> table["code"].to_pylist(), table["id"].to_pylist()
     ([b' ', b'@', b'\xc0'], [2, 1, 0])
 
     Args:
-        codes: of at least one bit.
-        ids: a number for each; by default the places they have in `codes`.
-        coder: what made them, to be named by its fingerprint. It is not stored: `coder.save` does that.
+        codes: codes of at least one bit.
+        ids: an integer for each code; by default its position in `codes`.
+        coder: the codes' coder. Only its fingerprint is stored; `coder.save` stores the coder.
 
     """
     if not isinstance(codes, Codes) or codes.width == 0:
         raise InvalidInput(
-            f"expected Codes of at least 1 bit, got {codes!r}: wrap packed bytes as Codes(packed, width)"
+            f"codes must be Codes of at least 1 bit, got {codes!r}: wrap packed bytes as Codes(packed, width)"
         )
-    known = np.arange(len(codes)) if ids is None else check_ids(ids, len(codes), distinct=False)
+    item_ids = np.arange(len(codes)) if ids is None else check_ids(ids, len(codes), distinct=False)
     order = codes.sort_order()
     rows = np.ascontiguousarray(codes.packed[order])
     column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, pa.py_buffer(rows)])
-    facts = {"version": VERSION, "width": codes.width, "coder": None if coder is None else coder.fingerprint}
+    metadata = {"version": VERSION, "width": codes.width, "coder": None if coder is None else coder.fingerprint}
     fields = [pa.field("code", column.type, nullable=False), pa.field("id", pa.int64(), nullable=False)]
-    return pa.table([column, pa.array(known[order])], schema=pa.schema(fields, {KEY: json.dumps(facts).encode()}))
+    return pa.table([column, pa.array(item_ids[order])], schema=pa.schema(fields, {KEY: json.dumps(metadata).encode()}))
 
 
 def from_arrow(table: pa.Table, width: int | None = None) -> Columns:
-    """Codes and ids out of a table with such columns, in the order of its rows: all of it, or what a query left.
+    """Return the codes and ids of a table, or of the rows that a query selected, in their order.
 
     >>> table = to_arrow(Codes.from_bits([[1, 1, 0], [0, 1, 0], [0, 0, 1]]), ids=[10, 20, 30])
     >>> columns = from_arrow(table.slice(1))
@@ -79,23 +79,22 @@ def from_arrow(table: pa.Table, width: int | None = None) -> Columns:
 
     Args:
         table: an Arrow table.
-        width: bits of a code, where the table does not say: other tools drop its metadata. All bits of the bytes, if
-            neither does.
+        width: bits of a code, if the metadata is lost, as some tools drop it; by default 8 per byte.
 
     """
     missing = [name for name in ("code", "id") if name not in table.column_names]
     if missing:
-        raise InvalidInput(
-            f"the table must have columns code and id, but {missing[0]} is not among {table.column_names}"
-        )
-    stated, coder = _facts(table.schema)
+        raise InvalidInput(f"the table must have columns code and id, got {table.column_names}: rename its columns")
+    stated, coder = _read_metadata(table.schema)
     if width is not None and stated not in (None, width):
-        raise InvalidInput(f"the table has codes of {stated} bits, got width {width}: leave it out")
+        raise InvalidInput(f"width must be the table's {stated} bits, got width {width}: leave it out")
     width = stated if width is None else check_int(width, "width", least=1)
     packed = _packed(table["code"], None if width is None else -(-width // 8))
     ids = table["id"]
     if ids.null_count or not pa.types.is_integer(ids.type):
-        raise InvalidInput(f"the column id must hold whole numbers, got {ids.type} with {ids.null_count} nulls")
+        raise InvalidInput(
+            f"the column id must hold integers, got {ids.type} with {ids.null_count} nulls: cast it to int64"
+        )
     codes = Codes(packed, 8 * packed.shape[1] if width is None else width)
     return Columns(codes, ids.to_numpy().astype(np.int64), coder)
 
@@ -103,7 +102,7 @@ def from_arrow(table: pa.Table, width: int | None = None) -> Columns:
 def write_parquet(
     path: str | os.PathLike[str], codes: Codes, ids: ArrayLike | None = None, *, coder: Coder | None = None
 ) -> None:
-    """Write codes to a Parquet file, in ascending order, with checksums; whole or not at all.
+    """Write codes to a Parquet file in ascending order, with page checksums, atomically.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +120,7 @@ def write_parquet(
 
 
 def read_parquet(path: str | os.PathLike[str], prefix: Codes | None = None) -> Columns:
-    """Read codes from a Parquet file that `write_parquet` wrote: all, or those that begin with a prefix.
+    """Read the codes in a Parquet file that `write_parquet` wrote: all, or those with a prefix.
 
     >>> import tempfile
     >>> codes = Codes.from_bits([[1, 1, 0], [0, 1, 0], [0, 0, 1]])
@@ -132,13 +131,15 @@ def read_parquet(path: str | os.PathLike[str], prefix: Codes | None = None) -> C
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}: give the path that was written to")
+        raise FileNotFoundError(f"there is no file {path}: give the path that write_parquet wrote")
     try:
         filters = None
         if prefix is not None:
-            width, _ = _facts(pq.read_schema(path))
+            width, _ = _read_metadata(pq.read_schema(path))
             if width is None:
-                raise DamagedFile(f"{path} does not say how wide its codes are: write it with write_parquet")
+                raise DamagedFile(
+                    f"{path} has no width in its metadata, which a prefix needs: write it with write_parquet"
+                )
             low, high = prefix_range(prefix, width)
             filters = [("code", ">=", low), ("code", "<=", high)]
         return from_arrow(pq.read_table(path, filters=filters, page_checksum_verification=True))
@@ -147,19 +148,21 @@ def read_parquet(path: str | os.PathLike[str], prefix: Codes | None = None) -> C
 
 
 def prefix_range(prefix: Codes, width: int) -> tuple[bytes, bytes]:
-    r"""The first and the last code of `width` bits that begin with a prefix, for `BETWEEN`.
+    r"""Return the first and the last code of `width` bits with a prefix, for SQL's `BETWEEN`.
 
     >>> prefix_range(Codes.from_bits([[1, 0, 1]]), width=16)
     (b'\xa0\x00', b'\xbf\xff')
 
     Args:
-        prefix: one, of any length from 0 to the width.
+        prefix: one prefix of any length from 0 to the width.
         width: bits of the codes in the column.
 
     """
     width = check_int(width, "width", least=1)
     if not isinstance(prefix, Codes) or len(prefix) != 1 or prefix.width > width:
-        raise InvalidInput(f"expected one prefix of at most {width} bits, got {prefix!r}: as in codes[0].prefix(12)")
+        raise InvalidInput(
+            f"prefix must be one code of at most {width} bits, got {prefix!r}: give codes[0].prefix(12), say"
+        )
     ends = np.zeros((2, width), dtype=bool)
     ends[:, : prefix.width] = prefix.bits()
     ends[1, prefix.width :] = True
@@ -167,33 +170,35 @@ def prefix_range(prefix: Codes, width: int) -> tuple[bytes, bytes]:
     return low.tobytes(), high.tobytes()
 
 
-def _facts(schema: pa.Schema) -> tuple[int | None, str | None]:
-    """The width and the coder's fingerprint, where the metadata say them."""
+def _read_metadata(schema: pa.Schema) -> tuple[int | None, str | None]:
+    """Return the width and the coder's fingerprint in a table's metadata, or None for each."""
     text = (schema.metadata or {}).get(KEY)
     if text is None:
         return None, None
     try:
-        facts = json.loads(text)
-        width, coder, version = check_int(facts["width"], "width", least=1), facts["coder"], int(facts["version"])
+        values = json.loads(text)
+        width, coder, version = check_int(values["width"], "width", least=1), values["coder"], int(values["version"])
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedFile(f"the table's metadata are damaged ({error}): write it again") from error
+        raise DamagedFile(f"the table's metadata is damaged ({error}): write it again") from error
     if version > VERSION:
         raise DamagedFile(f"the table has version {version}, this nestcode reads up to {VERSION}: upgrade nestcode")
     return width, coder
 
 
 def _packed(column: pa.ChunkedArray, size: int | None) -> NDArray[np.uint8]:
-    """The bytes of a binary column, (n, size); other tools give it as bytes of any size."""
+    """Return the bytes of a binary column, (n, size), of fixed size or, as other tools return it, variable size."""
     kind = column.type
     if not (pa.types.is_fixed_size_binary(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        raise InvalidInput(f"the column code must hold bytes, got {kind}")
+        raise InvalidInput(f"the column code must hold bytes, got {kind}: write packed codes")
     if column.null_count:
-        raise InvalidInput(f"codes must not be null, but {column.null_count} are")
+        raise InvalidInput(f"codes must not be null, got {column.null_count} nulls: drop these rows")
     if size is None:
         size = len(column[0].as_py()) if len(column) else 1
     try:
         rows = column.cast(pa.large_binary()).cast(pa.binary(size)).combine_chunks()
     except pa.ArrowInvalid as error:
-        raise InvalidInput(f"codes must all have {size} bytes: {error}") from error
+        raise InvalidInput(
+            f"codes must all have {size} bytes, got others ({error}): write codes of one width"
+        ) from error
     data = rows.buffers()[1] if len(rows) else b""
     return np.frombuffer(data, np.uint8, len(rows) * size, rows.offset * size).reshape(-1, size)

@@ -10,8 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nestcode import coders
 from nestcode.coders import Coder, load_coder
 from nestcode.errors import InvalidInput, import_extra
@@ -29,6 +27,7 @@ def save(
     """Write a fitted coder and its model card to a folder.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> from nestcode import LinearCoder
     >>> from nestcode.integrations import hub
     >>> X = np.random.default_rng(0).standard_normal((100, 8))
@@ -126,8 +125,7 @@ def load(
 
 def _card(coder: Coder, name: str, fingerprint: str) -> str:
     """Return the model card: the coder's kind and size, its error by prefix length, and how to use it."""
-    kind, features = type(coder).__name__, coder.n_features_in_
-    width = coder.encode(np.empty((0, features), dtype=np.float32)).width
+    kind, features, width = type(coder).__name__, coder.n_features_in_, coder.width_
     return f"""---
 {MARK}
 pipeline_tag: feature-extraction

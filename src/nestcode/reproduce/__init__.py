@@ -1,23 +1,23 @@
-"""The paper's figures and claims as running code: one file each, run by `nestcode reproduce NAME`.
+"""The paper's figures and claims as experiments: one room each, run by `nestcode reproduce NAME`.
 
-`lab.py` is what an experiment is given, `runner.py` runs them and writes the page. In the order of the paper:
+In the order of the paper:
 
-    information.py      section 2.1     gains of units and their weights
-    pca.py              section 3       nested dropout recovers PCA exactly
-    filters.py          figure 1        what unit sweeping does for late units
-    regularization.py   section 4       penalties and invariance
-    pinwheel.py         figure 2        neighborhoods in the plane
-    complexity.py       section 5.1     how deep a query goes
-    speeds.py           figure 3        time against code length
-    neighborhoods.py    figure 4        images that share a prefix
-    reconstructions.py  figure 5a       images from prefixes of their codes
-    rates.py            figure 5b       errors by bits, beside other orders and codecs
-    knn.py              section 7       classes of neighbours
-    infinite.py         section 7       a code that grows
-    nesting.py          section 7       groups and trees instead of the chain
+    information      section 2.1     the objective as a weighted sum of marginal gains
+    pca              section 3       nested dropout recovers PCA exactly
+    filters          figure 1        unit sweeping trains late filters
+    regularization   section 4       adaptive regularization coefficients and code invariance
+    pinwheel         figure 2        nested neighborhoods in the plane
+    complexity       section 5.1     retrieval in logarithmic time
+    speeds           figure 3        query time by code length: linear scan, semantic hashing, ordered retrieval
+    neighborhoods    figure 4        nested neighborhoods of images
+    reconstructions  figure 5a       images decoded from prefixes
+    rates            figure 5b       rate–distortion: nested dropout, Optimal Brain Damage, truncation, codecs
+    knn              section 7       k-nearest-neighbor classification on long codes
+    infinite         section 7       infinitely many latent dimensions
+    nesting          section 7       groups and trees instead of the chain of prefixes
 
-Figures of NAME.py that would not fit into it are in NAME_figures.py. `networks.py` has the networks of sections 4 and
-6, `brain_damage.py` Optimal Brain Damage, `codecs.py` what Pillow can encode, `pixels.py` and `curves.py` errors.
+Each room has `experiment.py` with an `EXPERIMENT`, and where they are long, `figures.py` and `measures.py`. `lab/` is
+what experiments share, `drawing.py` what figures share; `runner.py` runs experiments and writes the report.
 """
 
 from nestcode.reproduce.lab import Experiment, Finding, Images, Lab

@@ -1,4 +1,4 @@
-"""Run experiments, keep what they find, and write one page about all of them."""
+"""Run experiments, store their results as JSON, and write one report on all of them."""
 
 import json
 import os
@@ -23,10 +23,13 @@ NAMES = (
     "pca", "filters", "pinwheel", "speeds", "complexity", "neighborhoods",
     "reconstructions", "rates", "information", "regularization", "knn", "infinite", "nesting",
 )  # fmt: skip
+VERDICTS = {True: "holds", False: "differs", None: ""}
+COLORS = {True: "green", False: "red", None: "none"}  # of verdicts on the console
+SHOWN = {"scale", "data", "seconds", "machine", "seeds", "commit", "departures"}  # keys that the report shows
 
 
-def find(names: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names, or all of them."""
+def find_experiments(names: Sequence[str]) -> list[Experiment]:
+    """Return the experiments with these names in the order of NAMES, or all of them."""
     wanted = list(dict.fromkeys(names)) or ["all"]
     unknown = [name for name in wanted if name not in (*NAMES, "all")]
     if unknown:
@@ -36,116 +39,120 @@ def find(names: Sequence[str]) -> list[Experiment]:
 
 
 def reproduce(names: Sequence[str], lab: Lab) -> Path:
-    """Run experiments one after the other and write the page; what is there already is not run again.
+    """Run experiments one after the other, write the report and return its path.
+
+    Results that are in the folder already are not computed again.
 
     Args:
         names: of experiments, or "all".
-        lab: settings; each experiment gets a fresh one like it.
+        lab: settings; each experiment gets a fresh lab with the same ones.
 
     """
-    chosen = find(names)
+    chosen = find_experiments(names)
     if lab.folder.exists() and not lab.folder.is_dir():
         raise InvalidInput(f"the report goes into a folder, but {lab.folder} is a file: give another name")
-    lab.folder.mkdir(parents=True, exist_ok=True)  # where it cannot be written is better known before the work
+    lab.folder.mkdir(parents=True, exist_ok=True)  # fail before the work if the folder cannot be written
     for number, experiment in enumerate(chosen, start=1):
-        path = lab.folder / f"{experiment.name}.json"
         lab.console.print(f"[bold]{number}/{len(chosen)}[/] {experiment.name}: {experiment.title}")
         if not lab.fresh and _is_done(experiment.name, lab):
-            lab.console.print("  done before; --fresh computes it again")
+            lab.console.print("  already done; --fresh runs it again")
             continue
-        own = Lab(lab.folder, lab.data, lab.scale, lab.seeds, lab.fresh, lab.console)
-        start = time.perf_counter()
         try:
-            experiment.run(own)
+            _run(experiment, Lab(lab.folder, lab.data, lab.scale, lab.seeds, lab.fresh, lab.console))
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("what is finished is kept, and the same command goes on from there") from None
-        seconds = time.perf_counter() - start + own.spared  # as if nothing had been kept
-        found = {"experiment": experiment.name, "where": experiment.where, **_made(lab), "seconds": round(seconds, 1)}
-        for name, picture in own.pictures.items():
-            write_atomic(lab.folder / name, picture)
-        write_atomic(path, json.dumps({**found, **own.to_json()}, indent=1, ensure_ascii=False).encode())
-        for finding in own.findings:
-            mark = {True: "[green]holds[/]", False: "[red]differs[/]", None: ""}[finding.holds]
-            lab.console.print(f"  {finding.claim}: {finding.ours} (paper: {finding.paper}) {mark}", highlight=False)
-    return write_page(lab.folder, lab.console)
+            raise KeyboardInterrupt("finished experiments are stored; the same command continues from there") from None
+    return write_report(lab.folder, lab.console)
 
 
-def write_page(folder: Path, console: Console) -> Path:
-    """One page about all experiments that are done."""
+def write_report(folder: Path, console: Console) -> Path:
+    """Write one page on all experiments whose results are in the folder, and return its path."""
     page = Page(
         "The paper, reproduced",
-        "Learning Ordered Representations with Nested Dropout (Rippel, Gelbart and Adams, ICML 2014): each of its "
-        "figures and claims, and what Nestcode measures today.",
+        "Learning Ordered Representations with Nested Dropout (Rippel, Gelbart and Adams, ICML 2014): every figure and "
+        "claim of the paper beside what Nestcode measures.",
     )
-    done = {name: found for name in NAMES if (found := _found(folder, name)) is not None}
+    results = {name: result for name in NAMES if (result := _read_result(folder, name)) is not None}
+    done = [experiment for experiment in find_experiments([]) if experiment.name in results]
     page.table(
         ["in the paper", "experiment", "hold", "differ"],
-        [_overview(experiment, done[experiment.name]) for experiment in find([]) if experiment.name in done],
-        caption="How many findings hold, and which differ: claims of the paper, and checks of our own.",
+        [_overview(experiment, results[experiment.name]) for experiment in done],
+        caption="How many findings hold, and which differ. Findings are claims of the paper and checks of our own.",
         words=True,
     )
-    for experiment in find([]):
-        if experiment.name in done:
-            _add(page, experiment, done[experiment.name], folder)
-    page.footer(f"Made by nestcode reproduce, version {nestcode.__version__}.")
+    for experiment in done:
+        _add_section(page, experiment, results[experiment.name], folder)
+    page.footer(f"Written by nestcode reproduce, version {nestcode.__version__}.")
     console.print("Open this page in a browser:")
     return page.write(folder)
+
+
+def _run(experiment: Experiment, lab: Lab) -> None:
+    """Run one experiment, store its figures and its results, and print its findings."""
+    start = time.perf_counter()
+    experiment.run(lab)
+    seconds = time.perf_counter() - start + lab.cached_seconds  # as without a cache
+    for name, figure in lab.files.items():
+        write_atomic(lab.folder / name, figure)
+    result = {"experiment": experiment.name, "where": experiment.where, **_settings(lab), "seconds": round(seconds, 1)}
+    write_atomic(
+        lab.folder / f"{experiment.name}.json",
+        json.dumps({**result, **lab.to_json()}, indent=1, ensure_ascii=False).encode(),
+    )
+    for finding in lab.findings:
+        verdict = f"[{COLORS[finding.holds]}]{VERDICTS[finding.holds]}[/]"
+        lab.console.print(f"  {finding.claim}: {finding.ours} (paper: {finding.paper}) {verdict}", highlight=False)
 
 
 def _heading(experiment: Experiment) -> str:
     return f"{experiment.title} ({experiment.where})"
 
 
-def _overview(experiment: Experiment, found: dict[str, Any]) -> list[object]:
-    holds = [finding["holds"] for finding in found["findings"]]
-    differ = "; ".join(finding["claim"] for finding in found["findings"] if finding["holds"] is False)
+def _overview(experiment: Experiment, result: dict[str, Any]) -> list[object]:
+    holds = [finding["holds"] for finding in result["findings"]]
+    differ = "; ".join(finding["claim"] for finding in result["findings"] if finding["holds"] is False)
     return [experiment.where, Link(experiment.title, _heading(experiment)), str(holds.count(True)), differ or "none"]
 
 
-def _add(page: Page, experiment: Experiment, found: dict[str, Any], folder: Path) -> None:
-    page.section(_heading(experiment), f"The paper: {experiment.says}")
+def _add_section(page: Page, experiment: Experiment, result: dict[str, Any], folder: Path) -> None:
+    page.section(_heading(experiment), f"The paper: {experiment.claim}")
     page.table(
         ["claim", "paper", "here", ""],
-        [[f["claim"], f["paper"], f["ours"], _told(f["holds"])] for f in found["findings"]],
-        caption=f"nestcode reproduce {experiment.name} --{found['scale']}{' --data DIR' if found['data'] else ''}: "
-        f"{found['seconds']:.0f} s on {found['machine']}, seeds {', '.join(map(str, found['seeds']))}, "
-        f"commit {found['commit'] or 'unknown'}.",
+        [[f["claim"], f["paper"], f["ours"], VERDICTS[f["holds"]]] for f in result["findings"]],
+        caption=f"nestcode reproduce {experiment.name} --{result['scale']}{' --data DIR' if result['data'] else ''}: "
+        f"{result['seconds']:.0f} s on {result['machine']}, seeds {', '.join(map(str, result['seeds']))}, "
+        f"commit {result['commit'] or 'unknown'}.",
         words=True,
     )
-    for block in found["blocks"]:
+    for block in result["blocks"]:
         if "figure" in block:
-            page.picture(block["figure"], (folder / f"{block['figure']}.png").read_bytes(), block["caption"])
+            page.image(block["figure"], (folder / f"{block['figure']}.png").read_bytes(), block["caption"])
         else:
             page.table(block["headers"], block["rows"], caption=block["caption"])
-    if found["departures"]:
+    if result["departures"]:
         page.text("Departures from the paper, and why:")
-        page.list(found["departures"])
+        page.list(result["departures"])
 
 
-def _told(holds: bool | None) -> str:
-    return {True: "holds", False: "differs", None: ""}[holds]
-
-
-def _made(lab: Lab) -> dict[str, Any]:
-    """What findings depend on."""
+def _settings(lab: Lab) -> dict[str, Any]:
+    """Return what results depend on."""
     return {
         "version": nestcode.__version__, "commit": _commit(), "scale": lab.scale, "seeds": list(lab.seeds),
         "data": lab.data is not None, "machine": _machine(),
     }  # fmt: skip
 
 
-def _found(folder: Path, name: str) -> dict[str, Any] | None:
-    """What an experiment left in a folder, if all that the page shows of it is there."""
+def _read_result(folder: Path, name: str) -> dict[str, Any] | None:
+    """Return the results of an experiment, or None if anything that the report shows is missing or damaged."""
     try:
-        found = json.loads((folder / f"{name}.json").read_text())
-        for finding in found["findings"]:
+        result = json.loads((folder / f"{name}.json").read_text())
+        for finding in result["findings"]:
             Finding(**finding)
-        figures = [block["figure"] for block in found["blocks"] if "figure" in block]
+        figures = [block["figure"] for block in result["blocks"] if "figure" in block]
         whole = all(Path(figure).name == figure and _is_png(folder / f"{figure}.png") for figure in figures)
-        shown = {"scale", "data", "seconds", "machine", "seeds", "commit", "departures"} <= found.keys()
+        complete = result.keys() >= SHOWN
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return found if whole and shown else None
+    return result if whole and complete else None
 
 
 def _is_png(path: Path) -> bool:
@@ -153,14 +160,14 @@ def _is_png(path: Path) -> bool:
 
 
 def _is_done(name: str, lab: Lab) -> bool:
-    """Whether it was run before with these settings; what another version found is found again."""
-    found = _found(lab.folder, name)
-    same = {key: value for key, value in _made(lab).items() if key not in ("commit", "machine")}
-    return found is not None and all(found.get(key) == value for key, value in same.items())
+    """Return whether this version ran the experiment with these settings before."""
+    result = _read_result(lab.folder, name)
+    same = {key: value for key, value in _settings(lab).items() if key not in ("commit", "machine")}
+    return result is not None and all(result.get(key) == value for key, value in same.items())
 
 
 def _machine() -> str:
-    """Where times were measured, in words."""
+    """Describe the machine that times were measured on."""
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return f"{os.cpu_count()} cores, {platform.machine()}{gpu}"
 

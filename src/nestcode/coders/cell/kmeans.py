@@ -1,63 +1,79 @@
-"""Cells of k-means, in the order of a binary tree: how many, from which rows, and which cell a row lies in."""
+"""The coarse quantizer: k-means in the leading principal directions, with centroids in the order of a binary tree.
+
+The first bits of a centroid's number name a subtree, and decode to the mean of that subtree.
+"""
 
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import Doubles, Floats
-from nestcode.coders.codebooks import gather, grow_book, nearest, shorten
+from nestcode.arrays import Doubles, Floats, check_int
+from nestcode.coders.codebooks import nearest_entries, sum_by_entry, train_codebook, truncate_codebook
+from nestcode.errors import InvalidInput
 
-CELL_ROWS = 160  # rows of the data for each cell, where their number is chosen here
-MOST_BITS, CHOSEN_BITS = 16, 12  # of a cell's number, and of one chosen here
-SAMPLE_ROWS = 1 << 16  # that k-means sees, or 64 for each cell
-SEED_ROWS = 32  # for each cell, that the tree is grown on
-SHARE = 0.9  # of the variance is in the directions that k-means sees
-DIRECTIONS = 128  # that are computed at least
-
-
-def bits_for(rows: int) -> int:
-    """The bits of a cell's number that suit so many rows."""
-    return min(max(round(math.log2(rows / CELL_ROWS)), 1), CHOSEN_BITS)
+ROWS_PER_CELL = 160  # of the data, where the number of cells is chosen here
+MOST_BITS, MOST_CHOSEN_BITS = 16, 12  # of a cell's number: allowed, and chosen here
+TRAIN_ROWS = 1 << 16  # for k-means, or 64 per cell
+TREE_ROWS = 32  # per cell, that the tree is grown on
+EXPLAINED = 0.9  # share of the variance in the directions that k-means sees
+DIRECTIONS = 128  # computed at least
 
 
-def rows_for(cells: int) -> int:
-    """How many rows k-means sees at most."""
-    return max(SAMPLE_ROWS, 64 * cells)
+def check_cells(cells: int, width: int) -> None:
+    """Raise unless this many cells have numbers that fit a code of `width` bits."""
+    number = check_int(cells, "cells", least=2)
+    if number & (number - 1) or number > 1 << MOST_BITS:
+        raise InvalidInput(f"cells must be a power of two of at most {1 << MOST_BITS}, got {number}")
+    if number.bit_length() - 1 > width:
+        raise InvalidInput(
+            f"a cell's number must fit the width {width}, but {number} cells take {number.bit_length() - 1} "
+            f"bits: have at most {1 << width} cells or wider codes"
+        )
 
 
-def leading(directions: Floats, covariance: Doubles) -> int:
-    """How many of the principal directions k-means sees."""
+def choose_bits(rows: int) -> int:
+    """Return the bits of a cell's number that suit this many rows."""
+    return min(max(round(math.log2(rows / ROWS_PER_CELL)), 1), MOST_CHOSEN_BITS)
+
+
+def training_rows(cells: int) -> int:
+    """Return the maximum number of rows that k-means is trained on."""
+    return max(TRAIN_ROWS, 64 * cells)
+
+
+def leading_directions(directions: Floats, covariance: Doubles) -> int:
+    """Return how many principal directions it takes to explain most of the variance."""
     variances = np.maximum(np.sum((directions @ covariance) * directions, axis=1), 0)
-    enough = int(np.searchsorted(np.cumsum(variances), SHARE * np.trace(covariance))) + 1
+    enough = int(np.searchsorted(np.cumsum(variances), EXPLAINED * np.trace(covariance))) + 1
     return min(enough, len(directions))
 
 
-def grow_cells(rows: Floats, cells: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
-    """The centres of cells for rows, and how many rows each has."""
-    unit = _unit(rows)
-    rows = rows / unit
-    book = grow_book(rows, cells.bit_length() - 1, rng, seeds=SEED_ROWS * cells)
-    sums, counts = gather(rows, nearest(rows, book), cells)
-    np.divide(sums, counts[:, None], out=book, where=counts[:, None] > 0, casting="same_kind")
-    return book * unit, counts
+def train_centroids(rows: Floats, cells: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the centroids of k-means in tree order, (cells, directions), and the rows assigned to each."""
+    scale = _scale(rows)
+    rows = rows / scale
+    centroids = train_codebook(rows, cells.bit_length() - 1, rng, tree_rows=TREE_ROWS * cells)
+    sums, counts = sum_by_entry(rows, nearest_entries(rows, centroids), cells)
+    np.divide(sums, counts[:, None], out=centroids, where=counts[:, None] > 0, casting="same_kind")
+    return centroids * scale, counts
 
 
-def find_cells(rows: Floats, centers: Floats) -> NDArray[np.intp]:
-    """The cell of each row: the one with the nearest centre."""
-    unit = _unit(centers)
-    return nearest(rows / unit, centers / unit)
+def assign(rows: Floats, centroids: Floats) -> NDArray[np.intp]:
+    """Return the nearest centroid of each row: (n, directions) -> (n,)."""
+    scale = _scale(centroids)
+    return nearest_entries(rows / scale, centroids / scale)
 
 
-def tree_means(centers: Floats, counts: NDArray[np.int64], bits: int) -> Floats:
-    """The mean of each part of the tree that `bits` bits name, (2^bits, directions)."""
-    if len(centers) == 1 << bits:
-        return centers
+def prefix_centroids(centroids: Floats, counts: NDArray[np.int64], bits: int) -> Floats:
+    """Return the mean of each subtree that `bits` bits name, (2^bits, directions)."""
+    if len(centroids) == 1 << bits:
+        return centroids
     if bits == 0:
-        return np.zeros((1, centers.shape[1]), dtype=np.float32)  # the mean of all data
-    return shorten(centers, counts, bits)[:: len(centers) >> bits]
+        return np.zeros((1, centroids.shape[1]), dtype=np.float32)  # the mean of all data
+    return truncate_codebook(centroids, counts, bits)[:: len(centroids) >> bits]
 
 
-def _unit(rows: Floats) -> np.float32:
-    """A power of two of the rows' size: without it their squares may leave the range of float32."""
+def _scale(rows: Floats) -> np.float32:
+    """Return the power of two below the largest value: without it squares may overflow float32."""
     return np.float32(2.0 ** (math.frexp(np.abs(rows).max(initial=0))[1] - 1))

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from nestcode.report import inline
-from nestcode.reproduce.pixels import Pixels
+from nestcode.arrays import Bytes
+from nestcode.report import data_uri
 
 GAP = 16  # between pictures that stand side by side
 
@@ -21,7 +21,7 @@ class Frame:
     """What a slider shows at one of its places: a line, and pictures with their captions under it."""
 
     text: str
-    pictures: dict[str, Pixels]
+    pictures: dict[str, Bytes]
 
 
 def slider(name: str, label: str, frames: Sequence[Frame], *, start: int) -> str:
@@ -29,7 +29,7 @@ def slider(name: str, label: str, frames: Sequence[Frame], *, start: int) -> str
     blocks = []
     for place, frame in enumerate(frames):
         pictures = "".join(
-            f'<figure><img src="{inline(Image.fromarray(picture), quality=80)}" alt="{escape(caption)}">'
+            f'<figure><img src="{data_uri(Image.fromarray(picture), quality=80)}" alt="{escape(caption)}">'
             f"<figcaption>{escape(caption)}</figcaption></figure>"
             for caption, picture in frame.pictures.items()
         )
@@ -44,7 +44,7 @@ def slider(name: str, label: str, frames: Sequence[Frame], *, start: int) -> str
 
 
 def lookup(
-    name: str, label: str, photos: Sequence[Pixels], found: NDArray[np.integer], *, side: int, step: int,
+    name: str, label: str, photos: Sequence[Bytes], found: NDArray[np.integer], *, side: int, step: int,
     start: tuple[int, int, int],
 ) -> str:  # fmt: skip
     """Two photographs of one size; where one points, squares that were found for that place light up in both.
@@ -63,7 +63,7 @@ def lookup(
     apart = width + GAP
     places = np.stack([found[..., 2] + apart * found[..., 0], found[..., 1]], axis=-1).astype("<u2")
     pictures = "".join(
-        f'<image x="{apart * place}" width="{width}" height="{height}" href="{inline(Image.fromarray(photo))}"/>'
+        f'<image x="{apart * place}" width="{width}" height="{height}" href="{data_uri(Image.fromarray(photo))}"/>'
         for place, photo in enumerate(photos)
     )
     first = places[start].tolist()

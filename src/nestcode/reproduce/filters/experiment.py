@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
-from nestcode.arrays import Doubles
+from nestcode.arrays import Doubles, Floats
 from nestcode.lengths import Geometric
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab import Experiment, Images, Lab
-from nestcode.reproduce.networks import RECIPES, Floats, learn
-from nestcode.reproduce.pixels import as_rows
+from nestcode.reproduce.lab.images import as_rows
+from nestcode.reproduce.lab.networks import RECIPES, trained_network
 from nestcode.training import Preset, Sweep, Training, errors_by_length
 
 WIDTH, HALF = 100, 50
@@ -82,9 +82,9 @@ def noise_fineness(side: int) -> float:
 def measure(lab: Lab, images: Images, recipe: str, kind: str, seed: int) -> Learnt:
     """Train a network, or take the one that was kept."""
     own = preset(lab, recipe, kind, seed)
-    network = learn(lab, "filters", own, as_rows(images.train))
+    network = trained_network(lab, "filters", own, as_rows(images.train))
     torch.manual_seed(seed)
-    start = own.build(network.features)  # as `learn` began
+    start = own.build(network.features)  # as training began
     start.mean.copy_(network.mean)
     start.spread.copy_(network.spread)
     before, after = filters(start), filters(network)
@@ -96,7 +96,7 @@ def measure(lab: Lab, images: Images, recipe: str, kind: str, seed: int) -> Lear
 def run(lab: Lab) -> None:
     """Train the paper's network and ours, without unit sweeping and with it."""
     images = lab.images(lab.pick(toy=400, quick=4000, full=None), lab.pick(toy=100, quick=1000, full=None))
-    images = images.shrunk(lab.pick(toy=8, quick=16, full=32))
+    images = images.downsampled(lab.pick(toy=8, quick=16, full=32))
     say_lengths(lab)
     for recipe, called in RECIPE_NAMES.items():
         found = {
@@ -118,7 +118,7 @@ def run(lab: Lab) -> None:
             "moves starved units too, as its steps do not shrink with the gradient. Right: error of test images. "
             "Ranges are of seeds.",
         )
-        lab.numbers[recipe] = {
+        lab.measured[recipe] = {
             kind: {name: [getattr(one, name).tolist() for one in runs] for name in ("fineness", "moved", "errors")}
             for kind, runs in found.items()
         }
@@ -217,7 +217,7 @@ def figure_filters(images: Images, by_kind: dict[str, Floats]) -> Figure:
     """Mosaics of ten by ten filters, side by side."""
     figure = Figure(figsize=(11, 5.9), layout="constrained")
     for axes, (kind, rows) in zip(figure.subplots(1, 2), by_kind.items(), strict=True):
-        sheet = mosaic(images.shown(rows))
+        sheet = mosaic(images.as_images(rows))
         axes.imshow(sheet, interpolation="nearest")
         axes.axhline(len(sheet) / 2 - 0.5, color="black", linewidth=1.5)
         axes.set_title(kind, fontsize=13)

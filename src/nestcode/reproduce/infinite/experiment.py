@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from nestcode.arrays import Doubles
+from nestcode.arrays import Doubles, Floats
 from nestcode.lengths import Beyond, Geometric, Lengths, LogUniform, Uniform
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.infinite.figures import MOST, figure_lengths, figure_width
 from nestcode.reproduce.lab import Experiment, Lab
-from nestcode.reproduce.networks import QUIET
-from nestcode.reproduce.pixels import Floats, as_rows
+from nestcode.reproduce.lab.images import as_rows
+from nestcode.reproduce.lab.networks import QUIET
 from nestcode.training import Growth, Training, errors_by_length, train
 
 LONG = 100_000  # a support that stands for an infinite one
@@ -104,7 +104,7 @@ def grow(lab: Lab, setup: Setup, decay: float) -> Grown:
             )
         return {"errors": errors, "more": setup.errors(network), "same": np.array(same)}
 
-    kept = lab.kept("infinite-grown", make, decay=decay, **setup.about())
+    kept = lab.cached("infinite-grown", make, decay=decay, **setup.about())
     return Grown(kept["errors"], kept["more"], bool(kept["same"]))
 
 
@@ -118,14 +118,14 @@ def learn(lab: Lab, setup: Setup, lengths: Lengths, width: int) -> Doubles:
         train(network, setup.X, training, QUIET)
         return {"errors": setup.errors(network)}
 
-    return lab.kept("infinite-once", make, lengths=lengths, width=width, **setup.about())["errors"]
+    return lab.cached("infinite-once", make, lengths=lengths, width=width, **setup.about())["errors"]
 
 
 def setups(lab: Lab) -> tuple[str, list[Setup]]:
     """What is learnt, in words, and a setup for each seed."""
     images = lab.images(
         train=lab.pick(toy=600, quick=10_000, full=50_000), test=lab.pick(toy=100, quick=1000, full=2000)
-    ).shrunk(lab.pick(toy=8, quick=8, full=16))
+    ).downsampled(lab.pick(toy=8, quick=8, full=16))
     least = 1e-3 if lab.data is None else 2e-3  # 1e-3 takes CIFAR-10 to 80 units, too long for this scale
     growth = lab.pick(toy=Growth(4, 4, 24, 1e-2), quick=Growth(8, 8, 96, least), full=Growth(16, 16, 256, 1e-3))
     steps, batch_size = lab.pick(toy=(60, 100), quick=(200, 250), full=(400, 500))
@@ -168,7 +168,7 @@ def run(lab: Lab) -> None:
         f"{data}: errors of prefixes, a line for each seed. Dots end the stages of networks that grew. Networks that "
         "were trained at once have the same width and as many steps, those with LogUniform the widest of them.",
     )
-    lab.numbers |= {name: {str(decay): [one.tolist() for one in runs] for decay, runs in by_decay.items()}
+    lab.measured |= {name: {str(decay): [one.tolist() for one in runs] for decay, runs in by_decay.items()}
                     for name, by_decay in errors.items()}  # fmt: skip
     lab.departure(f"The paper has no experiment on this: networks with one layer of rectified units on {data} are "
                   f"chosen here, and that a unit must gain {each[0].growth.least:.2%} of the variance. Bits grow "

@@ -72,7 +72,7 @@ def learn(lab: Lab, X: Doubles, encoder: Encoder, name: str, seed: int, width: i
         return {"code": model.encode(X).numpy(), "decoder": model.decoder_weight.numpy(),
                 "bias": (model.decoder_bias + model.mean).numpy()}  # fmt: skip
 
-    kept = lab.kept("information", make, encoder=encoder, lengths=name, seed=seed, width=width, steps=steps)
+    kept = lab.cached("information", make, encoder=encoder, lengths=name, seed=seed, width=width, steps=steps)
     return Learnt(kept["code"], kept["decoder"], kept["bias"])
 
 
@@ -141,7 +141,7 @@ def run(lab: Lab) -> None:
         "How much the loss rises if neighbouring units of the trained linear encoder change places.",
     )
     kinds = {"gains": gains, "excess": excess, "swaps": moved}
-    lab.numbers |= {kind: {name: each.tolist() for name, each in by.items()} for kind, by in kinds.items()}
+    lab.measured |= {kind: {name: each.tolist() for name, each in by.items()} for kind, by in kinds.items()}
     lab.departure(
         "The paper gives no experiment here; these are semi-linear autoencoders on digits, where all is exact. Below "
         "equation 5 it prints the weight as F(K) − F(b), where b − 1 is right, and that no support at b frees b and "

@@ -17,7 +17,7 @@ from nestcode.data import digits
 from nestcode.lengths import Beyond, LogUniform
 from nestcode.nn import Binarize, OrderedClassifier
 from nestcode.reproduce.lab import Experiment, Lab
-from nestcode.reproduce.networks import QUIET
+from nestcode.reproduce.lab.networks import QUIET
 from nestcode.training import Training, train
 
 Labels = NDArray[np.int64]
@@ -84,7 +84,7 @@ def with_labels(lab: Lab, task: Task, width: int, seed: int) -> Coded:
         return {"items": packed_bits(model, task.X), "queries": packed_bits(model, task.queries)}
 
     about = {"task": task.name, "items": len(task.X), "queries": len(task.queries), "width": width, "layers": layers}
-    kept = lab.kept("knn", make, training=training.to_json(), **about)
+    kept = lab.cached("knn", make, training=training.to_json(), **about)
     return Coded(Codes(kept["items"], width), Codes(kept["queries"], width))
 
 
@@ -163,7 +163,7 @@ def run(lab: Lab) -> None:
             "accuracy, a range over seeds where training is random. Middle and right: time of a query on one core, "
             "right for codes learnt with labels at full length.",
         )
-        lab.numbers[task.name] = {
+        lab.measured[task.name] = {
             "lengths": lengths,
             "accuracy": {kind: {name: each.tolist() for name, each in by.items()} for kind, by in right.items()},
             "seconds": seconds, "counts": counts, "seconds by count": growth,

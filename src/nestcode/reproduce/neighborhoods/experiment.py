@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from nestcode import Codes, DeepCoder, LinearCoder, PrefixTree
+from nestcode import AutoencoderCoder, Codes, LinearCoder, PrefixTree
 from nestcode.arrays import Doubles
 from nestcode.nn import SemiLinearAutoencoder
 from nestcode.reproduce.lab import Experiment, Images, Lab
@@ -41,7 +41,7 @@ def encode_deep(images: Images, epochs: int) -> Codes:
     """The paper's 3072-2048-1024-512 network, with its constants."""
     training = replace(find_preset("paper-retrieval").training, epochs=epochs)
     rows = images.train.astype(np.float32) / np.float32(255)
-    return DeepCoder(preset="paper-retrieval", training=training).fit(rows, progress=False).encode(rows)
+    return AutoencoderCoder(preset="paper-retrieval", training=training).fit(rows, progress=False).encode(rows)
 
 
 def encode_ours(images: Images, width: int) -> Codes:
@@ -159,7 +159,7 @@ def run(lab: Lab) -> None:
 
 def kept_codes(lab: Lab, name: str, encode: Callable[[], Codes], width: int) -> Codes:
     """Codes that are made once."""
-    kept = lab.kept(f"neighborhoods-{name.split()[-1]}", lambda: {"packed": encode().packed}, width=width)
+    kept = lab.cached(f"neighborhoods-{name.split()[-1]}", lambda: {"packed": encode().packed}, width=width)
     return Codes(kept["packed"], width)
 
 
@@ -203,7 +203,7 @@ def add_findings(
     if not np.isnan(found["same class"]).any():
         shares = [f"{100 * share:.0f} %" for share in found["same class"].mean(axis=0)]
         lab.table(["R", *map(str, SIZES)], [["same class", *shares]], caption=f"Members of the query's class, {name}.")
-    lab.numbers[name] = {"by size": by_size.tolist(), "lengths": lengths.tolist(), "by length": curve.tolist(),
+    lab.measured[name] = {"by size": by_size.tolist(), "lengths": lengths.tolist(), "by length": curve.tolist(),
                          "changes": changes,
                          "alone": np.quantile(found["alone"], [0, 0.25, 0.5, 0.75, 1]).tolist()}  # fmt: skip
 
@@ -237,9 +237,9 @@ def draw_row(axes: Axes, images: Images, query: int | None, ids: NDArray[np.int6
     side = images.side
     strip = np.full((side, (SHOWN + 5) * side, 3), 255, dtype=np.uint8)  # room for the query and a label
     for place, item in enumerate(ids[:SHOWN], start=5):
-        strip[:, place * side : (place + 1) * side] = images.shown(images.train[item])[0]
+        strip[:, place * side : (place + 1) * side] = images.as_images(images.train[item])[0]
     if query is not None:
-        strip[:, :side] = images.shown(images.train[query])[0]
+        strip[:, :side] = images.as_images(images.train[query])[0]
         axes.add_patch(Rectangle((-0.5, -0.5), side, side, fill=False, edgecolor="#d55e00", linewidth=3))
     axes.imshow(strip, interpolation="nearest")
     axes.set_axis_off()

@@ -14,7 +14,7 @@ from nestcode.data import digits
 from nestcode.lengths import Uniform
 from nestcode.nn import Chain, Groups, Nesting, OrderedAutoencoder, Tree
 from nestcode.reproduce.lab import Experiment, Lab
-from nestcode.reproduce.networks import QUIET
+from nestcode.reproduce.lab.networks import QUIET
 from nestcode.training import Training, train
 
 UNITS, GROUPS = 4, 7  # a group, or a node of the tree
@@ -84,7 +84,7 @@ def learn(lab: Lab, name: str, seed: int) -> Learnt:
         nesting = NESTINGS[name]
         return {"errors": errors_of(network, test, nesting.masks(WIDTH)), "swaps": swapped(network, test, nesting)}
 
-    kept = lab.kept(f"nesting-{name}", make, seed=seed, training=training.to_json())
+    kept = lab.cached(f"nesting-{name}", make, seed=seed, training=training.to_json())
     return Learnt(kept["errors"], kept["swaps"])
 
 
@@ -108,7 +108,7 @@ def run(lab: Lab) -> None:
     )
     lab.figure("nesting-swaps", figure_swaps({name: learnt[name] for name in ("chain", "groups")}),
                "How much the expected error rises if two neighbouring units change places.")  # fmt: skip
-    lab.numbers |= {"errors": {name: each.tolist() for name, each in means.items()},
+    lab.measured |= {"errors": {name: each.tolist() for name, each in means.items()},
                     "swaps": {name: [one.swaps.tolist() for one in runs] for name, runs in learnt.items()}}  # fmt: skip
     lab.departure("The paper only says that this could be done: networks of 64-28-64 units on digits are chosen here.")
 

@@ -9,7 +9,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nestcode import Codes, DeepCoder, PrefixTree
+from nestcode import AutoencoderCoder, Codes, PrefixTree
 from nestcode.data import pinwheel
 from nestcode.lengths import Geometric, LogUniform
 from nestcode.reproduce.lab import Experiment, Lab
@@ -60,12 +60,12 @@ def learn(lab: Lab, name: str, points: Points, seed: int) -> Learnt:
     training = recipe.pop("training").but(seed=seed, device="cpu")
 
     def make() -> dict[str, NDArray[Any]]:
-        coder = DeepCoder(width=WIDTH, layers=LAYERS, training=training, **recipe).fit(points, progress=False)
+        coder = AutoencoderCoder(width=WIDTH, layers=LAYERS, training=training, **recipe).fit(points, progress=False)
         codes = coder.encode(points)
         errors = [np.mean(np.sum((coder.decode(codes.prefix(b)) - points) ** 2, axis=1)) for b in LENGTHS]
         return {"codes": codes.packed, "grid": coder.encode(plane(points)).packed, "errors": np.array(errors)}
 
-    kept = lab.kept(f"pinwheel-{name}", make, seed=seed, points=len(points), training=training.to_json())
+    kept = lab.cached(f"pinwheel-{name}", make, seed=seed, points=len(points), training=training.to_json())
     return Learnt(Codes(kept["codes"], WIDTH), Codes(kept["grid"], WIDTH), kept["errors"])
 
 
@@ -246,7 +246,7 @@ def run(lab: Lab) -> None:
         "The paper shows one picture and no number. Angles of a neighborhood's boundary with the data's direction were "
         "chosen here, after other measures that showed less; the two recipes are not trained equally long."
     )
-    lab.numbers |= {"angles": angles,
+    lab.measured |= {"angles": angles,
                     "errors": {name: mean.tolist() for name, mean in errors.items()},
                     "distances by depth": by_depth.tolist()}  # fmt: skip
 

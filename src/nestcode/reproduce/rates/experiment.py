@@ -8,12 +8,12 @@ from PIL import features
 
 from nestcode.arrays import Doubles
 from nestcode.coders import AdaptiveCoder, LinearCoder
-from nestcode.reproduce.brain_damage import damage_order, errors_in_order
-from nestcode.reproduce.codecs import CODECS, Codec
-from nestcode.reproduce.curves import Curve, codec_curves
 from nestcode.reproduce.lab import Experiment, Images, Lab
-from nestcode.reproduce.networks import RECIPES, compression_coder, compression_images, compressor
-from nestcode.reproduce.pixels import as_pixels, as_rows, pixel_error
+from nestcode.reproduce.lab.codecs import CODECS, Codec
+from nestcode.reproduce.lab.images import as_pixels, as_rows, pixel_mse
+from nestcode.reproduce.lab.networks import RECIPES, compression_coder, compression_images, compression_network
+from nestcode.reproduce.lab.optimal_brain_damage import errors_in_order, pruning_order
+from nestcode.reproduce.lab.rate_distortion import Curve, codec_curves
 from nestcode.reproduce.rates.figures import figure_rates
 
 Errors = dict[str, Doubles]  # (seeds, width + 1) of each order: by length
@@ -28,10 +28,10 @@ TABLE = (16, 64, 128, 256, 512, 1024)
 
 def network_errors(lab: Lab, images: Images, recipe: str, seed: int) -> Errors:
     """Errors of the ordered network, and of the standard one in several orders, each (width + 1,)."""
-    ordered = compressor(lab, images, recipe, seed)
-    plain = compressor(lab, images, recipe, seed, nested=False)
+    ordered = compression_network(lab, images, recipe, seed)
+    plain = compression_network(lab, images, recipe, seed, nested=False)
     rows, own = as_rows(images.train[:SEEN]), np.arange(plain.width)
-    orders = {DAMAGE: damage_order(plain, rows), REPEATED: damage_order(plain, rows, ROUNDS), TRUNCATED: own}
+    orders = {DAMAGE: pruning_order(plain, rows), REPEATED: pruning_order(plain, rows, ROUNDS), TRUNCATED: own}
     return {
         ORDERED: errors_in_order(ordered, images.test, own),
         **{name: errors_in_order(plain, images.test, order) for name, order in orders.items()},
@@ -47,7 +47,7 @@ def coder_curve(lab: Lab, images: Images, kind: type[LinearCoder | AdaptiveCoder
     """One of our coders, at every eighth length."""
     coder, test = compression_coder(lab, images, kind), images.test[: few(lab)]
     codes, bits = coder.encode(as_rows(test)), np.arange(8, coder.width + 1, 8)
-    errors = [pixel_error(test, as_pixels(coder.decode(codes.prefix(int(length))))) for length in bits]
+    errors = [pixel_mse(test, as_pixels(coder.decode(codes.prefix(int(length))))) for length in bits]
     return Curve(kind.__name__, "ours", bits.astype(np.float64), np.array(errors))
 
 
@@ -55,13 +55,13 @@ def kept_codec(lab: Lab, images: Images, codec: Codec) -> tuple[Curve, Curve]:
     """A codec's curves, or those that were kept; the worst and the best quality are among them."""
     every = lab.pick(toy=12, quick=4, full=2)
     qualities = sorted({*codec.qualities[::every], codec.qualities[-1]})
-    pictures = np.ascontiguousarray(images.shown(images.test[: few(lab)]))
+    pictures = np.ascontiguousarray(images.as_images(images.test[: few(lab)]))
 
     def make() -> dict[str, NDArray[Any]]:
         files, bare = codec_curves(codec, pictures, qualities)
         return {"files": np.array([files.bits, files.errors]), "bare": np.array([bare.bits, bare.errors])}
 
-    kept = lab.kept(f"rates-{codec.name.replace(' ', '-')}", make, qualities=qualities, items=len(pictures))
+    kept = lab.cached(f"rates-{codec.name.replace(' ', '-')}", make, qualities=qualities, items=len(pictures))
     return (
         Curve(codec.name, "codec", *kept["files"]),
         Curve(f"{codec.name}, no headers", "codec", *kept["bare"]),
@@ -103,7 +103,7 @@ def run(lab: Lab) -> None:
     )
     add_table(lab, networks, [*coders, *(curve for pair in codecs.values() for curve in pair)])
     add_departures(lab, images, networks, [name for name in NEEDS if name not in there])
-    lab.numbers |= {
+    lab.measured |= {
         "networks": {NAMES[recipe]: {name: each.tolist() for name, each in errors.items()}
                      for recipe, errors in networks.items()},
         "curves": {curve.name: {"bits": curve.bits.tolist(), "errors": curve.errors.tolist()}

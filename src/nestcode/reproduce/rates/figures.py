@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nestcode.reproduce.curves import Curve
+from nestcode.reproduce.lab.rate_distortion import Curve
 
 Errors = Mapping[str, NDArray[np.float64]]  # (seeds, width + 1) of each order
 

@@ -8,13 +8,14 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nestcode.arrays import Doubles
+from nestcode.arrays import Doubles, Floats
 from nestcode.coders import AdaptiveCoder, Coder
+from nestcode.metrics import ssim
 from nestcode.nn import OrderedAutoencoder
-from nestcode.reproduce.brain_damage import encode_units, errors_in_order
 from nestcode.reproduce.lab import Experiment, Images, Lab
-from nestcode.reproduce.networks import RECIPES, compression_coder, compression_images, compressor
-from nestcode.reproduce.pixels import Floats, Pixels, as_pixels, as_rows, decibels, pixel_error, ssim
+from nestcode.reproduce.lab.images import Pixels, as_pixels, as_rows, pixel_mse
+from nestcode.reproduce.lab.networks import RECIPES, compression_coder, compression_images, compression_network
+from nestcode.reproduce.lab.optimal_brain_damage import encode_units, errors_in_order
 
 Decode = Callable[[int], Pixels]  # test images from so many bits, (n, features)
 
@@ -50,6 +51,15 @@ class Decoded:
         return self.errors[:, int(np.flatnonzero(self.bits == length)[0])]
 
 
+def decibels(mse: float) -> float:
+    """Return the PSNR of an MSE of pixels on the scale from 0 to 1.
+
+    >>> decibels(0.01)
+    20.0
+    """
+    return round(float(-10 * np.log10(mse)), 2)
+
+
 def of_network(network: OrderedAutoencoder, X: Pixels) -> Decode:
     """Decodes prefixes of a network's units."""
     units = encode_units(network, as_rows(X))
@@ -72,7 +82,8 @@ def look(images: Images, bits: NDArray[np.int64], errors: Doubles, decode: Decod
     """Images and their likeness to the originals at the lengths that are shown."""
     made = {length: decode(length) for length in LENGTHS if length <= bits[-1]}
     similar = {
-        length: ssim(images.shown(images.test[: len(rows)]), images.shown(rows)) for length, rows in made.items()
+        length: round(ssim(images.as_images(images.test[: len(rows)]), images.as_images(rows)), 4)
+        for length, rows in made.items()
     }
     return Decoded(bits, errors, {length: rows[:SHOWN] for length, rows in made.items()}, similar)
 
@@ -82,7 +93,8 @@ def run(lab: Lab) -> None:
     images = compression_images(lab)
     found = {}
     for recipe, name in NAMES.items():
-        networks = [compressor(lab, images, recipe, seed) for seed in lab.progress(lab.seeds, f"training {name}")]
+        seeds = lab.progress(lab.seeds, f"training {name}")
+        networks = [compression_network(lab, images, recipe, seed) for seed in seeds]
         errors = [errors_in_order(network, images.test, np.arange(network.width)) for network in networks]
         decode = of_network(networks[0], images.test)
         found[name] = look(images, np.arange(networks[0].width + 1), np.array(errors), decode)
@@ -90,7 +102,7 @@ def run(lab: Lab) -> None:
         coder = compression_coder(lab, images, AdaptiveCoder)
         some = images.test[:FEW]
         decode, bits = of_coder(coder, some), np.arange(0, coder.width + 1, 8)
-        own = [pixel_error(some, decode(length)) for length in bits.tolist()]
+        own = [pixel_mse(some, decode(length)) for length in bits.tolist()]
         found[CODER] = look(images, bits, np.array([own]), decode)
     for name, decoded in found.items():
         add_findings(lab, name, decoded)
@@ -100,7 +112,7 @@ def run(lab: Lab) -> None:
                 holds=whole == 24_576 if images.side == 32 else None)  # fmt: skip
     add_blocks(lab, images, found)
     add_departures(lab, images, found)
-    lab.numbers |= {
+    lab.measured |= {
         name: {
             "bits": decoded.bits.tolist(),
             "errors": decoded.errors.tolist(),
@@ -174,7 +186,7 @@ def add_departures(lab: Lab, images: Images, found: dict[str, Decoded]) -> None:
         lab.departure(f"At this scale the networks have {width} bits instead of {paper.width}.")
     lab.departure(
         f"Networks learn from {len(images.train):,} images of {images.name}, for a time that fits the scale. The paper "
-        f"does not say which p_B and β its compression network has: {paper.lengths} and {paper.beta} are chosen."
+        f"does not state p_B and β of its compression network: {paper.lengths} and {paper.network.beta} are chosen."
     )
     lab.departure(f"The networks are measured on {len(images.test):,} test images, the coder on "
                   f"{min(FEW, len(images.test))} of them and at every eighth length.")  # fmt: skip
@@ -194,7 +206,7 @@ def figure_rows(images: Images, found: dict[str, Decoded]) -> Figure:
             if rows is None:
                 axes.text(0, places[row], f"codes end at {decoded.width} bits", va="center", color="0.4")
                 continue
-            for column, picture in enumerate(images.shown(rows)):
+            for column, picture in enumerate(images.as_images(rows)):
                 top, left = row * (side + gap), column * (side + gap)
                 canvas[top : top + side, left : left + side] = picture
             if length is not None:

@@ -71,7 +71,7 @@ def run(lab: Lab) -> None:
     add_table(lab, "penalty", by_penalty)
     for recipe, runs in by_recipe.items():
         add_table(lab, f"invariance, {recipe}", {f"{by:g}": each for by, each in runs.items()})
-    lab.numbers |= {
+    lab.measured |= {
         "lengths": lengths,
         "penalties": {name: [as_lists(one) for one in runs] for name, runs in by_penalty.items()},
         "invariance": {recipe: {f"{by:g}": [as_lists(one) for one in each] for by, each in runs.items()}

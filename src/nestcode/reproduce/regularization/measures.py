@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestcode import Codes, PrefixTree
-from nestcode.arrays import Doubles
+from nestcode.arrays import Doubles, Floats
 from nestcode.data import digits
 from nestcode.lengths import Lengths, LogUniform
+from nestcode.metrics import exact_neighbors
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab import Lab
-from nestcode.reproduce.networks import QUIET
-from nestcode.reproduce.pixels import Floats, as_rows
+from nestcode.reproduce.lab.images import as_rows
+from nestcode.reproduce.lab.networks import QUIET
 from nestcode.training import AdaptivePenalty, Preset, Training, errors_by_length, find_preset, train
 
 PAPER, OURS = "the paper's network", "ours"
@@ -64,7 +65,7 @@ def make_task(lab: Lab) -> Task:
         kept, held = order[300:][:items], order[:300][:asked]
         X, queries, same, name = rows[kept], rows[held], labels[kept] == labels[held][:, None], "digits"
     else:
-        images = lab.images(items, asked).shrunk(lab.pick(toy=8, quick=8, full=32))
+        images = lab.images(items, asked).downsampled(lab.pick(toy=8, quick=8, full=32))
         assert images.labels is not None
         assert images.test_labels is not None
         X, queries = as_rows(images.train), as_rows(images.test)
@@ -75,9 +76,8 @@ def make_task(lab: Lab) -> Task:
 
 def nearest(X: Floats, queries: Floats, count: int) -> NDArray[np.bool_]:
     """Which items are among the `count` nearest, (queries, items)."""
-    distances = (X**2).sum(axis=1) - 2 * queries @ X.T
-    found = np.zeros(distances.shape, dtype=bool)
-    np.put_along_axis(found, np.argpartition(distances, count - 1, axis=1)[:, :count], True, axis=1)
+    found = np.zeros((len(queries), len(X)), dtype=bool)
+    np.put_along_axis(found, exact_neighbors(queries, X, count), True, axis=1)
     return found
 
 
@@ -111,7 +111,7 @@ def learn(lab: Lab, task: Task, recipe: str, seed: int, **changes: Any) -> Measu
         train(network, task.X, how.training, QUIET)
         return asdict(measure(network.eval(), task, how))
 
-    return Measured(**lab.kept("regularization", make, preset=how, task=task.name))
+    return Measured(**lab.cached("regularization", make, preset=how, task=task.name))
 
 
 def measure(network: OrderedAutoencoder, task: Task, how: Preset) -> Measured:

@@ -1,0 +1,132 @@
+"""Exact search over vectors in memory: what a `NestedIndex` does before it has enough vectors to fit a coder."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nestcode.arrays import Doubles, Floats, Ids, as_floats, check_ids, check_rows
+from nestcode.errors import InvalidInput
+from nestcode.search.exhaustive import QUERIES, as_float64, vector_distances
+from nestcode.search.hits import Hits, RangeHits
+from nestcode.search.plan import check_filter, check_k
+from nestcode.search.scorer import Metric
+
+
+class FlatVectors:
+    """Vectors by id, with the methods of an `Index` that need no codes.
+
+    >>> flat = FlatVectors(features=2)
+    >>> flat.add([[0.0, 0.0], [3.0, 4.0]], ids=[5, 7])
+    >>> flat.search([[3.0, 3.0]], k=3, metric="l2").ids
+    array([[ 7,  5, -1]])
+    """
+
+    def __init__(self, features: int) -> None:
+        self._row_of: dict[int, int] = {}  # id -> row, in order of the rows
+        self._buffer: Floats = np.empty((0, features), dtype=np.float32)  # doubled when full
+
+    def __len__(self) -> int:
+        return len(self._row_of)
+
+    @property
+    def ids(self) -> Ids:
+        """All ids, in the order of the rows."""
+        return np.fromiter(self._row_of, dtype=np.int64, count=len(self))
+
+    @property
+    def vectors(self) -> Floats:
+        """All vectors, (n, features)."""
+        return self._buffer[: len(self)]
+
+    def check_new(self, ids: ArrayLike, count: int) -> Ids:
+        """Return the ids of `count` items as an array, or raise if one is in use."""
+        checked = check_ids(ids, count)
+        used = next((one for one in checked.tolist() if one in self._row_of), None)
+        if used is not None:
+            raise InvalidInput(f"ids must be new, but {used} is in use: remove it first, or give another")
+        return checked
+
+    def add(self, items: ArrayLike, ids: ArrayLike) -> None:
+        """Add vectors under ids that are not in use."""
+        rows = as_floats(check_rows(items, self._buffer.shape[1])).astype(np.float32)
+        new = self.check_new(ids, len(rows)).tolist()
+        begin, end = len(self), len(self) + len(rows)
+        if end > len(self._buffer):
+            buffer = np.empty((max(end, 2 * begin), rows.shape[1]), dtype=np.float32)
+            buffer[:begin] = self.vectors
+            self._buffer = buffer
+        self._buffer[begin:end] = rows
+        self._row_of.update(zip(new, range(begin, end), strict=True))
+
+    def remove(self, ids: Ids) -> None:
+        """Remove the vectors with these ids."""
+        known = self.ids
+        kept = ~np.isin(known, ids)
+        self._buffer = self.vectors[kept]
+        self._row_of = {one: row for row, one in enumerate(known[kept].tolist())}
+
+    def search(
+        self,
+        queries: ArrayLike,
+        k: int,
+        *,
+        metric: Metric,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        threads: int | None = None,  # noqa: ARG002
+    ) -> Hits:
+        """Return the k nearest vectors of each query, by `Index.search`'s distances; NumPy chooses the threads."""
+        k = check_k(k, len(self))
+        points, rows, ids = self._prepare(queries, metric, filter)
+        near = np.full((len(points), k), np.inf, dtype=np.float32)
+        found = np.full((len(points), k), -1, dtype=np.int64)
+        for first in range(0, len(points), QUERIES):
+            part = slice(first, first + QUERIES)
+            distances = vector_distances(points[part], rows, metric)
+            order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+            near[part, : order.shape[1]] = np.take_along_axis(distances, order, axis=1)
+            found[part, : order.shape[1]] = ids[order]
+        return Hits(found, near, np.full(len(points), len(rows)))
+
+    def range_search(
+        self,
+        queries: ArrayLike,
+        radius: float,
+        *,
+        candidates: int,  # noqa: ARG002
+        metric: Metric,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        threads: int | None = None,  # noqa: ARG002
+    ) -> RangeHits:
+        """Return all vectors within a radius of each query, nearest first, as `Index.range_search` does."""
+        points, rows, ids = self._prepare(queries, metric, filter)
+        found = []
+        for point in points:
+            distances = vector_distances(point[None], rows, metric)[0]
+            order = np.argsort(distances, kind="stable")
+            order = order[distances[order] <= radius]
+            found.append(Hits(ids[order], distances[order], len(rows)))
+        return RangeHits(tuple(found))
+
+    def reconstruct(self, ids: ArrayLike) -> Floats:
+        """Return the vectors with these ids, (n, features)."""
+        wanted = check_ids(ids, distinct=False).tolist()
+        missing = next((one for one in wanted if one not in self._row_of), None)
+        if missing is not None:
+            raise InvalidInput(f"ids must be in the index, got {missing}, which is not")
+        return self._buffer[[self._row_of[one] for one in wanted]]
+
+    def _prepare(
+        self,
+        queries: ArrayLike,
+        metric: Metric,
+        filter: ArrayLike | Iterable[int] | None,  # noqa: A002
+    ) -> tuple[Doubles, Doubles, Ids]:
+        """Return queries and allowed vectors in float64, L2-normalized for the cosine, and the vectors' ids."""
+        rows, ids = self.vectors, self.ids
+        if filter is not None:
+            allowed = check_filter(filter)(ids)
+            rows, ids = rows[allowed], ids[allowed]
+        points = check_rows(queries, rows.shape[1])
+        normalize = metric == "cosine"
+        return as_float64(points, normalize=normalize), as_float64(rows, normalize=normalize), ids

@@ -1,0 +1,321 @@
+"""`NestedIndex`: FAISS's methods over exact vectors while there are few, over nested codes from then on."""
+
+import os
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nestcode.arrays import Floats, Ids, check_int, check_rows, next_ids
+from nestcode.coders import CellCoder, Coder, coder_from_record
+from nestcode.codes import Codes
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.index import Index
+from nestcode.integrations.faiss.conventions import (
+    Filter,
+    RangeResult,
+    check_params,
+    flatten_range,
+    radius_of,
+    scores,
+    select_ids,
+)
+from nestcode.integrations.faiss.flat import FlatVectors
+from nestcode.search.scorer import Metric
+from nestcode.storage import Arrays, Record, read_record, write_record
+
+
+class NestedIndex:
+    """An index of nested codes with FAISS's methods.
+
+    >>> X = np.random.default_rng(0).standard_normal((12_000, 16)).astype(np.float32)
+    >>> index = NestedIndex(16, width=128)  # instead of faiss.IndexFlatL2(16)
+    >>> index.add(X)
+    >>> D, I = index.search(X[:3], 5)
+    >>> I[:, 0], D.shape, index.ntotal
+    (array([0, 1, 2]), (3, 5), 12000)
+
+    The first vectors are stored and compared exactly. Once there are `rows_to_fit` of them, a `CellCoder` is fitted to
+    them, and the index stores codes only. `train(x)` fits it to other vectors at once.
+
+    `D` follows FAISS: squared distances for "l2", inner products for "inner" and cosines for "cosine", the largest
+    first. Unlike a flat index of FAISS this one takes your own ids, and ids do not shift when items are removed. The
+    `Index` below it (`index.index`) does more: tuning, memory-mapped files, prefixes.
+
+    Args:
+        d: features of a vector.
+        width: bits of a code; by default 256, or the coder's width.
+        metric: "l2", "inner" or "cosine"; by default the coder's, or "l2".
+        coder: a fitted coder to use instead of fitting one.
+        rows_to_fit: the number of vectors at which a coder is fitted.
+
+    """
+
+    KIND, VERSION = "NestedIndex", 1  # of the file
+    is_trained = True  # add works at any time
+
+    def __init__(
+        self,
+        d: int,
+        width: int | None = None,
+        *,
+        metric: Metric | None = None,
+        coder: Coder | None = None,
+        rows_to_fit: int = 10_000,
+    ) -> None:
+        self.d = check_int(d, "d", least=1)
+        self.metric: Metric = ("l2" if coder is None else coder.metric_) if metric is None else metric
+        if self.metric not in ("l2", "inner", "cosine"):
+            raise InvalidInput(f'metric must be "l2", "inner" or "cosine", got {metric!r}')
+        self.rows_to_fit = check_int(rows_to_fit, "rows_to_fit", least=1)
+        self.next_id = 0  # the first id that `add` assigns
+        self._items: FlatVectors | Index = FlatVectors(self.d)
+        if coder is None:
+            self.width = check_int(256 if width is None else width, "width", least=1)
+        else:
+            if coder.n_features_in_ != self.d:
+                raise InvalidInput(
+                    f"the coder must have d = {self.d} features, got {coder.n_features_in_}: "
+                    f"create NestedIndex({coder.n_features_in_}, coder=coder)"
+                )
+            if coder.metric_ == "cosine" and self.metric != "cosine":
+                raise InvalidInput(
+                    f'metric must be "cosine" for a coder fitted with metric="cosine", got {metric!r}: leave it out'
+                )
+            self._items = Index(coder, width=width)
+            self.width = self._items.width
+
+    @property
+    def ntotal(self) -> int:
+        """The number of items."""
+        return len(self._items)
+
+    @property
+    def index(self) -> Index | None:
+        """The `Index` of codes; None while vectors are stored exactly."""
+        return self._items if isinstance(self._items, Index) else None
+
+    def train(self, x: ArrayLike) -> None:
+        """Fit a coder to vectors, (n, d), unless there is one: stored codes depend on it.
+
+        >>> X = np.random.default_rng(0).standard_normal((1000, 8)).astype(np.float32)
+        >>> index = NestedIndex(8, width=32)
+        >>> index.train(X)
+        >>> index.add(X[:10])
+        >>> index.index
+        Index(10 items of 32 bits, CellCoder(width=32, metric='l2', cells=None, seed=0))
+        """
+        if isinstance(self._items, Index):
+            return
+        rows = check_rows(x, self.d)
+        index = Index(CellCoder(self.width, "cosine" if self.metric == "cosine" else "l2").fit(rows))
+        index.add(self._items.vectors, ids=self._items.ids)
+        self._items = index
+
+    def add(self, x: ArrayLike) -> None:
+        """Add vectors, (n, d), under the next ids."""
+        rows = check_rows(x, self.d)
+        self.add_with_ids(rows, next_ids(self.next_id - 1, len(rows)))
+
+    def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
+        """Add vectors, (n, d), under ids that are not in use.
+
+        >>> index = NestedIndex(2)
+        >>> index.add_with_ids([[0, 0], [1, 1]], [20, 10])
+        >>> index.search([[1, 0.9]], 3)[1]
+        array([[10, 20, -1]])
+        """
+        rows = check_rows(x, self.d)
+        if not len(rows):
+            return
+        if isinstance(self._items, FlatVectors):
+            ids = self._items.check_new(ids, len(rows))
+            if len(self._items) + len(rows) >= self.rows_to_fit:
+                self.train(np.concatenate([self._items.vectors, rows]))
+        self._items.add(rows, ids=ids)
+        self.next_id = max(self.next_id, int(np.max(ids)) + 1)
+
+    def search(self, x: ArrayLike, k: int, *, params: Any = None, filter: Filter = None) -> tuple[Floats, Ids]:  # noqa: A002
+        """Return scores and ids of the k nearest items of each row of x, (n, k); missing items have id -1.
+
+        >>> index = NestedIndex(2)
+        >>> index.add([[0, 0], [3, 4], [6, 8]])
+        >>> D, I = index.search([[0, 0]], 2)
+        >>> D, I
+        (array([[ 0., 25.]], dtype=float32), array([[0, 1]]))
+
+        `filter` restricts the search to these ids, or to a mask by id. `params`, a `faiss.SearchParameters(sel=...)`,
+        does so by a selector, which is slower: FAISS tests every id.
+        """
+        rows, allowed = check_rows(x, self.d), self._allowed(params, filter)
+        hits = self._items.search(rows, k, metric=self.metric, filter=allowed, threads=None)
+        return scores(hits.distances, hits.ids, self.metric), hits.ids
+
+    def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, filter: Filter = None) -> RangeResult:  # noqa: A002
+        """Return limits, scores and ids of all items nearer than `thresh` to each row of x, or more similar.
+
+        >>> index = NestedIndex(2)
+        >>> index.add([[0, 0], [3, 4], [6, 8]])
+        >>> lims, D, I = index.range_search([[0, 0], [6, 8]], 26)
+        >>> lims, I
+        (array([0, 2, 4], dtype=uint64), array([0, 1, 2, 1]))
+
+        The hits of row i are `D[lims[i]:lims[i + 1]]`, nearest first. The search is exhaustive, so it misses none;
+        `index.index.range_search(x, radius, candidates=...)` scores fewer.
+        """
+        rows, allowed = check_rows(x, self.d), self._allowed(params, filter)
+        radius, count = radius_of(thresh, self.metric), max(self.ntotal, 1)
+        hits = self._items.range_search(
+            rows, radius, candidates=count, metric=self.metric, filter=allowed, threads=None
+        )
+        return flatten_range(hits, thresh, self.metric)
+
+    def search_and_reconstruct(self, x: ArrayLike, k: int, *, params: Any = None) -> tuple[Floats, Ids, Floats]:
+        """Return what `search` returns, and the items' vectors, (n, k, d); missing items are NaN.
+
+        >>> index = NestedIndex(2)
+        >>> index.add([[0, 0], [3, 4]])
+        >>> index.search_and_reconstruct([[3, 3]], 1)[2]
+        array([[[3., 4.]]], dtype=float32)
+        """
+        distances, ids = self.search(x, k, params=params)
+        vectors = np.full((*ids.shape, self.d), np.nan, dtype=np.float32)
+        vectors[ids >= 0] = self.reconstruct_batch(ids[ids >= 0])
+        return distances, ids, vectors
+
+    def reset(self) -> None:
+        """Remove all items; the coder stays."""
+        self._items.remove(self._items.ids)
+        self.next_id = 0
+
+    def remove_ids(self, ids: Any) -> int:
+        """Remove items by ids, or by a selector of FAISS, and return how many were removed.
+
+        >>> index = NestedIndex(2)
+        >>> index.add([[0, 0], [1, 1], [2, 2]])
+        >>> index.remove_ids([1, 9]), index.ntotal
+        (1, 2)
+        """
+        removed = select_ids(ids, self._items.ids)
+        self._items.remove(removed)
+        return len(removed)
+
+    def reconstruct(self, key: int) -> Floats:
+        """Return the vector of an item, or its decoded code, (d,).
+
+        >>> index = NestedIndex(2)
+        >>> index.add([[0, 0], [1, 2]])
+        >>> index.reconstruct(1)
+        array([1., 2.], dtype=float32)
+        """
+        vector: Floats = self.reconstruct_batch([check_int(key, "key", least=0)])[0]
+        return vector
+
+    def reconstruct_batch(self, keys: ArrayLike) -> Floats:
+        """Return the vectors of several items, or their decoded codes, (n, d)."""
+        return self._items.reconstruct(np.atleast_1d(np.asarray(keys)))
+
+    def reconstruct_n(self, n0: int = 0, ni: int = -1) -> Floats:
+        """Return the vectors with the `ni` ids from `n0` on, (ni, d); by default up to the last.
+
+        >>> index = NestedIndex(2)
+        >>> index.add([[0, 0], [1, 2], [3, 4]])
+        >>> index.reconstruct_n(1)
+        array([[1., 2.],
+               [3., 4.]], dtype=float32)
+        """
+        first = check_int(n0, "n0", least=0)
+        if ni == -1 and self.next_id != self.ntotal:
+            raise InvalidInput(
+                f"ids must be consecutive from 0 to {self.ntotal - 1}, but some were removed or are your own: "
+                "give ni, or the ids to reconstruct_batch"
+            )
+        count = max(self.ntotal - first, 0) if ni == -1 else check_int(ni, "ni", least=0)
+        if count > self.ntotal:
+            raise InvalidInput(f"ni must be at most the number of items {self.ntotal}, got {ni}: leave it out for all")
+        return self.reconstruct_batch(range(first, first + count))
+
+    def _allowed(self, params: Any, filter: Filter) -> Filter:  # noqa: A002
+        """Return the filter of a search, given ours or FAISS's search parameters."""
+        if params is None:
+            return filter
+        check_params(params)
+        if params.sel is None:
+            return filter
+        if filter is not None:
+            raise InvalidInput(
+                "params and filter must not both restrict the ids, got a selector and a filter: give one"
+            )
+        return select_ids(params.sel, self._items.ids)
+
+    def __repr__(self) -> str:
+        stored = "vectors" if isinstance(self._items, FlatVectors) else f"codes of {self.width} bits"
+        return f"NestedIndex({self.ntotal} items of {self.d} features, {self.metric}, stored as {stored})"
+
+    def to_record(self) -> Record:
+        """Return the index as a record: settings, ids, and vectors or codes with their coder."""
+        settings: dict[str, Any] = {
+            "d": self.d,
+            "width": self.width,
+            "metric": self.metric,
+            "rows_to_fit": self.rows_to_fit,
+            "next": self.next_id,
+        }
+        items = self._items
+        if isinstance(items, FlatVectors):
+            return Record(self.KIND, self.VERSION, settings, {"ids": items.ids, "rows": items.vectors})
+        assert items.coder is not None
+        coder, ids = items.coder.to_record(), items.ids
+        settings["coder"] = {"kind": coder.kind, "version": coder.version, "settings": coder.settings}
+        arrays = {f"coder.{name}": array for name, array in coder.arrays.items()}
+        return Record(self.KIND, self.VERSION, settings, {"ids": ids, "codes": items.codes(ids).packed, **arrays})
+
+    @classmethod
+    def from_record(cls, record: Record, path: str) -> Self:
+        """Return the index in a record; errors name `path`, where the record came from."""
+        if record.kind != cls.KIND or record.version > cls.VERSION:
+            raise DamagedFile(
+                f"{path} holds a {record.kind} of version {record.version}, not a {cls.KIND} of version {cls.VERSION}: "
+                "give a file that write_index wrote, or upgrade nestcode"
+            )
+        try:
+            return cls._read(dict(record.settings), record.arrays, path)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DamagedFile(f"{path} is not a valid {cls.KIND}: {error}") from error
+
+    @classmethod
+    def _read(cls, settings: dict[str, Any], arrays: Arrays, path: str) -> Self:
+        next_id, stored = check_int(settings.pop("next"), "next", least=0), settings.pop("coder", None)
+        if stored is None:
+            index = cls(**settings)
+            index._items.add(arrays["rows"], ids=arrays["ids"])
+        else:
+            own = {name.removeprefix("coder."): array for name, array in arrays.items() if name.startswith("coder.")}
+            index = cls(**settings, coder=coder_from_record(Record(**stored, arrays=own), path))
+            index._items.add(Codes(arrays["codes"], index.width), ids=arrays["ids"])
+        index.next_id = next_id
+        return index
+
+
+def write_index(index: NestedIndex, path: str | os.PathLike[str]) -> None:
+    """Write an index to one file, atomically.
+
+    >>> import tempfile
+    >>> index = NestedIndex(2)
+    >>> index.add([[0, 0], [1, 1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_index(index, f"{folder}/two.index")
+    ...     read_index(f"{folder}/two.index")
+    NestedIndex(2 items of 2 features, l2, stored as vectors)
+    """
+    write_record(path, index.to_record())
+
+
+def read_index(path: str | os.PathLike[str]) -> NestedIndex:
+    """Read an index that `write_index` wrote, and verify its checksum.
+
+    >>> read_index("nowhere.index")
+    Traceback (most recent call last):
+    FileNotFoundError: there is no file nowhere.index: give the path that was saved to
+    """
+    return NestedIndex.from_record(read_record(path), os.fspath(path))

@@ -1,0 +1,165 @@
+"""What an experiment receives and records: its settings, a cache, and findings, figures and tables for the report."""
+
+import hashlib
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from zipfile import BadZipFile
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+
+import nestcode
+from nestcode.data import cifar10, patches, sample_images
+from nestcode.errors import InvalidInput
+from nestcode.reproduce.lab.images import Images
+from nestcode.storage import write_atomic
+
+Scale = Literal["toy", "quick", "full"]
+Arrays = Mapping[str, NDArray[Any]]
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+SECONDS = "seconds to compute"  # among the arrays of a cache file
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or claim of the paper, and the function that tests it."""
+
+    name: str
+    where: str  # figure or section of the paper
+    title: str
+    claim: str  # what the paper states, in a few sentences
+    run: Callable[["Lab"], None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One claim, the paper's value and ours."""
+
+    claim: str
+    paper: str
+    ours: str
+    holds: bool | None  # None where the paper gives nothing to compare with
+
+
+@dataclass
+class Lab:
+    """The settings of one experiment, and the record of its results.
+
+    Args:
+        folder: for the report and the cache.
+        data: folder with CIFAR-10; without it, patches of two sample images are used.
+        scale: "toy" for a smoke test, "quick" for minutes on two cores, "full" for a GPU.
+        seeds: random seeds; several give a range.
+        fresh: whether to ignore the cache.
+        console: for progress.
+
+    """
+
+    folder: Path
+    data: Path | None = None
+    scale: Scale = "quick"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    fresh: bool = False
+    console: Console = field(default_factory=lambda: Console(stderr=True))
+    findings: list[Finding] = field(default_factory=list)
+    departures: list[str] = field(default_factory=list)
+    blocks: list[dict[str, Any]] = field(default_factory=list)  # figures and tables, in order
+    measured: dict[str, Any] = field(default_factory=dict)  # further values for the JSON file
+    files: dict[str, bytes] = field(default_factory=dict)  # figures by file name
+    cached_seconds: float = 0.0  # what the arrays from the cache once took to compute
+
+    def pick(self, *, toy: Value, quick: Value, full: Value) -> Value:
+        """Return the value for this scale."""
+        return {"toy": toy, "quick": quick, "full": full}[self.scale]
+
+    def images(self, train: int | None = None, test: int | None = None) -> Images:
+        """Return at most so many images of CIFAR-10, or patches of 16 x 16 pixels of two sample images without it."""
+        if self.data is not None:
+            cifar = cifar10(self.data)
+            return Images("CIFAR-10", 32, cifar.train[:train], cifar.test[:test], cifar.train_labels[:train],
+                          cifar.test_labels[:test])  # fmt: skip
+        count, more = (train or 10_000), (test or 1_000)
+        cut = patches(list(sample_images().values()), size=16, n=count + more, rng=np.random.default_rng(0))
+        rows = np.ascontiguousarray(cut.transpose(0, 3, 1, 2)).reshape(len(cut), -1)
+        return Images("patches of sample images", 16, rows[:count], rows[count:], None, None)
+
+    def finding(self, claim: str, *, paper: str, ours: str, holds: bool | None = None) -> None:
+        """Record a claim, the paper's value and ours."""
+        self.findings.append(Finding(claim, paper, ours, None if holds is None else bool(holds)))
+
+    def departure(self, text: str) -> None:
+        """Record where the experiment departs from the paper, and why."""
+        self.departures.append(text)
+
+    def figure(self, name: str, figure: Figure, caption: str) -> None:
+        """Record a figure, as `name.png` and `name.svg`."""
+        for kind in ("png", "svg"):
+            memory = BytesIO()
+            figure.savefig(
+                memory, format=kind, dpi=150, bbox_inches="tight", metadata={"Date": None} if kind == "svg" else None
+            )
+            self.files[f"{name}.{kind}"] = memory.getvalue()
+        self.blocks.append({"figure": name, "caption": caption})
+
+    def table(self, headers: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> None:
+        """Record a table; the first column holds names."""
+        cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+        self.blocks.append({"headers": list(headers), "rows": cells, "caption": caption})
+
+    def progress(self, items: Iterable[Item], text: str, total: int | None = None) -> Iterator[Item]:
+        """Iterate over items behind a progress bar."""
+        hidden = not self.console.is_terminal
+        yield from track(items, f"  {text}", total=total, console=self.console, transient=True, disable=hidden)
+
+    def cached(self, name: str, compute: Callable[[], Arrays], **settings: Any) -> dict[str, NDArray[Any]]:
+        """Return the arrays of `compute`, from the cache if this version computed them with equal settings before.
+
+        Scale and data are part of the settings.
+        """
+        known = {"version": nestcode.__version__, "scale": self.scale, "data": self.data is not None}
+        key = json.dumps({**settings, **known}, sort_keys=True, default=str)
+        path = self.folder / "cache" / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.npz"
+        if path.exists() and not self.fresh:
+            try:
+                with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+                    arrays = {key: stored[key] for key in stored.files}
+                self.cached_seconds += float(arrays.pop(SECONDS, 0.0))
+                return arrays
+            except (OSError, ValueError, EOFError, BadZipFile, zlib.error):
+                self.console.print(f"  {path} is damaged and is computed again")
+        start = time.perf_counter()
+        computed = {key: np.asarray(array) for key, array in compute().items()}
+        memory = BytesIO()
+        np.savez_compressed(memory, allow_pickle=False, **computed, **{SECONDS: np.array(time.perf_counter() - start)})
+        write_atomic(path, memory.getvalue())
+        return computed
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        if not self.findings:
+            raise InvalidInput("an experiment must record a finding, got none: call lab.finding")
+        return {
+            "findings": [asdict(finding) for finding in self.findings],
+            "departures": self.departures,
+            "blocks": self.blocks,
+            "numbers": _rounded(self.measured),
+        }
+
+
+def _rounded(value: Any) -> Any:
+    """Round floats to six digits, beyond any precision measured here."""
+    if isinstance(value, Mapping):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
