@@ -422,7 +422,7 @@ MISTAKES: Mistakes = {
         "ids must be of items in the index, but 20, 21, 22, … are not",
     ),
     "remove again": (lambda index: index.remove(13), "ids must be of items in the index, but 13 is not"),
-    "remove None": (lambda index: index.remove(None), "ids must be whole numbers"),  # type: ignore[arg-type]
+    "remove None": (lambda index: index.remove(None), "ids must be integers"),  # type: ignore[arg-type]
     "codes of what is not there": (lambda index: index.codes([3, 1]), "but 3 is not"),
     "reconstruct what is not there": (lambda index: index.reconstruct(99), "but 99 is not"),
     "merge items": (lambda index: index.merge(X), "expected an Index, got ndarray: add(items) takes items"),  # type: ignore[arg-type]
@@ -438,7 +438,7 @@ MISTAKES: Mistakes = {
     ),
     "merge ids in use": (lambda index: index.merge(lively()), "ids must be new, but 0, 1, 2, … are in use"),
     "size 0": (lambda index: index.neighborhood(X[0], size=0), "size must be an integer of at least 1, got 0"),
-    "size 0 of codes": (lambda index: index.neighborhood(CODER.encode(X[:1]), size=0), "size must be a whole number"),
+    "size 0 of codes": (lambda index: index.neighborhood(CODER.encode(X[:1]), size=0), "size must be an integer"),
     "size -1": (lambda index: index.neighborhood(X[0], size=-1), "size must be an integer of at least 1, got -1"),
     "size True": (lambda index: index.neighborhood(X[0], size=True), "at least 1, got True"),
     "size 1.5": (lambda index: index.neighborhood(X[0], size=1.5), "at least 1, got 1.5"),  # type: ignore[arg-type]
@@ -449,7 +449,7 @@ MISTAKES: Mistakes = {
     "fraction in words": (lambda index: index.neighborhood(X[0], fraction="all"), "got 'all'"),  # type: ignore[arg-type]
     "both": (lambda index: index.neighborhood(X[0], size=1, fraction=0.5), "give either size, the fewest members"),
     "neither": (lambda index: index.neighborhood(X[0]), "got size=None and fraction=None"),
-    "no threads": (lambda index: index.neighborhood(X, size=1, threads=0), "threads must be a whole number of at"),
+    "no threads": (lambda index: index.neighborhood(X, size=1, threads=0), "threads must be an integer of at"),
     "ask for NaN": (lambda index: index.neighborhood(X[0] * np.nan, size=1), "data must be finite"),
     "ask for other codes": (lambda index: index.neighborhood(CODES, size=1), "the index's width 21, got 70"),
     "ask for other features": (lambda index: index.neighborhood(X[0, :2], size=1), "the 5 features"),
@@ -464,7 +464,7 @@ WITHOUT_CODER: Mistakes = {
     "update": (lambda index: index.update(X[:1], [0]), "an index without a coder takes Codes"),
     "ask": (lambda index: index.neighborhood(X[0], size=1), "an index without a coder takes Codes"),
     "nested": (lambda index: index.nested(X[0]), "an index without a coder takes Codes"),
-    "reconstruct": (lambda index: index.reconstruct(0), "an index without a coder has codes only: ask for codes(ids)"),
+    "reconstruct": (lambda index: index.reconstruct(0), "an index without a coder has codes only: call codes(ids)"),
     "other codes": (lambda index: index.add(CODES.prefix(64)), "the index's width 70, got 64: take prefix(70)"),
 }
 

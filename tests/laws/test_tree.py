@@ -157,12 +157,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "both": (lambda: TREE.neighborhood(CODE, size=1, fraction=0.5), "either size"),
     "size 0": (lambda: TREE.neighborhood(CODE, size=0), "size must be an integer of at least 1, got 0"),
     "size -1": (lambda: TREE.neighborhood(CODE, size=-1), "size must be an integer of at least 1, got -1"),
-    "size 1.5": (lambda: TREE.neighborhood(CODE, size=1.5), "size must be a whole number"),  # type: ignore[arg-type]
-    "size True": (lambda: TREE.neighborhood(CODE, size=True), "size must be a whole number"),
+    "size 1.5": (lambda: TREE.neighborhood(CODE, size=1.5), "size must be an integer"),  # type: ignore[arg-type]
+    "size True": (lambda: TREE.neighborhood(CODE, size=True), "size must be an integer"),
     "fraction 0": (lambda: TREE.neighborhood(CODE, fraction=0), "above 0 and at most 1, got 0"),
     "fraction 2": (lambda: TREE.neighborhood(CODE, fraction=2), "above 0 and at most 1, got 2"),
     "fraction nan": (lambda: TREE.neighborhood(CODE, fraction=float("nan")), "got nan"),
-    "threads": (lambda: TREE.neighborhood(CODE.concat(CODE), size=1, threads=0), "threads must be a whole number"),
+    "threads": (lambda: TREE.neighborhood(CODE.concat(CODE), size=1, threads=0), "threads must be an integer"),
     "several": (lambda: TREE.nested(CODE.concat(CODE)), "nested takes one code, got 2"),
     "ids twice": (lambda: PrefixTree(CODE.concat(CODE), ids=[3, 3]), "ids must be distinct, got 3"),
     "ids below 0": (lambda: PrefixTree(CODE, ids=[-3]), "ids must be from 0"),
