@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Kind = Literal["auto", "linear", "residual", "adaptive", "cell", "refined", "autoencoder", "supervised"]
 TRAINED = ("refined", "autoencoder", "supervised")  # by PyTorch
 Metric = Literal["l2", "cosine"]
+Goal = Literal["search", "distortion"]
 
 
 def fit(
@@ -26,10 +27,13 @@ def fit(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="auto takes the better of linear and residual; adaptive is for images, cell for search. With PyTorch: "
+            help="auto compares linear, cell, residual and adaptive on held-out items. With PyTorch: "
             "refined (a learned decoder), autoencoder, supervised (needs --labels)."
         ),
     ] = "auto",
+    goal: Annotated[
+        Goal, typer.Option(help="What --kind auto compares: recall@10 (search) or squared error (distortion).")
+    ] = "search",
     labels: Annotated[
         Path | None, typer.Option(help="A .npy file with one label per item, for --kind supervised.")
     ] = None,
@@ -69,7 +73,7 @@ def fit(
         coder = _train(coder, rows, labels, out, resume=resume)
     else:
         with messages().status(f"Fitting a coder of {width} bits to {len(rows):,} items"):
-            coder = _learn(rows, kind, width, metric, seed)
+            coder = _learn(rows, kind, width, metric, goal, seed)
     with out_file(out) as path:
         coder.save(path)
     if kind in TRAINED and out != STANDARD:
@@ -77,11 +81,11 @@ def fit(
     _tell(coder, rows, out, as_json=as_json)
 
 
-def _learn(rows: "Rows", kind: Kind, width: int, metric: Metric, seed: int) -> "Coder":
+def _learn(rows: "Rows", kind: Kind, width: int, metric: Metric, goal: Goal, seed: int) -> "Coder":
     from nestcode import coders
 
     if kind == "auto":
-        return coders.fit(rows, width, metric, seed)
+        return coders.fit(rows, width, metric, goal, seed)
     kinds: dict[str, Any] = {
         "linear": coders.LinearCoder, "residual": coders.ResidualCoder, "adaptive": coders.AdaptiveCoder,
         "cell": coders.CellCoder,
@@ -127,19 +131,21 @@ def _checkpoint(out: Path) -> Path:
 
 
 def _tell(coder: "Coder", rows: "Rows", out: Path, *, as_json: bool) -> None:
-    start, end = coder.expected_error(0), coder.expected_error(coder.width)
+    start, end = coder.expected_error(0), coder.expected_error(coder.width_)
     if as_json:
         facts = {
-            "path": str(out), "kind": type(coder).__name__, "width": coder.width, "features": rows.features,
+            "path": str(out), "kind": type(coder).__name__, "width": coder.width_, "features": rows.features,
             "count": len(rows), "expected_error": end, "variance": start,
         }  # fmt: skip
         print(json.dumps(facts))
         return
     left = f"{end / start:.2%} of the variance is left" if start else "all items are the same"
     messages().print(
-        f"{type(coder).__name__} of {coder.width} bits, learnt from {len(rows):,} items of {rows.features:,} numbers: "
+        f"{type(coder).__name__} of {coder.width_} bits, learnt from {len(rows):,} items of {rows.features:,} numbers: "
         f"{left}.",
         soft_wrap=True,
     )
+    if coder.selection_ is not None:
+        messages().print(f"Chosen by {coder.selection_.measure}: {coder.selection_.reason}.", soft_wrap=True)
     if out != STANDARD:
         print(out)
