@@ -13,7 +13,7 @@ from _compression_task import Task
 from _report import show
 from distortion import gaussian_bound
 from nestcode.coders import Coder
-from nestcode.coders.deep import DeepCoder
+from nestcode.coders.network import NetworkCoder
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab.codecs import CODECS
 from nestcode.reproduce.lab.images import as_rows
@@ -77,7 +77,7 @@ def coder_curve(task: Task, name: str, coder: Coder) -> Curve:
     """One of ours."""
     rows = as_rows(task.test)
     codes = coder.encode(rows)
-    lengths = [0, *(network_lengths(coder.width) if isinstance(coder, DeepCoder) else range(8, coder.width + 1, 8))]
+    lengths = [0, *(network_lengths(coder.width) if isinstance(coder, NetworkCoder) else range(8, coder.width + 1, 8))]
     return Curve.of(name, "ours", lengths, [task.error(coder.decode(codes.prefix(length))) for length in lengths])
 
 

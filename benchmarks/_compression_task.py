@@ -9,7 +9,7 @@ from _report import images
 from nestcode import load_coder
 from nestcode.arrays import Floats
 from nestcode.coders import AdaptiveCoder, Coder, LinearCoder
-from nestcode.coders.deep import DeepCoder
+from nestcode.coders.network import NetworkCoder
 from nestcode.reproduce.lab.images import Pixels, as_pixels, as_rows, pixel_mse
 from nestcode.training.hardware import pick_device
 
@@ -44,11 +44,11 @@ class Task:
         }
         if self.options.deep is not None:
             deep = load_coder(self.options.deep)
-            made[f"DeepCoder({deep.width})"] = deep
+            made[f"{type(deep).__name__}({deep.width})"] = deep
         if self.side == 32 and not self.options.quick:
             made["cifar10-small"] = load_coder("cifar10-small")
         for coder in made.values():
-            if isinstance(coder, DeepCoder):
+            if isinstance(coder, NetworkCoder):
                 coder.network_.to(pick_device(self.options.device))
         return made
 

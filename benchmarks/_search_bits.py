@@ -10,6 +10,7 @@ import nestcode as nc
 from _report import show
 from _search_codes import PEERS, Answer, principal_directions, reduce, sign_bits
 from _search_task import NEAREST, Budget, Row, Task, first, read_task, wanted
+from nestcode.coders.refined import MLP
 from nestcode.search import asymmetric_distances
 from nestcode.training import Training
 
@@ -79,11 +80,13 @@ def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> d
         training = Training(
             steps=options.deep, batch_size=options.deep_batch, learning_rate=options.deep_rate, holdout=0.01
         )
-        coder = nc.DeepCoder(base=chosen, metric=metric, training=training, channels=options.deep_channels)
+        channels = options.deep_channels
+        network = None if channels is None else MLP(channels[0], len(channels))
+        coder = nc.RefinedCoder(chosen, network, training=training)
         start = time.perf_counter()
         coder.fit(task.base)
         seconds = time.perf_counter() - start
-        answers[f"DeepCoder, the bits of {name}"] = read_prefixes(task, coder, encoded, seconds, lengths)
+        answers[f"RefinedCoder, the bits of {name}"] = read_prefixes(task, coder, encoded, seconds, lengths)
     return answers
 
 
@@ -95,7 +98,7 @@ def encode(task: Task, coder: nc.LinearCoder | nc.ResidualCoder) -> tuple[nc.Cod
 
 def read_prefixes(
     task: Task,
-    coder: nc.LinearCoder | nc.ResidualCoder | nc.DeepCoder,
+    coder: nc.LinearCoder | nc.ResidualCoder | nc.RefinedCoder,
     encoded: tuple[nc.Codes, float],
     fit: float,
     lengths: tuple[int, ...],

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from _report import arguments, save, show
-from nestcode.coders.deep import DeepCoder
+from nestcode.coders import AutoencoderCoder
 from nestcode.data import digits
 from nestcode.lengths import Empirical, Geometric, Lengths, LogUniform, Mixture, Uniform
 from nestcode.simulate.bandwidth import Played, cut_to_fit, judge, ladder, ladder_rungs, send_whole
@@ -85,7 +85,7 @@ def errors_by_length(lengths: Lengths, steps: int, seed: int) -> Floats:
     X = np.random.default_rng(0).permutation(digits()[0])
     train, test = X[:1400], X[1400:]
     training = Training(steps=steps, learning_rate=3e-3, seed=seed)
-    coder = DeepCoder(WIDTH, layers=(64,), lengths=lengths, training=training).fit(train, progress=False)
+    coder = AutoencoderCoder(WIDTH, layers=(64,), lengths=lengths, training=training).fit(train, progress=False)
     codes = coder.encode(test)
     return np.array([np.mean((test - coder.decode(codes.prefix(length))) ** 2) for length in range(WIDTH + 1)])
 

@@ -56,7 +56,7 @@ def read_options() -> argparse.Namespace:
     )
     parser.add_argument("--width", type=int, default=1024, metavar="K", help="bits of a code (1024)")
     parser.add_argument("--beams", type=int, default=8, metavar="N", help="of the adaptive coder's search (8)")
-    parser.add_argument("--deep", type=Path, metavar="FILE", help="also a DeepCoder of these images, as saved")
+    parser.add_argument("--deep", type=Path, metavar="FILE", help="also a RefinedCoder of these images, as saved")
     parser.add_argument("--networks", nargs="*", choices=RECIPES, default=list(RECIPES), help="autoencoders (all)")
     parser.add_argument("--nested", action="store_true", help="also autoencoders trained with nested dropout")
     parser.add_argument("--epochs", type=float, default=20, metavar="N", help="of training autoencoders (20)")

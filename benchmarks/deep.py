@@ -21,17 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from _report import save, show
 from nestcode import data
 from nestcode.coders import AdaptiveCoder, Coder, LinearCoder, ResidualCoder, load_coder
-from nestcode.coders.deep import DeepCoder
-from nestcode.coders.deep.coder import REFINING
-from nestcode.coders.deep.refined import RefinedBits, make_refiner
-from nestcode.training import Run
-from nestcode.training.data import as_source
+from nestcode.coders.refined import RefinedCoder, UNet
 
 Images = NDArray[Any]
 METHODS = ("linear", "residual", "adaptive", "deep", "full only")
@@ -95,7 +90,8 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
     width = options.width or (32 if options.quick else lengths[-1])
     lengths = [length for length in lengths if length <= width]
     flat = train.reshape(len(train), -1)
-    training = REFINING["images"]
+    network = UNet(options.channels, flip=options.mirrored)
+    training = network.TRAINING
     for name in ("steps", "batch_size", "learning_rate"):
         if getattr(options, name) is not None:
             training = training.but(**{name: getattr(options, name)})
@@ -109,7 +105,8 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
     if options.base is not None:
         fitted = load_coder(options.base).set_params(beams=options.beams)  # type: ignore[assignment]
     start = time.perf_counter()
-    deep = DeepCoder(width, training=training, base=fitted, channels=options.channels, mirrored=options.mirrored)
+    base = (AdaptiveCoder(width), ResidualCoder(width)) if fitted is None else fitted
+    deep = RefinedCoder(base, network, training=training)
     if "deep" in options.methods:
         deep.fit(train)
         yield describe("deep", deep, test, lengths, time.perf_counter() - start)
@@ -117,11 +114,8 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
             deep.save(options.save)
     if "full only" in options.methods:
         base = deep.base_ if "deep" in options.methods else fitted or adaptive.fit(flat)
-        torch.manual_seed(0)
-        network = make_refiner(flat.shape[1], train.shape[1:], options.channels, mirrored=options.mirrored)
-        once = RefinedBits.fit(as_source(train), base, network, training, Run(), normalize=False, lengths=[width])
-        deep._fit = once
-        yield describe("full only", deep, test, lengths, 0.0)
+        once = RefinedCoder(base, network, [width], training).fit(train)
+        yield describe("full only", once, test, lengths, 0.0)
     variances = np.linalg.eigvalsh(np.cov(flat, rowvar=False))
     yield {"method": "bound", **{str(length): bound(variances, length) for length in lengths}, "fit": ""}
 
@@ -129,7 +123,7 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
 def describe(name: str, coder: Coder, test: Images, lengths: list[int], seconds: float) -> dict[str, Any]:
     """A row of the table."""
     flat = test.reshape(len(test), -1)
-    codes = coder.encode(test if isinstance(coder, DeepCoder) else flat)
+    codes = coder.encode(test if isinstance(coder, RefinedCoder) else flat)
     errors = {str(length): _mse(flat, coder.decode(codes.prefix(length))) for length in lengths}
     row = {"method": name, **errors, "fit": f"{seconds:.0f} s"}
     print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)

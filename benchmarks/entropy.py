@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from _report import arguments, images, save, seconds_each, show
 from nestcode import AdaptiveCoder, LinearCoder, ResidualCoder, _core
-from nestcode.coders import Coder
-from nestcode.coders.deep import DeepCoder
+from nestcode.coders import AutoencoderCoder, Coder
 from nestcode.data import digits
 from nestcode.streams.entropy import encode_bits
-from nestcode.training import Training
+from nestcode.training import Network, Training
 
 
 def main() -> None:
@@ -31,8 +30,8 @@ def main() -> None:
     }
     rows = [chance(0.2, 200 if options.quick else 5000), chance(0.5, 200 if options.quick else 5000)]
     training = Training(steps=50 if options.quick else 1000)
-    sparse = DeepCoder(width=64, layers=(), beta=0.2, training=training).fit(small, progress=False)
-    rows.append(measure("digits", "DeepCoder, beta 0.2", sparse.encode(small).packed, 64))
+    sparse = AutoencoderCoder(width=64, network=Network(beta=0.2), training=training).fit(small, progress=False)
+    rows.append(measure("digits", "AutoencoderCoder, beta 0.2", sparse.encode(small).packed, 64))
     for label, (learnt, coded, width) in sets.items():
         for kind in (LinearCoder, AdaptiveCoder, ResidualCoder):
             coder: Coder = kind(width=width).fit(learnt)

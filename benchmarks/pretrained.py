@@ -20,7 +20,7 @@ from PIL import Image
 from _report import save, show
 from nestcode import data, load_coder
 from nestcode.coders import AdaptiveCoder, LinearCoder
-from nestcode.coders.deep import DeepCoder
+from nestcode.coders.refined import RefinedCoder, UNet
 from nestcode.images import ImageCodec
 from nestcode.training import Training
 
@@ -117,11 +117,11 @@ def cut(photographs: list[NDArray[np.uint8]], count: int, rng: np.random.Generat
     return patches.transpose(0, 3, 1, 2).astype(np.float32) / 255
 
 
-def make(train: Images, options: argparse.Namespace) -> DeepCoder:
+def make(train: Images, options: argparse.Namespace) -> RefinedCoder:
     """Fit the bits, then train the network that decodes them."""
     base = AdaptiveCoder(max(LENGTHS), beams=options.beams).fit(train.reshape(len(train), -1))
     training = Training(steps=options.steps, batch_size=options.batch_size, learning_rate=2e-3)
-    coder = DeepCoder(base=base, channels=options.channels, mirrored=True, training=training)
+    coder = RefinedCoder(base, UNet(options.channels, flip=True), training=training)
     return coder.fit(train)
 
 

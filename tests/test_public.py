@@ -6,7 +6,8 @@ import inspect
 import pytest
 
 MODULES = [
-    "", ".coders", ".coders.deep", ".data", ".errors", ".integrations.arrow", ".integrations.faiss",
+    "", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors",
+    ".integrations.arrow", ".integrations.faiss",
     ".integrations.langchain", ".lengths", ".nn", ".report", ".streams", ".training",
 ]  # fmt: skip
 
@@ -34,7 +35,7 @@ def test_public_names_are_documented_with_an_example(name: str, value: object) -
 def test_everything_public_is_exported() -> None:
     import nestcode
 
-    extras = {"nn", "training", "DeepCoder"}
+    extras = {"nn", "training", "AutoencoderCoder", "RefinedCoder", "SupervisedCoder"}
     assert {*nestcode.__all__} | extras == {*nestcode._HOMES, "__version__"} == set(dir(nestcode))
     for name in dir(nestcode):
         assert getattr(nestcode, name) is not None

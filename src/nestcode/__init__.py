@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from nestcode import streams as streams
     from nestcode import training as training
     from nestcode.coders import AdaptiveCoder as AdaptiveCoder
+    from nestcode.coders import AutoencoderCoder as AutoencoderCoder
     from nestcode.coders import CellCoder as CellCoder
     from nestcode.coders import Coder as Coder
-    from nestcode.coders import DeepCoder as DeepCoder
     from nestcode.coders import LinearCoder as LinearCoder
+    from nestcode.coders import RefinedCoder as RefinedCoder
     from nestcode.coders import ResidualCoder as ResidualCoder
+    from nestcode.coders import SupervisedCoder as SupervisedCoder
     from nestcode.coders import fit as fit
     from nestcode.coders import load_coder as load_coder
     from nestcode.codes import Codes as Codes
@@ -54,10 +56,10 @@ __version__ = "0.1.0"
 # Where each public name lives; a module stands for itself.
 _HOMES = {
     "AdaptiveCoder": "nestcode.coders",
+    "AutoencoderCoder": "nestcode.coders",
     "CellCoder": "nestcode.coders",
     "Coder": "nestcode.coders",
     "Codes": "nestcode.codes",
-    "DeepCoder": "nestcode.coders",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
     "ImageCodec": "nestcode.images",
@@ -65,10 +67,12 @@ _HOMES = {
     "ImageStreamReader": "nestcode.images",
     "ImageStreamWriter": "nestcode.images",
     "PrefixTree": "nestcode.index",
+    "RefinedCoder": "nestcode.coders",
     "ResidualCoder": "nestcode.coders",
     "StreamDecoder": "nestcode.streams",
     "StreamReader": "nestcode.streams",
     "StreamWriter": "nestcode.streams",
+    "SupervisedCoder": "nestcode.coders",
     "coders": "nestcode.coders",
     "compress": "nestcode.streams",
     "compress_images": "nestcode.images",

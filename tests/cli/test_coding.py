@@ -226,10 +226,11 @@ def test_mistakes_are_named_and_leave_nothing(tmp_path: Path) -> None:
         assert (tmp_path / "mine.npy").read_text() == "mine"
     for mistaken, said in (
         (("encode", path, "-c", coder, "-o", "codes.bin"), "go into a .npy file"),
-        (("fit", path, "-o", out, "--deep", "--kind", "linear"), "leave one of them out"),
-        (("fit", path, "-o", out, "--resume"), "--resume is for training: add --deep"),
-        (("fit", path, "-o", out, "--steps", 3), "--steps is for training: add --deep"),
-        (("fit", path, "-o", "-", "--deep", "--resume"), "give -o a name"),
+        (("fit", path, "-o", out, "--kind", "supervised"), "--kind supervised and --labels come together"),
+        (("fit", path, "-o", out, "--labels", path), "--kind supervised and --labels come together"),
+        (("fit", path, "-o", out, "--resume"), "--resume is for training: add --kind refined"),
+        (("fit", path, "-o", out, "--steps", 3), "--steps is for training: add --kind refined"),
+        (("fit", path, "-o", "-", "--kind", "refined", "--resume"), "give -o a name"),
     ):
         assert said in misused(*mistaken), mistaken
     assert run("fit", path).exit_code == 2  # without --out
@@ -262,10 +263,10 @@ def test_an_interrupt_leaves_no_output(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_training_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nestcode.coders.deep import DeepCoder
+    from nestcode.coders import RefinedCoder
 
     path, _, _ = vectors(tmp_path)
-    train = ("fit", path, "--deep", "--width", 8, "--steps", 4, "--seed", 1)
+    train = ("fit", path, "--kind", "refined", "--width", 8, "--steps", 4, "--seed", 1)
     whole, resumed = tmp_path / "whole.coder", tmp_path / "resumed.coder"
     fine(*train, "-o", whole)
     assert not (tmp_path / "whole.coder.ckpt").exists()
@@ -274,7 +275,7 @@ def test_training_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pyte
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeepCoder, "save", interrupted)
+        patched.setattr(RefinedCoder, "save", interrupted)
         assert run(*train, "-o", resumed).exit_code == 130
     kept = tmp_path / "resumed.coder.ckpt"
     assert (kept.exists(), resumed.exists()) == (True, False)
@@ -283,7 +284,7 @@ def test_training_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pyte
     fine(*train, "-o", resumed, "--resume")
     assert (kept.exists(), resumed.read_bytes()) == (False, whole.read_bytes())
     facts = json.loads(fine("info", resumed, "--json"))
-    assert (facts["kind"], facts["width"], facts["features"]) == ("DeepCoder", 8, 12)
+    assert (facts["kind"], facts["width"], facts["features"]) == ("RefinedCoder", 8, 12)
     own = load_coder(resumed)
     assert facts["expected_errors"] == {str(k): pytest.approx(own.expected_error(k)) for k in (0, 1, 2, 4, 8)}
 

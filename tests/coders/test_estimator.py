@@ -31,7 +31,8 @@ CODERS: dict[str, Coder] = {
     "residual": nc.ResidualCoder(width=4, beams=1),
     "adaptive": nc.AdaptiveCoder(width=4, beams=1),
     "cells": nc.CellCoder(width=4),
-    "deep": nc.DeepCoder(width=4, training=Training(steps=3, batch_size=8)),
+    "refined": nc.RefinedCoder(nc.LinearCoder(4), training=Training(steps=3, batch_size=8)),
+    "autoencoder": nc.AutoencoderCoder(4, training=Training(steps=3, batch_size=8)),
 }
 EXPECTED = {
     "check_do_not_raise_errors_in_init_or_set_params": "a wrong setting is named where it is given, before data is read"
@@ -103,19 +104,19 @@ def test_unions_put_codes_side_by_side(digits: tuple[NDArray[Any], NDArray[Any]]
 
 
 def test_settings_of_an_inner_coder_are_settings_too() -> None:
-    coder = nc.DeepCoder(base=nc.LinearCoder(width=8))
+    coder = nc.RefinedCoder(nc.LinearCoder(width=8))
     assert coder.get_params()["base__width"] == 8
     assert "base__width" not in coder.get_params(deep=False)
     assert coder.set_params(base__width=16).width == 16
-    with pytest.raises(InvalidInput, match=r"settings must be among width, .*, got bass__width"):
+    with pytest.raises(InvalidInput, match=r"settings must be among base, .*, got bass__width"):
         coder.set_params(bass__width=3)
 
 
 def test_what_was_not_given_stays_open() -> None:
-    coder = nc.DeepCoder()
+    coder = nc.AutoencoderCoder()
     assert coder.get_params()["width"] is None
     assert coder.width == 128
-    assert clone(coder).set_params(preset="paper-compression").width == nc.DeepCoder(preset="paper-compression").width
+    assert clone(coder).set_params(preset="paper-compression").width == 1024
     assert coder.set_params(width=8).width == coder.get_params()["width"] == 8
     assert coder.set_params(width=None).width == 128
 
@@ -203,7 +204,7 @@ def test_items_on_disk_are_read_a_few_at_a_time(digits: tuple[NDArray[Any], NDAr
         def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
             raise AssertionError("all of it was read")
 
-    coder = nc.DeepCoder(width=4, training=Training(steps=3, batch_size=8)).fit(OnDisk(), progress=False)
+    coder = nc.AutoencoderCoder(width=4, training=Training(steps=3, batch_size=8)).fit(OnDisk(), progress=False)
     assert np.array_equal(coder.transform(OnDisk()), coder.transform(digits[0]))
 
 

@@ -1,4 +1,4 @@
-"""The deep coder that decodes another coder's bits: never worse than that one, and better than single directions."""
+"""The refined coder is never worse than its base on held-out items, and better than a linear coder."""
 
 from collections.abc import Callable
 from functools import cache
@@ -15,14 +15,15 @@ from torch.utils.data import TensorDataset
 
 import nestcode as nc
 from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder
-from nestcode.coders import DeepCoder
-from nestcode.coders.deep.refined import RefinedBits, octaves
+from nestcode.coders import RefinedCoder
 from nestcode.coders.pretrained import pretrained_names, pretrained_path
+from nestcode.coders.refined import MLP, UNet
+from nestcode.coders.refined.model import octaves
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.nn.refine import ImageRefiner, VectorRefiner
 from nestcode.search import asymmetric_distances
-from nestcode.storage import Record, write_record
+from nestcode.storage import Record, read_record, write_record
 from nestcode.training import Training
 from nestcode.training.feed import split_items
 from tests import twins
@@ -30,7 +31,7 @@ from tests import twins
 Rows = NDArray[np.float32]
 QUICK = Training(steps=60, batch_size=32, learning_rate=3e-3, holdout=0.1)
 SHORT = QUICK.but(steps=2)
-SMALL: dict[str, Any] = {"channels": (8,)}
+SMALL: dict[str, Any] = {"network": UNet(channels=(8,))}
 
 
 @cache
@@ -48,9 +49,13 @@ def unseen() -> Rows:
     return shuffled()[1000:]
 
 
+def either(width: int, metric: Any = "l2") -> tuple[AdaptiveCoder, ResidualCoder]:
+    return AdaptiveCoder(width, metric), ResidualCoder(width, metric)
+
+
 @cache
-def fitted() -> DeepCoder:
-    return DeepCoder(width=68, training=QUICK).fit(shuffled()[:1000], progress=False)
+def fitted() -> RefinedCoder:
+    return RefinedCoder(either(68), training=QUICK).fit(shuffled()[:1000], progress=False)
 
 
 @cache
@@ -59,7 +64,7 @@ def short() -> LinearCoder:
 
 
 @pytest.fixture
-def coder() -> DeepCoder:
+def coder() -> RefinedCoder:
     return fitted()
 
 
@@ -67,15 +72,15 @@ def mse(a: NDArray[Any], b: NDArray[Any]) -> float:
     return float(np.mean((a.astype(np.float64) - b) ** 2))
 
 
-def test_by_default_the_better_coder_of_bytes_makes_the_bits(coder: DeepCoder, data: Rows) -> None:
+def test_the_better_of_several_bases_makes_the_bits(coder: RefinedCoder, data: Rows) -> None:
     assert isinstance(coder.base_, AdaptiveCoder | ResidualCoder)
     assert isinstance(coder.network_, VectorRefiner)
     assert coder.encode(data) == coder.base_.encode(data)
     assert coder.n_features_in_ == 64
 
 
-def test_it_is_never_worse_than_its_base(coder: DeepCoder, data: Rows) -> None:
-    """On the items that its trust was measured on, at any length: errors are known at all of the first 64."""
+def test_it_is_never_worse_than_its_base(coder: RefinedCoder, data: Rows) -> None:
+    """On the held-out items that its shrinkage was fitted on; errors are measured at all of the first 64 lengths."""
     apart, _ = split_items(len(data), QUICK)
     rows, base = data[apart], coder.base_
     codes = coder.encode(rows)
@@ -87,7 +92,7 @@ def test_it_is_never_worse_than_its_base(coder: DeepCoder, data: Rows) -> None:
         assert own == pytest.approx(coder.expected_error(length), rel=1e-3)
 
 
-def test_it_is_better_than_its_base_and_single_directions(coder: DeepCoder, data: Rows, unseen: Rows) -> None:
+def test_it_is_better_than_its_base_and_single_directions(coder: RefinedCoder, data: Rows, unseen: Rows) -> None:
     linear = LinearCoder(width=64).fit(data)
     own, other = coder.encode(unseen), linear.encode(unseen)
     for length in (8, 16, 32, 64):
@@ -98,24 +103,23 @@ def test_it_is_better_than_its_base_and_single_directions(coder: DeepCoder, data
     assert np.mean(refined) < np.mean([mse(coder.base_.decode(own.prefix(k)), unseen) for k in range(8, 65, 8)])
 
 
-def test_length_0_is_about_the_mean(coder: DeepCoder, data: Rows) -> None:
+def test_length_0_is_about_the_mean(coder: RefinedCoder, data: Rows) -> None:
     decoded = coder.decode(coder.encode(data[:3]).prefix(0))
     assert np.abs(decoded - data.mean(axis=0)).max() < 0.1
 
 
-def test_decoding_is_the_base_and_what_the_network_adds(coder: DeepCoder, unseen: Rows) -> None:
-    """In plain steps: around the mean, in units of the scale, as far as it is trusted."""
+def test_decoding_is_the_base_and_what_the_network_adds(coder: RefinedCoder, unseen: Rows) -> None:
+    """The plain twin: centered, in units of the scale, times the shrinkage."""
     codes, fit = coder.encode(unseen[:20]), coder._fitted()
-    assert isinstance(fit, RefinedBits)
     scale = np.float32(fit.scale)
     mean = coder.base_.decode(codes[:1].prefix(0))
     for length in (3, 8, 30, 66):
-        kept = int(fit.useful[length])
+        kept = int(fit.decode_at[length])
         plain = coder.base_.decode(codes.prefix(kept))
         with torch.inference_mode():
             x = torch.from_numpy((plain - mean) / scale)
             refined = coder.network_(x, torch.full((20,), kept)).numpy() * scale + mean
-        expected = plain + fit.trust[kept] * (refined - plain)
+        expected = plain + fit.shrinkage[kept] * (refined - plain)
         assert np.allclose(coder.decode(codes.prefix(length)), expected, atol=1e-5)
 
 
@@ -123,13 +127,13 @@ def test_decoding_is_the_base_and_what_the_network_adds(coder: DeepCoder, unseen
 
 
 @pytest.mark.parametrize("kind", ["vectors", "images"])
-def test_files_give_back_the_same_coder(kind: str, coder: DeepCoder, data: Rows, tmp_path: Path) -> None:
+def test_files_give_back_the_same_coder(kind: str, coder: RefinedCoder, data: Rows, tmp_path: Path) -> None:
     if kind == "images":
         images = data[:300].reshape(-1, 8, 8)
-        coder = DeepCoder(width=20, base=short(), training=SHORT, **SMALL).fit(images, progress=False)
+        coder = RefinedCoder(short(), training=SHORT, **SMALL).fit(images, progress=False)
     coder.save(tmp_path / "deep.coder")
     again = nc.load_coder(tmp_path / "deep.coder")
-    assert isinstance(again, DeepCoder)
+    assert isinstance(again, RefinedCoder)
     assert again.fingerprint == coder.fingerprint
     codes = coder.encode(data[:99])
     assert again.encode(data[:99]) == codes
@@ -138,16 +142,17 @@ def test_files_give_back_the_same_coder(kind: str, coder: DeepCoder, data: Rows,
     assert [again.expected_error(k) for k in range(21)] == [coder.expected_error(k) for k in range(21)]
     assert again.training == coder.training
     assert again.base_.fingerprint == coder.base_.fingerprint
-    assert again.channels == coder.channels
+    assert again.network in (coder.network, MLP(), UNet((8,), (8, 8)))
 
 
 @pytest.mark.parametrize("channels", [(24,), (16, 16, 16), (512, 512)])
-def test_layers_of_vectors_have_the_sizes_of_channels(channels: tuple[int, ...], data: Rows, tmp_path: Path) -> None:
-    coder = DeepCoder(base=short(), channels=channels, training=QUICK.but(steps=4)).fit(data[:300], progress=False)
+def test_the_mlp_has_the_layers_of_its_settings(channels: tuple[int, ...], data: Rows, tmp_path: Path) -> None:
+    network = MLP(channels[0], len(channels))
+    coder = RefinedCoder(short(), network, training=QUICK.but(steps=4)).fit(data[:300], progress=False)
     assert sizes(coder) == channels
     coder.save(tmp_path / "sized.coder")
     again = nc.load_coder(tmp_path / "sized.coder")
-    assert isinstance(again, DeepCoder)
+    assert isinstance(again, RefinedCoder)
     assert sizes(again) == channels
     assert again.fingerprint == coder.fingerprint
     codes = coder.encode(data[:50])
@@ -155,18 +160,18 @@ def test_layers_of_vectors_have_the_sizes_of_channels(channels: tuple[int, ...],
     assert again.fit(data[:300], progress=False).fingerprint == coder.fingerprint
 
 
-def test_files_of_vectors_from_before_layers_had_sizes_are_read(coder: DeepCoder, tmp_path: Path) -> None:
+def test_files_of_vectors_from_before_layers_had_sizes_are_read(coder: RefinedCoder, tmp_path: Path) -> None:
     """Indexes and streams know coders by their fingerprints: what is written for the usual sizes must not change."""
     record = coder.to_record()
     assert record.settings["refiner"] == {"shape": None, "channels": [16, 32], "mirrored": False}
     write_record(tmp_path / "old.coder", record)
     again = nc.load_coder(tmp_path / "old.coder")
-    assert isinstance(again, DeepCoder)
+    assert isinstance(again, RefinedCoder)
     assert sizes(again) == sizes(coder) == (512, 512)
-    assert (again.channels, again.fingerprint) == (None, record.fingerprint)
+    assert (again.network, again.fingerprint) == (MLP(), record.fingerprint)
 
 
-def sizes(coder: DeepCoder) -> tuple[int, ...]:
+def sizes(coder: RefinedCoder) -> tuple[int, ...]:
     assert isinstance(coder.network_, VectorRefiner)
     return tuple(block[1].out_features for block in coder.network_.blocks)  # type: ignore[index]
 
@@ -180,7 +185,7 @@ def broken(array: NDArray[Any], value: Any) -> NDArray[Any]:
 DAMAGE: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "width": lambda settings, _: settings.update(width=67),
     "base's width": lambda settings, _: settings["base"]["settings"].update(width=60),
-    "base's kind": lambda settings, _: settings["base"].update(kind="DeepCoder"),
+    "base's kind": lambda settings, _: settings["base"].update(kind="RefinedCoder"),
     "no base": lambda settings, _: settings.update(base={}),
     "scale": lambda settings, _: settings.update(scale=0.0),
     "negative scale": lambda settings, _: settings.update(scale=-1.0),
@@ -202,14 +207,14 @@ DAMAGE: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_files_are_refused(damage: str, coder: DeepCoder, tmp_path: Path) -> None:
+def test_damaged_files_are_refused(damage: str, coder: RefinedCoder, tmp_path: Path) -> None:
     record = coder.to_record()
     settings = {name: dict(value) if isinstance(value, dict) else value for name, value in record.settings.items()}
     settings["base"]["settings"] = dict(settings["base"]["settings"])
     arrays = dict(record.arrays)
     DAMAGE[damage](settings, arrays)
     write_record(tmp_path / "bad.coder", Record(record.kind, record.version, settings, arrays))
-    with pytest.raises(DamagedFile, match="is not a DeepCoder as it should be"):
+    with pytest.raises(DamagedFile, match="is not a RefinedCoder as it should be"):
         nc.load_coder(tmp_path / "bad.coder")
 
 
@@ -218,7 +223,7 @@ def test_damaged_files_are_refused(damage: str, coder: DeepCoder, tmp_path: Path
 
 def test_a_fitted_base_stays_as_it_is(data: Rows) -> None:
     before, state = short().fingerprint, vars(short()).copy()
-    coder = DeepCoder(base=short(), training=SHORT).fit(data, progress=False)
+    coder = RefinedCoder(short(), training=SHORT).fit(data, progress=False)
     assert coder.width == 20
     assert coder.base_.fingerprint == before
     assert coder.base_ is not short()  # so that fitting it again changes no codes
@@ -229,54 +234,49 @@ def test_a_fitted_base_stays_as_it_is(data: Rows) -> None:
 
 def test_a_base_that_is_not_fitted_is_fitted_as_a_copy(data: Rows) -> None:
     base = LinearCoder(width=20)
-    coder = DeepCoder(20, base=base, training=SHORT).fit(data, progress=False)
+    coder = RefinedCoder(base, training=SHORT).fit(data, progress=False)
     assert not base.__sklearn_is_fitted__()
     assert isinstance(coder.base_, LinearCoder)
     _, learnt = split_items(len(data), SHORT)
     assert coder.base_.fingerprint == LinearCoder(20).fit([data[learnt]]).fingerprint  # not on what it is measured on
 
 
-def test_an_autoencoder_has_no_base(data: Rows) -> None:
-    coder = DeepCoder(width=8, layers=(), training=SHORT).fit(data[:200], progress=False)
-    with pytest.raises(AttributeError, match="an autoencoder finds its bits itself"):
-        _ = coder.base_
-
-
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "width": (lambda: DeepCoder(width=24, base=short()), "width must be that of base, 20, got 24"),
-    "base": (lambda: DeepCoder(width=8, base="linear"), "base must be one of LinearCoder, .*, got 'linear'"),  # type: ignore[arg-type]
-    "deep base": (lambda: DeepCoder(8, base=DeepCoder(8)), "base must be one of LinearCoder"),  # type: ignore[arg-type]
-    "layers": (lambda: DeepCoder(20, layers=(9,), base=short()), "base has bits of its own: leave out base, or"),
-    "preset": (lambda: DeepCoder(20, preset="paper-retrieval", base=short()), "base has bits of its own"),
+    "base": (lambda: RefinedCoder("linear"), "base must be one of LinearCoder, .*, got 'linear'"),  # type: ignore[arg-type]
+    "no base": (lambda: RefinedCoder(()), "base must be one of LinearCoder"),
+    "refined base": (lambda: RefinedCoder(RefinedCoder(short())), "base must be one of LinearCoder"),  # type: ignore[arg-type]
+    "widths": (lambda: RefinedCoder((short(), LinearCoder(24))), "must agree in width and metric"),
+    "network": (lambda: RefinedCoder(short(), (16, 32)), r"network must be MLP\(…\) or UNet\(…\), got \(16, 32\)"),  # type: ignore[arg-type]
+    "lengths": (lambda: RefinedCoder(short(), lengths=[30]), r"lengths must be from 1 to the width 20, got \[30\]"),
     "shape": (
-        lambda: DeepCoder(20, shape=(8, 9), training=SHORT).fit(shuffled()[:99], progress=False),
+        lambda: RefinedCoder(short(), UNet(shape=(8, 9)), training=SHORT).fit(shuffled()[:99], progress=False),
         r"shape must be that of 64 features, got \(8, 9\)",
     ),
+    "no images": (
+        lambda: RefinedCoder(short(), UNet(), training=SHORT).fit(shuffled()[:99], progress=False),
+        "a U-Net needs images",
+    ),
     "dimensions": (
-        lambda: DeepCoder(20, shape=(64,), training=SHORT).fit(shuffled()[:99], progress=False),
+        lambda: RefinedCoder(short(), UNet(shape=(64,)), training=SHORT).fit(shuffled()[:99], progress=False),
         r"shape must be \(height, width\)",
     ),
     "channels": (
-        lambda: DeepCoder(20, shape=(8, 8), channels=(12,), training=SHORT).fit(shuffled()[:99], progress=False),
+        lambda: RefinedCoder(short(), UNet((12,), (8, 8)), training=SHORT).fit(shuffled()[:99], progress=False),
         r"channels must be multiples of 8, .*got \(12,\)",
     ),
-    "layers of vectors": (
-        lambda: DeepCoder(20, channels=(16, 32), training=SHORT).fit(shuffled()[:99], progress=False),
-        r"channels must all be equal for vectors, as in \(1024, 1024\), got \(16, 32\)",
+    "technique": (
+        lambda: RefinedCoder(short(), training=Training(invariance=0.1)).fit(shuffled()[:99], progress=False),
+        "a refined coder is trained by Adam",
     ),
     "features": (
-        lambda: DeepCoder(base=short(), training=SHORT).fit(np.eye(5), progress=False),
+        lambda: RefinedCoder(short(), training=SHORT).fit(np.eye(5), progress=False),
         "base was fitted on 64 features, the data has 5",
-    ),
-    "metric": (
-        lambda: DeepCoder(base=short(), metric="cosine", training=SHORT).fit(shuffled()[:99], progress=False),
-        "metric must be that of base, 'l2', got 'cosine'",
     ),
     "other features": (lambda: fitted().encode(np.ones((3, 5))), "must have the 64 features"),
     "not a number": (lambda: fitted().encode(np.full((3, 64), np.nan)), "finite"),
     "long codes": (lambda: fitted().decode(Codes.from_bits(np.zeros((1, 99), dtype=bool))), "at most the coder's"),
     "length": (lambda: fitted().expected_error(69), "between 0 and the coder's width 68, got 69"),
-    "run": (lambda: DeepCoder(20).fit(shuffled(), epochs=3), "fit takes checkpoint, .*, got epochs"),
+    "run": (lambda: RefinedCoder(short()).fit(shuffled(), epochs=3), "fit takes checkpoint, .*, got epochs"),
 }
 
 
@@ -288,8 +288,8 @@ def test_mistakes_are_named(mistake: str) -> None:
 
 
 def test_a_coder_must_be_fitted() -> None:
-    with pytest.raises(NotFitted, match="this DeepCoder is not fitted"):
-        DeepCoder(width=8).encode(shuffled())
+    with pytest.raises(NotFitted, match="this RefinedCoder is not fitted"):
+        RefinedCoder(LinearCoder(8)).encode(shuffled())
 
 
 # Data
@@ -297,10 +297,10 @@ def test_a_coder_must_be_fitted() -> None:
 
 def test_images_and_rows_with_a_shape_agree(data: Rows) -> None:
     rows = data[:300]
-    one = DeepCoder(base=short(), shape=(8, 8), training=SHORT, **SMALL).fit(rows, progress=False)
-    other = DeepCoder(base=short(), training=SHORT, **SMALL).fit(rows.reshape(-1, 8, 8), progress=False)
+    one = RefinedCoder(short(), UNet((8,), (8, 8)), training=SHORT).fit(rows, progress=False)
+    other = RefinedCoder(short(), training=SHORT, **SMALL).fit(rows.reshape(-1, 8, 8), progress=False)
     tensor = torch.from_numpy(rows.reshape(-1, 8, 8))
-    third = DeepCoder(base=short(), training=SHORT, **SMALL).fit(tensor, progress=False)
+    third = RefinedCoder(short(), training=SHORT, **SMALL).fit(tensor, progress=False)
     assert isinstance(one.network_, ImageRefiner)
     assert one.fingerprint == other.fingerprint == third.fingerprint
     assert other.encode(rows.reshape(-1, 8, 8)) == one.encode(rows)
@@ -308,14 +308,14 @@ def test_images_and_rows_with_a_shape_agree(data: Rows) -> None:
 
 @pytest.mark.parametrize("shape", [(16, 2, 2), (2, 2, 16), (4, 16)])
 def test_images_of_other_layouts_train(shape: tuple[int, ...], data: Rows) -> None:
-    coder = DeepCoder(base=short(), shape=shape, training=SHORT, mirrored=True, **SMALL).fit(data[:99], progress=False)
+    coder = RefinedCoder(short(), UNet((8,), shape, flip=True), training=SHORT).fit(data[:99], progress=False)
     assert coder.decode(coder.encode(data[:9])).shape == (9, 64)
 
 
 def test_a_stopped_fit_goes_on(data: Rows, tmp_path: Path) -> None:
-    whole = DeepCoder(base=LinearCoder(16), training=SHORT).fit(data[:200], progress=False)
-    DeepCoder(base=LinearCoder(16), training=SHORT).fit(data[:200], progress=False, checkpoint=tmp_path / "run.ckpt")
-    again = DeepCoder(base=LinearCoder(16), training=SHORT)
+    whole = RefinedCoder(LinearCoder(16), training=SHORT).fit(data[:200], progress=False)
+    RefinedCoder(LinearCoder(16), training=SHORT).fit(data[:200], progress=False, checkpoint=tmp_path / "run.ckpt")
+    again = RefinedCoder(LinearCoder(16), training=SHORT)
     again.fit(data[:200], progress=False, checkpoint=tmp_path / "run.ckpt", resume=True)
     assert again.fingerprint == whole.fingerprint
 
@@ -326,7 +326,7 @@ def test_a_stopped_fit_goes_on(data: Rows, tmp_path: Path) -> None:
     ids=["all alike", "one", "one feature", "bytes"],
 )
 def test_little_data_is_no_mistake(rows: NDArray[Any]) -> None:
-    coder = DeepCoder(width=12, training=SHORT).fit(rows, progress=False)
+    coder = RefinedCoder(either(12), training=SHORT).fit(rows, progress=False)
     error = np.abs(coder.decode(coder.encode(rows)) - rows.astype(np.float64)).max()
     assert error <= 0.2 + np.abs(coder.base_.decode(coder.encode(rows)) - rows.astype(np.float64)).max()
     assert len(coder.encode(rows[:0])) == 0
@@ -334,15 +334,15 @@ def test_little_data_is_no_mistake(rows: NDArray[Any]) -> None:
 
 def test_the_scale_of_data_does_not_matter(data: Rows) -> None:
     rows, training = data[:200], QUICK.but(steps=8)
-    plain = DeepCoder(base=LinearCoder(16), training=training).fit(rows, progress=False)
+    plain = RefinedCoder(LinearCoder(16), training=training).fit(rows, progress=False)
     for scale in (1e-12, 1e12):
-        coder = DeepCoder(base=LinearCoder(16), training=training).fit(rows * np.float32(scale), progress=False)
+        coder = RefinedCoder(LinearCoder(16), training=training).fit(rows * np.float32(scale), progress=False)
         for length in (4, 16):
             assert coder.expected_error(length) / scale**2 == pytest.approx(plain.expected_error(length), rel=0.05)
 
 
 def test_a_base_of_much_smaller_data_makes_no_infinities(data: Rows) -> None:
-    coder = DeepCoder(base=short(), training=SHORT).fit(1e9 * data[:200], progress=False)
+    coder = RefinedCoder(short(), training=SHORT).fit(1e9 * data[:200], progress=False)
     assert np.isfinite(coder.decode(coder.encode(1e9 * data[:200]))).all()
 
 
@@ -351,7 +351,7 @@ def test_a_base_of_much_smaller_data_makes_no_infinities(data: Rows) -> None:
 
 def test_angles(data: Rows, tmp_path: Path) -> None:
     rows = data[:400] * np.random.default_rng(0).uniform(0.5, 2, (400, 1)).astype(np.float32)
-    coder = DeepCoder(width=16, metric="cosine", training=SHORT).fit(rows, progress=False)
+    coder = RefinedCoder(either(16, "cosine"), training=SHORT).fit(rows, progress=False)
     codes = coder.encode(rows)
     assert coder.encode(4 * rows) == codes
     assert coder.expected_error(16) < 0.5 * coder.expected_error(0)
@@ -361,7 +361,7 @@ def test_angles(data: Rows, tmp_path: Path) -> None:
     assert nc.load_coder(tmp_path / "angle.coder").encode(2 * rows) == codes
 
 
-def test_distances_are_to_what_codes_decode_to(coder: DeepCoder, data: Rows) -> None:
+def test_distances_are_to_what_codes_decode_to(coder: RefinedCoder, data: Rows) -> None:
     codes = coder.encode(data[:50]).prefix(11)
     slow = twins.distances(data[:5], coder.decode(codes), "l2")
     assert np.allclose(asymmetric_distances(coder, data[:5], codes), slow, atol=1e-4)
@@ -369,7 +369,7 @@ def test_distances_are_to_what_codes_decode_to(coder: DeepCoder, data: Rows) -> 
 
 @pytest.mark.parametrize(("metric", "width"), [("l2", 68), ("l2", 20), ("cosine", 68), ("inner", 68)])
 def test_a_search_among_all_ranks_by_what_decodes(
-    metric: Any, width: int, coder: DeepCoder, data: Rows, unseen: Rows, tmp_path: Path
+    metric: Any, width: int, coder: RefinedCoder, data: Rows, unseen: Rows, tmp_path: Path
 ) -> None:
     data = data[:300]
     index = nc.Index(coder, width=width)
@@ -386,22 +386,36 @@ def test_a_search_among_all_ranks_by_what_decodes(
         assert np.array_equal(again.ids, hits.ids)
 
 
-def test_it_is_an_estimator(coder: DeepCoder, data: Rows) -> None:
+def test_it_is_an_estimator(coder: RefinedCoder, data: Rows) -> None:
     from sklearn.base import clone
 
-    assert clone(coder).get_params() == coder.get_params()
+    assert repr(clone(coder)) == repr(coder)
     assert coder.transform(data[:5]).shape == (5, 68)
     assert np.array_equal(coder.inverse_transform(coder.transform(data[:5])), coder.decode(coder.encode(data[:5])))
-    own = DeepCoder(base=short(), shape=(8, 8))
+    own = RefinedCoder(short(), UNet(shape=(8, 8)))
     copy = clone(own)
-    assert copy.get_params()["shape"] == (8, 8)
-    assert copy.base.get_params() == short().get_params()
-    own.set_params(shape=None, mirrored=True)
-    assert (own.shape, own.mirrored, own.base) == (None, True, short())
-    with pytest.raises(InvalidInput, match="width must be that of base, 20, got 24"):
-        own.set_params(width=24)
-    with pytest.raises(InvalidInput, match=r"settings must be among width, .*, got depth"):
+    assert copy.get_params()["network"] == UNet(shape=(8, 8))
+    assert copy.get_params()["base__width"] == short().get_params()["width"]
+    own.set_params(network=None)
+    assert (own.network, own.base) == (None, short())
+    with pytest.raises(InvalidInput, match=r"settings must be among base, .*, got depth"):
         own.set_params(depth=3)
+
+
+def test_settings_changed_after_fitting_wait_for_the_next_fit(data: Rows) -> None:
+    coder = RefinedCoder(LinearCoder(16), training=SHORT).fit(data[:200], progress=False)
+    before, codes = coder.fingerprint, coder.encode(data)
+    coder.set_params(base__width=12, network=MLP(8, 1))
+    assert (coder.width, coder.width_, coder.metric_) == (12, 16, "l2")
+    assert (coder.fingerprint, coder.encode(data)) == (before, codes)
+
+
+def test_it_trains_at_the_lengths_given(data: Rows, tmp_path: Path) -> None:
+    coder = RefinedCoder(short(), lengths=[20], training=SHORT).fit(data[:200], progress=False)
+    coder.save(tmp_path / "one.coder")
+    again = nc.load_coder(tmp_path / "one.coder")
+    assert isinstance(again, RefinedCoder)
+    assert (again.lengths, again.fingerprint) == ([20], coder.fingerprint)
 
 
 def test_lengths_of_every_octave_are_trained_at() -> None:
@@ -418,24 +432,19 @@ def test_images_are_known_as_such_however_they_come(data: Rows, tmp_path: Path) 
     folder = nc.data.ImageFolder(tmp_path, size=8, color=False)
     dataset = TensorDataset(torch.from_numpy(images), torch.zeros(60))
     for given in (images, list(images), torch.from_numpy(images), dataset, folder):
-        coder = DeepCoder(width=8, training=Training(steps=2)).fit(given, progress=False)
+        coder = RefinedCoder(either(8), training=Training(steps=2)).fit(given, progress=False)
         assert isinstance(coder.network_, ImageRefiner)
         assert coder.network_.shape == (1, 8, 8)
 
 
 def test_images_of_another_layout_are_refused(data: Rows) -> None:
     planes = np.repeat(data[:40].reshape(-1, 1, 8, 8), 3, axis=1)
-    coder = DeepCoder(width=8, training=Training(steps=2)).fit(planes, progress=False)
+    coder = RefinedCoder(either(8), training=Training(steps=2)).fit(planes, progress=False)
     with pytest.raises(InvalidInput, match=r"images must have the shape \(3, 8, 8\) .* got \(8, 8, 3\)"):
         coder.encode(planes.transpose(0, 2, 3, 1))
 
 
-def test_labels_and_a_coder_below_exclude_each_other(data: Rows) -> None:
-    with pytest.raises(InvalidInput, match="with labels a classifier finds the bits"):
-        DeepCoder(base=short(), training=SHORT).fit(data, np.arange(len(data)) % 2, progress=False)
-
-
-def test_half_the_digits_decode_nearly_the_same(coder: DeepCoder, data: Rows, tmp_path: Path) -> None:
+def test_half_the_digits_decode_nearly_the_same(coder: RefinedCoder, data: Rows, tmp_path: Path) -> None:
     coder.save(tmp_path / "whole.coder")
     coder.save(tmp_path / "half.coder", dtype="float16")
     assert (tmp_path / "half.coder").stat().st_size < 0.7 * (tmp_path / "whole.coder").stat().st_size
@@ -468,3 +477,16 @@ def test_one_that_learnt_from_photographs_knows_them_better() -> None:
 @pytest.mark.parametrize("name", pretrained_names("items"))
 def test_coders_that_come_with_the_package_are_small(name: str) -> None:
     assert pretrained_path(name).stat().st_size < 5_000_000
+
+
+@pytest.mark.parametrize("name", pretrained_names("items"))
+def test_files_of_earlier_versions_keep_their_fingerprint(name: str) -> None:
+    """Streams and indexes know their coder by it."""
+    record = read_record(pretrained_path(name))
+    assert record.kind == "DeepCoder"
+    coder = nc.load_coder(name)
+    assert isinstance(coder, RefinedCoder)
+    assert coder.to_record().kind == "DeepCoder"
+    whole = {key: array.astype(np.float32) if array.dtype == np.float16 else array
+             for key, array in record.arrays.items()}  # fmt: skip
+    assert coder.fingerprint == Record("DeepCoder", record.version, record.settings, whole).fingerprint

@@ -52,17 +52,17 @@ def test_docstring_examples_are_fenced() -> None:
     assert fenced == "Adds.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore:\n\n```pycon\n>>> 3\n3\n```"
 
 
-def test_pictures_are_small_and_shown() -> None:
-    pictures = load("pictures").PICTURES
+def test_figures_are_small_and_shown() -> None:
+    figures = load("figures").FIGURES
     pages = "".join(page.read_text() for page in DOCS.rglob("*.md"))
-    for name in pictures:
+    for name in figures:
         assert f"{Path(name).name})" in pages, name
-    assert {f"concepts/{page.stem}.png" for page in (DOCS / "concepts").glob("*.md")} < set(pictures)
-    assert sum((DOCS / name).stat().st_size for name in pictures) < 1_000_000
+    assert {f"concepts/{page.stem}.png" for page in (DOCS / "concepts").glob("*.md")} < set(figures)
+    assert sum((DOCS / name).stat().st_size for name in figures) < 1_000_000
 
 
 @pytest.mark.parametrize("name", ["lengths", "ordered_bits", "tree", "streams"])
-def test_pictures_that_take_seconds_are_drawn(name: str) -> None:
-    figure = getattr(load("pictures"), name)()
+def test_figures_that_take_seconds_are_drawn(name: str) -> None:
+    figure = getattr(load("figures"), name)()
     assert isinstance(figure, Figure)
     assert len(figure.axes) == 2

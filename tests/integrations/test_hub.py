@@ -19,7 +19,7 @@ import nestcode as nc
 from nestcode import Coder
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.integrations import hub
-from nestcode.training import Training
+from nestcode.training import Network, Training
 
 
 def data() -> NDArray[np.float32]:
@@ -31,7 +31,7 @@ CODERS: dict[str, Coder] = {
     "residual": nc.ResidualCoder(width=16, metric="cosine"),
     "adaptive": nc.AdaptiveCoder(width=16),
     "cells": nc.CellCoder(width=16),
-    "deep": nc.DeepCoder(width=16, training=Training(steps=5, batch_size=8)),
+    "refined": nc.RefinedCoder(nc.LinearCoder(16), training=Training(steps=5, batch_size=8)),
 }
 
 
@@ -63,7 +63,8 @@ def test_load_takes_the_modules_of_a_coder_built_from_ones_own(tmp_path: Path) -
     def modules() -> dict[str, Any]:
         return {"encoder": nn.Linear(64, 8), "decoder": nn.Linear(8, 64)}
 
-    coder = nc.DeepCoder(width=8, **modules(), training=Training(steps=5, batch_size=8)).fit(data(), progress=False)
+    coder = nc.AutoencoderCoder(8, network=Network(**modules()), training=Training(steps=5, batch_size=8))
+    coder.fit(data(), progress=False)
     hub.save(coder, tmp_path)
     assert hub.load(tmp_path, **modules()).encode(data()) == coder.encode(data())
     with pytest.raises(InvalidInput, match="holds a coder with modules of its own"):

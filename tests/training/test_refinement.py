@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nestcode.coders import LinearCoder
-from nestcode.coders.deep.refined import make_pairs
+from nestcode.coders.refined.model import make_pairs
 from nestcode.data import digits
 from nestcode.errors import Diverged, InvalidInput
 from nestcode.nn.refine import ImageRefiner, VectorRefiner

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from nestcode.cli.inputs import Rows
     from nestcode.coders import Coder
 
-Kind = Literal["auto", "linear", "residual", "adaptive", "cell", "deep"]
+Kind = Literal["auto", "linear", "residual", "adaptive", "cell", "refined", "autoencoder", "supervised"]
+TRAINED = ("refined", "autoencoder", "supervised")  # by PyTorch
 Metric = Literal["l2", "cosine"]
 
 
@@ -24,16 +25,22 @@ def fit(
     width: Annotated[int, typer.Option(min=1, max=1 << 20, help="Bits of a code.")] = 256,
     kind: Annotated[
         Kind,
-        typer.Option(help="auto takes the better of linear and residual; adaptive is for images, cell for search."),
+        typer.Option(
+            help="auto takes the better of linear and residual; adaptive is for images, cell for search. With PyTorch: "
+            "refined (a learned decoder), autoencoder, supervised (needs --labels)."
+        ),
     ] = "auto",
-    deep: Annotated[bool, typer.Option("--deep", help="Train a network that decodes, as --kind deep does.")] = False,
+    labels: Annotated[
+        Path | None, typer.Option(help="A .npy file with one label per item, for --kind supervised.")
+    ] = None,
     metric: Annotated[Metric, typer.Option(help="How items are compared.")] = "l2",
     seed: Seed = 0,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Training steps of --deep.", show_default="500 for images, else 2000")
+        int | None,
+        typer.Option(min=1, help="Training steps of PyTorch coders.", show_default="2000; refined images 500"),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint of a --deep run that was stopped.")
+        bool, typer.Option("--resume", help="Continue the training of an interrupted fit from its checkpoint.")
     ] = False,
     array: ArrayName = None,
     size: Size = 32,
@@ -42,28 +49,30 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Learn a coder of items. Every prefix of its codes decodes."""
-    if deep and kind not in ("auto", "deep"):
-        raise typer.BadParameter(f"--deep is --kind deep, got --kind {kind} too: leave one of them out")
-    kind = "deep" if deep else kind
-    if kind != "deep" and (resume or steps is not None):
-        raise typer.BadParameter(f"{'--resume' if resume else '--steps'} is for training: add --deep, or leave it out")
+    if kind not in TRAINED and (resume or steps is not None):
+        raise typer.BadParameter(
+            f"{'--resume' if resume else '--steps'} is for training: add --kind {' or '.join(TRAINED)}, or leave it out"
+        )
+    if (kind == "supervised") != (labels is not None):
+        raise typer.BadParameter(f"--kind supervised and --labels come together, got --kind {kind}: add the other one")
     if resume and out == STANDARD:
         raise typer.BadParameter("--resume goes on from a checkpoint beside the coder: give -o a name")
     check_output(out, data, force=force, as_json=as_json)
-    if kind == "deep":
+    if kind in TRAINED:
         _check_checkpoint(out, resume=resume, force=force)
-        import_extra("torch", extra="torch", purpose="nestcode fit --deep")
+        import_extra("torch", extra="torch", purpose=f"nestcode fit --kind {kind}")
     from nestcode.cli.inputs import open_rows
 
     rows = open_rows(data, array, size)
-    if kind == "deep":
-        coder = _train(rows, out, width, metric, seed=seed, steps=steps, resume=resume)
+    if kind in TRAINED:
+        coder = _untrained(rows, kind, width, metric, seed=seed, steps=steps)
+        coder = _train(coder, rows, labels, out, resume=resume)
     else:
         with messages().status(f"Fitting a coder of {width} bits to {len(rows):,} items"):
             coder = _learn(rows, kind, width, metric, seed)
     with out_file(out) as path:
         coder.save(path)
-    if kind == "deep" and out != STANDARD:
+    if kind in TRAINED and out != STANDARD:
         _checkpoint(out).unlink(missing_ok=True)
     _tell(coder, rows, out, as_json=as_json)
 
@@ -89,20 +98,28 @@ def _check_checkpoint(out: Path, *, resume: bool, force: bool) -> None:
         )
 
 
-def _train(
-    rows: "Rows", out: Path, width: int, metric: Metric, *, seed: int, steps: int | None, resume: bool
-) -> "Coder":
-    """Train a network, with a checkpoint beside the coder as long as it goes on."""
-    from nestcode.coders.deep import DeepCoder
-    from nestcode.coders.deep.coder import REFINING
+def _untrained(rows: "Rows", kind: Kind, width: int, metric: Metric, *, seed: int, steps: int | None) -> "Coder":
+    from nestcode.coders import AdaptiveCoder, AutoencoderCoder, RefinedCoder, ResidualCoder, SupervisedCoder
+    from nestcode.coders.refined import MLP, UNet
+    from nestcode.training import Training
 
-    items = rows.to_train()
-    kept = None if out == STANDARD else _checkpoint(out)
-    training = REFINING["images" if len(rows.shape) in (2, 3) else "vectors"].but(seed=seed)
-    training = training if steps is None else training.but(steps=steps)
-    coder = DeepCoder(width, metric=metric, training=training)
-    console = messages()
-    return coder.fit(items, checkpoint=kept, resume=resume, progress=console.is_terminal and not console.quiet)
+    changes = {"seed": seed} if steps is None else {"seed": seed, "steps": steps}
+    if kind == "refined":
+        network = UNet() if len(rows.shape) in (2, 3) else MLP()
+        bases = AdaptiveCoder(width, metric, seed=seed), ResidualCoder(width, metric, seed=seed)
+        return RefinedCoder(bases, network, training=network.TRAINING.but(**changes))
+    trained = AutoencoderCoder if kind == "autoencoder" else SupervisedCoder
+    return trained(width, metric=metric, training=Training().but(**changes))
+
+
+def _train(coder: "Coder", rows: "Rows", labels: Path | None, out: Path, *, resume: bool) -> "Coder":
+    """Train a coder, with a checkpoint beside its file until that is written."""
+    from nestcode.cli.files import read_array
+
+    y = None if labels is None else read_array(labels, least=1)
+    kept, console = None if out == STANDARD else _checkpoint(out), messages()
+    progress = console.is_terminal and not console.quiet
+    return coder.fit(rows.to_train(), y, checkpoint=kept, resume=resume, progress=progress)  # type: ignore[call-arg]
 
 
 def _checkpoint(out: Path) -> Path:

@@ -135,7 +135,7 @@ def _trained(lengths: "Ints", width: int, *, steps: int, seed: int, both: bool) 
     import numpy as np
 
     import_extra("torch", extra="reproduce", purpose="training a coder for this trace (or name one by --coder)")
-    from nestcode.coders.deep import DeepCoder
+    from nestcode.coders import AutoencoderCoder
     from nestcode.data import digits
     from nestcode.lengths import Empirical
     from nestcode.training import Training
@@ -147,7 +147,7 @@ def _trained(lengths: "Ints", width: int, *, steps: int, seed: int, both: bool) 
     with messages().status("Training coders on digits"):
         for observed in (known, np.maximum(known // 4, 1))[: 1 + both]:
             receivers = Empirical.from_samples(observed)
-            fresh = DeepCoder(width, layers=(64,), lengths=receivers, training=training)
+            fresh = AutoencoderCoder(width, layers=(64,), lengths=receivers, training=training)
             made.append(fresh.fit(X, progress=False))
     return made[0], made[1] if both else None
 

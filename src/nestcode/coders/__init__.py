@@ -1,10 +1,12 @@
 """Coders: they fit data, encode items to codes and decode any prefix back.
 
 `fit` picks the better of `LinearCoder` and `ResidualCoder`. `CellCoder` is made for search, `AdaptiveCoder` for small
-images (for images of any size see `nestcode.images`). All of them need NumPy only; `DeepCoder` needs PyTorch.
+images (for images of any size see `nestcode.images`). All of them need NumPy only. `RefinedCoder`, `AutoencoderCoder`
+and `SupervisedCoder` need PyTorch, and load when they are first used.
 """
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,9 @@ from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.storage import Record, read_record
 
 if TYPE_CHECKING:
-    from nestcode.coders.deep import DeepCoder as DeepCoder
+    from nestcode.coders.autoencoder import AutoencoderCoder as AutoencoderCoder
+    from nestcode.coders.refined import RefinedCoder as RefinedCoder
+    from nestcode.coders.supervised import SupervisedCoder as SupervisedCoder
 
 __all__ = [
     "AdaptiveCoder",
@@ -34,15 +38,14 @@ __all__ = [
 _KINDS: dict[str, type[Coder]] = {
     kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder)
 }
+_TORCH_ROOMS = {"AutoencoderCoder": "autoencoder", "RefinedCoder": "refined", "SupervisedCoder": "supervised"}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "DeepCoder":
+    if name not in _TORCH_ROOMS:
         raise AttributeError(f"module 'nestcode.coders' has no attribute {name!r}")
-    import_extra("torch", extra="torch", purpose="DeepCoder")
-    from nestcode.coders.deep import DeepCoder
-
-    return DeepCoder
+    import_extra("torch", extra="torch", purpose=name)
+    return getattr(import_module(f"nestcode.coders.{_TORCH_ROOMS[name]}"), name)
 
 
 def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
@@ -62,7 +65,7 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
 
     Args:
         path: the file, or the name of a coder that ships with Nestcode (`nestcode.coders.pretrained`).
-        modules: `encoder` and `decoder`, where a `DeepCoder` was given modules of your own.
+        modules: `encoder` and `decoder`, where a coder's `Network` was given modules of your own.
 
     """
     if str(path) in PRETRAINED:  # whatever is in the working directory: "./cifar10-small" is a file there
@@ -75,13 +78,14 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
 
 def coder_from_record(record: Record, path: str | os.PathLike[str], **modules: Any) -> Coder:
     """Return the coder of any kind that a record holds; errors name `path`, where the record came from."""
-    kind: type[Coder] | None = __getattr__("DeepCoder") if record.kind == "DeepCoder" else _KINDS.get(record.kind)
+    name = _deep_coder(record.settings) if record.kind == "DeepCoder" else record.kind
+    kind: type[Coder] | None = __getattr__(name) if name in _TORCH_ROOMS else _KINDS.get(name)
     if record.kind == "PictureCoder":  # an ImageCodec: its kind on disk keeps its first name
         raise InvalidInput(
             f"{path} holds an image codec, not a coder of items: give a coder of items (ImageCodec.load reads it)"
         )
     if kind is None:
-        known = ", ".join([*_KINDS, "DeepCoder"])
+        known = ", ".join([*_KINDS, *_TORCH_ROOMS])
         raise DamagedFile(f"{path} holds a {record.kind}, this version knows {known}: upgrade nestcode")
     if modules and not record.settings.get("modules"):
         raise InvalidInput(f"{path} holds a coder without modules of its own: leave out {', '.join(modules)}")
@@ -91,3 +95,10 @@ def coder_from_record(record: Record, path: str | os.PathLike[str], **modules: A
             f"{path} holds a coder with modules of its own: give load_coder the {' and '.join(sorted(needed))} too"
         )
     return kind.from_record(record, path, **modules)
+
+
+def _deep_coder(settings: dict[str, Any]) -> str:
+    """Return the coder in a file of an earlier version, when one class had the three algorithms."""
+    if "base" in settings:
+        return "RefinedCoder"
+    return "SupervisedCoder" if "classes" in settings else "AutoencoderCoder"

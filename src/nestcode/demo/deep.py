@@ -16,7 +16,7 @@ TITLE = "A network that decodes"
 SIDE, SHOWN = 32, (32, 64, 128)
 
 CODE = """
-coder = nc.load_coder("photos-small")  # or nc.DeepCoder(width=256).fit(images)
+coder = nc.load_coder("photos-small")  # or nc.RefinedCoder(base=nc.AdaptiveCoder(256)).fit(images)
 """
 
 

@@ -77,8 +77,8 @@ class VectorRefiner(nn.Module):
         out: Tensor = x + self.end(hidden)
         return out
 
-    def made(self) -> dict[str, Any]:
-        """The settings that another one like it is made of, for a file."""
+    def settings(self) -> dict[str, Any]:
+        """Return the settings to rebuild the network from, for a file."""
         written = CHANNELS if self._channels == LAYERS else self._channels
         return {"shape": None, "channels": list(written), "mirrored": False}
 
@@ -148,8 +148,8 @@ class ImageRefiner(nn.Module):
     def _row(self, image: Tensor) -> Tensor:
         return (image if self._first else image.movedim(1, -1)).reshape(len(image), -1)
 
-    def made(self) -> dict[str, Any]:
-        """The settings that another one like it is made of, for a file."""
+    def settings(self) -> dict[str, Any]:
+        """Return the settings to rebuild the network from, for a file."""
         return {
             "shape": [int(size) for size in self.given],
             "channels": [int(size) for size in self._channels],

@@ -1,6 +1,6 @@
-"""Networks and settings with a name, among them the paper's, with every constant that it leaves unsaid.
+"""The networks of the paper and of this library, with the settings they are trained by.
 
-Unsaid in the paper, and chosen here:
+Constants that the paper does not state, and the choices made here:
 
     penalty ratio 0.05         regularization gradient over reconstruction gradient of each unit (section 4.2)
     perturbation 0.01          ε̄, the variance of the invariance noise, on features of variance 1 (section 4.4)
@@ -10,7 +10,9 @@ Unsaid in the paper, and chosen here:
     epochs                     the paper's 2 are of 79 million images; here 30,000 steps would be as many
 """
 
-from dataclasses import asdict, dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import nn
 
@@ -22,30 +24,51 @@ from nestcode.nn.nesting import Nesting
 from nestcode.training.config import Training
 from nestcode.training.regularization import AdaptivePenalty
 
+PLAIN = ("tied", "gradient", "signed", "corruption", "dropout", "spread")  # settings of a network in a file
+
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """How an ordered autoencoder is made, beside its sizes.
+    """The architecture of an ordered autoencoder or classifier, beside its layer sizes.
 
-    >>> Network(tied=True, gradient="none", signed=False).tied      # the paper's bits
+    >>> Network(tied=True, gradient="none", signed=False).tied      # the paper's binarization
     True
 
     Args:
-        tied: the decoder's weights are the encoder's.
-        gradient: how bits learn: "none" is the paper's (only through tied weights), "straight-through", "stochastic".
+        tied: the decoder's weights are the encoder's, transposed.
+        beta: the probability that a bit is 1 (β in the paper).
+        gradient: how gradients pass the threshold: "none" is the paper's (the encoder learns through tied weights),
+            "straight-through" an estimator, "stochastic" the same with sampled bits.
         signed: bits are -1 and 1 to the decoder, and dropped ones 0; else 0 and 1, as in the paper.
-        corruption: the probability that an input element becomes 0.
-        dropout: on every layer but the code.
+        corruption: the probability that an input element is set to 0 (denoising).
+        dropout: of ordinary dropout on every layer but the code.
         spread: what features are divided by, see `OrderedAutoencoder`.
+        encoder: a module of your own from (n, features) to pre-activations (n, width), in place of hidden layers.
+        decoder: a module of your own from (n, width), with 0 for dropped bits, to (n, features).
 
     """
 
     tied: bool = False
+    beta: float = 0.5
     gradient: Gradient = "straight-through"
     signed: bool = True
     corruption: float = 0.0
     dropout: float = 0.0
     spread: Spread = "common"
+    encoder: nn.Module | None = None
+    decoder: nn.Module | None = None
+
+    def binarize(self, width: int) -> Binarize:
+        """Return the untrained binarization of a code."""
+        return Binarize(width, self.beta, self.gradient, signed=self.signed)
+
+    def modules(self) -> dict[str, nn.Module | None]:
+        """Return copies of the user's modules, so that training leaves the originals as they are."""
+        return {"encoder": deepcopy(self.encoder), "decoder": deepcopy(self.decoder)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings of a file; `beta` and modules are kept elsewhere."""
+        return {name: getattr(self, name) for name in PLAIN}
 
 
 PAPER = Network(tied=True, gradient="none", signed=False, corruption=0.1, dropout=0.2, spread="deviation")
@@ -64,26 +87,24 @@ class Preset:
     width: int = 128
     layers: tuple[int, ...] = ()
     lengths: Lengths | Nesting = field(default_factory=LogUniform)
-    beta: float = 0.5
     network: Network = field(default_factory=Network)
     training: Training = field(default_factory=Training)
 
-    def build(
-        self, features: int, *, encoder: nn.Module | None = None, decoder: nn.Module | None = None
-    ) -> OrderedAutoencoder:
-        """An untrained network; one that grows begins with the width its growth begins with."""
-        growth, how = self.training.growth, asdict(self.network)
+    def build(self, features: int) -> OrderedAutoencoder:
+        """Return the untrained network; one that grows starts at the first width of its growth."""
+        growth, how = self.training.growth, self.network
         width = self.width if growth is None else growth.start
-        binarize = Binarize(width, self.beta, how.pop("gradient"), signed=how.pop("signed"))
         return OrderedAutoencoder(
             features,
             width,
             self.layers,
             lengths=self.lengths,
-            binarize=binarize,
-            encoder=encoder,
-            decoder=decoder,
-            **how,
+            tied=how.tied,
+            binarize=how.binarize(width),
+            corruption=how.corruption,
+            dropout=how.dropout,
+            spread=how.spread,
+            **how.modules(),
         )
 
 
@@ -93,8 +114,7 @@ PRESETS = {
         width=512,
         layers=(2048, 1024),
         lengths=Geometric(0.97),
-        beta=0.2,
-        network=PAPER,
+        network=replace(PAPER, beta=0.2),
         training=Training(
             epochs=2,
             batch_size=10_000,
@@ -114,7 +134,7 @@ PRESETS = {
 
 
 def find_preset(name: str | None) -> Preset:
-    """The preset of that name.
+    """Return the preset of that name, the default for None.
 
     >>> find_preset("paper-retrieval").lengths
     Geometric(decay=0.97)

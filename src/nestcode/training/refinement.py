@@ -83,7 +83,7 @@ def refine(network: VectorRefiner | ImageRefiner, pairs: Pairs, training: Traini
             "coder": pairs.coder,
             "lengths": pairs.lengths.tolist(),
             "data": hashlib.sha256(pairs.items[:: max(1, items // 256)].tobytes()).hexdigest()[:16],
-            "model": hashlib.sha256(f"{network} {network.made()}".encode()).hexdigest()[:16],
+            "model": hashlib.sha256(f"{network} {network.settings()}".encode()).hexdigest()[:16],
         }
         step = 0
         losses: list[Tensor] = []  # since the last report

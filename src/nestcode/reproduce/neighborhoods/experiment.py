@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from nestcode import Codes, DeepCoder, LinearCoder, PrefixTree
+from nestcode import AutoencoderCoder, Codes, LinearCoder, PrefixTree
 from nestcode.arrays import Doubles
 from nestcode.nn import SemiLinearAutoencoder
 from nestcode.reproduce.lab import Experiment, Images, Lab
@@ -41,7 +41,7 @@ def encode_deep(images: Images, epochs: int) -> Codes:
     """The paper's 3072-2048-1024-512 network, with its constants."""
     training = replace(find_preset("paper-retrieval").training, epochs=epochs)
     rows = images.train.astype(np.float32) / np.float32(255)
-    return DeepCoder(preset="paper-retrieval", training=training).fit(rows, progress=False).encode(rows)
+    return AutoencoderCoder(preset="paper-retrieval", training=training).fit(rows, progress=False).encode(rows)
 
 
 def encode_ours(images: Images, width: int) -> Codes:

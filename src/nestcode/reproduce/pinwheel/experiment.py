@@ -9,7 +9,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nestcode import Codes, DeepCoder, PrefixTree
+from nestcode import AutoencoderCoder, Codes, PrefixTree
 from nestcode.data import pinwheel
 from nestcode.lengths import Geometric, LogUniform
 from nestcode.reproduce.lab import Experiment, Lab
@@ -60,7 +60,7 @@ def learn(lab: Lab, name: str, points: Points, seed: int) -> Learnt:
     training = recipe.pop("training").but(seed=seed, device="cpu")
 
     def make() -> dict[str, NDArray[Any]]:
-        coder = DeepCoder(width=WIDTH, layers=LAYERS, training=training, **recipe).fit(points, progress=False)
+        coder = AutoencoderCoder(width=WIDTH, layers=LAYERS, training=training, **recipe).fit(points, progress=False)
         codes = coder.encode(points)
         errors = [np.mean(np.sum((coder.decode(codes.prefix(b)) - points) ** 2, axis=1)) for b in LENGTHS]
         return {"codes": codes.packed, "grid": coder.encode(plane(points)).packed, "errors": np.array(errors)}

@@ -186,7 +186,7 @@ def add_departures(lab: Lab, images: Images, found: dict[str, Decoded]) -> None:
         lab.departure(f"At this scale the networks have {width} bits instead of {paper.width}.")
     lab.departure(
         f"Networks learn from {len(images.train):,} images of {images.name}, for a time that fits the scale. The paper "
-        f"does not say which p_B and β its compression network has: {paper.lengths} and {paper.beta} are chosen."
+        f"does not state p_B and β of its compression network: {paper.lengths} and {paper.network.beta} are chosen."
     )
     lab.departure(f"The networks are measured on {len(images.test):,} test images, the coder on "
                   f"{min(FEW, len(images.test))} of them and at every eighth length.")  # fmt: skip

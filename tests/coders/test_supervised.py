@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 import nestcode as nc
-from nestcode.coders import DeepCoder
-from nestcode.coders.deep.labelled import LabelledBits
+from nestcode.coders import AutoencoderCoder, SupervisedCoder
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import Record, read_record, write_record
-from nestcode.training import Training
+from nestcode.training import Network, Training
 
 QUICK = Training(steps=200, learning_rate=5e-3)
 
@@ -26,9 +25,9 @@ def split() -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")
-def coder() -> DeepCoder:
+def coder() -> SupervisedCoder:
     X, y, _, _ = split()
-    return DeepCoder(width=24, layers=(64,), training=QUICK).fit(X, y, progress=False)
+    return SupervisedCoder(width=24, layers=(64,), training=QUICK).fit(X, y, progress=False)
 
 
 def accuracy(coder: nc.coders.Coder, length: int) -> float:
@@ -41,15 +40,15 @@ def accuracy(coder: nc.coders.Coder, length: int) -> float:
     return float((votes == classes).mean())
 
 
-def test_neighbours_are_of_the_class_more_often_than_without_labels(coder: DeepCoder) -> None:
+def test_neighbours_are_of_the_class_more_often_than_without_labels(coder: SupervisedCoder) -> None:
     X, _, _, _ = split()
-    without = DeepCoder(width=24, layers=(64,), training=QUICK).fit(X, progress=False)
+    without = AutoencoderCoder(width=24, layers=(64,), training=QUICK).fit(X, progress=False)
     for length in (8, 16, 24):
         assert accuracy(coder, length) > accuracy(without, length) + 0.02
     assert accuracy(coder, 24) > 0.94
 
 
-def test_each_bit_decodes_as_the_best_linear_decoder_of_so_many_bits(coder: DeepCoder) -> None:
+def test_each_bit_decodes_as_the_best_linear_decoder_of_so_many_bits(coder: SupervisedCoder) -> None:
     X, _, others, _ = split()
     codes = coder.encode(X)
     for length in (1, 5, 24):
@@ -66,15 +65,14 @@ def test_each_bit_decodes_as_the_best_linear_decoder_of_so_many_bits(coder: Deep
 def test_labels_may_be_names() -> None:
     X, y, others, classes = split()
     names = np.array([f"digit {value}" for value in y])
-    by_name = DeepCoder(width=8, layers=(64,), training=QUICK.but(steps=20)).fit(X, names, progress=False)
-    by_number = DeepCoder(width=8, layers=(64,), training=QUICK.but(steps=20)).fit(X, y, progress=False)
+    by_name = SupervisedCoder(width=8, layers=(64,), training=QUICK.but(steps=20)).fit(X, names, progress=False)
+    by_number = SupervisedCoder(width=8, layers=(64,), training=QUICK.but(steps=20)).fit(X, y, progress=False)
     assert by_name.encode(others) == by_number.encode(others)
-    assert isinstance(by_name._fit, LabelledBits)
-    assert by_name._fit.classes.tolist() == [f"digit {value}" for value in range(10)]
+    assert by_name.classes_.tolist() == [f"digit {value}" for value in range(10)]
     assert len(classes) == len(others)
 
 
-def test_files_give_back_the_same_coder(coder: DeepCoder, tmp_path: Path) -> None:
+def test_files_give_back_the_same_coder(coder: SupervisedCoder, tmp_path: Path) -> None:
     coder.save(tmp_path / "a.coder")
     again = nc.load_coder(tmp_path / "a.coder")
     X = split()[2]
@@ -86,7 +84,9 @@ def test_files_give_back_the_same_coder(coder: DeepCoder, tmp_path: Path) -> Non
 def test_an_encoder_of_ones_own_comes_back_too(tmp_path: Path) -> None:
     X, y, others, _ = split()
     encoder = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8))
-    coder = DeepCoder(width=8, encoder=encoder, training=QUICK.but(steps=20)).fit(X, y, progress=False)
+    coder = SupervisedCoder(width=8, network=Network(encoder=encoder), training=QUICK.but(steps=20)).fit(
+        X, y, progress=False
+    )
     coder.save(tmp_path / "own.coder")
     with pytest.raises(InvalidInput, match="give load_coder the encoder too"):
         nc.load_coder(tmp_path / "own.coder")
@@ -94,7 +94,7 @@ def test_an_encoder_of_ones_own_comes_back_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["steps", "apart"])
-def test_damaged_files_are_refused(coder: DeepCoder, what: str, tmp_path: Path) -> None:
+def test_damaged_files_are_refused(coder: SupervisedCoder, what: str, tmp_path: Path) -> None:
     path = tmp_path / "damaged.coder"
     coder.save(path)
     record = read_record(path)
@@ -108,6 +108,30 @@ def test_damaged_files_are_refused(coder: DeepCoder, what: str, tmp_path: Path) 
 def test_wrong_labels_are_named() -> None:
     X, y, _, _ = split()
     with pytest.raises(InvalidInput, match="y must have a label for each of the 1300 items"):
-        DeepCoder(width=8).fit(X, y[:-1], progress=False)
+        SupervisedCoder(width=8).fit(X, y[:-1], progress=False)
     with pytest.raises(InvalidInput, match="at least 2 classes"):
-        DeepCoder(width=8).fit(X, np.zeros(len(X)), progress=False)
+        SupervisedCoder(width=8).fit(X, np.zeros(len(X)), progress=False)
+
+
+def test_files_of_earlier_versions_keep_their_fingerprint(coder: SupervisedCoder, tmp_path: Path) -> None:
+    """They have the kind of the class that had this algorithm among others."""
+    record = coder.to_record()
+    assert record.kind == "SupervisedCoder"
+    old = Record("DeepCoder", record.version, record.settings, record.arrays)
+    write_record(tmp_path / "old.coder", old)
+    again = nc.load_coder(tmp_path / "old.coder")
+    assert isinstance(again, SupervisedCoder)
+    assert again.fingerprint == old.fingerprint
+    assert again.encode(split()[2]) == coder.encode(split()[2])
+
+
+def test_a_file_of_an_earlier_version_may_leave_the_layers_out(tmp_path: Path) -> None:
+    X, y, others, _ = split()
+    coder = SupervisedCoder(width=8, training=QUICK.but(steps=5)).fit(X, y, progress=False)
+    record = coder.to_record()
+    old = Record("DeepCoder", record.version, {**record.settings, "layers": []}, record.arrays)
+    write_record(tmp_path / "old.coder", old)
+    again = nc.load_coder(tmp_path / "old.coder")
+    assert isinstance(again, SupervisedCoder)
+    assert (again.layers, again.fingerprint) == ((256,), old.fingerprint)
+    assert again.encode(others) == coder.encode(others)

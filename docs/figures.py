@@ -1,4 +1,4 @@
-"""Draws the pictures of these pages: `python docs/pictures.py` (three minutes on one core).
+"""Draw the figures of these pages: `python docs/figures.py` (three minutes on one core).
 
 One function for each picture, all out of real computations. Colors are told apart by everybody (Okabe and Ito's).
 """
@@ -301,7 +301,7 @@ def deep_patches() -> Figure:
     return deep.compared_figure(deep.both()[0])
 
 
-PICTURES: dict[str, Callable[[], Figure]] = {
+FIGURES: dict[str, Callable[[], Figure]] = {
     "concepts/nested-dropout.png": nested_dropout,
     "concepts/lengths.png": lengths,
     "concepts/ordered-bits.png": ordered_bits,
@@ -326,11 +326,11 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def main() -> None:
-    """Draw all pictures, or those whose names are given."""
+    """Draw all figures, or those whose names are given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"of pictures: {', '.join(Path(name).stem for name in PICTURES)}")
+    parser.add_argument("names", nargs="*", help=f"of figures: {', '.join(Path(name).stem for name in FIGURES)}")
     names = parser.parse_args().names
-    for name, draw in PICTURES.items():
+    for name, draw in FIGURES.items():
         if not names or Path(name).stem in names:
             _save(draw(), FOLDER / name)
             print(f"{FOLDER / name}: {(FOLDER / name).stat().st_size:,} bytes")

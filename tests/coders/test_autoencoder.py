@@ -1,4 +1,4 @@
-"""The deep coder with bits of its own keeps what coders promise: errors that never rise, balanced bits, files."""
+"""The autoencoder coder: errors never rise with the length, bits are balanced, files round-trip."""
 
 import json
 from itertools import pairwise
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 import nestcode as nc
-from nestcode.coders import DeepCoder
+from nestcode.coders import AutoencoderCoder
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.lengths import Beyond, Empirical, Geometric, LogUniform, Mixture, Uniform
 from nestcode.nn import Groups, OrderedAutoencoder, Tree
 from nestcode.search import asymmetric_distances
+from nestcode.storage import Record, write_record
 from nestcode.training import AdaptivePenalty, Growth, Network, Training
 from nestcode.training.presets import PRESETS
 
@@ -29,11 +30,11 @@ def data() -> NDArray[np.float32]:
 
 
 @pytest.fixture(scope="module")
-def coder() -> DeepCoder:
-    return DeepCoder(width=24, layers=(), training=QUICK).fit(data(), progress=False)
+def coder() -> AutoencoderCoder:
+    return AutoencoderCoder(width=24, layers=(), training=QUICK).fit(data(), progress=False)
 
 
-def test_codes_decode_at_every_length_and_errors_never_rise(coder: DeepCoder) -> None:
+def test_codes_decode_at_every_length_and_errors_never_rise(coder: AutoencoderCoder) -> None:
     codes = coder.encode(data())
     assert (len(codes), codes.width) == (1797, 24)
     errors = [float(np.mean((data() - coder.decode(codes.prefix(k))) ** 2)) for k in range(25)]
@@ -43,34 +44,38 @@ def test_codes_decode_at_every_length_and_errors_never_rise(coder: DeepCoder) ->
     assert np.allclose(errors, expected, rtol=0.15)
 
 
-def test_length_0_is_the_mean(coder: DeepCoder) -> None:
+def test_length_0_is_the_mean(coder: AutoencoderCoder) -> None:
     decoded = coder.decode(coder.encode(data()[:3]).prefix(0))
     assert isinstance(coder.network_, OrderedAutoencoder)
     assert np.allclose(decoded, coder.network_.mean.numpy())
     assert np.abs(decoded[0] - data().mean(axis=0)).max() < 0.05
 
 
-def test_bits_that_would_harm_are_left_out(coder: DeepCoder) -> None:
+def test_bits_that_would_harm_are_left_out(coder: AutoencoderCoder) -> None:
     codes = coder.encode(data())
     fit = coder._fitted()
     for length in range(25):
-        assert np.array_equal(coder.decode(codes.prefix(length)), coder.decode(codes.prefix(int(fit.useful[length]))))
+        assert np.array_equal(
+            coder.decode(codes.prefix(length)), coder.decode(codes.prefix(int(fit.decode_at[length])))
+        )
 
 
 @pytest.mark.parametrize("beta", [0.2, 0.5])
 def test_bits_are_1_as_often_as_asked_for(beta: float) -> None:
     X = np.random.default_rng(0).standard_normal((20_000, 16)).astype(np.float32)
-    coder = DeepCoder(width=16, beta=beta, training=QUICK.but(holdout=0.0)).fit(X[:10_000], progress=False)
+    coder = AutoencoderCoder(width=16, network=Network(beta=beta), training=QUICK.but(holdout=0.0)).fit(
+        X[:10_000], progress=False
+    )
     share = coder.encode(X[10_000:]).bits().mean(axis=0)
     noise = np.sqrt(2 * beta * (1 - beta) / 10_000)
     assert np.abs(share - beta).mean() <= 0.01
     assert np.abs(share - beta).max() < 4.5 * noise
 
 
-def test_files_give_back_the_same_coder(coder: DeepCoder, tmp_path: Path) -> None:
+def test_files_give_back_the_same_coder(coder: AutoencoderCoder, tmp_path: Path) -> None:
     coder.save(tmp_path / "deep.coder")
     again = nc.load_coder(tmp_path / "deep.coder")
-    assert isinstance(again, DeepCoder)
+    assert isinstance(again, AutoencoderCoder)
     codes = coder.encode(data())
     assert again.encode(data()) == codes
     assert np.array_equal(again.decode(codes.prefix(11)), coder.decode(codes.prefix(11)))
@@ -82,7 +87,7 @@ def test_files_give_back_the_same_coder(coder: DeepCoder, tmp_path: Path) -> Non
 def test_a_grown_coder_is_filled_with_zeros_and_survives_a_file(tmp_path: Path) -> None:
     training = QUICK.but(growth=Growth(start=4, step=4, most=12, least=0.0), steps=40)
     with pytest.warns(UserWarning, match="growth stopped at 12 of 20 bits"):
-        coder = DeepCoder(width=20, training=training).fit(data(), progress=False)
+        coder = AutoencoderCoder(width=20, training=training).fit(data(), progress=False)
     codes = coder.encode(data())
     assert codes.width == 20
     assert not codes.bits()[:, 12:].any()
@@ -96,14 +101,14 @@ def test_a_grown_coder_is_filled_with_zeros_and_survives_a_file(tmp_path: Path) 
 
 def test_a_code_never_grows_beyond_its_width() -> None:
     training = QUICK.but(growth=Growth(start=16, step=16, most=64, least=0.0), steps=20)
-    coder = DeepCoder(width=32, training=training).fit(data(), progress=False)
+    coder = AutoencoderCoder(width=32, training=training).fit(data(), progress=False)
     assert coder.encode(data()).width == coder.network_.width == 32
 
 
 def test_settings_changed_after_fitting_wait_for_the_next_fit(tmp_path: Path) -> None:
-    coder = DeepCoder(width=12, layers=(), training=QUICK).fit(data(), progress=False)
+    coder = AutoencoderCoder(width=12, layers=(), training=QUICK).fit(data(), progress=False)
     codes, decoded = coder.encode(data()), coder.decode(coder.encode(data()))
-    changed: dict[str, Any] = {"width": 16, "beta": 0.2, "network": Network(signed=False), "layers": (7,)}
+    changed: dict[str, Any] = {"width": 16, "network": Network(signed=False, beta=0.2), "layers": (7,)}
     coder.set_params(**changed)
     assert coder.encode(data()) == codes
     coder.save(tmp_path / "kept.coder")
@@ -112,21 +117,19 @@ def test_settings_changed_after_fitting_wait_for_the_next_fit(tmp_path: Path) ->
     assert np.array_equal(again.decode(codes), decoded)
 
 
-def test_distances_are_to_what_codes_decode_to(coder: DeepCoder) -> None:
+def test_distances_are_to_what_codes_decode_to(coder: AutoencoderCoder) -> None:
     codes = coder.encode(data()[:50]).prefix(11)
     plain = ((data()[:5, None] - coder.decode(codes)) ** 2).sum(axis=2)
     assert np.allclose(asymmetric_distances(coder, data()[:5], codes), plain, atol=1e-4)
 
 
-def test_nothing_encodes_to_no_codes(coder: DeepCoder) -> None:
+def test_nothing_encodes_to_no_codes(coder: AutoencoderCoder) -> None:
     assert len(coder.encode(data()[:0])) == 0
     assert coder.decode(coder.encode(data()[:0])).shape == (0, 64)
 
 
 @pytest.mark.parametrize("what", ["settings", "arrays", "useful"])
-def test_damaged_files_are_refused(coder: DeepCoder, what: str, tmp_path: Path) -> None:
-    from nestcode.storage import Record, write_record
-
+def test_damaged_files_are_refused(coder: AutoencoderCoder, what: str, tmp_path: Path) -> None:
     record = coder.to_record()
     settings, arrays = dict(record.settings), dict(record.arrays)
     if what == "settings":
@@ -136,11 +139,11 @@ def test_damaged_files_are_refused(coder: DeepCoder, what: str, tmp_path: Path) 
     else:
         arrays["useful"] = arrays["useful"] + 1
     write_record(tmp_path / "bad.coder", Record(record.kind, record.version, settings, arrays))
-    with pytest.raises(DamagedFile, match="is not a DeepCoder as it should be"):
+    with pytest.raises(DamagedFile, match="is not a AutoencoderCoder as it should be"):
         nc.load_coder(tmp_path / "bad.coder")
 
 
-def test_an_index_searches_with_it(coder: DeepCoder, tmp_path: Path) -> None:
+def test_an_index_searches_with_it(coder: AutoencoderCoder, tmp_path: Path) -> None:
     X = data()
     index = nc.Index(coder)
     index.add(X)
@@ -159,7 +162,7 @@ def test_an_index_searches_with_it(coder: DeepCoder, tmp_path: Path) -> None:
 
 def test_angles(tmp_path: Path) -> None:
     X = data() * np.random.default_rng(0).uniform(0.5, 2, (1797, 1)).astype(np.float32)
-    coder = DeepCoder(width=16, layers=(), metric="cosine", training=QUICK).fit(X, progress=False)
+    coder = AutoencoderCoder(width=16, layers=(), metric="cosine", training=QUICK).fit(X, progress=False)
     assert coder.encode(X) == coder.encode(4 * X)
     coder.save(tmp_path / "angle.coder")
     assert nc.load_coder(tmp_path / "angle.coder").encode(2 * X) == coder.encode(X)
@@ -174,7 +177,9 @@ def test_any_modules_serve(tmp_path: Path) -> None:
     torch.manual_seed(0)
     modules: dict[str, Any] = {"encoder": Convolutions(), "decoder": nn.Linear(12, 64)}
     before = modules["decoder"].weight.clone()
-    coder = DeepCoder(width=12, **modules, training=QUICK).fit(data().reshape(-1, 8, 8), progress=False)
+    coder = AutoencoderCoder(width=12, network=Network(**modules), training=QUICK).fit(
+        data().reshape(-1, 8, 8), progress=False
+    )
     assert torch.equal(modules["decoder"].weight, before)  # copies are trained
     assert coder.expected_error(12) < 0.8 * coder.expected_error(0)
     coder.save(tmp_path / "own.coder")
@@ -198,34 +203,35 @@ def test_any_modules_serve(tmp_path: Path) -> None:
 )
 def test_modules_that_do_not_fit_are_named(modules: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        DeepCoder(width=12, **modules, training=QUICK).fit(data(), progress=False)
+        AutoencoderCoder(width=12, network=Network(**modules), training=QUICK).fit(data(), progress=False)
 
 
 def test_what_acts_on_layers_needs_the_built_in_ones() -> None:
     modules: dict[str, Any] = {"encoder": nn.Linear(64, 12), "decoder": nn.Linear(12, 64)}
     training = QUICK.but(penalty=AdaptivePenalty("l1", 0.1))
     with pytest.raises(InvalidInput, match="penalty, sweep and growth act on the built-in layers"):
-        DeepCoder(width=12, **modules, training=training).fit(data(), progress=False)
+        AutoencoderCoder(width=12, network=Network(**modules), training=training).fit(data(), progress=False)
 
 
 def test_the_papers_presets_are_the_papers() -> None:
-    retrieval = DeepCoder(preset="paper-retrieval")._chosen()
-    assert (retrieval.width, retrieval.layers, retrieval.beta) == (512, (2048, 1024), 0.2)
+    retrieval = AutoencoderCoder(preset="paper-retrieval").settings()
+    assert (retrieval.width, retrieval.layers, retrieval.network.beta) == (512, (2048, 1024), 0.2)
     assert retrieval.lengths == Geometric(0.97)
     assert (retrieval.network.tied, retrieval.network.corruption, retrieval.network.dropout) == (True, 0.1, 0.2)
     assert (retrieval.training.batch_size, retrieval.training.optimizer) == (10_000, "conjugate")
     assert retrieval.training.penalty is not None
     assert retrieval.training.invariance > 0
-    compression = DeepCoder(preset="paper-compression")._chosen()
+    compression = AutoencoderCoder(preset="paper-compression").settings()
     assert (compression.width, compression.layers) == (1024, ())
     assert set(PRESETS) == {"default", "paper-retrieval", "paper-compression"}
-    assert DeepCoder(preset="paper-retrieval", beta=0.3)._chosen().beta == 0.3
+    changed = AutoencoderCoder(preset="paper-retrieval", layers=(9,)).settings()
+    assert (changed.layers, changed.width) == ((9,), 512)
 
 
 def test_a_small_paper_network_trains() -> None:
     X = data()
     training = PRESETS["paper-retrieval"].training.but(batch_size=500, epochs=None, steps=10, searches=2)
-    coder = DeepCoder(width=32, layers=(48,), preset="paper-retrieval", training=training).fit(X, progress=False)
+    coder = AutoencoderCoder(width=32, layers=(48,), preset="paper-retrieval", training=training).fit(X, progress=False)
     assert coder.expected_error(32) < coder.expected_error(0)
 
 
@@ -235,17 +241,17 @@ def test_a_small_paper_network_trains() -> None:
      Mixture([Uniform(), Geometric(0.9)], [1, 2]), Groups([2, 3], Uniform()), Tree([-1, 0, 0], units=2)],
 )  # fmt: skip
 def test_lengths_survive_json(lengths: object) -> None:
-    from nestcode.coders.deep.network import lengths_from_json, lengths_to_json
+    from nestcode.nn.serialization import lengths_from_json, lengths_to_json
 
     assert lengths_from_json(json.loads(json.dumps(lengths_to_json(lengths)))) == lengths
 
 
 def test_other_nestings_train_too() -> None:
-    coder = DeepCoder(width=8, lengths=Groups([4, 4], Uniform()), training=QUICK).fit(data(), progress=False)
+    coder = AutoencoderCoder(width=8, lengths=Groups([4, 4], Uniform()), training=QUICK).fit(data(), progress=False)
     assert coder.expected_error(8) < coder.expected_error(4) < coder.expected_error(0)
 
 
-def test_it_is_an_estimator(coder: DeepCoder) -> None:
+def test_it_is_an_estimator(coder: AutoencoderCoder) -> None:
     from sklearn.base import clone
 
     assert clone(coder).get_params() == coder.get_params()
@@ -259,29 +265,41 @@ def test_it_is_an_estimator(coder: DeepCoder) -> None:
         ({"width": 0}, "width must be an integer of at least 1"),
         ({"preset": "paper"}, "preset must be one of default, paper-retrieval, paper-compression, got 'paper'"),
         ({"metric": "l1"}, 'metric must be "l2" or "cosine"'),
-        ({"layers": 5}, "layers must be widths of hidden layers"),
+        ({"layers": 5}, "layers must be a sequence of integers"),
         ({"training": {"steps": 3}}, r"training must be Training\(…\)"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        DeepCoder(**{"width": 8, **wrong})
+        AutoencoderCoder(**{"width": 8, **wrong})
 
 
-def test_wrong_use_is_named(coder: DeepCoder) -> None:
-    with pytest.raises(NotFitted, match="this DeepCoder is not fitted"):
-        DeepCoder(width=8).encode(data())
+def test_wrong_use_is_named(coder: AutoencoderCoder) -> None:
+    with pytest.raises(NotFitted, match="this AutoencoderCoder is not fitted"):
+        AutoencoderCoder(width=8).encode(data())
     with pytest.raises(InvalidInput, match="must have the 64 features"):
         coder.encode(np.ones((3, 5)))
     with pytest.raises(InvalidInput, match="at most the coder's width 24, got 32"):
         coder.decode(nc.Codes.from_bits(np.zeros((1, 32), dtype=bool)))
     with pytest.raises(InvalidInput, match=r"fit takes checkpoint, .*, got epochs"):
-        DeepCoder(width=8).fit(data(), epochs=3)
+        AutoencoderCoder(width=8).fit(data(), epochs=3)
     with pytest.raises(InvalidInput, match="beta must"):
-        DeepCoder(width=8, beta=1.5).fit(data(), progress=False)
+        AutoencoderCoder(width=8, network=Network(beta=1.5)).fit(data(), progress=False)
 
 
 def test_networks_are_frozen_settings() -> None:
     assert Network() == Network(tied=False)
     with pytest.raises(AttributeError):
         Network().tied = True  # type: ignore[misc]
+
+
+def test_files_of_earlier_versions_keep_their_fingerprint(coder: AutoencoderCoder, tmp_path: Path) -> None:
+    """They have the kind of the class that had this algorithm among others."""
+    record = coder.to_record()
+    assert record.kind == "AutoencoderCoder"
+    old = Record("DeepCoder", record.version, record.settings, record.arrays)
+    write_record(tmp_path / "old.coder", old)
+    again = nc.load_coder(tmp_path / "old.coder")
+    assert isinstance(again, AutoencoderCoder)
+    assert again.fingerprint == old.fingerprint
+    assert again.encode(data()) == coder.encode(data())

@@ -1,0 +1,143 @@
+"""The fitted autoencoder coder: an ordered autoencoder makes the bits and decodes them (section 4 of the paper)."""
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nestcode.arrays import PIECE, Floats
+from nestcode.coders.network import (
+    EVALUATED,
+    NormalizedSource,
+    best_lengths,
+    check_errors,
+    encode_bits,
+    evaluated_lengths,
+    load_weights,
+    weights_of,
+)
+from nestcode.codes import Codes
+from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.nn.serialization import lengths_from_json, lengths_to_json
+from nestcode.storage import Arrays
+from nestcode.training.config import Training
+from nestcode.training.data import Source
+from nestcode.training.errors_by_length import errors_by_length
+from nestcode.training.feed import split_items
+from nestcode.training.journal import Run
+from nestcode.training.loop import train
+from nestcode.training.presets import Network, Preset
+from nestcode.training.randomness import seeded
+
+
+@dataclass(frozen=True)
+class AutoencoderModel:
+    """A trained ordered autoencoder and its error by length."""
+
+    settings: Preset  # as they were when it was fitted
+    network: OrderedAutoencoder
+    errors: NDArray[np.float64]  # (width + 1,): squared error of an item by length
+    decode_at: NDArray[np.int64]  # (width + 1,): the length that codes of a length are decoded at
+    normalize: bool
+
+    @classmethod
+    def fit(cls, source: Source, settings: Preset, run: Run, *, normalize: bool) -> Self:
+        """Train a network, then measure its error by length on held-out items."""
+        training = settings.training
+        if normalize:
+            source = NormalizedSource(source)
+        with seeded(training.seed):
+            network = settings.build(source.features)
+        train(network, source, training, run)
+        held_out, trained_on = split_items(len(source), training)
+        items = held_out if len(held_out) else trained_on
+        return cls._evaluated(settings, network, torch.from_numpy(source.rows(items[:EVALUATED])), normalize=normalize)
+
+    @classmethod
+    def _evaluated(cls, settings: Preset, network: OrderedAutoencoder, rows: Tensor, *, normalize: bool) -> Self:
+        """Return the model with its error at every length, interpolated linearly between those measured."""
+        lengths = evaluated_lengths(network.width)
+        errors = errors_by_length(network, rows.to(network.mean.device), lengths) * network.features
+        by_length = np.interp(np.arange(settings.width + 1), lengths, errors)  # beyond the network's width: its last
+        if network.width < settings.width:
+            warnings.warn(
+                f"growth stopped at {network.width} of {settings.width} bits, the others are always 0: train longer, "
+                "or lower the least gain",
+                stacklevel=4,
+            )
+        decode_at = np.minimum(best_lengths(by_length), network.width)
+        return cls(settings, network, by_length[decode_at], decode_at, normalize)
+
+    @property
+    def width(self) -> int:
+        """Bits of a code."""
+        return len(self.decode_at) - 1
+
+    @property
+    def features(self) -> int:
+        """Features of an item."""
+        return self.network.features
+
+    def encode(self, source: Source) -> NDArray[np.uint8]:
+        """Return the packed bits of items, (n, bytes)."""
+        return encode_bits(self.network, source, self.width, normalize=self.normalize)
+
+    def decode(self, codes: Codes) -> Floats:
+        """Return the items that codes of any length decode to, (n, features)."""
+        network = self.network
+        length = int(self.decode_at[codes.width])
+        out = np.empty((len(codes), network.features), dtype=np.float32)
+        out[:] = network.mean.cpu().numpy()
+        if length == 0:
+            return out
+        zero = -1.0 if network.binarize is not None and network.binarize.signed else 0.0
+        with torch.inference_mode():
+            for first in range(0, len(codes), PIECE):
+                bits = codes[first : first + PIECE].prefix(length).bits()
+                units = torch.from_numpy(np.where(bits, np.float32(1), np.float32(zero)))
+                out[first : first + PIECE] = network.decode(units.to(network.mean.device)).cpu().numpy()
+        return out
+
+    def to_record(self) -> tuple[dict[str, Any], Arrays]:
+        """Return the settings and arrays of a file."""
+        settings = {**settings_to_json(self.settings), "features": self.features, "blocks": self.network.blocks()}
+        return settings, {**weights_of(self.network), "errors": self.errors, "useful": self.decode_at}
+
+    @classmethod
+    def read(cls, settings: Preset, values: dict[str, Any], arrays: Arrays) -> Self:
+        """Return the model that `to_record` described."""
+        arrays = dict(arrays)
+        errors, decode_at = arrays.pop("errors"), arrays.pop("useful")
+        check_errors(errors, decode_at, settings.width)
+        blocks = values["blocks"]  # the widths that the code grew by
+        first = replace(settings, width=blocks[0], training=settings.training.but(growth=None))
+        network = first.build(values["features"])
+        for units in blocks[1:]:
+            network.grow(units)
+        load_weights(network, arrays)
+        return cls(settings, network.eval(), errors, decode_at, values["metric"] == "cosine")
+
+
+def settings_to_json(settings: Preset) -> dict[str, Any]:
+    """Return settings as a file keeps them, without the user's modules."""
+    return {
+        "width": int(settings.width), "layers": [int(size) for size in settings.layers],
+        "lengths": lengths_to_json(settings.lengths), "beta": settings.network.beta,
+        "network": settings.network.to_json(), "training": settings.training.to_json(),
+        "modules": settings.network.encoder is not None,
+    }  # fmt: skip
+
+
+def settings_from_json(values: dict[str, Any], **modules: Any) -> Preset:
+    """Return the settings of a file, with the user's modules if it was saved with some."""
+    return Preset(
+        width=values["width"],
+        layers=tuple(values["layers"]),
+        lengths=lengths_from_json(values["lengths"]),
+        network=Network(beta=values["beta"], **values["network"], **modules),
+        training=Training.from_json(values["training"]),
+    )

@@ -1,0 +1,263 @@
+"""What the PyTorch coders share: their training data, the estimator around a fitted model, networks in files.
+
+    RefinedCoder, AutoencoderCoder, SupervisedCoder ──fit──▶ a model: a network and its error by length
+
+Each coder has its algorithm in the `model.py` of its room; here that model meets the coders' protocol.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from nestcode.arrays import PIECE, Floats, as_floats, check_int, check_rows
+from nestcode.coders.base import Coder, error_at
+from nestcode.codes import Codes
+from nestcode.errors import InvalidInput
+from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.storage import Arrays, Record
+from nestcode.training.data import Source, as_source
+
+EVALUATED = 512  # held-out items that the error by length is measured on
+
+
+class NetworkModel(Protocol):
+    """What a fit produces."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The trained network."""
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """Squared error of an item by length, (width + 1,)."""
+
+    @property
+    def normalize(self) -> bool:
+        """Whether items are L2-normalized first (metric "cosine")."""
+
+    @property
+    def width(self) -> int:
+        """Bits of a code."""
+
+    @property
+    def features(self) -> int:
+        """Features of an item."""
+
+    def encode(self, source: Source) -> NDArray[np.uint8]:
+        """Return the packed bits of items, (n, bytes)."""
+
+    def decode(self, codes: Codes) -> Floats:
+        """Return the items that codes of any length decode to, (n, features)."""
+
+    def to_record(self) -> tuple[dict[str, Any], Arrays]:
+        """Return the settings and arrays of a file."""
+
+
+Model = TypeVar("Model", bound=NetworkModel)
+
+
+class NetworkCoder(Coder, Generic[Model]):
+    """A coder whose fitted model holds a PyTorch network; subclasses train the model."""
+
+    _model: Model | None = None
+    _kind: str  # of its file: coders of earlier versions keep the kind they were saved as, and so their fingerprint
+    _preset: str | None  # that it was fitted with
+
+    def _set_model(self, model: Model, preset: str | None = None, kind: str | None = None) -> None:
+        self._model, self._preset, self._kind = model, preset, type(self).__name__ if kind is None else kind
+
+    def _fitted(self) -> Model:
+        if self._model is None:
+            raise self._not_fitted()
+        return self._model
+
+    def encode(self, X: ArrayLike) -> Codes:
+        """Return the codes of items, (n, features) -> `width` bits each."""
+        model = self._fitted()
+        if isinstance(X, np.ndarray) and X.shape == (0, model.features):
+            return Codes.unchecked(np.zeros((0, -(-model.width // 8)), dtype=np.uint8), model.width)
+        source = rows_or_source(X)
+        self._check_items(source)
+        return Codes.unchecked(model.encode(source), model.width)
+
+    def _check_items(self, source: Source) -> None:
+        features = self._fitted().features
+        if source.features != features:
+            raise InvalidInput(
+                f"data must have the {features} features the coder was fitted on, got {source.features}: "
+                "fit a new coder or give the same features"
+            )
+
+    def decode(self, codes: Codes) -> Floats:
+        """Return the items that codes of any length from 0 to `width` decode to, (n, features).
+
+        Trailing bits that raise the error on held-out items are ignored, so the error never rises with the length.
+        """
+        model = self._fitted()
+        self.check_codes(codes)
+        return model.decode(codes)
+
+    def expected_error(self, length: int) -> float:
+        """Return the mean squared error of a feature at `length` bits, measured on held-out items."""
+        model = self._fitted()
+        return error_at(length, model.errors, model.features)
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many features the coder was fitted on."""
+        return self._fitted().features
+
+    @property
+    def width_(self) -> int:
+        """Bits of a code of the fitted coder."""
+        return self._fitted().width
+
+    @property
+    def metric_(self) -> Literal["l2", "cosine"]:
+        """The metric that the coder was fitted for."""
+        return "cosine" if self._fitted().normalize else "l2"
+
+    @property
+    def network_(self) -> nn.Module:
+        """The trained network."""
+        return self._fitted().network
+
+    def to_record(self) -> Record:
+        """Return the fitted coder as a record."""
+        settings, arrays = self._fitted().to_record()
+        settings = {"modules": False, **settings, "metric": self.metric_, "preset": self._preset}
+        return Record(self._kind, self.VERSION, settings, dict(arrays))
+
+
+# Training data
+
+
+def rows_or_source(X: Any) -> Source:
+    """Return anything that can be trained on as a source; tables of rows are checked as other coders check them."""
+    read = hasattr(X, "__array__") and not hasattr(X, "__getitem__")  # others may lie on disk, and are read by items
+    if read or isinstance(X, np.ndarray) or hasattr(X, "to_numpy") or hasattr(X, "toarray"):
+        array = np.asarray(X)
+        X = check_rows(X) if array.ndim < 3 else array
+    return as_source(X)
+
+
+def encode_bits(network: OrderedAutoencoder, source: Source, width: int, *, normalize: bool) -> NDArray[np.uint8]:
+    """Return the packed bits of a network's units, (n, bytes) of `width` bits; bits beyond the network's are 0."""
+    packed = np.zeros((len(source), -(-width // 8)), dtype=np.uint8)
+    with torch.inference_mode():
+        for first in range(0, len(source), PIECE):
+            rows = source.rows(np.arange(first, min(first + PIECE, len(source))))
+            floats = as_floats(rows, normalize=normalize).astype(np.float32, copy=False)
+            units = network.encode(torch.from_numpy(floats).to(network.mean.device))
+            bits = np.packbits((units > 0).cpu().numpy(), axis=1)
+            packed[first : first + len(bits), : bits.shape[1]] = bits
+    return packed
+
+
+class NormalizedSource(Source):
+    """A source whose items are L2-normalized."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self.features, self.resident = source, source.features, False
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def rows(self, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the rows at these indices."""
+        return as_floats(self._source.rows(indices), normalize=True)
+
+    def whole(self) -> NDArray[Any]:
+        """Return all rows."""
+        return self.rows(np.arange(len(self)))
+
+
+# Error by length
+
+
+def best_lengths(errors: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return for each length the length up to it that has the least error: the one to decode at.
+
+    >>> best_lengths(np.array([4.0, 2.0, 3.0, 1.0]))
+    array([0, 1, 1, 3])
+    """
+    least = np.minimum.accumulate(errors)
+    return np.maximum.accumulate(np.where(errors <= least, np.arange(len(errors)), 0))
+
+
+def evaluated_lengths(width: int) -> NDArray[np.int64]:
+    """Return the lengths that errors are measured at: the first 64, then every eighth. Others are interpolated.
+
+    >>> evaluated_lengths(80)[-3:]
+    array([64, 72, 80])
+    """
+    return np.array(sorted({*range(min(64, width) + 1), *range(64, width, 8), width}))
+
+
+# Checks
+
+
+def check_metric(metric: object) -> None:
+    """Raise unless this is a metric."""
+    if metric not in ("l2", "cosine"):
+        raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')
+
+
+def check_instance(value: object, kind: type | tuple[type, ...], name: str) -> None:
+    """Raise unless a setting is None or of its class."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if value is not None and not isinstance(value, kinds):
+        raise InvalidInput(f"{name} must be {' or '.join(f'{each.__name__}(…)' for each in kinds)}, got {value!r}")
+
+
+def check_sizes(sizes: object, name: str) -> None:
+    """Raise unless these are positive integers, or None."""
+    if sizes is not None and (not isinstance(sizes, Sequence) or isinstance(sizes, str)):
+        raise InvalidInput(f"{name} must be a sequence of integers, as in (256, 128), got {sizes!r}")
+    for size in sizes or ():
+        check_int(size, name, least=1)
+
+
+# Networks in files
+
+
+def weights_of(network: nn.Module) -> Arrays:
+    """Return a network's parameters and buffers for a file."""
+    return {name: tensor.cpu().numpy() for name, tensor in network.state_dict().items()}
+
+
+def load_weights(network: nn.Module, arrays: Arrays) -> None:
+    """Load what `weights_of` gave, also where it was stored as float16."""
+    known = network.state_dict()
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+    same = {name: tensor.to(known[name].dtype) if name in known else tensor for name, tensor in tensors.items()}
+    if any(not tensor.isfinite().all() for tensor in same.values()):
+        raise ValueError("its weights are not finite")
+    try:
+        network.load_state_dict(same)
+    except RuntimeError as error:  # other names or shapes
+        raise ValueError(str(error)) from error
+
+
+def check_errors(errors: NDArray[Any], lengths: NDArray[Any], width: int) -> None:
+    """Raise unless the errors and decoding lengths of a file are consistent."""
+    if errors.shape != (width + 1,) or lengths.shape != errors.shape:
+        raise ValueError(f"its errors have shape {errors.shape}, expected {(width + 1,)}")
+    if not np.isfinite(errors).all() or (lengths > np.arange(len(lengths))).any() or (lengths < 0).any():
+        raise ValueError("its errors or useful lengths are out of range")
+
+
+def check_record_sizes(record: Record) -> None:
+    """Raise if the settings name a size beyond the values a file holds: no network of that size is built."""
+    held = sum(array.size for array in record.arrays.values())
+    claimed = [value for name, value in record.settings.items() if name != "training"]
+    while claimed:
+        value = claimed.pop()
+        if isinstance(value, dict | list):
+            claimed += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, int) and abs(value) > held:
+            raise ValueError(f"its settings have a size of {value}, its arrays {held} values")
