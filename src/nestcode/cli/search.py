@@ -41,9 +41,7 @@ def search(
     ] = None,
     rank: Annotated[
         Literal["asymmetric", "hamming", "exact"] | None,
-        typer.Option(
-            help="Rank by asymmetric distances to decoded codes, by Hamming distances, or by exact distances to --vectors."
-        ),
+        typer.Option(help="Score by asymmetric distances to decoded codes, Hamming, or exact distances to --vectors."),
     ] = None,
     metric: Annotated[
         Literal["l2", "cosine", "inner"] | None,
