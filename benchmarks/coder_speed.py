@@ -18,7 +18,7 @@ def main() -> None:
     coder = LinearCoder(width).fit(train)
     X = test.astype(np.float32)
     codes, short = coder.encode(X), coder.encode(X).prefix(64)
-    directions = coder._fitted()[1]
+    directions = coder.projection().directions
     best = seconds_each(
         {
             "product": lambda: X @ directions.T,

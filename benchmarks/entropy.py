@@ -14,7 +14,7 @@ from _report import arguments, images, save, seconds_each, show
 from nestcode import AdaptiveCoder, LinearCoder, ResidualCoder, _core
 from nestcode.coders import AutoencoderCoder, Coder
 from nestcode.data import digits
-from nestcode.streams.entropy import encode_bits
+from nestcode.streams.entropy import entropy_encode
 from nestcode.training import Network, Training
 
 
@@ -48,7 +48,7 @@ def chance(one: float, count: int) -> dict[str, str | int | float]:
 
 def measure(label: str, coder: str, packed: NDArray[np.uint8], width: int) -> dict[str, str | int | float]:
     """One set of codes."""
-    data = np.frombuffer(encode_bits(packed, width), dtype=np.uint8)
+    data = np.frombuffer(entropy_encode(packed, width), dtype=np.uint8)
 
     def decode() -> NDArray[np.uint8]:
         plain = np.zeros(packed.size, dtype=np.uint8)
@@ -57,7 +57,7 @@ def measure(label: str, coder: str, packed: NDArray[np.uint8], width: int) -> di
 
     groups = [packed[:, first : first + 8].tobytes() for first in range(0, packed.shape[1], 8)]
     assert decode().tobytes() == b"".join(groups)
-    best = seconds_each({"encode": lambda: encode_bits(packed, width), "decode": decode}, rounds=2)
+    best = seconds_each({"encode": lambda: entropy_encode(packed, width), "decode": decode}, rounds=2)
     bits = len(packed) * width
     return {
         "items": label,

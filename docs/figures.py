@@ -1,6 +1,6 @@
 """Draw the figures of these pages: `python docs/figures.py` (three minutes on one core).
 
-One function for each picture, all out of real computations. Colors are told apart by everybody (Okabe and Ito's).
+One function per figure, each from a real computation. Colors are the colorblind-safe palette of Okabe and Ito.
 """
 
 import argparse
@@ -20,8 +20,10 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import nestcode as nc
+from nestcode.arrays import Floats
 from nestcode.demo import deep, stream
 from nestcode.lengths import Empirical, Geometric, LogUniform, Uniform
+from nestcode.metrics import recall
 from nestcode.nn import NestedLoss, OrderedAutoencoder, keep_prefix, sample_lengths
 from nestcode.report import BLUE, COLORS, GREEN, ORANGE, PINK
 from nestcode.search import asymmetric_distances
@@ -29,26 +31,24 @@ from nestcode.training import Run, Sweep, Training, errors_by_length, train
 
 FOLDER = Path(__file__).parent
 
-Floats = NDArray[np.float32]
-
 
 def nested_dropout() -> Figure:
-    """What a network sees in training, and what that does to its prefixes."""
+    """Draw the masks of a training batch, and the error of prefixes."""
     X = torch.from_numpy(nc.data.digits()[0])
-    learnt, test = X[:1500], X[1500:]
+    training_set, test_set = X[:1500], X[1500:]
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
     torch.manual_seed(0)
     kept = keep_prefix(torch.ones(24, 32), sample_lengths(LogUniform(), 24, 32))
     left.imshow(kept, cmap="Blues", vmin=0, vmax=1.3, aspect="auto", interpolation="nearest")
-    left.set(title="One batch in training: what is kept", xlabel="unit", ylabel="example", yticks=())
+    left.set(title="Masks of one training batch", xlabel="unit", ylabel="example", yticks=())
     left.set_xticks([0, 7, 15, 23, 31], ["1", "8", "16", "24", "32"])
     lengths = list(range(1, 33))
     for name, chosen, color in (("ordinary", Empirical([1], lengths=[32]), ORANGE), ("nested", LogUniform(), BLUE)):
-        errors = _autoencoder_errors(learnt, test, chosen, lengths)
+        errors = _autoencoder_errors(training_set, test_set, chosen, lengths)
         right.plot(lengths, errors, color=color, linewidth=2, label=f"trained with {name} dropout"
                    if name == "nested" else "ordinary training")  # fmt: skip
-    right.set(title="Unseen digits afterwards", xlabel="units kept", ylabel="squared error of a pixel", yscale="log")
+    right.set(title="Test error after training", xlabel="units kept", ylabel="MSE of a pixel", yscale="log")
     right.grid(alpha=0.3, which="both")
     right.legend(frameon=False)
     return figure
@@ -71,7 +71,7 @@ def _autoencoder_errors(X: torch.Tensor, test: torch.Tensor, lengths: nc.lengths
 
 
 def lengths() -> Figure:
-    """How often each unit is kept."""
+    """Draw the survival function of four distributions."""
     width = 128
     chosen = {
         "Geometric(0.9), as in the paper": (Geometric(0.9), ORANGE, "--"),
@@ -84,8 +84,8 @@ def lengths() -> Figure:
     for name, (distribution, color, style) in chosen.items():
         for axes in (plain, close):
             axes.plot(range(1, width + 1), distribution.survival(width), style, color=color, linewidth=2, label=name)
-    plain.set(title="How often a unit is kept", xlabel="unit", ylabel="P(length ≥ unit)")
-    close.set(title="The same, and what starves", xlabel="unit", yscale="log", ylim=(1e-6, 1.5))
+    plain.set(title="Probability that a unit is kept", xlabel="unit", ylabel="P(length ≥ unit)")
+    close.set(title="The same, logarithmic", xlabel="unit", yscale="log", ylim=(1e-6, 1.5))
     for axes in (plain, close):
         axes.grid(alpha=0.3)
     figure.legend(*plain.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
@@ -93,7 +93,7 @@ def lengths() -> Figure:
 
 
 def ordered_bits() -> Figure:
-    """What each bit of a linear coder refines, and digits by length."""
+    """Draw the direction that each bit of a linear coder refines, and digits by length."""
     X, _ = nc.data.digits()
     width, shown = 64, (0, 2, 4, 8, 16, 32, 64)
     codes = (coder := nc.LinearCoder(width=width).fit(X)).encode(X)
@@ -108,19 +108,19 @@ def ordered_bits() -> Figure:
         zip(("first", "second", "third", "fourth"), COLORS, "osD^", strict=True)
     ):
         mine = np.flatnonzero(depth == nth + 1)
-        left.scatter(mine + 1, owners[mine] + 1, color=color, marker=marker, s=22, zorder=2, label=f"its {name} bit")
-    left.set(title="Which direction each bit refines", xlabel="bit", ylabel="principal direction")
+        left.scatter(mine + 1, owners[mine] + 1, color=color, marker=marker, s=22, zorder=2, label=f"{name} bit")
+    left.set(title="Direction refined by each bit", xlabel="bit", ylabel="principal direction")
     left.grid(alpha=0.3)
     left.legend(frameon=False)
     items = (0, 13, 36, 61, 5, 6, 7, 8)
     _grid(right, [[decoded[k][item] for k in shown] + [X[item]] for item in items], side=8)
-    right.set_title("Digits out of so many bits")
-    right.set_xticks(np.arange(len(shown) + 1) * 9 + 3.5, [*map(str, shown), "itself"])
+    right.set_title("Digits decoded from the first bits")
+    right.set_xticks(np.arange(len(shown) + 1) * 9 + 3.5, [*map(str, shown), "original"])
     return figure
 
 
 def _grid(axes: Axes, rows: list[list[Floats]], side: int) -> None:
-    """Small grey images side by side."""
+    """Draw small gray images in a grid."""
     sheet = np.ones((len(rows) * (side + 1) - 1, len(rows[0]) * (side + 1) - 1), dtype=np.float32)
     for i, row in enumerate(rows):
         for j, image in enumerate(row):
@@ -134,7 +134,7 @@ def _grid(axes: Axes, rows: list[list[Floats]], side: int) -> None:
 
 
 def tree() -> Figure:
-    """Digits in the tree of their codes, and the way of one query down."""
+    """Draw digits in the tree of their codes, and the path of one query."""
     X, _ = nc.data.digits()
     base, query, deep = X[1:], X[0], 9
     coder = nc.LinearCoder(width=32).fit(base)
@@ -155,13 +155,13 @@ def tree() -> Figure:
                             edgecolor="white", linewidth=0.5)  # fmt: skip
             left.add_patch(box)
     left.set(xlim=(0, len(base)), ylim=(deep + 1, 0), xlabel="all digits, sorted by code", ylabel="length: bits shared")
-    left.set(title="The tree, and one query's way down")
+    left.set(title="The prefix tree, and the path of one query")
     left.set_yticks(np.arange(deep + 1) + 0.45, [str(length) for length in range(deep + 1)])
     shown, rng = [0, 1, 2, 3, 4, 5, 6, 9], np.random.default_rng(0)
     members = [rng.permutation(family[length].ids)[:6] for length in shown]
     blank = np.zeros(64, dtype=np.float32)
     _grid(right, [[query, blank, *(base[item] for item in row), *[blank] * (6 - len(row))] for row in members], side=8)
-    right.set_title("The query, and some that share …")
+    right.set_title("The query, and items that share …")
     names = [f"{length} bits, of {family.count[length]:,}" for length in shown]
     right.set_yticks(np.arange(len(shown)) * 9 + 3.5, names)
     right.set_xticks(())
@@ -169,7 +169,7 @@ def tree() -> Figure:
 
 
 def asymmetric_ranking() -> Figure:
-    """What three ways to compare find, of the same bits."""
+    """Draw the recall of three distances on the same codes."""
     cut = nc.data.patches(list(nc.data.sample_images().values()), size=8, n=10_200, rng=np.random.default_rng(0))
     X = cut.reshape(len(cut), -1) / np.float32(255)
     base, queries = X[:-200], X[-200:]
@@ -177,45 +177,47 @@ def asymmetric_ranking() -> Figure:
     items, asked = coder.encode(base), coder.encode(queries)
     true = _nearest(((queries[:, None, :] - base[None]) ** 2).sum(axis=2), 10)
     lengths = [8, 16, 32, 64, 96, 128, 192, 256]
-    ways: dict[str, tuple[Callable[[int], NDArray[Any]], str, str]] = {
-        "query as it is, items decoded": (lambda k: asymmetric_distances(coder, queries, items.prefix(k)), BLUE, "-"),
-        "bits that differ (Hamming)": (lambda k: asked.prefix(k).hamming(items.prefix(k)), ORANGE, "--"),
-        "first bits that agree": (lambda k: -asked.prefix(k).common_prefix(items.prefix(k)), GREEN, "-."),
+    measures: dict[str, tuple[Callable[[int], NDArray[Any]], str, str]] = {
+        "asymmetric distance (ADC)": (lambda k: asymmetric_distances(coder, queries, items.prefix(k)), BLUE, "-"),
+        "Hamming distance": (lambda k: asked.prefix(k).hamming(items.prefix(k)), ORANGE, "--"),
+        "common prefix": (lambda k: -asked.prefix(k).common_prefix(items.prefix(k)), GREEN, "-."),
     }
     figure = Figure(figsize=(6.5, 3.6), layout="constrained")
     axes = figure.subplots()
-    for name, (distances, color, style) in ways.items():
-        found = [_overlap(true, _nearest(distances(k), 10)) for k in lengths]
+    for name, (distances, color, style) in measures.items():
+        found = [recall(_nearest(distances(k), 10), true) for k in lengths]
         axes.plot(lengths, found, style, marker="o", markersize=4, color=color, linewidth=2, label=name)
-    axes.set(xlabel="length: bits of an item", ylabel="share of the ten nearest found", ylim=(0, 1))
-    axes.set(title="10,000 squares of 8 x 8 pixels, every code compared")
+    axes.set(xlabel="length: bits per item", ylabel="recall@10", ylim=(0, 1))
+    axes.set(title="10,000 patches of 8 x 8 pixels, exhaustive search")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     return figure
 
 
 def _nearest(distances: NDArray[Any], k: int) -> NDArray[np.int64]:
-    """The columns of the k smallest of each row; ties in random order, so that none of them is favoured."""
+    """Return the columns of the k smallest values of each row, ties in random order, so that none is favored."""
     order = np.random.default_rng(0).permutation(distances.shape[1])
     nearest: NDArray[np.int64] = order[np.argsort(distances[:, order], axis=1, kind="stable")[:, :k]]
     return nearest
 
 
-def _overlap(true: NDArray[np.int64], found: NDArray[np.int64]) -> float:
-    return float(np.mean([np.isin(a, b).mean() for a, b in zip(true, found, strict=True)]))
-
-
 def unit_sweeping() -> Figure:
-    """Errors by length, with sweeping and without, where lengths are geometric."""
+    """Draw errors by length with and without sweeping, for geometric lengths."""
     X, _ = nc.data.digits()
     shown = [1, 2, 4, 8, 12, 16, 24, 32, 40, 48]
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    left.plot(range(1, 49), Geometric(0.8).survival(48), "--", color=ORANGE, linewidth=2, label="at the start")
+    left.plot(range(1, 49), Geometric(0.8).survival(48), "--", color=ORANGE, linewidth=2, label="no units fixed")
     for fixed, color, style in ((8, GREEN, "-."), (24, BLUE, "-")):
         kept = nc.lengths.Beyond(Geometric(0.8), fixed).survival(48)
-        left.plot(range(1, 49), kept, style, color=color, linewidth=2, label=f"once {fixed} are fixed")
-    left.set(title="How often a unit is kept", xlabel="unit", ylabel="P(length ≥ unit)", yscale="log", ylim=(1e-5, 1.6))
+        left.plot(range(1, 49), kept, style, color=color, linewidth=2, label=f"{fixed} units fixed")
+    left.set(
+        title="Probability that a unit is kept",
+        xlabel="unit",
+        ylabel="P(length ≥ unit)",
+        yscale="log",
+        ylim=(1e-5, 1.6),
+    )
     sweep = Sweep(after=500, every=20, patience=1)
     for name, chosen, color, style in (("without", None, ORANGE, "--"), ("with", sweep, BLUE, "-")):
         torch.manual_seed(0)
@@ -224,7 +226,7 @@ def unit_sweeping() -> Figure:
         train(network, X[:1500], training, Run(progress=False, report_every=10**9))
         errors = errors_by_length(network, torch.from_numpy(X[1500:]), shown)
         right.plot(shown, errors, style, marker="o", markersize=4, color=color, linewidth=2, label=f"{name} sweeping")
-    right.set(title="Unseen digits afterwards", xlabel="bits kept", ylabel="squared error of a pixel")
+    right.set(title="Test error after training", xlabel="bits kept", ylabel="MSE of a pixel")
     for axes in (left, right):
         axes.grid(alpha=0.3, which="both")
         axes.legend(frameon=False)
@@ -232,11 +234,11 @@ def unit_sweeping() -> Figure:
 
 
 def streams() -> Figure:
-    """The layout of a stream, and digits out of its beginning."""
+    """Draw the layout of a stream, and digits decoded from its prefixes."""
     X, _ = nc.data.digits()
     coder = nc.LinearCoder(width=192).fit(X)
     data = nc.compress(X, coder)
-    header = nc.info(data).header_bytes
+    header = nc.stream_info(data).header_bytes
     cuts = [header, 2_000, 8_000, 14_000, 28_000, len(data)]
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     top, bottom = figure.subplots(2, 1, height_ratios=(1, 2.6))
@@ -248,19 +250,19 @@ def streams() -> Figure:
     top.add_patch(Rectangle((0, 0), header, 1, facecolor="black"))
     for cut in cuts:
         top.axvline(cut, color=ORANGE, linewidth=2, clip_on=False)
-    top.set(xlim=(0, len(data)), ylim=(0, 1), title="One stream of 1,797 digits, cut at six bytes (orange)")
+    top.set(xlim=(0, len(data)), ylim=(0, 1), title="One stream of 1,797 digits, truncated at six positions (orange)")
     top.set_yticks(())
     top.set_xticks(cuts[1:], [f"{cut:,}" for cut in cuts[1:]])
     decoded = [nc.decompress(data[:cut], coder) for cut in cuts]
     _grid(bottom, [[part[item] for item in range(0, 1797, 90)] for part in decoded], side=8)
-    bottom.set_title("Twenty of them out of what arrived")
+    bottom.set_title("Twenty of the digits, decoded from each prefix")
     bottom.set_xticks(())
-    bottom.set_yticks(np.arange(len(cuts)) * 9 + 3.5, ["the header", *(f"{cut:,} bytes" for cut in cuts[1:])])
+    bottom.set_yticks(np.arange(len(cuts)) * 9 + 3.5, ["header only", *(f"{cut:,} bytes" for cut in cuts[1:])])
     return figure
 
 
 def search_images() -> Figure:
-    """What the tutorial finds."""
+    """Draw the results of the image tutorial."""
     cut = nc.data.patches(list(nc.data.sample_images().values()), size=12, n=8_000, rng=np.random.default_rng(0))
     X = cut.reshape(len(cut), -1) / np.float32(255)
     base, queries = X[:-100], X[-100:]
@@ -270,9 +272,9 @@ def search_images() -> Figure:
     busy = queries[np.argsort(contrast)[-25:]]
     chosen = busy[np.argsort(busy.reshape(-1, 144, 3).mean(axis=1) @ [1, 0, -1])[[1, 7, 13, 19, 24]]]  # blue to red
     figure = Figure(figsize=(8, 3.7), layout="constrained")
-    answers = {"codes of 32 bytes alone": index.search(chosen, k=5),
-               "codes, then the images": index.search(chosen, k=5, vectors=base)}  # fmt: skip
-    for axes, (name, hits) in zip(figure.subplots(1, 2), answers.items(), strict=True):
+    results = {"codes of 32 bytes": index.search(chosen, k=5),
+               "codes, reranked by pixels": index.search(chosen, k=5, vectors=base)}  # fmt: skip
+    for axes, (name, hits) in zip(figure.subplots(1, 2), results.items(), strict=True):
         sheet = np.ones((5 * 13 - 1, 6 * 13 + 2, 3), dtype=np.float32)
         for i in range(5):
             for j, row in enumerate([chosen[i], *base[hits.ids[i]]]):
@@ -281,13 +283,13 @@ def search_images() -> Figure:
         axes.imshow(sheet, interpolation="nearest")
         axes.set_title(f"Nearest by {name}", fontsize=11, pad=18)
         axes.text(5.5, -2, "query", ha="center", fontsize=9, color=ORANGE)
-        axes.text(15, -2, "found", fontsize=9)
+        axes.text(15, -2, "results", fontsize=9)
         axes.axis("off")
     return figure
 
 
-def photograph() -> Figure:
-    """One stream and one JPEG file, cut at the same bytes."""
+def truncated_stream() -> Figure:
+    """Draw one stream and one JPEG file, truncated at the same bytes."""
     cuts = (300, 900, 2_500, 7_500, 22_500)
     ours, theirs = stream.cut_both(nc.data.sample_images()["china"], cuts)
     titles = [f"{cut:,} bytes" for cut in cuts]
@@ -297,7 +299,7 @@ def photograph() -> Figure:
 
 
 def deep_patches() -> Figure:
-    """Patches of a photograph by a linear coder and by a network."""
+    """Draw patches of an image decoded by a linear coder and by a refined one."""
     return deep.compared_figure(deep.both()[0])
 
 
@@ -310,7 +312,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "concepts/unit-sweeping.png": unit_sweeping,
     "concepts/streams.png": streams,
     "tutorials/search-images.png": search_images,
-    "stream.webp": photograph,
+    "stream.webp": truncated_stream,
     "deep.webp": deep_patches,
 }
 
@@ -318,11 +320,11 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 def _save(figure: Figure, path: Path) -> None:
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=160 if path.suffix == ".webp" else 110)
-    picture = Image.open(drawn).convert("RGB")
-    if path.suffix == ".webp":  # photographs
-        picture.save(path, quality=85, method=6)
-    else:  # a palette of 128 colors makes files a third as large, and nobody sees it
-        picture.quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+    image = Image.open(drawn).convert("RGB")
+    if path.suffix == ".webp":  # natural images
+        image.save(path, quality=85, method=6)
+    else:  # a palette of 128 colors makes files a third as large without a visible difference
+        image.quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def main() -> None:

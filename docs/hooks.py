@@ -1,4 +1,4 @@
-"""What the pages take from the code: examples in docstrings, the help of every command, the experiments."""
+"""Generate parts of the pages from the code: docstring examples, the help of every command, the experiments."""
 
 import re
 from pathlib import Path
@@ -10,16 +10,16 @@ COMMANDS, EXPERIMENTS = "<!-- the help of every command -->", "<!-- the experime
 
 
 class Examples(griffe.Extension):
-    """Fences doctests: to Markdown, `>>>` is a quotation in a quotation in a quotation."""
+    """Puts doctests into fenced blocks: Markdown would render `>>>` as nested quotations."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Rewrite the docstring of everything that has one."""
+        """Fence the examples of every docstring."""
         if obj.docstring:
             obj.docstring.value = fence(obj.docstring.value)
 
 
 def fence(text: str) -> str:
-    """Put fences around the examples of a docstring.
+    """Return a docstring with its examples in fenced blocks.
 
     >>> print(fence("Adds." + chr(10) * 2 + ">>> 1 + 1" + chr(10) + "2"))
     Adds.
@@ -33,23 +33,23 @@ def fence(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in what a page asks for."""
-    for mark, made in ((COMMANDS, help_of_commands), (EXPERIMENTS, experiments)):
-        if mark in markdown:
-            markdown = markdown.replace(mark, made())
+    """Replace the placeholders of a page."""
+    for placeholder, generate in ((COMMANDS, help_of_commands), (EXPERIMENTS, experiments)):
+        if placeholder in markdown:
+            markdown = markdown.replace(placeholder, generate())
     return markdown
 
 
 def experiments() -> str:
-    """What `nestcode reproduce` runs, as a table."""
-    from nestcode.reproduce.runner import find
+    """Return the experiments of `nestcode reproduce` as a table."""
+    from nestcode.reproduce.runner import find_experiments
 
-    rows = [f"| `{one.name}` | {one.title} | {one.where} |" for one in find([])]
+    rows = [f"| `{one.name}` | {one.title} | {one.where} |" for one in find_experiments([])]
     return "\n".join(["| experiment | | in the paper |", "|---|---|---|", *rows])
 
 
 def help_of_commands() -> str:
-    """One section for each command, as Markdown."""
+    """Return one section per command, as Markdown."""
     from typer.main import get_command
 
     from nestcode.cli.app import app
@@ -73,7 +73,7 @@ def _sections(command: Any, name: str) -> list[str]:
 
 
 def _row(parameter: Any) -> str:
-    """One row of a command's table."""
+    """Return the table row of an argument or option."""
     if parameter.name == "help" or getattr(parameter, "hidden", False):
         return ""
     if parameter.param_type_name == "argument":
@@ -83,10 +83,10 @@ def _row(parameter: Any) -> str:
     default = parameter.default
     known = isinstance(default, int | float | str | Path) and not isinstance(default, bool) and str(default)
     shown = f" Default: `{default}`." if known else ""
-    said = _plain(getattr(parameter, "help", "") or "").replace("|", "\\|")
-    return f"| `{name}` | {said}{shown} |"
+    description = _plain(getattr(parameter, "help", "") or "").replace("|", "\\|")
+    return f"| `{name}` | {description}{shown} |"
 
 
 def _plain(text: str | None) -> str:
-    """Help without rich's markup and line breaks."""
+    """Return help text without rich's markup and line breaks."""
     return " ".join(re.sub(r"\[/?[a-z ]*\]", "", text or "").split())

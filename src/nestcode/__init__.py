@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from nestcode.images import ImageStreamWriter as ImageStreamWriter
     from nestcode.images import compress_images as compress_images
     from nestcode.images import decompress_images as decompress_images
-    from nestcode.images import stream_info as stream_info
     from nestcode.index import Index as Index
     from nestcode.index import PrefixTree as PrefixTree
     from nestcode.streams import StreamDecoder as StreamDecoder
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from nestcode.streams import StreamWriter as StreamWriter
     from nestcode.streams import compress as compress
     from nestcode.streams import decompress as decompress
-    from nestcode.streams import info as info
+    from nestcode.streams import stream_info as stream_info
 
 __version__ = "0.1.0"
 
@@ -83,12 +82,11 @@ _HOMES = {
     "fit": "nestcode.coders",
     "images": "nestcode.images",
     "index": "nestcode.index",
-    "info": "nestcode.streams",
     "lengths": "nestcode.lengths",
     "load_coder": "nestcode.coders",
     "metrics": "nestcode.metrics",
     "nn": "nestcode.nn",
-    "stream_info": "nestcode.images",
+    "stream_info": "nestcode.streams",
     "streams": "nestcode.streams",
     "training": "nestcode.training",
 }
@@ -121,7 +119,6 @@ __all__ = [
     "fit",
     "images",
     "index",
-    "info",
     "lengths",
     "load_coder",
     "metrics",

@@ -17,7 +17,7 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -43,6 +43,7 @@ class Record:
     version: int  # of the layout of this kind
     settings: dict[str, Any]  # JSON values
     arrays: dict[str, NDArray[Any]]
+    notes: dict[str, Any] = field(default_factory=dict)  # JSON values outside the fingerprint, such as provenance
 
     @property
     def fingerprint(self) -> str:
@@ -71,6 +72,8 @@ def record_bytes(record: Record) -> bytes:
         "settings": json.dumps(record.settings, sort_keys=True),
         "sha256": record.fingerprint,
     }
+    if record.notes:
+        metadata["notes"] = json.dumps(record.notes, sort_keys=True)
     data = save({name: np.ascontiguousarray(array) for name, array in record.arrays.items()}, metadata)
     end = 8 + int.from_bytes(data[:8], "little")
     text = json.dumps(json.loads(data[8:end]), sort_keys=True, separators=(",", ":")).encode()
@@ -115,6 +118,7 @@ def _verified(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]]
         if metadata.get("format") != FORMAT:
             raise DamagedFile(f"{path} was not written by Nestcode: give a file that holds a coder")
         record = Record(metadata["kind"], int(metadata["version"]), json.loads(metadata["settings"]), arrays)
+        record = replace(record, notes=dict(json.loads(metadata.get("notes", "{}"))))
         expected = metadata["sha256"]
     except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
         if isinstance(error, DamagedFile):
@@ -152,7 +156,7 @@ class Storable(ABC):
             for name, array in record.arrays.items()
         }
         try:
-            return cls._read(Record(record.kind, record.version, record.settings, arrays), **modules)
+            return cls._read(replace(record, arrays=arrays), **modules)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, MemoryError) as error:
             raise DamagedFile(f"{source} is not a {record.kind} as it should be: {error}") from error
 
@@ -170,7 +174,7 @@ class Storable(ABC):
         record = self.to_record()
         if dtype == "float16":
             arrays = {name: _as_float16(array) for name, array in record.arrays.items()}
-            record = Record(record.kind, record.version, record.settings, arrays)
+            record = replace(record, arrays=arrays)
         write_record(path, record)
 
     @property

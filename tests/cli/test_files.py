@@ -20,9 +20,9 @@ import nestcode
 import nestcode.cli
 from nestcode.cli import app as commands
 from nestcode.data import images as pictures
-from nestcode.images import ImageCodec, compress_images, stream_info
+from nestcode.images import ImageCodec, compress_images
 from tests.cli.test_streams import fine, misused, photos, read, refused, run, vectors
-from tests.images.albums import photograph
+from tests.images.samples import crop, stream_info
 
 __all__ = ["photos"]  # the fixture
 
@@ -43,7 +43,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def album(path: Path, *names: str) -> Path:
     """A stream of small pictures of these names."""
-    path.write_bytes(compress_images([photograph((8, 9), seed=3)] * len(names), names=names, length=20))
+    path.write_bytes(compress_images([crop((8, 9), seed=3)] * len(names), names=names, bpp=0.02))
     return path
 
 
@@ -63,7 +63,7 @@ def test_a_link_is_written_through(photos: Path, tmp_path: Path) -> None:
     stream, link = tmp_path / "far.nest", tmp_path / "link.nest"
     link.symlink_to(stream)
     assert "exists already" in refused("compress", photos, "-o", link)
-    fine("compress", photos / "color.png", "-o", link, "--length", 8, "--force")
+    fine("compress", photos / "color.png", "-o", link, "--bpp", 0.01, "--force")
     assert link.is_symlink()
     assert stream_info(stream.read_bytes()).names == ("color.png",)
 
@@ -98,7 +98,7 @@ def test_only_equal_stems_are_renamed(tmp_path: Path) -> None:
 
 def test_skipped_files_are_reported(photos: Path, tmp_path: Path) -> None:
     def told() -> str:
-        result = run("compress", photos, "-o", tmp_path / "a.nest", "--length", 4, "--force")
+        result = run("compress", photos, "-o", tmp_path / "a.nest", "--bpp", 0.004, "--force")
         assert result.exception is None
         return result.stderr
 
@@ -117,7 +117,7 @@ def from_input(data: bytes, *arguments: object) -> Result:
 
 def test_streams_are_read_from_standard_input_and_pipes(photos: Path, tmp_path: Path) -> None:
     stream, items = tmp_path / "a.nest", tmp_path / "v.nest"
-    fine("compress", photos, "-o", stream, "--length", 64)
+    fine("compress", photos, "-o", stream, "--bpp", 0.06)
     fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
     fine("decompress", stream, "-o", tmp_path / "whole")
     fine("decompress", items, "-o", tmp_path / "whole.npy")
@@ -143,7 +143,7 @@ def test_streams_are_read_from_standard_input_and_pipes(photos: Path, tmp_path: 
 
 def test_streams_are_written_to_standard_output(photos: Path, tmp_path: Path) -> None:
     stream, (path, coder, _) = tmp_path / "a.nest", vectors(tmp_path)
-    for inputs in ([photos / "color.png", "--length", 64], [path, "--coder", coder]):
+    for inputs in ([photos / "color.png", "--bpp", 0.06], [path, "--coder", coder]):
         fine("compress", *inputs, "-o", stream, "--force")
         result = run("compress", *inputs, "-o", "-")
         assert result.exception is None
@@ -174,7 +174,7 @@ def test_an_interrupt_is_one_line_and_a_status(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(pictures, "write_image", interrupted)
     result = run("decompress", stream, "-o", out)
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr.splitlines()[-1] == "interrupted: 2 of 3 pictures were written"
+    assert result.stderr.splitlines()[-1] == "interrupted: 2 of 3 images were written"
     assert sorted(path.name for path in out.iterdir()) == ["a.png", "b.png"]
     monkeypatch.setattr("nestcode.cli.info.gather", lambda: interrupted(Path("c.png"), None))
     result = run("info")
@@ -240,7 +240,7 @@ def test_a_coder_larger_than_the_budget_is_refused(
     path = vectors(tmp_path)[0]
     said = refused("compress", path, "-o", tmp_path / "out", "--length", 64, "--budget", "1100")
     assert "a --length below 64, or a --coder that receivers have" in said
-    monkeypatch.setattr(ImageCodec, "_code", stop)
+    monkeypatch.setattr(ImageCodec, "encode_passes", stop)
     for option in ("--fit", "--embed"):
         said = refused("compress", photos, "-o", tmp_path / "out", option, "--budget", "10kB")
         assert f"leave out {option}" in said
@@ -258,10 +258,10 @@ def test_streams_larger_than_their_inputs_are_reported(photos: Path, tmp_path: P
     said = told(path, "--coder", coder, "--embed")
     assert ", mostly the coder (" in said
     assert "more than the files had: --budget" in said
-    assert "more than the files had" in told(photos / "color.png", "--fit", "--length", 8)
+    assert "more than the files had" in told(photos / "color.png", "--fit", "--bpp", 0.01)
     pixels, file = read(photos / "color.png").nbytes, (photos / "color.png").stat().st_size
-    assert f"{pixels:,} bytes of numbers, {file:,} as files, became " in told(photos / "color.png", "--length", 8)
-    assert "more than" not in told(photos / "color.png", "--length", 8)
+    assert f"{pixels:,} bytes of numbers, {file:,} as files, became " in told(photos / "color.png", "--bpp", 0.01)
+    assert "more than" not in told(photos / "color.png", "--bpp", 0.01)
     facts = json.loads(fine("compress", path, "--coder", coder, "--embed", "-o", tmp_path / "a", "-f", "--json"))
     assert 0 < facts["coder_bytes"] < facts["bytes"]
 

@@ -16,11 +16,13 @@ import nestcode
 from nestcode.cli.app import app
 from nestcode.cli.compress import read_bytes
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
-from nestcode.images import ImageCodec, ImageStreamReader, stream_info
+from nestcode.images import ImageCodec, ImageStreamReader
+from nestcode.images.codec import Image as Pixels
 from nestcode.streams import decompress
-from tests.images.albums import Picture, error, photograph
+from tests.images.samples import crop, error, stream_info
+from tests.streams.collections import stream_info as item_stream_info
 
-PIECE = photograph((40, 60, 3), seed=3)
+PIECE = crop((40, 60, 3), seed=3)
 
 
 def run(*arguments: object) -> Result:
@@ -48,7 +50,7 @@ def misused(*arguments: object) -> str:
     return " ".join(result.stderr.replace("│", " ").split())
 
 
-def read(path: Path) -> Picture:
+def read(path: Path) -> Pixels:
     return np.asarray(Image.open(path))
 
 
@@ -58,7 +60,7 @@ def photos(tmp_path: Path) -> Path:
     folder = tmp_path / "photos"
     (folder / "below").mkdir(parents=True)
     Image.fromarray(PIECE).save(folder / "color.png")
-    Image.fromarray(photograph((30, 20, 4))).save(folder / "opacity.png")
+    Image.fromarray(crop((30, 20, 4))).save(folder / "opacity.png")
     Image.fromarray(PIECE[..., 1]).save(folder / "below" / "grey.png")
     Image.fromarray(PIECE[..., 1].astype(np.uint16) * 257).save(folder / "sixteen.png")
     Image.fromarray(PIECE).quantize(16).save(folder / "palette.png")
@@ -89,7 +91,7 @@ def test_compress_then_decompress_a_folder(photos: Path, tmp_path: Path) -> None
     assert written == {str(Path(name).with_suffix(".png")) for name in SHAPES}
     upright = np.rot90(PIECE, -1)
     for name, expected in {
-        "below/grey": PIECE[..., 1], "color": PIECE, "held": upright, "opacity": photograph((30, 20, 4)),
+        "below/grey": PIECE[..., 1], "color": PIECE, "held": upright, "opacity": crop((30, 20, 4)),
         "sixteen": PIECE[..., 1],
     }.items():  # fmt: skip
         most = 1e-3 if name == "held" else 2e-4  # JPEG has its own errors
@@ -102,7 +104,7 @@ def test_single_files_keep_their_names(photos: Path, tmp_path: Path) -> None:
     told = json.loads(fine("decompress", stream, "-o", out, "--json"))
     assert told == {"files": [str(out / "color.png"), str(out / "grey.png")]}
     (photos / "color.webp").write_bytes((photos / "color.png").read_bytes())
-    fine("compress", photos / "color.png", photos / "color.webp", "-o", stream, "--force", "--length", 10)
+    fine("compress", photos / "color.png", photos / "color.webp", "-o", stream, "--force", "--bpp", 0.01)
     told = json.loads(fine("decompress", stream, "-o", out, "--json"))
     assert told == {"files": [str(out / "color.png.png"), str(out / "color.webp.png")]}
     (photos / "below" / "color.png").write_bytes((photos / "color.png").read_bytes())
@@ -122,13 +124,13 @@ def test_rate_options_lower_the_size(photos: Path, tmp_path: Path) -> None:
     whole = size()
     assert 690 <= size("--budget", "0.7KB") <= 700
     assert stream_info((tmp_path / "a").read_bytes()).damaged is None
-    assert size("--length", 64) < size("--length", 256) < whole
+    assert size("--bpp", 0.06) < size("--bpp", 0.25) < whole
     assert size("--max-error", 0.002) < whole
     fine("decompress", tmp_path / "a", "-o", tmp_path / "out")
     assert 0.0015 < error([PIECE], [read(tmp_path / "out" / "color.png")]) <= 0.002
-    embedded = size("--fit", "--length", 64)
+    embedded = size("--fit", "--bpp", 0.06)
     assert embedded > 10_000
-    assert size("--embed", "--length", 64) > 10_000
+    assert size("--embed", "--bpp", 0.06) > 10_000
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
@@ -138,16 +140,16 @@ def test_a_truncated_stream_decodes(share: float, photos: Path, tmp_path: Path) 
     data = stream.read_bytes()
     start = stream_info(data).header_bytes
     stream.write_bytes(data[: start + int(share * (len(data) - start))])  # head -c
-    result = run("decompress", stream, "-o", tmp_path / "out", "--length", 300)
+    result = run("decompress", stream, "-o", tmp_path / "out", "--bpp", 0.3)
     assert result.exception is None
     assert ("came without their checksum" in result.stderr) == bool(stream_info(stream.read_bytes()).unverified)
-    with ImageStreamReader(stream, length=300) as reader:
-        for name, picture in zip(reader.names, reader, strict=True):
-            assert np.array_equal(read((tmp_path / "out" / name).with_suffix(".png")), picture)
+    with ImageStreamReader(stream, bpp=0.3) as reader:
+        for name, image in zip(reader.names, reader, strict=True):
+            assert np.array_equal(read((tmp_path / "out" / name).with_suffix(".png")), image)
     told = json.loads(fine("info", stream, "--json"))
     assert told == {"file": "stream", **json.loads(stream_info(stream.read_bytes()).to_json())}
-    assert "6 pictures: below/grey.png 40 x 60" in fine("info", stream)
-    assert "pictures, which go into a folder" in refused("decompress", stream, "-o", tmp_path / "none.npy")
+    assert "6 images: below/grey.png 40 x 60" in fine("info", stream)
+    assert "images, which go into a folder" in refused("decompress", stream, "-o", tmp_path / "none.npy")
     stream.write_bytes(data[: start - 1])
     assert "can be cut after its header" in refused("decompress", stream, "-o", tmp_path / "none")
     assert not (tmp_path / "none").exists()
@@ -161,7 +163,7 @@ def test_damaged_images_are_named_or_skipped(fit: list[str], photos: Path, tmp_p
     assert str(bad) in message
     assert "--skip-damaged leaves it out" in message
     assert not stream.exists()
-    result = run("compress", photos, "-o", stream, "--skip-damaged", "--length", 8, *fit)
+    result = run("compress", photos, "-o", stream, "--skip-damaged", "--bpp", 0.01, *fit)
     assert result.exception is None
     assert f"left out {bad}" in result.stderr
     assert set(stream_info(stream.read_bytes()).names) == set(SHAPES)
@@ -174,7 +176,7 @@ def test_outputs_are_not_overwritten_without_force(photos: Path, tmp_path: Path)
     stream.write_text("mine")
     assert "give --force to overwrite it" in refused("compress", photos, "-o", stream)
     assert stream.read_text() == "mine"
-    fine("compress", photos, "-o", stream, "-f", "--length", 8)
+    fine("compress", photos, "-o", stream, "-f", "--bpp", 0.01)
     out.mkdir()
     (out / "color.png").write_text("mine")
     assert f"{out / 'color.png'} exists already" in refused("decompress", stream, "-o", out)
@@ -190,7 +192,7 @@ def test_an_interrupt_leaves_no_output(photos: Path, tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     (tmp_path / "old.nest").write_text("mine")
-    monkeypatch.setattr(ImageCodec, "_encode", interrupted)
+    monkeypatch.setattr(ImageCodec, "encode_passes", interrupted)
     monkeypatch.setattr(nestcode.LinearCoder, "encode", interrupted)
     coder = vectors(tmp_path)[1]
     for inputs in ([photos], [tmp_path / "v.npy", "--coder", coder]):
@@ -225,7 +227,7 @@ def test_compress_then_decompress_vectors(tmp_path: Path) -> None:
     assert "go into a .npy file" in refused("decompress", stream, "-o", tmp_path / "folder")
 
     fine("compress", path, "-o", stream, "--coder", coder, "--entropy", "--force")
-    assert "neither comes with Nestcode nor is embedded" in refused("decompress", stream, "-o", tmp_path / "b.npy")
+    assert "neither embedded nor shipped with Nestcode" in refused("decompress", stream, "-o", tmp_path / "b.npy")
     assert json.loads(fine("decompress", stream, "-o", out, "--coder", coder, "-f", "--json")) == {"files": [str(out)]}
     known = json.loads(fine("info", stream, "--json"))
     assert (known["count"], known["width"], known["length"], known["kind"]) == (400, 64, 64, "LinearCoder")
@@ -254,7 +256,7 @@ def test_vectors_within_a_budget(given: bool, tmp_path: Path) -> None:
 def test_vectors_within_an_error(tmp_path: Path) -> None:
     path, coder, items = vectors(tmp_path)
     fine("compress", path, "-o", tmp_path / "v", "--coder", coder, "--max-error", 0.01)
-    width = nestcode.info((tmp_path / "v").read_bytes()).width
+    width = item_stream_info((tmp_path / "v").read_bytes()).width
     known = nestcode.load_coder(coder)
     assert known.expected_error(width) <= 0.01 < known.expected_error(width - 1)
     fine("decompress", tmp_path / "v", "-o", tmp_path / "back.npy", "--coder", coder)
@@ -269,7 +271,7 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
     for arguments, message in [
         ((photos, "--budget", "10"), "budget must be at least the"),
-        ((photos, "--coder", coder), "give a coder of pictures"),
+        ((photos, "--coder", coder), "must hold an image codec, got a LinearCoder"),
         ((photos, "--coder", tmp_path / "no.coder"), "no.coder"),
         ((path, "--coder", tmp_path / "no.coder"), "no.coder"),
         ((tmp_path / "none.npy",), "there is no file"),
@@ -282,6 +284,8 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
     for arguments, message in [
         ((photos, "--fit", "--coder", "photos"), "leave out --coder, or --fit"),
         ((photos, "--entropy"), "--entropy is for vectors"),
+        ((photos, "--length", 8), "--length is for vectors"),
+        ((path, "--bpp", 1), "--bpp is for images"),
         ((photos, "--budget", "much"), "as in 2MB or 64KiB, got 'much'"),
         ((photos, "--max-error", "2"), "max_error must be at most 1"),
         ((path, photos), "vectors come as one .npy file, got 2 inputs"),
@@ -293,10 +297,10 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
         np.save(tmp_path / "bad.npy", bad, allow_pickle=True)
         with pytest.raises((InvalidInput, DamagedFile), match=r"bad\.npy"):
             raise run("compress", tmp_path / "bad.npy", "-o", out).exception  # type: ignore[misc]
-    for wrong, message in ((photos / "color.png", "not a stream that Nestcode wrote"), (out, "there is no file")):
+    for wrong, message in ((photos / "color.png", "not a stream of Nestcode"), (out, "there is no file")):
         assert message in refused("decompress", wrong, "-o", tmp_path / "out")
     assert run("compress", photos).exit_code == 2  # without --out
-    assert run("compress", photos, "-o", out, "--length", -1).exit_code == 2
+    assert run("compress", photos, "-o", out, "--bpp", -1).exit_code == 2
 
 
 @pytest.mark.parametrize(

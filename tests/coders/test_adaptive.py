@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder, _core
-from nestcode.coders.adaptive.model import HIGHEST, LOWEST, STEPS, AdaptiveCodebooks, Residuals
+from nestcode.coders.adaptive.codebooks import HIGHEST, LOWEST, STEPS, AdaptiveCodebooks, Residuals
 from nestcode.coders.auto import better, trial_errors
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
@@ -152,14 +152,14 @@ def test_encoding_is_the_beam_search_of_its_twin(seed: int, directions: int, sta
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_what_was_learnt_is_encoded_as_its_twin_does(coder: AdaptiveCoder, unseen: Rows, beams: int) -> None:
-    books, rows = coder._fitted().books, coder._project(unseen[:4])
+    books, rows = coder._fitted().codebooks, coder._project(unseen[:4])
     found = ((rows - books.decode(books.encode(rows, beams), 72)) ** 2).sum(axis=1)
     np.testing.assert_allclose(found, [Twin(books, 72).encode(row, beams) for row in rows], rtol=1e-3)
 
 
 def test_learning_follows_the_same_levels_as_decoding(coder: AdaptiveCoder, unseen: Rows) -> None:
-    books, rows = coder._fitted().books, coder._project(unseen)
-    packed, state = books.encode(rows, 1), Residuals(rows / coder._fitted().books.unit, books.levels)
+    books, rows = coder._fitted().codebooks, coder._project(unseen)
+    packed, state = books.encode(rows, 1), Residuals(rows / coder._fitted().codebooks.unit, books.levels)
     for stage in range(9):
         chosen = packed[:, stage]
         state.subtract(
@@ -169,7 +169,7 @@ def test_learning_follows_the_same_levels_as_decoding(coder: AdaptiveCoder, unse
 
 
 def test_threads_change_nothing(coder: AdaptiveCoder, data: Rows) -> None:
-    books, rows = coder._fitted().books, coder._project(data[:300])
+    books, rows = coder._fitted().codebooks, coder._project(data[:300])
     packed = books.encode(rows, 2, threads=1)
     assert np.array_equal(books.encode(rows, 2, threads=3), packed)
     assert np.array_equal(books.decode(packed, 70, threads=3), books.decode(packed, 70, threads=1))
@@ -205,7 +205,7 @@ def test_errors_of_unseen_rows_fall_with_every_byte(coder: AdaptiveCoder, data: 
 
 
 def test_expected_errors_are_those_of_decoding(coder: AdaptiveCoder, data: Rows) -> None:
-    books, rows = coder._fitted().books, coder._project(data[:200])
+    books, rows = coder._fitted().codebooks, coder._project(data[:200])
     packed = books.encode(rows, 2)
     codes = Codes(packed, 72).prefix(68)
     plain = [((rows - books.decode(codes.prefix(k).packed, k)) ** 2).sum(axis=1).mean() for k in range(69)]
@@ -220,7 +220,7 @@ def test_it_beats_single_directions(coder: AdaptiveCoder, data: Rows, unseen: Ro
 
 
 def test_more_beams_make_better_codes(coder: AdaptiveCoder, unseen: Rows) -> None:
-    books, rows = coder._fitted().books, coder._project(unseen)
+    books, rows = coder._fitted().codebooks, coder._project(unseen)
     errors = [mse(books.decode(books.encode(rows, beams), 72), rows) for beams in (1, 2, 8, 16)]
     assert all(more < fewer for fewer, more in pairwise(errors))
 

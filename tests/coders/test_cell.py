@@ -59,11 +59,11 @@ def encode_twin(coder: CellCoder, X: Rows) -> list[list[int]]:
     model = coder._fitted()
     codes = []
     for numbers in coder._project(X):
-        cell = int(np.argmin(((numbers - model.centers) ** 2).sum(axis=1)))
-        left = numbers - model.centers[cell]
+        cell = int(np.argmin(((numbers - model.centroids) ** 2).sum(axis=1)))
+        left = numbers - model.centroids[cell]
         nodes = [1] * len(left)
         bits = [int(bit) for bit in f"{cell:0{model.cell_bits}b}"]
-        for owner in model.planes.owners:
+        for owner in model.planes.allocation:
             bit = int(left[owner] > model.planes.thresholds[owner, nodes[owner]])
             nodes[owner] = 2 * nodes[owner] + bit
             bits.append(bit)
@@ -78,14 +78,14 @@ def decode_twin(coder: CellCoder, codes: Codes) -> NDArray[np.float64]:
         head = bits[: model.cell_bits]
         below = [
             cell
-            for cell in range(len(model.centers))
+            for cell in range(len(model.centroids))
             if [int(bit) for bit in f"{cell:0{model.cell_bits}b}"][: len(head)] == head
         ]
-        coefficients = np.average(model.centers[below], axis=0, weights=model.counts[below] + 1e-6)
+        coefficients = np.average(model.centroids[below], axis=0, weights=model.counts[below] + 1e-6)
         nodes = [1] * len(coefficients)
-        for owner, bit in zip(model.planes.owners, bits[model.cell_bits :], strict=False):
+        for owner, bit in zip(model.planes.allocation, bits[model.cell_bits :], strict=False):
             nodes[owner] = 2 * nodes[owner] + int(bit)
-        coefficients += [model.planes.centers[d, node] if node > 1 else 0.0 for d, node in enumerate(nodes)]
+        coefficients += [model.planes.levels[d, node] if node > 1 else 0.0 for d, node in enumerate(nodes)]
         out.append(model.mean + (coefficients if head else 0 * coefficients) @ model.directions)
     return np.array(out)
 
@@ -148,17 +148,17 @@ def test_a_cell_is_all_that_is_nearest_to_its_centre(coder: CellCoder, data: Row
     model = coder._fitted()
     numbers = numbers_of(coder.encode(data), 5)
     projected = coder._project(data)
-    distances = ((projected[:, None] - model.centers) ** 2).sum(axis=2)
+    distances = ((projected[:, None] - model.centroids) ** 2).sum(axis=2)
     assert np.array_equal(distances.argmin(axis=1), numbers)
     assert model.counts.sum() == len(data)
-    seen = model.centers.any(axis=0)
+    seen = model.centroids.any(axis=0)
     means = np.array([projected[numbers == cell].mean(axis=0) for cell in range(32)])
-    assert mse(means[:, seen], model.centers[:, seen]) < 0.002
+    assert mse(means[:, seen], model.centroids[:, seen]) < 0.002
 
 
 def test_first_bits_stand_for_the_mean_of_what_shares_them(coder: CellCoder, data: Rows) -> None:
     codes, projected = coder.encode(data), coder._project(data)
-    seen = coder._fitted().centers.any(axis=0)
+    seen = coder._fitted().centroids.any(axis=0)
     for length in (1, 2, 4):
         decoded, numbers = coder.coefficients(codes.prefix(length)), numbers_of(codes, length)
         owns = [numbers == number for number in range(1 << length)]
@@ -171,7 +171,7 @@ def test_first_bits_stand_for_the_mean_of_what_shares_them(coder: CellCoder, dat
 )
 def test_the_number_of_cells_suits_the_rows(rows: int, width: int, cells: int) -> None:
     coder = CellCoder(width=width).fit(clustered(rows))
-    assert len(coder._fitted().centers) == cells
+    assert len(coder._fitted().centroids) == cells
     assert coder.cells is None
     assert 1 << coder._fitted().cell_bits == cells
 
@@ -183,10 +183,10 @@ def test_the_number_of_cells_has_an_end() -> None:
 def test_directions_with_little_variance_are_left_to_the_planes() -> None:
     rows = clustered(2000) * np.array([1] * 4 + [0.01] * 8, np.float32)
     model = CellCoder(width=60, cells=8).fit(rows)._fitted()
-    assert 1 <= model.centers.any(axis=0).sum() <= 4
-    assert not model.centers[:, 4:].any()
-    assert model.centers.shape == (8, len(model.directions))
-    assert len(model.planes.centers) == len(model.planes.thresholds) == len(model.directions) > 4
+    assert 1 <= model.centroids.any(axis=0).sum() <= 4
+    assert not model.centroids[:, 4:].any()
+    assert model.centroids.shape == (8, len(model.directions))
+    assert len(model.planes.levels) == len(model.planes.thresholds) == len(model.directions) > 4
 
 
 # What search uses
@@ -198,7 +198,7 @@ def test_coefficients_are_what_decodes_in_principal_directions(kind: Any, metric
     coder = kind(width=36, metric=metric).fit(data)
     codes = coder.encode(data)
     model = coder._fitted()
-    mean, directions = model[:2] if isinstance(model, tuple) else (model.mean, model.directions)
+    mean, directions = model.mean, model.directions
     for length in (0, 2, 7, 20, 36):
         coefficients = coder.coefficients(codes.prefix(length))
         assert coefficients.dtype == np.float32
@@ -262,7 +262,7 @@ def test_the_scale_of_the_data_does_not_matter(metric: Any, scale: float) -> Non
 )
 @pytest.mark.parametrize("cells", [None, 8, 128])
 def test_data_that_cannot_fill_the_code(X: NDArray[np.float64], useful: int, cells: int | None) -> None:
-    with pytest.warns(UserWarning, match="useful bits") as caught:
+    with pytest.warns(UserWarning, match="unallocated") as caught:
         coder = CellCoder(width=30, cells=cells).fit(X)
     assert len(caught) == 1
     said = int(str(caught[0].message).split()[3])
@@ -277,7 +277,7 @@ def test_a_code_may_be_nothing_but_the_cell(data: Rows) -> None:
     coder = CellCoder(width=4, cells=16).fit(data)
     codes = coder.encode(data)
     np.testing.assert_allclose(coder.decode(codes[:60]), decode_twin(coder, codes[:60]), atol=1e-5)
-    assert coder._fitted().planes.owners.shape == (0,)
+    assert coder._fitted().planes.allocation.shape == (0,)
     slow = ((data[:3, None].astype(np.float64) - coder.decode(codes)) ** 2).sum(axis=2)
     np.testing.assert_allclose(asymmetric_distances(coder, data[:3], codes), slow, rtol=1e-3, atol=1e-4)
 

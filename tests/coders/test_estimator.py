@@ -61,7 +61,7 @@ def digits() -> tuple[NDArray[Any], NDArray[Any]]:
     return X[:400], y[:400]
 
 
-@pytest.mark.filterwarnings("ignore:the data carries")  # theirs is tiny
+@pytest.mark.filterwarnings("ignore:the data fills")  # theirs is tiny
 @pytest.mark.filterwarnings("ignore:Estimator .* does not inherit")  # scikit-learn is optional
 @pytest.mark.filterwarnings("ignore:InvalidInput occurred during set_params")  # as expected below
 def test_scikit_learns_own_checks_pass(coder: Any) -> None:
@@ -70,7 +70,7 @@ def test_scikit_learns_own_checks_pass(coder: Any) -> None:
 
 
 @pytest.mark.parametrize("check", MORE, ids=lambda check: check.__name__)
-@pytest.mark.filterwarnings("ignore:the data carries")
+@pytest.mark.filterwarnings("ignore:the data fills")
 def test_its_checks_of_names_and_data_frames_pass(coder: Any, check: Any) -> None:
     check(type(coder).__name__, coder)
 

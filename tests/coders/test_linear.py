@@ -53,13 +53,14 @@ def mse(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 def encode_twin(coder: LinearCoder, X: NDArray[np.float32]) -> list[list[int]]:
     """Item by item, bit by bit: walk down the tree of the direction that each bit refines."""
-    mean, directions, planes = coder._fitted()
+    model = coder._fitted()
+    mean, directions, planes = model.mean, model.directions, model.planes
     coefficients = (X - mean.astype(np.float32)) @ directions.T  # one product, as rounding depends on its shape
     codes = []
     for numbers in coefficients:
         nodes = [1] * len(directions)
         bits = []
-        for owner in planes.owners:
+        for owner in planes.allocation:
             if owner < 0:
                 bits.append(0)
                 continue
@@ -71,14 +72,15 @@ def encode_twin(coder: LinearCoder, X: NDArray[np.float32]) -> list[list[int]]:
 
 
 def decode_twin(coder: LinearCoder, codes: Codes) -> Doubles:
-    mean, directions, planes = coder._fitted()
+    model = coder._fitted()
+    mean, directions, planes = model.mean, model.directions, model.planes
     out = []
     for bits in codes.bits():
         nodes = [1] * len(directions)
-        for owner, bit in zip(planes.owners, bits, strict=False):
+        for owner, bit in zip(planes.allocation, bits, strict=False):
             if owner >= 0:
                 nodes[owner] = 2 * nodes[owner] + int(bit)
-        coefficients = [planes.centers[d, node] if node > 1 else 0.0 for d, node in enumerate(nodes)]
+        coefficients = [planes.levels[d, node] if node > 1 else 0.0 for d, node in enumerate(nodes)]
         out.append(mean + np.array(coefficients) @ directions)
     return np.array(out)
 
@@ -114,7 +116,7 @@ def test_no_bits_give_the_mean(coder: LinearCoder, data: NDArray[np.float32]) ->
 
 
 def test_bits_come_in_order_of_what_they_gain(coder: LinearCoder) -> None:
-    gains = -np.diff(coder._fitted()[2].errors)
+    gains = -np.diff(coder._fitted().errors)
     assert gains[0] == gains.max()
     assert (gains[1:] <= gains[:-1] + 1e-9).all()
 
@@ -142,7 +144,7 @@ def test_it_beats_one_sign_bit_for_each_direction(data: NDArray[np.float32]) -> 
 def test_each_split_is_the_best_one(numbers: list[float], depth: int) -> None:
     """Against trying every cut of every part, and against the error of the centers themselves."""
     array = np.array(numbers, dtype=np.float32)
-    tree = _planes.Tree(array)
+    tree = _planes.TreeQuantizer(array)
     parts, error = [np.sort(array.astype(np.float64))], float(np.mean(array.astype(np.float64) ** 2))
     for _ in range(depth):
         gain = tree.split()
@@ -160,14 +162,14 @@ def test_each_split_is_the_best_one(numbers: list[float], depth: int) -> None:
 
 def test_a_tree_sends_each_number_to_the_center_that_was_made_of_it() -> None:
     numbers = np.random.default_rng(0).integers(-3, 4, 500).astype(np.float32)  # many equal ones
-    tree = _planes.Tree(numbers)
+    tree = _planes.TreeQuantizer(numbers)
     for level in range(1, 4):
         tree.split()
         nodes = np.zeros(len(numbers), dtype=int)
         for thresholds in tree.thresholds:
             nodes = 2 * nodes + (numbers > thresholds[nodes])
         for node in np.unique(nodes):
-            assert tree.centers[level][node] == pytest.approx(numbers[nodes == node].mean())
+            assert tree.levels[level][node] == pytest.approx(numbers[nodes == node].mean())
 
 
 def test_leading_directions_are_those_of_the_full_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,14 +215,15 @@ def test_cells_nest_and_bound_distances_from_below(coder: LinearCoder, data: NDA
 
 def test_cells_are_boxes_not_single_bits(coder: LinearCoder, data: NDArray[np.float32]) -> None:
     """Against a walk over the intervals of each direction."""
-    mean, directions, planes = coder._fitted()
+    model = coder._fitted()
+    mean, directions, planes = model.mean, model.directions, model.planes
     codes = coder.encode(data[:20]).prefix(30)
     numbers = (data[50] - mean) @ directions.T
     expected = []
     for bits in codes.bits():
         low, high = np.full(len(directions), -np.inf), np.full(len(directions), np.inf)
         nodes = [1] * len(directions)
-        for owner, bit in zip(planes.owners, bits, strict=False):
+        for owner, bit in zip(planes.allocation, bits, strict=False):
             threshold = planes.thresholds[owner, nodes[owner]]
             (low if bit else high)[owner] = threshold
             nodes[owner] = 2 * nodes[owner] + int(bit)
@@ -278,10 +281,10 @@ def test_the_same_seed_gives_the_same_coder(data: NDArray[np.float32]) -> None:
     ],
 )
 def test_data_that_cannot_fill_the_code(X: Doubles, useful: int) -> None:
-    with pytest.warns(UserWarning, match="useful bits") as caught:
+    with pytest.warns(UserWarning, match="unallocated") as caught:
         coder = LinearCoder(width=30).fit(X)
     assert len(caught) == 1
-    assert (coder._fitted()[2].owners >= 0).sum() >= useful
+    assert (coder._fitted().planes.allocation >= 0).sum() >= useful
     np.testing.assert_allclose(coder.decode(coder.encode(X)), X, atol=1e-5)
     assert coder.encode(X).width == 30
     assert asymmetric_distances(coder, X, coder.encode(X)).shape == (len(X), len(X))

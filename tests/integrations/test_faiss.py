@@ -361,7 +361,7 @@ def test_adding_one_by_one_equals_adding_at_once() -> None:
 
 def test_identical_vectors_are_found() -> None:
     index = NestedIndex(D, width=8, rows_to_fit=50)
-    with pytest.warns(UserWarning, match="useful bits"):
+    with pytest.warns(UserWarning, match="unallocated"):
         index.add(np.ones((60, D)))
     distances, ids = index.search(np.ones((1, D)), 60)
     assert set(ids[0]) == set(range(60))

@@ -139,7 +139,7 @@ def test_the_example_in_a_card_runs(linear: Coder, tmp_path: Path, monkeypatch: 
 
 
 def test_a_card_of_constant_data(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="the data carries 0 useful bits"):
+    with pytest.warns(UserWarning, match="the data fills 0 of"):
         coder = nc.LinearCoder(width=2).fit(np.ones((5, 3)))
     hub.save(coder, tmp_path)
     assert "| 2 | 1 | 0 | – |" in (tmp_path / "README.md").read_text()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder, _core
 from nestcode.coders import Coder
-from nestcode.coders.bit_planes import Planes, read_bits
+from nestcode.coders.bit_planes import BitPlanes, dequantize
 from nestcode.index import state
 from nestcode.search.plan import Request
 from nestcode.search.view import View
@@ -251,11 +251,11 @@ def test_bits_of_planes_are_read_one_by_one(seed: int, rows: int, first: int, le
         owners[np.flatnonzero(owners == d)[8:]] = -1
     centers = rng.standard_normal((7, 512)).astype(np.float32)
     codes = twins.random_codes(rows, first + length, seed)
-    planes = Planes(owners, np.zeros(length + 1), centers[:, :256], centers)
+    planes = BitPlanes(owners, np.zeros(length + 1), centers[:, :256], centers)
     nodes = np.ones((rows, 7), dtype=np.int64)
     for j in np.flatnonzero(owners >= 0):
         nodes[:, owners[j]] = 2 * nodes[:, owners[j]] + codes.bits()[:, first + j]
-    assert np.array_equal(read_bits(codes.packed, planes, length, first), centers[np.arange(7), nodes])
+    assert np.array_equal(dequantize(codes.packed, planes, length, first), centers[np.arange(7), nodes])
 
 
 # Calls that no module of ours makes

@@ -15,12 +15,12 @@ from nestcode.lengths import Empirical, Uniform
 from nestcode.nn import SemiLinearAutoencoder
 from nestcode.reproduce.pca.experiment import (
     commutation_error,
+    commuting_permutations,
     cosines,
-    coupling,
     gradients,
     off_diagonal,
-    permutations_that_commute,
     recovered_t,
+    unit_coupling,
 )
 
 WIDTH = 6
@@ -65,7 +65,7 @@ def test_theorem_2_t_commutes_and_is_diagonal(nested: SemiLinearAutoencoder, ord
 
 
 def test_the_lemma_no_permutation_commutes() -> None:
-    assert permutations_that_commute(4) == 0
+    assert commuting_permutations(4) == 0
     assert commutation_error(np.eye(4)) == 0
     assert commutation_error(np.triu(np.ones((3, 3)))) < 1e-12  # the lemma allows A = 0 or B = 0 in each step
     assert commutation_error(np.array([[1.0, 0.5], [0.5, 1.0]])) > 0.1
@@ -120,7 +120,7 @@ def test_a_sigmoid_is_not_pca_and_a_tanh_without_its_offset_is() -> None:
 def test_gradients_fade_with_the_unit_and_so_does_what_units_share() -> None:
     geometric, _, uniform = gradients(X).values()
     assert geometric[-1] / geometric[0] < 0.05 * uniform[-1] / uniform[0]
-    measured, theory, covariance = coupling(X, repeats=20).values()
+    measured, theory, covariance = unit_coupling(X, repeats=20).values()
     np.testing.assert_allclose(measured, theory, atol=0.02)
     assert covariance[0] == 1
     assert covariance[12] < 0.2 * covariance[1]

@@ -1,4 +1,4 @@
-"""Votes of neighbours: what searches find, and what they are worth."""
+"""k-NN by scan, search and neighborhood: what each finds, and how neighbors vote."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from nestcode.reproduce.knn.experiment import Coded, K, Task, accuracy, classify
 from tests.reproduce.toy import run
 
 
-def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
-    found = run("knn", tmp_path)
-    right = {name: {method: np.array(each) for method, each in by.items()}
-             for name, by in found["numbers"]["digits"]["accuracy"].items()}  # fmt: skip
-    for by_method in right.values():
+def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
+    result = run("knn", tmp_path)
+    accuracies = {name: {method: np.array(each) for method, each in by.items()}
+             for name, by in result["numbers"]["digits"]["accuracy"].items()}  # fmt: skip
+    for by_method in accuracies.values():
         assert by_method["scan"][0, -1] > max(0.7, by_method["scan"][0, 0] + 0.03)
         assert by_method["search"][0, -1] > by_method["scan"][0, -1] - 0.1
-        assert by_method["neighborhood"][0, -1] > 0.3  # 0.1 is chance
+        assert by_method["neighborhood"][0, -1] > 0.3  # ten classes
     assert {"knn-digits.png", "knn-digits.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
@@ -27,7 +27,7 @@ def small_task() -> tuple[Task, Coded]:
     return task, Coded(Codes.from_bits(items), Codes.from_bits(queries))
 
 
-def test_methods_find_what_a_plain_look_at_all_items_finds() -> None:
+def test_methods_find_what_plain_loops_find() -> None:
     task, coded = small_task()
     found = {name: ids for name, (ids, _) in classify(task, coded, 16).items()}
     for row, query in enumerate(task.queries[:, :16]):
@@ -40,9 +40,9 @@ def test_methods_find_what_a_plain_look_at_all_items_finds() -> None:
         assert np.array_equal(found["neighborhood"][row], np.flatnonzero(shared >= length))
 
 
-def test_most_of_the_neighbours_decide() -> None:
+def test_the_majority_of_the_neighbors_decides() -> None:
     task, _ = small_task()
     by_class = [np.flatnonzero(task.labels == label) for label in range(3)]
-    ids = [np.concatenate([by_class[label][:3], by_class[(label + 1) % 3][:2]]) for label in task.asked]
+    ids = [np.concatenate([by_class[label][:3], by_class[(label + 1) % 3][:2]]) for label in task.query_labels]
     assert accuracy(ids, task) == 1
-    assert accuracy([by_class[(label + 1) % 3] for label in task.asked], task) == 0
+    assert accuracy([by_class[(label + 1) % 3] for label in task.query_labels], task) == 0

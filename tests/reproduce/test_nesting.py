@@ -1,4 +1,4 @@
-"""Subsets of other nestings: what lies within what, and what each can do."""
+"""Groups and trees: containment of their subsets, and the claims at toy scale."""
 
 from pathlib import Path
 
@@ -8,19 +8,19 @@ from nestcode.reproduce.nesting.experiment import NESTINGS, UNITS, WIDTH, contai
 from tests.reproduce.toy import run
 
 
-def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
-    found = run("nesting", tmp_path)
-    holds = {finding["claim"]: finding["holds"] for finding in found["findings"]}
-    assert holds["groups: a subset decodes better than those within it"]
-    assert holds["groups: units of one group are exchangeable, those of two are not"]
-    assert holds["tree: a subset decodes better than those within it"]
-    chain, groups = (found["numbers"]["errors"][name] for name in ("chain", "groups"))
+def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
+    result = run("nesting", tmp_path)
+    holds = {finding["claim"]: finding["holds"] for finding in result["findings"]}
+    assert holds["groups: a subset decodes better than the subsets it contains"]
+    assert holds["groups: units of one group are exchangeable, units of two groups are not"]
+    assert holds["tree: a subset decodes better than the subsets it contains"]
+    chain, groups = (result["numbers"]["errors"][name] for name in ("chain", "groups"))
     assert chain[-1] < 0.5 * chain[0]
     assert len(groups) == WIDTH // UNITS
     assert {"nesting-subsets.png", "nesting-swaps.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_what_lies_within_what() -> None:
+def test_contained_subsets_are_those_of_the_covering_relation() -> None:
     assert contained(NESTINGS["groups"]) == [(i, i + 1) for i in range(6)]
     assert contained(NESTINGS["tree"]) == [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6)]
     masks = NESTINGS["chain"].masks(WIDTH).numpy()

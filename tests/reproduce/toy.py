@@ -1,4 +1,4 @@
-"""Experiments at toy size, for tests."""
+"""Experiments at toy scale, for tests."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.data.test_cifar10 import small_sums, write_small_cifar10
 
 
 def run(name: str, folder: Path, *, cifar: bool = False, seeds: tuple[int, ...] = (0,)) -> dict[str, Any]:
-    """What an experiment finds, out of few images: those of two photographs, or noise laid out as CIFAR-10."""
+    """Return the results of an experiment on patches of two sample images, or on noise in the format of CIFAR-10."""
     data = None
     if cifar:
         data = folder / "data"
@@ -21,6 +21,6 @@ def run(name: str, folder: Path, *, cifar: bool = False, seeds: tuple[int, ...] 
     with patch.dict(SHA256, small_sums() if cifar else {}):
         page = reproduce([name], Lab(folder, data, "toy", seeds, console=Console(quiet=True)))
     assert page.read_text().count("<h2 ") == 1
-    found: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
-    assert found["seeds"] == list(seeds)
-    return found
+    result: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    assert result["seeds"] == list(seeds)
+    return result

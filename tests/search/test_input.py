@@ -142,7 +142,7 @@ def test_vectors_of_no_direction_have_an_angle_to_none() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 40], ids="{} rows".format)
 @kinds
-@pytest.mark.filterwarnings("ignore:the data carries")
+@pytest.mark.filterwarnings("ignore:the data fills")
 def test_few_and_equal_items_are_found(kind: str, rows: int) -> None:
     """One item, fewer than cells, and all of them equal."""
     for equal in (False, True):
@@ -164,7 +164,7 @@ def test_few_and_equal_items_are_found(kind: str, rows: int) -> None:
 
 
 @kinds
-@pytest.mark.filterwarnings("ignore:the data carries")
+@pytest.mark.filterwarnings("ignore:the data fills")
 def test_data_without_any_variance_is_searched(kind: str) -> None:
     """Codes that say nothing; and some features that are constant."""
     constant = np.full((300, FEATURES), 2.5, dtype=np.float32)

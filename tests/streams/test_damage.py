@@ -1,4 +1,4 @@
-"""Damage is noticed and named, what precedes it decodes, and hostile headers take no memory."""
+"""Streams of items: damage is detected, what precedes it decodes, and hostile headers take no memory."""
 
 import json
 import tracemalloc
@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestcode import StreamDecoder, StreamReader, compress, decompress, info
+from nestcode import StreamDecoder, StreamReader, compress, decompress
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.streams.format import parse_header
-from tests.streams.collections import skewed, some_coder, some_items, stream, with_header, with_json
+from tests.streams.collections import skewed, some_coder, some_items, stream, stream_info, with_header, with_json
 
 ITEMS = some_items(40)
 PLAIN, CODED = stream(ITEMS), skewed(120)
@@ -26,22 +26,22 @@ every_kind = pytest.mark.parametrize("data", [PLAIN, CODED], ids=["plain", "entr
 
 @settings(max_examples=200)
 @given(st.sampled_from([PLAIN, CODED, EMBEDDED]), st.data())
-def test_any_changed_byte_is_noticed(data: bytes, draw: st.DataObject) -> None:
+def test_any_changed_byte_is_detected(data: bytes, draw: st.DataObject) -> None:
     at, change = draw.draw(st.integers(0, len(data) - 1)), draw.draw(st.integers(1, 255))
     changed = bytearray(data)
     changed[at] ^= change
     with pytest.raises((DamagedFile, InvalidInput)):
         decompress(changed, some_coder())
-    start = info(data).header_bytes
+    start = stream_info(data).header_bytes
     if at >= start:
-        block = info(data).damaged
+        block = stream_info(data).damaged
         assert block is None
-        assert info(changed).damaged == (at - start) // (parse_header(memoryview(data)).block + 4)
+        assert stream_info(changed).damaged == (at - start) // (parse_header(memoryview(data)).block + 4)
 
 
 @every_kind
 def test_what_precedes_a_damaged_block_decodes(data: bytes) -> None:
-    start = info(data).header_bytes
+    start = stream_info(data).header_bytes
     blocks = (len(data) - start) // 68
     assert blocks > 5
     for block in range(blocks):
@@ -52,21 +52,25 @@ def test_what_precedes_a_damaged_block_decodes(data: bytes) -> None:
         with pytest.warns(UserWarning, match=f"block {block} of"):
             kept = decompress(changed, some_coder(), on_damage="keep")
         np.testing.assert_allclose(kept, decompress(data[: start + 68 * block], some_coder()), atol=1e-5)
-        assert f"block {block} is damaged" in str(info(changed))
-        assert (info(changed).damaged, info(changed).verified, info(changed).unverified) == (block, 64 * block, 0)
+        assert f"block {block} is damaged" in str(stream_info(changed))
+        assert (stream_info(changed).damaged, stream_info(changed).verified, stream_info(changed).unverified) == (
+            block,
+            64 * block,
+            0,
+        )
 
 
 @every_kind
-def test_blocks_of_other_places_and_streams_are_noticed(data: bytes) -> None:
-    start = info(data).header_bytes
+def test_blocks_of_other_places_and_streams_are_detected(data: bytes) -> None:
+    start = stream_info(data).header_bytes
     swapped = data[:start] + data[start + 68 : start + 136] + data[start : start + 68] + data[start + 136 :]
-    assert info(swapped).damaged == 0
+    assert stream_info(swapped).damaged == 0
     other = stream(ITEMS[::-1].copy(), width=140)
-    assert info(data[:start] + other[info(other).header_bytes :]).damaged == 0
+    assert stream_info(data[:start] + other[stream_info(other).header_bytes :]).damaged == 0
 
 
 @every_kind
-def test_what_follows_the_end_is_noticed(data: bytes, tmp_path: Path) -> None:
+def test_trailing_bytes_are_detected(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(DamagedFile, match="3 bytes follow the end"):
         decompress(data + b"abc", some_coder())
     (tmp_path / "long.nest").write_bytes(data + b"abc")
@@ -75,8 +79,8 @@ def test_what_follows_the_end_is_noticed(data: bytes, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="3 bytes follow the end"):
         reader = StreamReader(tmp_path / "long.nest", some_coder(), on_damage="keep")
     np.testing.assert_array_equal(reader[:], decompress(data, some_coder()))
-    assert info(data + b"abc").trailing == 3
-    assert "3 bytes follow the end" in str(info(data + b"abc"))
+    assert stream_info(data + b"abc").trailing == 3
+    assert "3 bytes follow the end" in str(stream_info(data + b"abc"))
     with pytest.warns(UserWarning, match="3 bytes follow"):
         kept = decompress(data + b"abc", some_coder(), on_damage="keep")
     np.testing.assert_array_equal(kept, decompress(data, some_coder()))
@@ -86,7 +90,7 @@ def test_what_follows_the_end_is_noticed(data: bytes, tmp_path: Path) -> None:
 def test_noise_is_refused(noise: bytes) -> None:
     for data in (noise, PLAIN[:16] + noise, with_json(noise), with_json(PLAIN[16:-4] + noise)):
         with pytest.raises((DamagedFile, InvalidInput)):
-            info(data)
+            stream_info(data)
         with pytest.raises((DamagedFile, InvalidInput)):
             decompress(data)
 
@@ -100,13 +104,13 @@ JSON = st.recursive(
 
 @settings(max_examples=300)
 @given(st.sampled_from(sorted(asdict(parse_header(memoryview(PLAIN))))), JSON, st.booleans())
-def test_hostile_headers_are_refused_before_memory_is_taken(key: str, value: Any, entropy: bool) -> None:
+def test_hostile_headers_are_refused_before_memory_is_allocated(key: str, value: Any, entropy: bool) -> None:
     header = {**asdict(parse_header(memoryview(PLAIN))), key: value}
     if entropy:
         header["entropy"] = True
     data = with_json(json.dumps(header, sort_keys=True, separators=(",", ":")).encode(), PLAIN[-500:])
     looks = (
-        partial(info, limit=1 << 20),
+        partial(stream_info, limit=1 << 20),
         partial(decompress, coder=some_coder(), limit=1 << 20),
         StreamDecoder(some_coder(), limit=1 << 20).feed,
     )
@@ -142,7 +146,7 @@ def test_hostile_headers_are_refused_before_memory_is_taken(key: str, value: Any
     ],
     ids=str,
 )
-def test_headers_that_cannot_be_right_are_refused(changes: dict[str, Any]) -> None:
+def test_invalid_headers_are_refused(changes: dict[str, Any]) -> None:
     data = with_header(parse_header(memoryview(PLAIN)), PLAIN, **changes)
     tracemalloc.start()
     try:
@@ -155,15 +159,15 @@ def test_headers_that_cannot_be_right_are_refused(changes: dict[str, Any]) -> No
 
 def test_deep_and_long_json_is_refused() -> None:
     for text in (b"[" * 200_000, b'{"count":' + b"9" * 10_000 + b"}", b'{"scale":NaN}', b"[]", b"\xff"):
-        with pytest.raises(DamagedFile, match="header cannot be right"):
-            info(with_json(text))
+        with pytest.raises(DamagedFile, match="header is invalid"):
+            stream_info(with_json(text))
     with pytest.raises(DamagedFile, match="claims 2000000 bytes"):
-        info(with_json(b" " * 2_000_000))
+        stream_info(with_json(b" " * 2_000_000))
     with pytest.raises(DamagedFile, match="version 2"):
-        info(PLAIN[:8] + b"\2" + PLAIN[9:])
+        stream_info(PLAIN[:8] + b"\2" + PLAIN[9:])
 
 
-def test_an_embedded_coder_must_be_the_one_named() -> None:
+def test_an_embedded_coder_must_match_the_header() -> None:
     header = parse_header(memoryview(EMBEDDED))
     with pytest.raises(DamagedFile, match="is embedded"):
         decompress(with_header(header, EMBEDDED, coder="0" * 64))
@@ -176,12 +180,12 @@ def test_an_embedded_coder_must_be_the_one_named() -> None:
         decompress(noise + b"\0" * 9)
 
 
-def test_an_entropy_coded_payload_must_say_all() -> None:
+def test_an_entropy_coded_payload_must_be_complete() -> None:
     header = parse_header(memoryview(CODED))
     for payload in (0, 120 * 19):
-        with pytest.raises(DamagedFile, match="not what so many items of such a width take"):
-            info(with_header(header, b"", payload=payload))
+        with pytest.raises(DamagedFile, match="not the size of that many codes"):
+            stream_info(with_header(header, b"", payload=payload))
     few = parse_header(memoryview(with_header(header, b"", payload=20)))
     data = few.data + b"".join(few.seal([CODED[header.size : header.size + 20]]))
-    with pytest.raises(DamagedFile, match="says less than its header"):
+    with pytest.raises(DamagedFile, match="fewer bits than its header claims"):
         decompress(data, some_coder())

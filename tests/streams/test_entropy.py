@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.streams.entropy import encode_bits
+from nestcode.streams.entropy import entropy_encode
 
 
 def in_order(packed: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
@@ -33,9 +33,9 @@ def decode(pieces: list[bytes], count: int, width: int) -> tuple[int, NDArray[np
 
 @settings(max_examples=60)
 @given(st.integers(1, 30), st.integers(1, 200), st.floats(0, 1), st.data())
-def test_codes_come_back_and_a_cut_gives_a_beginning(count: int, width: int, one: float, draw: st.DataObject) -> None:
+def test_codes_come_back_and_truncation_gives_a_prefix(count: int, width: int, one: float, draw: st.DataObject) -> None:
     packed = np.packbits(np.random.default_rng(0).random((count, width)) < one, axis=1)
-    data, bits = encode_bits(packed, width), in_order(packed, width)
+    data, bits = entropy_encode(packed, width), in_order(packed, width)
     certain, found = decode([data], count, width)
     assert certain == count * width
     np.testing.assert_array_equal(found, bits)
@@ -49,31 +49,31 @@ def test_codes_come_back_and_a_cut_gives_a_beginning(count: int, width: int, one
 
 
 @given(st.binary(max_size=200), st.integers(0, 9), st.integers(1, 200))
-def test_noise_decodes_to_something(noise: bytes, count: int, width: int) -> None:
+def test_noise_decodes_without_an_error(noise: bytes, count: int, width: int) -> None:
     certain, _ = decode([noise], count, width)
     assert certain <= count * width
 
 
 @pytest.mark.parametrize("one", [0.02, 0.2, 0.5])
-def test_bits_take_what_they_tell(one: float) -> None:
+def test_the_rate_is_near_the_entropy(one: float) -> None:
     packed = np.packbits(np.random.default_rng(0).random((2000, 128)) < one, axis=1)
-    tells = -(one * np.log2(one) + (1 - one) * np.log2(1 - one))
-    assert len(encode_bits(packed, 128)) / packed.size < 1.01 * tells + 0.002
+    entropy = -(one * np.log2(one) + (1 - one) * np.log2(1 - one))
+    assert len(entropy_encode(packed, 128)) / packed.size < 1.01 * entropy + 0.002
 
 
-def test_bytes_that_say_the_same_take_little() -> None:
-    """Bits that follow from those before them in their byte, and bytes that are likely after others."""
+def test_redundant_bytes_take_few_bits() -> None:
+    """Bits that are predictable from those before them in their byte, and bytes from the byte before them."""
     rng = np.random.default_rng(0)
     entries = rng.integers(0, 256, 16, dtype=np.uint8)  # 4 bits a byte
     packed = entries[rng.integers(0, 16, (3000, 8))]
-    assert len(encode_bits(packed, 64)) / packed.size < 0.55
+    assert len(entropy_encode(packed, 64)) / packed.size < 0.55
     follows = rng.integers(0, 256, 16, dtype=np.uint8)
     packed = np.repeat(rng.integers(0, 256, (3000, 1), dtype=np.uint8), 2, axis=1)
     packed[:, 1] = follows[packed[:, 0] >> 4]
-    assert len(encode_bits(packed, 16)) / packed.size < 0.56
+    assert len(entropy_encode(packed, 16)) / packed.size < 0.56
 
 
-def test_where_bits_go_is_checked() -> None:
+def test_the_output_of_the_decoder_is_checked() -> None:
     with pytest.raises(ValueError, match="plain must hold every code"):
         _core.CodeDecoder(3, 64, np.zeros(23, dtype=np.uint8))
     with pytest.raises(ValueError, match="no such group"):

@@ -1,4 +1,4 @@
-"""A stream: what went in comes out, every cut decodes, and more never makes it worse."""
+"""Streams of items: shapes and types come back, every truncation decodes, and more bits never hurt."""
 
 import json
 from itertools import pairwise
@@ -10,21 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder, compress, decompress, info, load_coder
+from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder, compress, decompress, load_coder
 from nestcode.coders import Coder
 from nestcode.coders.pretrained import find_pretrained
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.storage import Record
 from nestcode.streams.format import parse_header
 from nestcode.streams.stream import lay_out
-from tests.streams.collections import FEATURES, few_items, skewed, some_coder, some_items, stream
+from tests.streams.collections import FEATURES, few_items, skewed, some_coder, some_items, stream, stream_info
 
 counts = st.integers(0, 40)
 widths = st.sampled_from([0, 1, 7, 8, 63, 64, 65, 100, 128, 150])
 
 
 def plain_decode(items: NDArray[Any], width: int, got: int) -> NDArray[np.float32]:
-    """The twin: walk over the bytes of the payload that arrived, one after the other."""
+    """The twin: go through the bytes of the payload that arrived one by one."""
     coder, size = some_coder(), -(-width // 8)
     packed = coder.encode(items).prefix(width).packed
     lengths = [0] * len(items)
@@ -36,27 +36,27 @@ def plain_decode(items: NDArray[Any], width: int, got: int) -> NDArray[np.float3
 
 
 @given(counts, widths, st.data())
-def test_every_cut_decodes_to_what_arrived(count: int, width: int, draw: st.DataObject) -> None:
+def test_every_truncation_decodes_to_what_arrived(count: int, width: int, draw: st.DataObject) -> None:
     items = some_items(count)
     data = stream(items, width=width)
-    known = info(data)
+    known = stream_info(data)
     assert len(data) == known.total_bytes
     cut = draw.draw(st.integers(known.header_bytes, len(data)))
     blocks, left = divmod(cut - known.header_bytes, 68)
     got = min(64 * blocks + min(left, 64), count * -(-width // 8))
     decoded = decompress(data[:cut], some_coder())
     np.testing.assert_allclose(decoded, plain_decode(items, width, got), atol=1e-5)
-    seen = info(data[:cut])
+    seen = stream_info(data[:cut])
     assert seen.verified + seen.unverified == got
     assert (seen.damaged, seen.trailing, seen.header_bytes) == (None, 0, known.header_bytes)
 
 
 @pytest.mark.parametrize("entropy", [False, True])
-def test_the_error_never_rises_with_what_arrived(entropy: bool) -> None:
+def test_the_error_never_rises_with_the_rate(entropy: bool) -> None:
     items = few_items(400) if entropy else some_items(60)
     data = stream(items, entropy=entropy)
-    assert info(data).entropy == entropy
-    start = info(data).header_bytes
+    assert stream_info(data).entropy == entropy
+    start = stream_info(data).header_bytes
     errors = [np.mean((decompress(data[:cut], some_coder()) - items) ** 2) for cut in range(start, len(data), 60)]
     assert all(later <= earlier * 1.02 for earlier, later in pairwise(errors))
     assert errors[-1] < errors[0] / 50
@@ -65,13 +65,13 @@ def test_the_error_never_rises_with_what_arrived(entropy: bool) -> None:
 
 
 @given(st.integers(1, 40), widths.filter(bool), st.data())
-def test_length_is_what_a_prefix_gives(count: int, width: int, draw: st.DataObject) -> None:
+def test_length_equals_decoding_a_prefix(count: int, width: int, draw: st.DataObject) -> None:
     items, length = some_items(count), draw.draw(st.integers(0, width))
     expected = some_coder().decode(some_coder().encode(items).prefix(length))
     np.testing.assert_allclose(decompress(stream(items, width=width), some_coder(), length=length), expected, atol=1e-5)
     kept = compress(items, some_coder(), length=length)
     np.testing.assert_allclose(decompress(kept, some_coder()), expected, atol=1e-5)
-    assert info(kept).width == length
+    assert stream_info(kept).width == length
 
 
 @given(
@@ -89,7 +89,7 @@ def test_shape_and_type_come_back(name: str, shape: tuple[int, ...], count: int,
     np.testing.assert_allclose(decoded.astype(float), expected, atol=0.51 if items.dtype.kind in "iu" else 0.05)
 
 
-def test_whole_numbers_are_rounded_and_clipped() -> None:
+def test_integers_are_rounded_and_clipped() -> None:
     coder = LinearCoder(width=6).fit(np.random.default_rng(0).normal([-99, 350, 10.6], [90, 80, 0.01], (300, 3)))
     items = np.array([[0, 255, 10], [9, 240, 10], [200, 100, 10]], dtype=np.uint8)
     raw = coder.decode(coder.encode(items).prefix(0))
@@ -102,27 +102,27 @@ def test_whole_numbers_are_rounded_and_clipped() -> None:
 
 @pytest.mark.parametrize("kind", [LinearCoder, AdaptiveCoder, ResidualCoder])
 @pytest.mark.parametrize("entropy", [False, True])
-def test_every_coder_serves(kind: Any, entropy: bool) -> None:
+def test_every_coder_makes_streams(kind: Any, entropy: bool) -> None:
     coder: Coder = kind(width=64).fit(some_items(300, seed=1))
     items = few_items(300)
     data = compress(items.reshape(300, 4, 6), coder, entropy=entropy, embed=True)
-    assert info(data).entropy == entropy
+    assert stream_info(data).entropy == entropy
     expected = coder.decode(coder.encode(items)).reshape(300, 4, 6)
     np.testing.assert_allclose(decompress(data), expected, atol=1e-5)
     np.testing.assert_allclose(decompress(data, coder), expected, atol=1e-5)
 
 
-def test_a_shipped_coder_is_found_and_takes_pixels_as_they_are() -> None:
+def test_a_pretrained_coder_is_found_and_scales_pixels() -> None:
     pytest.importorskip("torch")
     coder = load_coder("cifar10-small")
     assert find_pretrained(coder.fingerprint, "items") == "cifar10-small"
     images = np.random.default_rng(0).integers(90, 110, (4, 3, 32, 32), dtype=np.uint8)
     data = compress(images, coder)
-    assert info(data).scale == 255
+    assert stream_info(data).scale == 255
     decoded = decompress(data)
     assert (decoded.dtype, decoded.shape) == (images.dtype, images.shape)
     assert np.abs(decoded.astype(int) - images).mean() < 10
-    assert info(compress(some_items(2).astype(np.uint8), some_coder())).scale == 1
+    assert stream_info(compress(some_items(2).astype(np.uint8), some_coder())).scale == 1
 
 
 def test_scale_divides_before_and_multiplies_after() -> None:
@@ -131,39 +131,39 @@ def test_scale_divides_before_and_multiplies_after() -> None:
     np.testing.assert_allclose(
         decompress(data, some_coder()), 1000 * decompress(stream(items), some_coder()), rtol=1e-4
     )
-    assert info(data).expected_error == pytest.approx(1e6 * some_coder().expected_error(150), rel=1e-3)
+    assert stream_info(data).expected_error == pytest.approx(1e6 * some_coder().expected_error(150), rel=1e-3)
 
 
-def test_info_says_what_the_coder_says() -> None:
+def test_info_reports_the_coders_expected_error() -> None:
     items = some_items(1)
     data = stream(items)
-    start = info(data).header_bytes
+    start = stream_info(data).header_bytes
     for cut, length in [(start, 0), (start + 3, 24), (start + 8, 64), (start + 11, 88), (len(data), 150)]:
-        known, exact = info(data[:cut]), info(data[:cut], some_coder())
+        known, exact = stream_info(data[:cut]), stream_info(data[:cut], some_coder())
         assert known.length == exact.length == known.bits == length
         assert known.expected_error >= exact.expected_error * 0.999
         assert exact.expected_error == some_coder().expected_error(length)
         assert json.loads(known.to_json())["length"] == length
         assert f"{length} bits of every item" in str(known)
-    assert info(data[:start]).expected_error == pytest.approx(some_coder().expected_error(0), rel=1e-4)
+    assert stream_info(data[:start]).expected_error == pytest.approx(some_coder().expected_error(0), rel=1e-4)
 
 
-def test_entropy_coding_is_left_out_where_it_does_not_pay() -> None:
+def test_entropy_coding_is_skipped_where_it_does_not_pay() -> None:
     noise = stream(some_items(3), entropy=True)
-    assert not info(noise).entropy
-    assert info(skewed(500)).entropy
+    assert not stream_info(noise).entropy
+    assert stream_info(skewed(500)).entropy
 
 
 @settings(max_examples=30)
 @given(st.integers(30, 60), st.sampled_from([64, 100, 130]), st.data())
-def test_a_cut_of_an_entropy_coded_stream_holds_a_beginning_of_its_bits(
+def test_a_truncated_entropy_coded_stream_holds_a_prefix_of_its_bits(
     count: int, width: int, draw: st.DataObject
 ) -> None:
     data = skewed(count, width=width)
-    known = info(data)
+    known = stream_info(data)
     assert (known.entropy, known.length, known.bits) == (True, width, count * width)
     cut = draw.draw(st.integers(known.header_bytes, len(data)))
-    seen, more = info(data[:cut]), info(data[: cut + 8])
+    seen, more = stream_info(data[:cut]), stream_info(data[: cut + 8])
     assert seen.bits <= more.bits
     expected = decompress(data, some_coder(), length=seen.length)
     np.testing.assert_allclose(
@@ -171,12 +171,12 @@ def test_a_cut_of_an_entropy_coded_stream_holds_a_beginning_of_its_bits(
     )  # fmt: skip
 
 
-def test_the_coder_must_be_the_one() -> None:
+def test_the_coder_must_be_the_one_that_made_the_stream() -> None:
     items = some_items(10)
     data, other = stream(items), some_coder(140)
     with pytest.raises(InvalidInput, match=f"{some_coder().fingerprint}.*{other.fingerprint}"):
         decompress(data, other)
-    with pytest.raises(InvalidInput, match="neither comes with Nestcode nor is embedded"):
+    with pytest.raises(InvalidInput, match="neither embedded nor shipped with Nestcode"):
         decompress(data)
     with pytest.raises(NotFitted):
         compress(items, LinearCoder(width=8))
@@ -191,11 +191,11 @@ def test_the_coder_must_be_the_one() -> None:
         (np.float32(1), "at least 2 dimensions"),
         (np.zeros((3, 24), dtype=bool), "got bool: convert them"),
         (np.zeros((3, 24), dtype=np.int64), "got int64: convert them"),
-        (np.zeros((3, 7)), "the 24 numbers the coder was fitted on, got 7"),
+        (np.zeros((3, 7)), "the 24 values the coder was fitted on, got 7"),
         (np.full((3, 24), np.nan), "must be finite"),
     ],
 )
-def test_items_that_cannot_be_coded_are_refused(items: Any, message: str) -> None:
+def test_items_that_cannot_be_encoded_are_refused(items: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         compress(items, some_coder())
 
@@ -226,14 +226,14 @@ def test_what_a_stream_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -
         next(lay_out(np.zeros((0, 2**17 + 1), np.uint8), some_coder(), (24,), np.dtype(np.float32), **wide))
     record = Record("DeepCoder", 1, {"modules": True}, {})
     monkeypatch.setattr(LinearCoder, "to_record", lambda _: record)
-    with pytest.raises(InvalidInput, match="modules of its own cannot be embedded"):
+    with pytest.raises(InvalidInput, match="custom modules cannot be embedded"):
         compress(some_items(2), some_coder(), embed=True)
 
 
-def test_a_header_that_is_cut_is_not_damaged() -> None:
+def test_a_truncated_header_is_not_reported_as_damaged() -> None:
     data = stream(some_items(3), embed=True)
     for cut in (0, 5, 8, 15, 16, 200, parse_header(memoryview(data)).size - 1):
         with pytest.raises(InvalidInput, match="can be cut after its header"):
-            info(data[:cut])
+            stream_info(data[:cut])
     with pytest.raises(DamagedFile, match="not a stream"):
-        info(b"\x89PNG\r\n\x1a\n")
+        stream_info(b"\x89PNG\r\n\x1a\n")

@@ -36,17 +36,16 @@ def compress(
     ] = None,
     fit: Annotated[bool, typer.Option("--fit", help="Fit a coder on these inputs, and embed it.")] = False,
     embed: Annotated[bool, typer.Option("--embed", help="Put the coder into the stream.")] = False,
-    length: Annotated[
-        int | None, typer.Option(min=0, help="Bits to keep: of a vector, or of 32 x 32 pixels on average.")
-    ] = None,
+    length: Annotated[int | None, typer.Option(min=0, help="Bits of each vector to keep.")] = None,
+    bpp: Annotated[float | None, typer.Option(min=0, help="Bits per pixel of images to keep, on average.")] = None,
     budget: Annotated[str | None, typer.Option(help="Bytes to keep in all, as in 2MB.")] = None,
     max_error: Annotated[
         float | None,
-        typer.Option(callback=check_positive, help="Keep what leaves this mean squared error; of pixels from 0 to 1."),
+        typer.Option(
+            callback=check_positive, help="Keep what leaves this mean squared error (of pixel values in [0, 1])."
+        ),
     ] = None,
-    entropy: Annotated[
-        bool, typer.Option("--entropy", help="Code the bits of vectors by how likely they are.")
-    ] = False,
+    entropy: Annotated[bool, typer.Option("--entropy", help="Entropy code the bits of vectors.")] = False,
     skip_damaged: Annotated[bool, typer.Option("--skip-damaged", help="Leave out images that cannot be read.")] = False,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Force = False,
@@ -60,16 +59,20 @@ def compress(
     if vectors and len(inputs) > 1:
         raise typer.BadParameter(f"vectors come as one .npy file, got {len(inputs)} inputs: make a stream of each")
     if entropy and not vectors:
-        raise typer.BadParameter("--entropy is for vectors: pictures are always coded by how likely their bits are")
+        raise typer.BadParameter("--entropy is for vectors: images are always entropy coded")
+    if length is not None and not vectors:
+        raise typer.BadParameter(f"--length is for vectors, got {length} with images: give --bpp")
+    if bpp is not None and vectors:
+        raise typer.BadParameter(f"--bpp is for images, got {bpp:g} with vectors: give --length")
     if max_error is not None and max_error > 1 and not vectors:
-        raise typer.BadParameter(f"max_error must be at most 1 for pictures, got {max_error:g}: 0.001 is 30 dB")
+        raise typer.BadParameter(f"max_error must be at most 1 for images, got {max_error:g}: 0.001 is 30 dB")
     check_output(out, *inputs, force=force, as_json=as_json)
-    kept: dict[str, Any] = {"length": length, "budget": bytes_kept, "max_error": max_error}
+    shared: dict[str, Any] = {"fit": fit, "embed": embed, "budget": bytes_kept, "max_error": max_error}
     with out_file(out) as path:
         if vectors:
-            sizes = _compress_vectors(vectors[0], path, coder, fit=fit, embed=embed, entropy=entropy, **kept)
+            sizes = _compress_vectors(vectors[0], path, coder, entropy=entropy, length=length, **shared)
         else:
-            sizes = _compress_pictures(inputs, path, coder, fit=fit, embed=embed, skip_damaged=skip_damaged, **kept)
+            sizes = _compress_images(inputs, path, coder, skip_damaged=skip_damaged, bpp=bpp, **shared)
         before, files, inside = sizes
         after = path.stat().st_size
     if as_json:
@@ -91,11 +94,11 @@ def _summary(before: int, files: int, after: int, inside: int) -> str:
         share = "mostly the coder" if 2 * inside > after else "with the coder"
         said += f", {share} ({inside:,} bytes) that is in it"
     if after > files:
-        said += ", more than the files had: --budget, --length or --max-error keep less"
+        said += ", more than the files had: --budget, --length, --bpp or --max-error keep less"
     return f"{said}."
 
 
-def _compress_pictures(
+def _compress_images(
     inputs: Sequence[Path],
     out: Path,
     coder: str | None,
@@ -103,11 +106,11 @@ def _compress_pictures(
     fit: bool,
     embed: bool,
     skip_damaged: bool,
-    length: int | None,
+    bpp: float | None,
     budget: int | None,
     max_error: float | None,
 ) -> tuple[int, int, int]:
-    """How many bytes the pictures had, how many their files have, and how many the coder in the stream."""
+    """Return how many bytes the pixels take, their files take, and the embedded codec takes."""
     from nestcode.data import ImageFiles
     from nestcode.images import ImageCodec, ImageStreamWriter
     from nestcode.storage import record_bytes
@@ -124,15 +127,13 @@ def _compress_pictures(
             f"{'--fit' if fit else '--embed'}"
         )
     if fit:
-        chosen = ImageCodec().fit(_Readable(files, "Learning", console, skip_damaged=skip_damaged))
+        chosen = ImageCodec().fit(_Readable(files, "Training", console, skip_damaged=skip_damaged))
     before = in_files = 0
-    with ImageStreamWriter(
-        out, chosen, embed=embed or fit, length=length, budget=budget, max_error=max_error
-    ) as writer:
+    with ImageStreamWriter(out, chosen, embed=embed or fit, bpp=bpp, budget=budget, max_error=max_error) as writer:
         readable = _Readable(files, "Encoding", console, skip_damaged=skip_damaged)
-        for picture in readable:
-            writer.add(files.names[readable.at], picture)
-            before += picture.nbytes
+        for image in readable:
+            writer.add(files.names[readable.at], image)
+            before += image.nbytes
             in_files += files.paths[readable.at].stat().st_size
         for path in readable.damaged:
             console.print(f"left out {escape(str(path))}", soft_wrap=True)
@@ -159,7 +160,7 @@ def _compress_vectors(
     budget: int | None,
     max_error: float | None,
 ) -> tuple[int, int, int]:
-    """How many bytes the vectors had, how many their file has, and how many the coder in the stream."""
+    """Return how many bytes the vectors take, their file takes, and the embedded coder takes."""
     import numpy as np
 
     import nestcode
@@ -208,11 +209,11 @@ def _compress_vectors(
 
 
 class _Readable(Sequence[Any]):
-    """Pictures with a progress bar, without those that cannot be read if they are to be left out."""
+    """Images with a progress bar, without unreadable ones if these are to be skipped."""
 
     def __init__(self, files: "ImageFiles", title: str, console: Console, *, skip_damaged: bool) -> None:
         self._files, self._title, self._console, self._skip = files, title, console, skip_damaged
-        self.at = 0  # the number of the last one
+        self.at = 0  # the position of the last one
         self.damaged: list[Path] = []
 
     def __len__(self) -> int:
@@ -225,13 +226,13 @@ class _Readable(Sequence[Any]):
         for number in with_progress(range(len(self)), self._title, len(self), self._console):
             self.at = number
             try:
-                picture = self._files[number]
+                image = self._files[number]
             except DamagedFile as error:
                 if not self._skip:
                     raise DamagedFile(f"{error}; --skip-damaged leaves it out") from error
                 self.damaged.append(self._files.paths[number])
             else:
-                yield picture
+                yield image
 
 
 def read_bytes(text: str) -> int:

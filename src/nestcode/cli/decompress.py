@@ -20,7 +20,7 @@ from nestcode.cli.files import (
 from nestcode.cli.options import AsJson, Threads, messages
 from nestcode.errors import InvalidInput
 
-PNG = 4  # times less than the bytes of its pixels is what a file takes, or more
+PNG = 4  # compression ratio of PNG files that is rarely exceeded
 
 
 def decompress(
@@ -34,55 +34,60 @@ def decompress(
             "get the same name so keep theirs, as name.jpg.png.",
         ),
     ],
-    length: Annotated[
-        int | None, typer.Option(min=0, help="Bits to use: of a vector, or of 32 x 32 pixels on average.")
-    ] = None,
+    length: Annotated[int | None, typer.Option(min=0, help="Bits of each vector to use.")] = None,
+    bpp: Annotated[float | None, typer.Option(min=0, help="Bits per pixel of images to use, on average.")] = None,
     coder: Annotated[
         str | None, typer.Option("--coder", "-c", help="The coder, unless it is embedded or comes along.")
     ] = None,
     on_damage: Annotated[
-        Literal["error", "keep"], typer.Option(help="Whether to decode what precedes a damaged block.")
+        Literal["error", "keep"], typer.Option(help="Whether to decode what precedes the first damaged block.")
     ] = "error",
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that are there.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Decode a stream, whole or cut after any byte."""
-    from nestcode.streams.format import PICTURES
+    from nestcode.container.layout import IMAGES_MAGIC
 
     if out == STANDARD:
         raise typer.BadParameter("what comes out goes into files, not to standard output: give -o a name")
     with stream_file(stream) as path:
         with path.open("rb") as file:
-            pictures = file.read(8) == PICTURES
-        decode = _pictures if pictures else _items
-        written = decode(path, out, coder, force=force, length=length, on_damage=on_damage)
+            has_images = file.read(8) == IMAGES_MAGIC
+        if length is not None and has_images:
+            raise typer.BadParameter(f"--length is for vectors, got {length} with a stream of images: give --bpp")
+        if bpp is not None and not has_images:
+            raise typer.BadParameter(f"--bpp is for images, got {bpp:g} with a stream of vectors: give --length")
+        if has_images:
+            written = _images(path, out, coder, force=force, bpp=bpp, on_damage=on_damage)
+        else:
+            written = _items(path, out, coder, force=force, length=length, on_damage=on_damage)
     if as_json:
         print(json.dumps({"files": [str(path) for path in written]}))
     else:
         print(out)
 
 
-def _pictures(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
+def _images(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
     from nestcode.data.images import png_paths, write_image
     from nestcode.images import ImageStreamReader
 
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"{out} must be a folder for images, but it is a file: give another name")
     if out.suffix == ".npy":
-        raise InvalidInput(f"{stream} holds pictures, which go into a folder, got {out}: give another name")
+        raise InvalidInput(f"{stream} holds images, which go into a folder, got {out}: give another name")
     with ImageStreamReader(stream, None if coder is None else image_codec(coder), **how) as reader:
         paths = png_paths(out, reader.names)
         for path in paths:
             check_out(path, force=force)
-        check_space(out, sum(math.prod(entry.shape) for entry in reader._header.entries) // PNG)
+        check_space(out, sum(map(math.prod, reader.shapes)) // PNG)
         written = 0
         try:
             for number in with_progress(range(len(reader)), "Decoding", len(reader), messages()):
                 write_image(paths[number], reader[number])
                 written += 1
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"{written} of {len(reader)} pictures were written") from None
+            raise KeyboardInterrupt(f"{written} of {len(reader)} images were written") from None
         _tell_unverified(reader.info.unverified)
     return paths
 
@@ -98,7 +103,7 @@ def _items(stream: Path, out: Path, coder: str | None, *, force: bool, **how: An
         check_out(out, force=force)
         check_space(out, len(reader) * math.prod(reader.shape) * reader.dtype.itemsize)
         total = -(-len(reader) // 1024)
-        pieces = with_progress(reader.pieces(), "Decoding", total, messages())
+        pieces = with_progress(reader.batches(), "Decoding", total, messages())
         write_array(out, reader.dtype, (len(reader), *reader.shape), pieces)
         _tell_unverified(reader.info.unverified)
     return [out]

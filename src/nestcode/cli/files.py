@@ -107,11 +107,11 @@ def standard_input() -> BinaryIO:
 
 
 def _copy_stream(source: BinaryIO, target: Any) -> None:
-    from nestcode.streams.format import MAGIC, PICTURES
+    from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
 
-    start = source.read(len(MAGIC))
+    start = source.read(len(ITEMS_MAGIC))
     target.write(start)
-    if start in (MAGIC, PICTURES):  # other input may be endless
+    if start in (ITEMS_MAGIC, IMAGES_MAGIC):  # other input may be endless
         shutil.copyfileobj(source, target)
 
 

@@ -132,22 +132,21 @@ def _start(path: Path) -> bytes:
 
 
 def _tell_stream(path: Path, *, as_json: bool) -> None:
-    from nestcode.images import stream_info
-    from nestcode.streams import Info
-    from nestcode.streams import info as items_info
-    from nestcode.streams.format import MAGIC, PICTURES, parse_header
-    from nestcode.streams.shared import map_file
+    from nestcode.container.files import map_file
+    from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
+    from nestcode.streams import ItemStreamInfo, stream_info
+    from nestcode.streams.format import parse_header
 
     with stream_file(path) as found:
         data = map_file(found)
-    if not data or not any(magic.startswith(data[:8]) for magic in (MAGIC, PICTURES)):
+    if not data or not any(magic.startswith(data[:8]) for magic in (ITEMS_MAGIC, IMAGES_MAGIC)):
         raise _foreign(f"{'standard input' if path == STANDARD else path} is not what Nestcode writes")
-    known = stream_info(data) if data[:8] == PICTURES else items_info(data)
+    known = stream_info(data)
     if as_json:
         print(json.dumps({"file": "stream", **vars(known)}, indent=2))
         return
     print(known)
-    if isinstance(known, Info):
+    if isinstance(known, ItemStreamInfo):
         errors = parse_header(data).errors
         at = [min(64 * place, known.width) for place in range(len(errors))]
         shown = {at[place]: errors[place] for place in some_lengths(len(errors) - 1)}

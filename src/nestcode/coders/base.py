@@ -1,27 +1,44 @@
-"""What every coder does.
+"""The protocol of coders: what every coder does, and what it hands to search.
 
     X ──fit──▶ coder          X ──encode──▶ Codes ──prefix──▶ Codes ──decode──▶ X̂
  (n, features)                          (n, width)         (n, length)     (n, features)
 
-A coder also follows scikit-learn's protocol without depending on it: `transform` and `inverse_transform` speak of
-bits as columns of 0 and 1.
+A coder also follows scikit-learn's protocol without depending on it (`estimator.py`): `transform` returns bits as
+columns of 0 and 1, `inverse_transform` takes any number of leading columns.
 """
 
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import Doubles, Floats, check_int
-from nestcode.coders.bit_planes import Planes
+from nestcode.coders.bit_planes import BitPlanes
 from nestcode.coders.estimator import Estimator
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, NotFitted
 from nestcode.storage import Storable
+
+Metric = Literal["l2", "cosine"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How `nestcode.fit` chose a coder: the score of each candidate, and why the winner won."""
+
+    goal: str  # "search" or "distortion"
+    measure: str  # what the scores are
+    scores: dict[str, float]  # by candidate; empty where there were too few rows to compare
+    chosen: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the choice and its reason in one line."""
+        return f"{self.chosen}: {self.reason}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +57,7 @@ class ScalarLayout:
     """
 
     centroids: Floats  # (centroids, directions): a power of two of them; one of zeros without a coarse quantizer
-    planes: Planes  # of the bits after the centroid's
+    planes: BitPlanes  # of the bits after the centroid's
 
     @property
     def centroid_bits(self) -> int:
@@ -67,12 +84,15 @@ Layout = ScalarLayout | CodebookLayout | BaseLayout
 
 
 class Coder(Storable, Estimator):
-    """Fits data, encodes items to codes of `width` bits, decodes any prefix back (f and g in the paper).
+    """An estimator that encodes items to codes of `width` bits and decodes any prefix of them (f and g in the paper).
 
-    Subclasses have their settings as keyword arguments of the constructor, stored under the same names, and implement
-    `fit`, `encode`, `decode`, `expected_error`, `width_`, `metric_` and the two ways to and from a `Record`. That is
-    enough to search; codes of a coder that also describes how they decode (`projection`, `layout`, `coefficients`) are
-    searched faster.
+    Subclasses take their settings as arguments of the constructor, store them under the same names, and implement
+    `fit`, `encode`, `decode`, `expected_error`, `n_features_in_`, `width_`, `metric_`, `to_record` and `_read`. That is
+    enough to search. Codes are searched faster if the coder also describes how they decode: `projection`, `layout`,
+    `coefficients`.
+
+    What was fitted is fixed: `width_` and `metric_` are facts of the last fit, and changing a setting changes nothing
+    until the next one.
 
     >>> import numpy as np
     >>> from nestcode.coders import LinearCoder
@@ -83,36 +103,37 @@ class Coder(Storable, Estimator):
     """
 
     width: int
+    selection_: Selection | None = None  # set where `nestcode.fit` chose the coder
 
     @abstractmethod
     def fit(self, X: ArrayLike | Iterable[ArrayLike], y: object = None) -> Self:
-        """Learn from data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
+        """Fit the coder to data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
 
     @abstractmethod
     def encode(self, X: ArrayLike) -> Codes:
-        """(n, features) -> codes of `width` bits."""
+        """Return the codes of items: (n, features) -> n codes of `width_` bits."""
 
     @abstractmethod
     def decode(self, codes: Codes) -> NDArray[np.float32]:
-        """Codes of any length from 0 to `width` -> (n, features); length 0 gives the mean."""
+        """Return the items that codes of any length decode to, (n, features); length 0 gives the mean."""
 
     @abstractmethod
     def expected_error(self, length: int) -> float:
-        """The mean squared error of a feature when `length` bits are kept, as measured in fitting."""
+        """Return the mean squared error of a feature at `length` bits, as measured by the fit."""
 
     @property
     @abstractmethod
     def n_features_in_(self) -> int:
-        """How many features the coder was fitted on."""
+        """The number of features the coder was fitted on."""
 
     @property
     @abstractmethod
     def width_(self) -> int:
-        """Bits of a code, as fitted: a setting that was changed since then waits for the next `fit`."""
+        """Bits of a code, as fitted."""
 
     @property
     @abstractmethod
-    def metric_(self) -> Literal["l2", "cosine"]:
+    def metric_(self) -> Metric:
         """The metric the coder was fitted for; items of "cosine" are L2-normalized before encoding."""
 
     # what search/ builds its scorers from
@@ -129,25 +150,25 @@ class Coder(Storable, Estimator):
         """Decode codes to coefficients of the projection, (n, directions); to features where there is none."""
         return self.decode(codes)
 
-    # scikit-learn's protocol; the rest of it is in `_estimator.py`
+    # scikit-learn's protocol; the rest of it is in `estimator.py`
 
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """The bits as numbers 0 and 1, (n, width); as a data frame after `set_output`."""
+        """Return the bits as integers 0 and 1, (n, width), or as a data frame after `set_output`."""
         if self.__sklearn_is_fitted__():
             self._check_columns(X)
         bits: NDArray[np.uint8] = self._framed(self.encode(X).bits().view(np.uint8), X)
         return bits
 
     def inverse_transform(self, bits: ArrayLike) -> NDArray[np.float32]:
-        """Decode any number of leading columns of bits."""
+        """Return the items that leading columns of bits decode to, (n, length) -> (n, features)."""
         return self.decode(Codes.from_bits(bits))
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> NDArray[np.uint8]:
-        """Fit, then transform the same data."""
+        """Fit the coder, and return the bits of the same data."""
         return self.fit(X, y).transform(X)
 
     def _count_out(self) -> int:
-        return self.encode(np.empty((0, self.n_features_in_), dtype=np.float32)).width
+        return self.width_
 
     def check_codes(self, codes: Codes) -> None:
         """Raise unless these are codes of at most the fitted width."""
@@ -164,16 +185,30 @@ class Coder(Storable, Estimator):
 
 
 def error_at(length: int, errors: NDArray[np.float64], features: int) -> float:
-    """The error of a feature at a length, given those of rows by length."""
+    """Return the mean squared error of a feature at a length, given those of rows at every length."""
     if check_int(length, "length", least=0) >= len(errors):
         raise InvalidInput(f"length must be between 0 and the coder's width {len(errors) - 1}, got {length}")
     return float(errors[length] / features)
 
 
-def warn_of_useless_bits(useful: int, width: int) -> None:
-    """Say once that the data does not fill the code."""
+def warn_of_unallocated_bits(useful: int, width: int) -> None:
+    """Warn the caller of `fit` that the data does not fill the code."""
     warnings.warn(
-        f"the data carries {useful} useful bits, the other {width - useful} of {width} are always 0: "
+        f"the data fills {useful} of {width} bits, the others are unallocated and always 0: "
         f"a coder of width {max(useful, 1)} does as well",
         stacklevel=3,
     )
+
+
+def check_settings(width: Any, metric: Any, seed: Any) -> None:
+    """Raise unless these are settings that coders share."""
+    check_int(width, "width", least=1)
+    check_int(seed, "seed", least=0)
+    if metric not in ("l2", "cosine"):
+        raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')
+
+
+def check_beams(beams: Any, advice: str) -> None:
+    """Raise unless beam search can keep this many partial encodings."""
+    if check_int(beams, "beams", least=1) > 1024:
+        raise InvalidInput(f"beams must be at most 1024, got {beams}: {advice}")

@@ -1,8 +1,9 @@
-"""Ordered bit planes: spend bits one at a time where the expected distortion falls most.
+"""Ordered bit planes: an embedded scalar quantizer that spends each bit where it lowers the distortion most.
 
-Each direction has a binary tree of intervals. Its next bit splits every interval at the point that lowers the squared
-error most (two means in one dimension), and decodes to the mean of what fell there. Among all directions the next bit
-goes to the one whose split gains most, which is the paper's Δ_b made greedy: bits come in order of importance.
+Each direction has a tree-structured scalar quantizer. Its next bit splits every interval in two at the threshold that
+lowers the squared error most (two-means in one dimension), and reconstructs with the mean of each part. Greedy bit
+allocation gives the next bit of a code to the direction whose split gains most, the paper's Δ_b: bits come in order of
+importance.
 """
 
 import heapq
@@ -13,44 +14,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats
+from nestcode.arrays import Bytes, Floats
 from nestcode.codes import CORES
 from nestcode.storage import check_arrays
 
-DEPTH = 8  # bits a direction may take: its cell is one byte
+DEPTH = 8  # bits a direction may take, so that its interval is one byte
 
 
 @dataclass(frozen=True)
-class Planes:
-    """The bits of a code: which direction each refines, and the trees of all directions.
+class BitPlanes:
+    """The bit allocation of a code, and the scalar quantizers of all directions.
 
-    A tree's node 1 is the whole line, nodes 2n and 2n + 1 are the two parts of node n.
+    A quantizer is a binary tree: node 1 is the whole line, nodes 2n and 2n + 1 are the two parts of node n.
     """
 
-    owners: NDArray[np.int32]  # (width,): the direction that each bit refines, -1 for bits that say nothing
-    errors: NDArray[np.float64]  # (width + 1,): the squared error after that many bits
-    thresholds: Floats  # (directions, nodes)
-    centers: Floats  # (directions, 2 * nodes): the mean of each node's part
+    allocation: NDArray[np.int32]  # (width,): the direction that each bit refines, -1 for unallocated bits
+    errors: NDArray[np.float64]  # (width + 1,): the mean squared error of a row at every length
+    thresholds: Floats  # (directions, nodes): where each node is split
+    levels: Floats  # (directions, 2 * nodes): the reconstruction level of each node
 
 
-def depths_of(owners: NDArray[np.int32], directions: int) -> NDArray[np.int64]:
-    """How many of these bits each direction has, (directions,)."""
-    return np.bincount(owners[owners >= 0], minlength=directions)
+def bits_per_direction(allocation: NDArray[np.int32], directions: int) -> NDArray[np.int64]:
+    """Return the number of bits allocated to each direction: (width,) -> (directions,)."""
+    return np.bincount(allocation[allocation >= 0], minlength=directions)
 
 
-class Tree:
-    """The intervals of one direction, split level by level from a sample of its numbers."""
+class TreeQuantizer:
+    """The scalar quantizer of one direction, grown level by level by two-means splits of a sample."""
 
-    def __init__(self, numbers: Floats) -> None:
-        self._sorted = np.sort(numbers.astype(np.float64))
+    def __init__(self, sample: Floats) -> None:
+        self._sorted = np.sort(sample.astype(np.float64))
         self._sums = np.concatenate([[0.0], np.cumsum(self._sorted)])
-        self._steps = 1 + np.flatnonzero(np.diff(self._sorted) > 0)  # equal numbers are never cut apart
-        self._edges = np.array([0, len(numbers)])  # where the parts begin and end in the sorted numbers
-        self.thresholds: list[NDArray[np.float64]] = []  # one array for each level
-        self.centers = [np.zeros(1)]  # no bits decode as 0, the mean of a principal direction
+        self._steps = 1 + np.flatnonzero(np.diff(self._sorted) > 0)  # equal values are never separated
+        self._edges = np.array([0, len(sample)])  # where the intervals begin and end in the sorted sample
+        self.thresholds: list[NDArray[np.float64]] = []  # one array per level of the tree
+        self.levels = [np.zeros(1)]  # without bits, 0: the mean of a principal direction
 
     def split(self) -> float:
-        """Go one level deeper, and return by how much the mean squared error falls."""
+        """Split all intervals in two, and return by how much the mean squared error falls."""
         before = self._explained()
         cuts = self._best_cuts()
         below, above = (self._sorted[np.clip(place, 0, len(self._sorted) - 1)] for place in (cuts - 1, cuts))
@@ -59,11 +60,11 @@ class Tree:
         edges = np.empty(2 * len(self._edges) - 1, dtype=np.int64)
         edges[::2], edges[1::2] = self._edges, cuts
         self._edges = edges
-        self.centers.append(self._means(np.repeat(self.centers[-1], 2)))
+        self.levels.append(self._means(np.repeat(self.levels[-1], 2)))
         return max(self._explained() - before, 0.0)
 
     def _best_cuts(self) -> NDArray[np.int64]:
-        """Where to cut each part so that the two means explain most."""
+        """Return where to cut each interval so that the two means explain most."""
         cuts = self._edges[:-1].copy()
         inner = self._steps[~np.isin(self._steps, self._edges)]
         if len(inner) == 0:
@@ -75,116 +76,112 @@ class Tree:
         starts = np.flatnonzero(np.diff(part, prepend=-1))
         best = np.maximum.reduceat(explained, starts)
         hits = np.flatnonzero(explained == np.repeat(best, np.diff(starts, append=len(inner))))
-        first = hits[np.searchsorted(hits, starts)]  # the first cut of each part that reaches its best
+        first = hits[np.searchsorted(hits, starts)]  # the first cut of each interval that reaches its best
         cuts[part[starts]] = inner[first]
         return cuts
 
     def _means(self, inherited: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The mean of each part; an empty one decodes as the part it was split from."""
+        """Return the mean of each interval; an empty one inherits its parent's level."""
         counts = np.diff(self._edges)
         sums, means = np.diff(self._sums[self._edges]), inherited.astype(np.float64)
         np.divide(sums, counts, out=means, where=counts > 0)
         return means
 
     def _explained(self) -> float:
-        return float((np.diff(self._edges) * self.centers[-1] ** 2).sum() / len(self._sorted))
+        return float((np.diff(self._edges) * self.levels[-1] ** 2).sum() / len(self._sorted))
 
 
-def order_bits(coefficients: Floats, total: float, width: int, smallest: float | None = None) -> Planes:
-    """Order `width` bits over the columns of a sample of coefficients, (rows, directions).
+def allocate_bits(coefficients: Floats, total: float, width: int, smallest: float | None = None) -> BitPlanes:
+    """Return `width` bits allocated greedily over the directions of a sample, (rows, directions).
 
     Args:
-        coefficients: the sample that the trees are grown on.
+        coefficients: the sample that the quantizers are trained on.
         total: the mean squared error of the empty code on that sample.
-        width: how many bits to order.
-        smallest: the gain that is mere rounding; a billionth of `total` if not given.
+        width: number of bits.
+        smallest: gains up to this value count as rounding errors; a billionth of `total` if not given.
 
     """
     smallest = 1e-9 * total if smallest is None else smallest
-    squares = np.mean(coefficients.astype(np.float64) ** 2, axis=0)  # no splits of a direction can gain more
-    trees: dict[int, Tree] = {}
-    queue = [(-float(square), direction, False) for direction, square in enumerate(squares) if square > 0]
+    variances = np.mean(coefficients.astype(np.float64) ** 2, axis=0)  # an upper bound of what a direction can gain
+    trees: dict[int, TreeQuantizer] = {}
+    queue = [(-float(variance), direction, False) for direction, variance in enumerate(variances) if variance > 0]
     heapq.heapify(queue)
-    owners, gains = np.full(width, -1, dtype=np.int32), np.zeros(width)
+    allocation, gains = np.full(width, -1, dtype=np.int32), np.zeros(width)
     place = 0
     while place < width and queue:
-        negative, direction, known = heapq.heappop(queue)
-        if known:  # the gain of a split that was tried: the largest of all
+        negative, direction, is_gain = heapq.heappop(queue)
+        if is_gain:  # of a split that was tried: the largest of all
             if -negative <= smallest:
                 break
-            owners[place], gains[place] = direction, -negative
+            allocation[place], gains[place] = direction, -negative
             place += 1
         if direction not in trees:
-            trees[direction] = Tree(coefficients[:, direction])
+            trees[direction] = TreeQuantizer(coefficients[:, direction])
         tree = trees[direction]
         if len(tree.thresholds) < DEPTH:
             heapq.heappush(queue, (-tree.split(), direction, True))
-    thresholds, centers = _tables(trees, depths_of(owners, len(squares)))
+    thresholds, levels = _tables(trees, bits_per_direction(allocation, len(variances)))
     errors = np.maximum(total - np.concatenate([[0.0], np.cumsum(gains)]), 0)
-    return Planes(owners, errors, thresholds, centers)
+    return BitPlanes(allocation, errors, thresholds, levels)
 
 
-def pack_bits(
-    coefficients: Floats,
-    planes: Planes,
-    packed: NDArray[np.uint8],
-    heads: NDArray[np.uint8] | None = None,
-    first: int = 0,
+def quantize(
+    coefficients: Floats, planes: BitPlanes, packed: Bytes, heads: Bytes | None = None, first: int = 0
 ) -> None:
     """Write the codes of coefficients, (rows, directions), into packed rows: `first` bits of `heads`, then planes."""
-    cells = np.empty(coefficients.shape, dtype=np.uint8)
-    depths = depths_of(planes.owners, coefficients.shape[1]).astype(np.uint8)
-    _core.find_cells(coefficients, planes.thresholds, depths, cells, threads=CORES)
+    intervals = np.empty(coefficients.shape, dtype=np.uint8)
+    depths = bits_per_direction(planes.allocation, coefficients.shape[1]).astype(np.uint8)
+    _core.find_cells(coefficients, planes.thresholds, depths, intervals, threads=CORES)
     sources = np.full(8 * packed.shape[1], -1, dtype=np.int32)
-    known = np.where(planes.owners >= 0, 8 * planes.owners + levels_of(planes.owners), -1)
-    sources[first : first + len(known)] = known
+    allocated = np.where(planes.allocation >= 0, 8 * planes.allocation + _plane_of(planes.allocation), -1)
+    sources[first : first + len(allocated)] = allocated
     if heads is not None:
         sources[:first] = 8 * coefficients.shape[1] + np.arange(first)
-        cells = np.concatenate([cells, heads], axis=1)
-    _core.permute_bits(cells, sources, packed, threads=CORES)
+        intervals = np.concatenate([intervals, heads], axis=1)
+    _core.permute_bits(intervals, sources, packed, threads=CORES)
 
 
-def read_bits(packed: NDArray[np.uint8], planes: Planes, length: int, first: int = 0, threads: int = CORES) -> Floats:
-    """What the first `length` bits of the planes say, (rows, directions); they begin at bit `first` of a row."""
-    out = np.empty((len(packed), len(planes.centers)), dtype=np.float32)
-    _core.read_planes(packed, planes.owners[:length], first, planes.centers, out, threads=threads)
+def dequantize(packed: Bytes, planes: BitPlanes, length: int, first: int = 0, threads: int = CORES) -> Floats:
+    """Return the coefficients of the first `length` planes, (rows, directions); they begin at bit `first` of a row."""
+    out = np.empty((len(packed), len(planes.levels)), dtype=np.float32)
+    _core.read_planes(packed, planes.allocation[:length], first, planes.levels, out, threads=threads)
     return out
 
 
-def levels_of(owners: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Which bit of its direction each bit is, from 0."""
-    order = np.argsort(owners, kind="stable")
-    ordered = owners[order]
-    levels = np.empty(len(owners), dtype=np.int64)
-    levels[order] = np.arange(len(owners)) - np.searchsorted(ordered, ordered)
-    return levels
+def _plane_of(allocation: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the bit plane of each bit: 0 for the first bit of its direction, 1 for the second, and so on."""
+    order = np.argsort(allocation, kind="stable")
+    ordered = allocation[order]
+    planes = np.empty(len(allocation), dtype=np.int64)
+    planes[order] = np.arange(len(allocation)) - np.searchsorted(ordered, ordered)
+    return planes
 
 
-def check_planes(planes: Planes, width: int, directions: int) -> None:
-    """Raise unless planes from a file order `width` bits over so many directions."""
-    check_arrays(vars(planes), {"owners": (np.int32, (width,)), "errors": (np.float64, (width + 1,))})
-    lowest, highest = planes.owners.min(initial=0), planes.owners.max(initial=0)
+def check_bit_planes(planes: BitPlanes, width: int, directions: int) -> None:
+    """Raise unless planes from a file allocate `width` bits to this many directions."""
+    check_arrays(vars(planes), {"allocation": (np.int32, (width,)), "errors": (np.float64, (width + 1,))})
+    lowest, highest = planes.allocation.min(initial=0), planes.allocation.max(initial=0)
     if lowest < -1 or highest >= max(directions, 1):
-        raise ValueError(f"its owners are {lowest} to {highest}, and there are {directions} directions")
-    deepest = int(depths_of(planes.owners, directions).max(initial=0))
+        raise ValueError(f"its bits are allocated to directions {lowest} to {highest} of {directions}")
+    deepest = int(bits_per_direction(planes.allocation, directions).max(initial=0))
     if deepest > DEPTH:
-        raise ValueError(f"its owners give a direction {deepest} bits, more than {DEPTH}")
+        raise ValueError(f"its allocation gives a direction {deepest} bits, more than {DEPTH}")
     shapes: dict[str, tuple[type[Any], tuple[int, ...]]] = {
         "thresholds": (np.float32, (directions, 1 << deepest)),
-        "centers": (np.float32, (directions, 2 << deepest)),
+        "levels": (np.float32, (directions, 2 << deepest)),
     }
     check_arrays(vars(planes), shapes)
 
 
-def _tables(trees: dict[int, Tree], depths: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """The trees as arrays, cut to the directions and levels in use."""
+def _tables(trees: dict[int, TreeQuantizer], depths: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Return thresholds and levels as arrays, cut to the directions and depths in use."""
     used, deepest = (int(np.flatnonzero(depths)[-1]) + 1 if depths.any() else 0), int(depths.max(initial=0))
     thresholds = np.zeros((used, 1 << deepest), dtype=np.float32)
-    centers = np.zeros((used, 2 << deepest), dtype=np.float32)
+    levels = np.zeros((used, 2 << deepest), dtype=np.float32)
     for direction in range(used):
-        for level in range(depths[direction]):
-            thresholds[direction, 1 << level : 2 << level] = trees[direction].thresholds[level]
-        for level in range(depths[direction] + 1):
-            row = trees[direction].centers[level] if direction in trees else 0
-            centers[direction, 1 << level : 2 << level] = row
-    return thresholds, centers
+        for depth in range(depths[direction]):
+            thresholds[direction, 1 << depth : 2 << depth] = trees[direction].thresholds[depth]
+        for depth in range(depths[direction] + 1):
+            row = trees[direction].levels[depth] if direction in trees else 0
+            levels[direction, 1 << depth : 2 << depth] = row
+    return thresholds, levels

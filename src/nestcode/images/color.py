@@ -1,7 +1,8 @@
-"""Colors of a picture, turned so that most of what there is to say is in the first channel.
+"""The color transform: opponent colors, rotated towards the KLT of the image.
 
-Lightness and two differences of colors do well for every picture; a large one says in three bytes which turn of them
-does best for it: towards the directions in which its neighbouring pixels differ.
+Ohta's opponent channels I1 I2 I3 (luma, red against blue, green against magenta), orthonormal, decorrelate the colors
+of most images. A large image spends three bytes on a rotation from there towards its own KLT: the principal axes of
+the differences between horizontal neighbors. Gray and alpha channels stay as they are.
 """
 
 import numpy as np
@@ -10,69 +11,74 @@ from numpy.typing import NDArray
 from nestcode.arrays import Floats
 from nestcode.images.lapped_dct import TILE
 
-MIDDLE, OPAQUE = 128, 255  # what channels are counted from
-TURN = 3  # bytes
-WORTH = 1 << 14  # pixels that make them worth it
-SAMPLE = 1 << 20  # pixels that are looked at
-USUAL = np.array([[1, 1, 1], [1, 0, -1], [-1, 2, -1]]) / np.sqrt([[3], [2], [6]])  # lightness, red to blue, green
+GRAY, OPAQUE = 128, 255  # the values that color and alpha channels are centered on
+ROTATION_BYTES = 3  # the vector part of a unit quaternion
+MIN_PIXELS = 1 << 14  # of an image for which a rotation pays
+SAMPLE = 1 << 20  # pixels that the KLT is estimated on, roughly
+OHTA = np.array([[1, 1, 1], [1, 0, -1], [-1, 2, -1]]) / np.sqrt([[3], [2], [6]])
 
 
-def find_turn(picture: NDArray[np.uint8]) -> bytes:
-    """The bytes that say how colors are turned, or none where the usual ones do."""
-    if picture.ndim == 2 or picture.shape[2] < 3 or picture.shape[0] * picture.shape[1] < WORTH:
+def find_rotation(image: NDArray[np.uint8]) -> bytes:
+    """Return the rotation from Ohta's channels to the image's KLT as three bytes, or none where it does not pay."""
+    if image.ndim == 2 or image.shape[2] < 3 or image.shape[0] * image.shape[1] < MIN_PIXELS:
         return b""
-    some = picture[:: 1 + picture.shape[0] * picture.shape[1] // SAMPLE, :, :3]
-    steps = np.diff(some.astype(np.float32), axis=1).reshape(-1, 3)
-    directions = np.linalg.eigh(steps.T @ steps)[1][:, ::-1].T
-    turn = directions @ USUAL.T
-    turn *= np.where(np.diag(turn) < 0, -1, 1)[:, None]  # towards the usual ones
-    if np.linalg.det(turn) < 0:
-        turn[2] *= -1
-    quaternion = np.array([1 + np.trace(turn), *(turn[j, i] - turn[i, j] for i, j in ((1, 2), (2, 0), (0, 1)))])
-    length = np.linalg.norm(quaternion)
-    if length < 1e-3:  # half a turn: as good as none
+    sample = image[:: 1 + image.shape[0] * image.shape[1] // SAMPLE, :, :3]
+    differences = np.diff(sample.astype(np.float32), axis=1).reshape(-1, 3)
+    principal = np.linalg.eigh(differences.T @ differences)[1][:, ::-1].T
+    rotation = principal @ OHTA.T
+    rotation *= np.where(np.diag(rotation) < 0, -1, 1)[:, None]  # signs of axes are free: the nearest to Ohta's
+    if np.linalg.det(rotation) < 0:
+        rotation[2] *= -1
+    quaternion = np.array(
+        [1 + np.trace(rotation), *(rotation[j, i] - rotation[i, j] for i, j in ((1, 2), (2, 0), (0, 1)))]
+    )
+    norm = np.linalg.norm(quaternion)
+    if norm < 1e-3:  # a rotation by 180 degrees, whose axis this formula loses
         return b""
-    return bytes(np.rint(127 * quaternion[1:] / length).astype(np.int8))
+    return bytes(np.rint(127 * quaternion[1:] / norm).astype(np.int8))
 
 
-def colors_of(turn: bytes) -> Floats:
-    """The channels as directions of red, green and blue, (3, 3).
+def color_matrix(rotation: bytes) -> Floats:
+    """Return the channels as directions of red, green and blue, (3, 3), orthonormal.
 
-    >>> np.round(colors_of(b"").astype(float), 2).tolist()
+    >>> np.round(color_matrix(b"").astype(float), 2).tolist()
     [[0.58, 0.58, 0.58], [0.71, 0.0, -0.71], [-0.41, 0.82, -0.41]]
     """
-    vector = np.frombuffer(turn or bytes(TURN), dtype=np.int8) / 127
+    vector = np.frombuffer(rotation or bytes(ROTATION_BYTES), dtype=np.int8) / 127
     square = min(float(vector @ vector), 1.0)
     w, (x, y, z) = np.sqrt(1 - square), vector / max(1.0, float(np.linalg.norm(vector)))
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    rotation = np.eye(3) + 2 * w * cross + 2 * cross @ cross
-    return np.ascontiguousarray(rotation @ USUAL, dtype=np.float32)
+    matrix = np.eye(3) + 2 * w * cross + 2 * cross @ cross
+    return np.ascontiguousarray(matrix @ OHTA, dtype=np.float32)
 
 
-def to_channels(picture: NDArray[np.uint8], colors: Floats) -> Floats:
-    """(height, width[, channels]) bytes -> (channels, height, width) around 0, filled up to whole tiles."""
-    planes = picture[..., None] if picture.ndim == 2 else picture
-    fill = [(0, -size % TILE) for size in planes.shape[:2]]
-    numbers = np.pad(planes, [*fill, (0, 0)], mode="symmetric").astype(np.float32)
-    count = numbers.shape[2]
+def to_channels(image: NDArray[np.uint8], colors: Floats) -> Floats:
+    """Transform pixels to channels around 0, padded to whole tiles.
+
+    (height, width[, channels]) uint8 -> (channels, height, width), multiples of 16
+    """
+    pixels = image[..., None] if image.ndim == 2 else image
+    padding = [(0, -size % TILE) for size in pixels.shape[:2]]
+    values = np.pad(pixels, [*padding, (0, 0)], mode="symmetric").astype(np.float32)
+    count = values.shape[2]
     if count in (2, 4):
-        numbers[..., -1] -= OPAQUE
-        numbers[..., :-1] -= MIDDLE
+        values[..., -1] -= OPAQUE
+        values[..., :-1] -= GRAY
     else:
-        numbers -= MIDDLE
+        values -= GRAY
     if count >= 3:
-        numbers[..., :3] = numbers[..., :3] @ colors.T
-    return np.ascontiguousarray(np.moveaxis(numbers, 2, 0))
+        values[..., :3] = values[..., :3] @ colors.T
+    return np.ascontiguousarray(np.moveaxis(values, 2, 0))
 
 
 def to_pixels(channels: Floats, colors: Floats, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """What `to_channels` was given, as far as the channels know."""
-    numbers = np.moveaxis(channels, 0, 2)[: shape[0], : shape[1]].copy()
-    count = numbers.shape[2]
+    """Transform channels back to pixels of an image of that shape, rounded and clipped."""
+    values = np.moveaxis(channels, 0, 2)[: shape[0], : shape[1]].copy()
+    count = values.shape[2]
     if count >= 3:
-        numbers[..., :3] = numbers[..., :3] @ colors
-    numbers += MIDDLE
+        values[..., :3] = values[..., :3] @ colors
+    values += GRAY
     if count in (2, 4):
-        numbers[..., -1] += OPAQUE - MIDDLE
-    pixels: NDArray[np.uint8] = np.clip(np.rint(numbers), 0, 255).astype(np.uint8).reshape(shape)
+        values[..., -1] += OPAQUE - GRAY
+    pixels: NDArray[np.uint8] = np.clip(np.rint(values), 0, 255).astype(np.uint8).reshape(shape)
     return pixels

@@ -1,9 +1,11 @@
-"""Lapped cosines: tiles of a picture that do not know their borders.
+"""The lapped transform: a DCT of tiles, with filters across their borders against blocking artifacts.
 
-Before a picture is cut into tiles, what lies on both sides of a border is mixed; after tiles are put together it is
-mixed back, and errors of one tile fade into the next. So there are no seams, and no pixel is coded twice. The mixing is
-that of the time-domain lapped transform (Tran, Liang and Tu 2003): the sum of two pixels at equal distances from the
-border stays, their differences are turned by V. Means of 4 x 4 tiles are transformed once more, as they are much alike.
+The time-domain lapped transform of Tran, Liang and Tu (2003): a pre-filter mixes the pixels on both sides of each tile
+border before the DCT, a post-filter undoes it after the inverse DCT, so that the quantization error of a tile fades
+into its neighbors. No pixel is coded twice. As in JPEG XR a second stage transforms the DC coefficients of 4 x 4 tiles,
+a macroblock, in the same way.
+
+This file knows nothing of colors, quantization or bits.
 """
 
 import numpy as np
@@ -11,86 +13,112 @@ from numpy.typing import NDArray
 
 from nestcode.arrays import Floats
 
-TILE, SPAN = 16, 4  # pixels, and tiles, on a side
-REACH, SPAN_REACH = 6, 2  # pixels, and means, on each side of a border that are mixed
-STRETCH = 1.5  # of the slowest difference, for what it gains on smooth pictures
+TILE = 16  # pixels on a side
+MACROBLOCK = 4  # tiles on a side
+OVERLAP, DC_OVERLAP = 6, 2  # pixels, and DC coefficients, on each side of a border that the filters mix
+SCALING = 1.5  # of the pre-filter's lowest odd basis function, for coding gain on smooth images
+GRADIENT = 0.11  # the lowest AC coefficients, as a share of the difference of the DC coefficients on both sides
 
 
-def to_tiles(channels: Floats) -> Floats:
-    """(channels, height, width), multiples of 16 -> cosines of its tiles, (channels, rows, columns, 16, 16)."""
-    mixed: Floats = channels.astype(np.float32)
+def lapped_dct(channels: Floats) -> Floats:
+    """Transform channels to tiles.
+
+    (channels, height, width), multiples of 16 -> (channels, rows, columns, 16, 16)
+    """
+    filtered: Floats = channels.astype(np.float32)
     for axis in (1, 2):
-        _mix(mixed, axis, MIX)
-    count, height, width = mixed.shape
-    tiles: Floats = mixed.reshape(count, height // TILE, TILE, width // TILE, TILE).swapaxes(2, 3)
-    down: Floats = COSINES @ tiles
-    out: Floats = down @ COSINES.T
-    out[..., 0, 0] = _spans(height // TILE) @ out[..., 0, 0] @ _spans(width // TILE).T
+        _filter_borders(filtered, axis, PREFILTER)
+    count, height, width = filtered.shape
+    tiles: Floats = filtered.reshape(count, height // TILE, TILE, width // TILE, TILE).swapaxes(2, 3)
+    columns: Floats = DCT @ tiles
+    out: Floats = columns @ DCT.T
+    out[..., 0, 0] = _dc_transform(height // TILE) @ out[..., 0, 0] @ _dc_transform(width // TILE).T
     return out
 
 
-def from_tiles(cosines: Floats) -> Floats:
-    """What `to_tiles` was given."""
-    count, rows, columns = cosines.shape[:3]
-    cosines = cosines.copy()
-    cosines[..., 0, 0] = means_of(cosines)
-    down: Floats = COSINES.T @ cosines
-    tiles: Floats = down @ COSINES
-    mixed: Floats = np.ascontiguousarray(tiles.swapaxes(2, 3)).reshape(count, rows * TILE, columns * TILE)
+def inverse_lapped_dct(coefficients: Floats) -> Floats:
+    """Transform tiles back to channels.
+
+    (channels, rows, columns, 16, 16) -> (channels, height, width)
+    """
+    count, rows, columns = coefficients.shape[:3]
+    coefficients = coefficients.copy()
+    coefficients[..., 0, 0] = dc_band(coefficients)
+    vertical: Floats = DCT.T @ coefficients
+    tiles: Floats = vertical @ DCT
+    filtered: Floats = np.ascontiguousarray(tiles.swapaxes(2, 3)).reshape(count, rows * TILE, columns * TILE)
     for axis in (2, 1):
-        _mix(mixed, axis, UNMIX)
-    return mixed
+        _filter_borders(filtered, axis, POSTFILTER)
+    return filtered
 
 
-def means_of(cosines: Floats) -> Floats:
-    """The first cosine of each tile before spans were transformed, (channels, rows, columns)."""
-    down, right = (np.linalg.inv(_spans(size)) for size in cosines.shape[1:3])
-    means: Floats = (down @ cosines[..., 0, 0] @ right.T).astype(np.float32)
-    return means
+def dc_band(coefficients: Floats) -> Floats:
+    """Return the DC coefficient of each tile, the second stage undone: (channels, rows, columns)."""
+    vertical, horizontal = (np.linalg.inv(_dc_transform(size)) for size in coefficients.shape[1:3])
+    band: Floats = (vertical @ coefficients[..., 0, 0] @ horizontal.T).astype(np.float32)
+    return band
 
 
-def _spans(count: int) -> Floats:
-    """The matrix that mixes `count` numbers across the borders of spans, and transforms spans by cosines."""
-    mixed, cosines = np.eye(count), np.zeros((count, count))
-    for first in range(0, count, SPAN):
-        last = min(count, first + SPAN)
-        cosines[first:last, first:last] = _cosines(last - first, 0)
-        if first and first + SPAN_REACH <= count:
-            near = slice(first - SPAN_REACH, first + SPAN_REACH)
-            mixed[near, near] = _mixing(SPAN_REACH)
-    out: Floats = (cosines @ mixed).astype(np.float32)
+def predict_gradients(coefficients: Floats, bound: int) -> None:
+    """Predict the lowest AC coefficients that are still 0 from the DC coefficients of the neighbors, in place.
+
+    The block smoothing of JPEG (annex K.8): a tile of which only the DC is known continues the gradient around it. No
+    prediction exceeds `bound` / 2, since a larger coefficient would already be significant.
+    """
+    dc = np.pad(dc_band(coefficients), [(0, 0), (1, 1), (1, 1)], mode="edge")
+    for lowest, difference in (
+        (coefficients[..., 0, 1], dc[:, 1:-1, :-2] - dc[:, 1:-1, 2:]),
+        (coefficients[..., 1, 0], dc[:, :-2, 1:-1] - dc[:, 2:, 1:-1]),
+    ):
+        lowest[lowest == 0] = np.clip(GRADIENT * difference, -bound / 2, bound / 2)[lowest == 0]
+
+
+def _dc_transform(count: int) -> Floats:
+    """Return the matrix of the second stage for a row of `count` tiles: pre-filter, then DCT of macroblocks."""
+    prefilter, dct = np.eye(count), np.zeros((count, count))
+    for first in range(0, count, MACROBLOCK):
+        last = min(count, first + MACROBLOCK)
+        dct[first:last, first:last] = _dct(last - first, 0)
+        if first and first + DC_OVERLAP <= count:
+            near = slice(first - DC_OVERLAP, first + DC_OVERLAP)
+            prefilter[near, near] = _prefilter(DC_OVERLAP)
+    out: Floats = (dct @ prefilter).astype(np.float32)
     return out
 
 
-def _mix(channels: Floats, axis: int, matrix: Floats) -> None:
-    """Mix across all borders along an axis, in place."""
+def _filter_borders(channels: Floats, axis: int, matrix: Floats) -> None:
+    """Apply a filter across all tile borders along an axis, in place."""
     for border in range(TILE, channels.shape[axis], TILE):
-        near = slice(border - REACH, border + REACH)
+        near = slice(border - OVERLAP, border + OVERLAP)
         if axis == 1:
             channels[:, near] = matrix @ channels[:, near]
         else:
             channels[:, :, near] = channels[:, :, near] @ matrix.T
 
 
-def _cosines(count: int, shift: float) -> NDArray[np.float64]:
-    """Cosines as rows, from the slowest; shift 0 is the DCT-II, 1/2 the DCT-IV."""
-    speeds, places = np.arange(count)[:, None] + shift, np.arange(count) + 0.5
-    rows = np.cos(np.pi / count * speeds * places)
+def _dct(count: int, shift: float) -> NDArray[np.float64]:
+    """Return an orthonormal DCT, basis functions as rows: type II for shift 0, type IV for shift 1/2."""
+    frequencies, places = np.arange(count)[:, None] + shift, np.arange(count) + 0.5
+    rows = np.cos(np.pi / count * frequencies * places)
     out: NDArray[np.float64] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return out
 
 
-def _mixing(reach: int) -> NDArray[np.float64]:
-    """The matrix that mixes so many numbers on each side of a border."""
-    same, none = np.eye(reach), np.zeros((reach, reach))
+def _prefilter(overlap: int) -> NDArray[np.float64]:
+    """Return the pre-filter for `overlap` values on each side of a border, (2 overlap, 2 overlap).
+
+    A butterfly separates even from odd parts; the even part stays, the odd part is multiplied by
+    V = J C_II' S C_IV J, with S the scaling.
+    """
+    same, none = np.eye(overlap), np.zeros((overlap, overlap))
     flip = same[::-1]
-    stretch = np.diag([STRETCH] + [1] * (reach - 1))
-    turn = flip @ _cosines(reach, 0).T @ stretch @ _cosines(reach, 0.5) @ flip
-    sums = np.block([[same, flip], [flip, -same]]) / np.sqrt(2)
-    out: NDArray[np.float64] = sums @ np.block([[same, none], [none, turn]]) @ sums
+    scaling = np.diag([SCALING] + [1] * (overlap - 1))
+    odd = flip @ _dct(overlap, 0).T @ scaling @ _dct(overlap, 0.5) @ flip
+    butterfly = np.block([[same, flip], [flip, -same]]) / np.sqrt(2)
+    out: NDArray[np.float64] = butterfly @ np.block([[same, none], [none, odd]]) @ butterfly
     return out
 
 
-COSINES: Floats = _cosines(TILE, 0).astype(np.float32)
-MIX: Floats = _mixing(REACH).astype(np.float32)
-UNMIX: Floats = np.linalg.inv(_mixing(REACH)).astype(np.float32)
+DCT: Floats = _dct(TILE, 0).astype(np.float32)
+PREFILTER: Floats = _prefilter(OVERLAP).astype(np.float32)
+POSTFILTER: Floats = np.linalg.inv(_prefilter(OVERLAP)).astype(np.float32)

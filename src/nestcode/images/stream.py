@@ -1,240 +1,171 @@
-"""Pictures of any size as bytes that can be cut anywhere: compress, decompress, and what a stream says of itself."""
+"""Images of any size as one stream of bytes: `compress_images`, and `decompress_images` of any prefix."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from nestcode.arrays import check_int
 from nestcode.coders.pretrained import find_pretrained
+from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
+from nestcode.container.decoder import Buffer, as_view
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.images.codec import PASSES, Encoded, ImageCodec, Picture
-from nestcode.images.format import TILE, Entry, ImageStreamHeader, check_name, lay_out, parse_image_header
+from nestcode.images.bitplanes import PASSES, Bitstream
+from nestcode.images.codec import RECORD_KIND, Image, ImageCodec
+from nestcode.images.format import Entry, ImageStreamHeader, check_name, lay_out, parse_image_header
 from nestcode.storage import parse_record, record_bytes
-from nestcode.streams.payload import Blocks, settle
-from nestcode.streams.stream import Buffer, Told, as_view, check_choice
 
 LIMIT = 8 << 30  # bytes of memory
-WORK, HELD = 40, 9  # of which so many go for each number of a picture: when it is decoded, and while it waits for more
-MODEL = 1 << 20  # bytes that it has learnt in between
-
-
-@dataclass(frozen=True)
-class ImageStreamInfo(Told):
-    """What a stream of pictures, whole or cut, holds.
-
-    >>> from nestcode.data import sample_images
-    >>> data = compress_images(list(sample_images().values()), length=100)
-    >>> known = stream_info(data[:4000])
-    >>> known.count, round(known.width), round(known.length), known.verified
-    (2, 100, 54, 0)
-    """
-
-    header_bytes: int  # a cut after so many bytes or more can be decoded
-    total_bytes: int  # of the whole stream
-    count: int  # pictures
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    width: float  # bits of a tile of 32 x 32 pixels in the whole stream, on average
-    length: float  # of which so many arrived
-    expected_error: float  # mean squared, of a pixel between 0 and 1
-    coder: str  # its fingerprint
-    embedded: bool  # whether the coder is in the stream
-    verified: int  # bytes of payload that their checksums prove
-    unverified: int  # bytes of payload that arrived without their checksum
-    damaged: int | None  # the first block that is not as it was written
-    trailing: int  # bytes after the end
-
-    def __str__(self) -> str:
-        shown = [f"{name} {' x '.join(map(str, shape))}" for name, shape in zip(self.names, self.shapes, strict=True)]
-        lines = [
-            f"{self.count} pictures{': ' if shown else ''}{', '.join(shown[:3])}{', …' if self.count > 3 else ''}",
-            f"{self.length:.0f} of {self.width:.0f} bits of a tile of 32 x 32 pixels arrived, expected error "
-            f"{self.expected_error:.4g} ({-10 * math.log10(self.expected_error):.1f} dB)",
-            *self._state("ImageCodec"),
-        ]
-        return "\n".join(lines)
+# Bytes of memory for each coefficient while an image is decoded, and while its decoder waits for more bytes.
+DECODING, WAITING = 40, 9
+MODEL = 1 << 20  # bytes of the context model of each decoder that waits
 
 
 def compress_images(
-    pictures: Sequence[Picture],
-    coder: ImageCodec | None = None,
+    images: Sequence[Image],
+    codec: ImageCodec | None = None,
     *,
     names: Sequence[str] | None = None,
     embed: bool = False,
-    length: int | None = None,
+    bpp: float | None = None,
     budget: int | None = None,
     max_error: float | None = None,
 ) -> bytes:
-    """Pictures of any size as a stream: cut anywhere after its header, it decodes, and each further byte helps.
+    """Return images of any size as a stream: truncated anywhere after its header it decodes, each further byte helps.
 
-    >>> from nestcode.data import sample_images
-    >>> picture = sample_images()["flower"][:128, :256]
-    >>> data = compress_images([picture])
-    >>> size = stream_info(data).header_bytes
-    >>> cuts = [decompress_images(data[: size + n])[0].astype(float) for n in (0, 200, 1000, 5000)]
-    >>> errors = [float(np.mean((cut - picture) ** 2)) for cut in cuts]
+    >>> import nestcode as nc
+    >>> image = nc.data.sample_images()["flower"][:128, :256]
+    >>> data = compress_images([image])
+    >>> size = nc.stream_info(data).header_bytes
+    >>> decoded = [decompress_images(data[: size + cut])[0].astype(float) for cut in (0, 200, 1000, 5000)]
+    >>> errors = [float(np.mean((some - image) ** 2)) for some in decoded]
     >>> errors == sorted(errors, reverse=True)
     True
 
     Args:
-        pictures: arrays of bytes, (height, width) or (height, width, channels): grey or color, with opacity or without.
-        coder: by default the one that comes with Nestcode.
-        names: of the pictures, as paths; by default they are numbered.
-        embed: put the coder into the stream, so that nobody needs to have it.
-        length: keep at most so many bits of a tile of 32 x 32 pixels, on average over all pictures.
-        budget: keep at most so many bytes in all.
-        max_error: keep no more than each picture needs for this mean squared error of a pixel between 0 and 1.
+        images: uint8 arrays (height, width) or (height, width, channels): gray, gray and alpha, RGB or RGBA.
+        codec: by default the pretrained one, which receivers have.
+        names: relative paths that differ; by default "0", "1", ….
+        embed: put the codec into the stream, so that receivers need not have it.
+        bpp: keep this rate, in bits of payload per pixel of all images together.
+        budget: keep at most this many bytes, header included.
+        max_error: keep what each image needs for this mean squared error of a pixel value in [0, 1].
 
     """
-    if names is not None and len(names) != len(pictures):
-        raise InvalidInput(f"names must be one for each of {len(pictures)} pictures, got {len(names)}")
-    if isinstance(pictures, np.ndarray) or not isinstance(pictures, Sequence):
+    if names is not None and len(names) != len(images):
+        raise InvalidInput(f"names must be one for each of {len(images)} images, got {len(names)}")
+    if isinstance(images, np.ndarray) or not isinstance(images, Sequence):
         raise InvalidInput(
-            f"pictures must be a list of arrays, got {type(pictures).__name__}: "
-            "put one into [picture], several into list(pictures)"
+            f"images must be a list of arrays, got {type(images).__name__}: put one into [image], several into "
+            "list(images)"
         )
-    coder = ImageCodec.load() if coder is None else coder
-    collection = Collection(coder, max_error)
-    kept: list[bytes] = []
-    for number, picture in enumerate(pictures):
-        name = str(number) if names is None else names[number]
-        kept.append(collection.add(name, picture))
-    header, embedded = collection.finish(embed=embed, length=length, budget=budget)
-    return b"".join(lay_out(header, embedded, lambda number, some: kept[number][some]))
+    encoder = StreamEncoder(codec, max_error)
+    bitstreams = [encoder.add(str(k) if names is None else names[k], image) for k, image in enumerate(images)]
+    header, embedded = encoder.finish(embed=embed, bpp=bpp, budget=budget)
+    return b"".join(lay_out(header, embedded, lambda image, part: bitstreams[image][part]))
 
 
 def decompress_images(
     data: Buffer,
-    coder: ImageCodec | None = None,
+    codec: ImageCodec | None = None,
     *,
-    length: int | None = None,
+    bpp: float | None = None,
     limit: int = LIMIT,
-    on_damage: Literal["error", "keep"] = "error",
-) -> list[Picture]:
-    """The pictures of a stream, whole or cut; without bits, they are grey.
+    on_damage: OnDamage = "error",
+) -> list[Image]:
+    """Return the images of a stream, whole or truncated; without any payload they are gray.
 
     >>> data = compress_images([np.zeros((50, 40), dtype=np.uint8)])
-    >>> [int(decompress_images(data, length=length)[0].mean()) for length in (0, 1000)]
+    >>> [int(decompress_images(data, bpp=bpp)[0].mean()) for bpp in (0, 1)]
     [128, 0]
 
     Args:
-        data: what `compress_images` or `ImageStreamWriter` made, or the beginning of it.
-        coder: the one that made it, unless it is embedded or comes with Nestcode.
-        length: use at most so many bits of a tile of 32 x 32 pixels, on average.
-        limit: refuse what takes more bytes of memory than this.
-        on_damage: "keep" decodes what precedes a damaged block, and warns.
+        data: what `compress_images` or `ImageStreamWriter` made, whole or truncated.
+        codec: the one that made it, unless it is embedded or ships with Nestcode.
+        bpp: use at most this rate, in bits of payload per pixel of all images together.
+        limit: refuse streams whose images take more bytes of memory than this.
+        on_damage: "keep" decodes what precedes the first damaged block, and warns.
 
     """
-    check_choice(on_damage)
+    check_on_damage(on_damage)
     view = as_view(data)
     header = parse_image_header(view)
-    check_memory(header, limit)
-    found = find_codec(header, view, coder)
-    blocks = Blocks(header, view)
+    check_memory(header.entries, limit)
+    found = find_codec(header, view, codec)
+    blocks = StoredBlocks(header, view)
     blocks.verify()
-    settle(blocks.error(), on_damage)
-    arrived = min(blocks.bits // 8, header.bytes_for(length))
-    return [decode_one(header, blocks, found, number, arrived) for number in range(len(header.entries))]
+    report_damage(blocks.error(), on_damage)
+    arrived = min(blocks.bits // 8, header.bytes_at(bpp))
+    return [decode_image(header, blocks, found, image, arrived) for image in range(len(header.entries))]
 
 
-def stream_info(data: Buffer) -> ImageStreamInfo:
-    """What a stream of pictures holds and how much of it arrived; no coder is needed.
-
-    >>> from nestcode.data import sample_images
-    >>> data = compress_images([sample_images()["china"][:64, :64]], names=["china.png"])
-    >>> known = stream_info(data[:-100])
-    >>> known.names, known.shapes, known.total_bytes == len(data), known.damaged
-    (('china.png',), ((64, 64, 3),), True, None)
-    """
-    view = as_view(data)
-    header = parse_image_header(view)
-    blocks = Blocks(header, view)
-    blocks.verify()
-    return describe(header, blocks)
+def decode_image(header: ImageStreamHeader, blocks: StoredBlocks, codec: ImageCodec, image: int, arrived: int) -> Image:
+    """Return one image from the first `arrived` bytes of payload."""
+    data = b"".join(blocks.read(part.start, part.stop).tobytes() for part in header.slices(image, arrived))
+    return codec.decode(data, header.entries[image].shape)
 
 
-def describe(header: ImageStreamHeader, blocks: Blocks) -> ImageStreamInfo:
-    """What is known of a payload."""
-    tiles = max(header.tiles, 1)
-    return ImageStreamInfo(
-        header_bytes=header.size, total_bytes=header.total, count=len(header.entries),
-        names=tuple(entry.name for entry in header.entries), shapes=tuple(entry.shape for entry in header.entries),
-        width=8 * header.payload / tiles, length=blocks.bits / tiles, expected_error=header.error_at(blocks.bits // 8),
-        coder=header.coder, embedded=header.embedded > 0, verified=blocks.verified, unverified=blocks.unverified,
-        damaged=blocks.damaged, trailing=blocks.trailing,
-    )  # fmt: skip
+class StreamEncoder:
+    """Encodes the images of a stream one by one and makes its header; the caller keeps the bitstreams."""
 
-
-def decode_one(header: ImageStreamHeader, blocks: Blocks, coder: ImageCodec, number: int, arrived: int) -> Picture:
-    """One picture, out of so many bytes of payload."""
-    data = b"".join(blocks.read(some.start, some.stop).tobytes() for some in header.pieces(number, arrived))
-    return coder.decode(data, header.entries[number].shape)
-
-
-class Collection:
-    """Pictures that are to become a stream; whoever adds them keeps their bytes."""
-
-    def __init__(self, coder: ImageCodec, max_error: float | None = None) -> None:
-        if not isinstance(coder, ImageCodec):
-            raise InvalidInput(f"coder must be an ImageCodec, got {coder!r}: ImageCodec.load() gives one")
+    def __init__(self, codec: ImageCodec | None = None, max_error: float | None = None) -> None:
+        self._codec = check_codec(ImageCodec.load() if codec is None else codec)
         if max_error is not None and not (isinstance(max_error, int | float) and 0 < max_error <= 1):
             raise InvalidInput(f"max_error must be between 0 and 1, got {max_error!r}: 0.001 is 30 dB")
-        coder._check_fitted()
-        self._coder, self._max_error = coder, max_error
+        self._codec.check_fitted()
+        self._max_error = max_error
         self._entries: list[Entry] = []
-        self._errors = np.zeros(PASSES)
-        self._pixels = 0
+        self._errors = np.zeros(PASSES)  # squared errors of all values, after each pass
+        self._values = 0
         self._names: set[str] = set()
 
-    def add(self, name: str, picture: Picture) -> bytes:
-        """The bytes of one more picture."""
+    def add(self, name: str, image: Image) -> bytes:
+        """Return the bitstream of one more image."""
         name = check_name(name)
         if name in self._names:
-            raise InvalidInput(f"names of pictures must differ, got {name!r} twice")
-        encoded = self._coder._encode(picture)
-        kept = len(encoded.data) if self._max_error is None else self._needed(picture, encoded, self._max_error)
-        sizes = np.minimum(encoded.sizes, kept)
+            raise InvalidInput(f"names of images must differ, got {name!r} twice: rename one of them")
+        encoded = self._codec.encode_passes(image)
+        size = len(encoded.data) if self._max_error is None else self._size_for(image, encoded, self._max_error)
+        sizes = np.minimum(encoded.sizes, size)
         self._names.add(name)
-        self._entries.append(Entry(name, picture.shape, tuple(sizes.tolist())))
-        self._errors += np.asarray(encoded.errors)[np.searchsorted(sizes, sizes)] * picture.size
-        self._pixels += picture.size
-        return encoded.data[:kept]
+        self._entries.append(Entry(name, image.shape, tuple(sizes.tolist())))
+        self._errors += np.asarray(encoded.errors)[np.searchsorted(sizes, sizes)] * image.size
+        self._values += image.size
+        return encoded.data[:size]
 
-    def _needed(self, picture: Picture, encoded: Encoded, most: float) -> int:
-        """The fewest bytes that leave no more than that error."""
+    def _size_for(self, image: Image, encoded: Bitstream, most: float) -> int:
+        """Find the fewest bytes, within half a percent, that leave at most that error, by bisection."""
 
-        def error(count: int) -> float:
-            missing = self._coder.decode(encoded.data[:count], picture.shape).astype(np.float32) - picture
-            return float(np.mean(missing**2)) / 255**2
+        def error(size: int) -> float:
+            difference = self._codec.decode(encoded.data[:size], image.shape).astype(np.float32) - image
+            return float(np.mean(difference**2)) / 255**2
 
         low, high = 0, len(encoded.data)
         if error(high) > most:
             raise InvalidInput(
                 f"max_error {most:g} is less than the {error(high):.2g} that all bits leave: give a larger one, or a "
-                f"coder of a smaller step than {self._coder.step:g}"
+                f"codec of a smaller step than {self._codec.step:g}"
             )
         while high - low > 1 + high // 200:
             middle = (low + high) // 2
             low, high = (low, middle) if error(middle) <= most else (middle, high)
         return high
 
-    def finish(self, *, embed: bool, length: int | None, budget: int | None) -> tuple[ImageStreamHeader, bytes]:
-        """The header, and the coder if it goes with it."""
-        record = self._coder.to_record()
+    def finish(self, *, embed: bool, bpp: float | None, budget: int | None) -> tuple[ImageStreamHeader, bytes]:
+        """Return the header of the stream, truncated as requested, and the embedded codec."""
+        record = self._codec.to_record()
         embedded = record_bytes(record) if embed else b""
-        errors = self._errors / max(self._pixels, 1) / 255**2
+        errors = self._errors / max(self._values, 1) / 255**2
         quality = tuple(round(-100 * math.log10(error)) if error > 0 else 999 for error in errors.tolist())
         header = ImageStreamHeader(
             entries=tuple(self._entries), quality=quality, coder=record.fingerprint,
             payload=sum(entry.sizes[-1] for entry in self._entries), embedded=len(embedded),
         )  # fmt: skip
-        if length is not None:
-            header = header.cut_to(header.bytes_for(length))
+        if bpp is not None:
+            header = header.truncate(header.bytes_at(bpp))
         if budget is not None and header.total > check_int(budget, "budget", least=0):
-            cut = header.cut_within(budget)
+            cut = header.truncate_to_total(budget)
             if cut.total > budget:
                 raise InvalidInput(
                     f"budget must be at least the {cut.size} bytes of the header, got {budget}"
@@ -244,35 +175,40 @@ class Collection:
         return header, embedded
 
 
-def find_codec(header: ImageStreamHeader, data: memoryview, coder: ImageCodec | None) -> ImageCodec:
-    """The coder that made a stream: the one given, embedded or shipped."""
+def check_codec(codec: Any) -> ImageCodec:
+    """Return the codec, or raise if it is none."""
+    if not isinstance(codec, ImageCodec):
+        raise InvalidInput(f"codec must be an ImageCodec, got {codec!r}: ImageCodec.load() returns one")
+    return codec
+
+
+def find_codec(header: ImageStreamHeader, view: memoryview, codec: Any) -> ImageCodec:
+    """Return the codec that made a stream: the given one, the embedded one or a pretrained one."""
     made_by = f"the stream was made by an ImageCodec with fingerprint {header.coder}"
-    if coder is not None:
-        if not isinstance(coder, ImageCodec):
-            raise InvalidInput(f"coder must be an ImageCodec, got {coder!r}: ImageCodec.load() gives one")
-        if coder.fingerprint != header.coder:
-            raise InvalidInput(f"{made_by}, the coder given has {coder.fingerprint}: give the coder that made it")
-        return coder
+    if codec is not None:
+        if check_codec(codec).fingerprint != header.coder:
+            raise InvalidInput(f"{made_by}, the given codec has {codec.fingerprint}: give the codec that made it")
+        return check_codec(codec)
     if header.embedded:
-        where = "the coder in the stream"
-        record = parse_record(bytes(data[header.size - header.embedded : header.size]), where)
-        if record.kind != "PictureCoder" or record.fingerprint != header.coder:
+        source = "the codec in the stream"
+        record = parse_record(bytes(view[header.size - header.embedded : header.size]), source)
+        if record.kind != RECORD_KIND or record.fingerprint != header.coder:
             raise DamagedFile(f"{made_by}, but another is embedded: restore a copy")
-        return ImageCodec.from_record(record, where)
+        return ImageCodec.from_record(record, source)
     name = find_pretrained(header.coder, "images")
     if name is not None:
         return ImageCodec.load(name)
-    raise InvalidInput(f"{made_by}, which neither comes with Nestcode nor is embedded: give the coder that made it")
+    raise InvalidInput(f"{made_by}, which is neither embedded nor shipped with Nestcode: give the codec")
 
 
-def check_memory(header: ImageStreamHeader, limit: int, *, at_once: bool = False) -> None:
-    """Refuse what would take too much memory, with the pictures decoded one after the other or side by side."""
-    numbers = [entry.tiles * TILE**2 * (*entry.shape, 1)[2] for entry in header.entries]
-    most = sum(numbers) + WORK * max(numbers, default=0)
-    if at_once:
-        most += sum(HELD * count + MODEL for count in numbers)
+def check_memory(entries: Sequence[Entry], limit: int, *, progressive: bool = False) -> None:
+    """Refuse images that take more memory than `limit`, decoded one after another or progressively side by side."""
+    counts = [entry.coefficients for entry in entries]
+    most = sum(counts) + DECODING * max(counts, default=0)
+    if progressive:
+        most += sum(WAITING * count + MODEL for count in counts)
     if most > check_int(limit, "limit", least=0):
         raise InvalidInput(
-            f"the stream's {len(numbers)} pictures take {most} bytes of memory, more than the limit of {limit}: give a "
-            "larger limit, or read them one by one by ImageStreamReader"
+            f"the stream's {len(counts)} images take {most} bytes of memory, more than the limit of {limit}: give a "
+            "larger limit, or read them one by one with ImageStreamReader"
         )

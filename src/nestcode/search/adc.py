@@ -18,7 +18,7 @@ from nestcode import _core
 from nestcode.arrays import PIECE, Bytes, Doubles, Floats, as_floats, center, check_rows, squared_norms
 from nestcode.coders import Coder
 from nestcode.coders.base import CodebookLayout, ScalarLayout
-from nestcode.coders.bit_planes import depths_of
+from nestcode.coders.bit_planes import bits_per_direction
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import ProjectedScorer
@@ -109,7 +109,7 @@ def group_bits(owners: NDArray[np.int32], directions: int, first: int = 0, size:
 
     Bit planes begin at bit `first` of a code. Of directions with more than `size` bits, the first ones are taken.
     """
-    depths = np.minimum(depths_of(owners, directions), size)
+    depths = np.minimum(bits_per_direction(owners, directions), size)
     groups: list[list[int]] = []
     free: list[int] = []
     for direction in sorted(np.flatnonzero(depths).tolist(), key=lambda d: -int(depths[d])):
@@ -166,7 +166,7 @@ def sum_tables(indices: Bytes, tables: Floats, threads: int = CORES) -> Floats:
 
 def _scalar_distances(coder: Coder, layout: ScalarLayout, rows: NDArray[np.generic], codes: Codes) -> Floats:
     """Return distances by tables of squared differences: without a coarse quantizer, directions are independent."""
-    levels = layout.planes.centers
+    levels = layout.planes.levels
 
     def terms(coefficients: Floats, direction: int, depth: int) -> Floats:
         square: Floats = (coefficients[:, None] - levels[direction, 1 << depth : 2 << depth]) ** 2
@@ -185,7 +185,7 @@ def _sum_terms(
     outside: bool,
 ) -> Floats:
     """Sum the terms of all directions in use; `outside` adds the squared norm of the query in all others."""
-    groups = group_bits(layout.planes.owners, layout.centroids.shape[1])
+    groups = group_bits(layout.planes.allocation, layout.centroids.shape[1])
     indices, used = regroup(codes.packed, groups), np.flatnonzero(groups.depths)
     distances = np.empty((len(rows), len(codes)), dtype=np.float32)
     for first in range(0, len(rows), QUERIES):
@@ -201,7 +201,7 @@ def _sum_terms(
 
 def _residual_distances(coder: Coder, layout: ScalarLayout, rows: NDArray[np.generic], codes: Codes) -> Floats:
     """Return distances by tables of inner products with the residual, plus those with the centroid."""
-    groups = group_bits(layout.planes.owners, layout.centroids.shape[1], first=layout.centroid_bits)
+    groups = group_bits(layout.planes.allocation, layout.centroids.shape[1], first=layout.centroid_bits)
     indices, chosen = regroup(codes.packed, groups), leading_bits(codes, layout.centroid_bits)
     norms = _decoded_norms(coder, codes)
     distances = np.empty((len(rows), len(codes)), dtype=np.float32)
@@ -210,7 +210,7 @@ def _residual_distances(coder: Coder, layout: ScalarLayout, rows: NDArray[np.gen
         terms = {}
         for d in np.flatnonzero(groups.depths).tolist():
             level = 1 << int(groups.depths[d])
-            terms[d] = projected[:, d, None] * layout.planes.centers[d, level : 2 * level]
+            terms[d] = projected[:, d, None] * layout.planes.levels[d, level : 2 * level]
         products = sum_tables(indices, lookup_tables(groups, terms, len(centered)))
         products += (projected @ layout.centroids.T).take(chosen, axis=1)
         distances[first : first + QUERIES] = np.maximum(squared_norms(centered)[:, None] - 2 * products + norms, 0)

@@ -17,7 +17,7 @@ from nestcode import _core
 from nestcode.arrays import PIECE, Bytes, Floats, squared_norms
 from nestcode.coders import Coder
 from nestcode.coders.base import ScalarLayout
-from nestcode.coders.bit_planes import Planes, read_bits
+from nestcode.coders.bit_planes import BitPlanes, dequantize
 from nestcode.codes import CORES, Codes
 from nestcode.search.adc import BitGroups, group_bits
 from nestcode.search.decoded import ProjectedScorer
@@ -56,7 +56,7 @@ class FastScan:
                 depth = int(self._groups.depths[d])
                 below -= depth
                 intervals = np.arange(1 << GROUP_BITS) >> below & ((1 << depth) - 1)
-                self._levels[g, j], directions[g, j] = planes.centers[d, (1 << depth) + intervals], d
+                self._levels[g, j], directions[g, j] = planes.levels[d, (1 << depth) + intervals], d
                 largest[d] = np.abs(self._levels[g, j]).max()
         self.core = _core.ScanGroups(directions, self._levels, parents)
         bound = 2 * float((np.abs(self._offsets) @ largest).max(initial=0))
@@ -122,7 +122,7 @@ class FastScanScorer(ProjectedScorer):
     def split_centroids(self, bits: int) -> tuple[Floats, Floats]:
         """Return the centroids of the coarse quantizer, and what the first bit planes add."""
         length = bits - self._layout.centroid_bits
-        return self._layout.centroids, read_bits(all_codes(length).packed, self._layout.planes, length)
+        return self._layout.centroids, dequantize(all_codes(length).packed, self._layout.planes, length)
 
     def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
         """Return sorted codes with their inverted lists and blocks."""
@@ -156,13 +156,13 @@ def _choose_parents(centroids: Floats, spread: float) -> Floats:
     return np.ascontiguousarray(parents)
 
 
-def _most_groups(planes: Planes, first: int) -> BitGroups:
+def _most_groups(planes: BitPlanes, first: int) -> BitGroups:
     """Return the groups of as many bit planes as fit into GROUPS groups, by bisection."""
 
     def groups(length: int) -> BitGroups:
-        return group_bits(planes.owners[:length], len(planes.centers), first, GROUP_BITS)
+        return group_bits(planes.allocation[:length], len(planes.levels), first, GROUP_BITS)
 
-    low, high = 0, len(planes.owners)
+    low, high = 0, len(planes.allocation)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if len(groups(middle).directions) <= GROUPS else (low, middle - 1)

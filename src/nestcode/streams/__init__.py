@@ -1,23 +1,29 @@
-"""Streams: encode once, send as many bits as each receiver can take.
+"""Streams of items: encode once, send as many bits as each receiver can take.
 
-A stream has a header and then bits 0-63 of every item, 64-127 of every item and so on: cut anywhere, it is a coarser
-version of the whole collection. `format.py` is the layout, `payload.py` reads what arrived, `items.py` knows shapes,
-types and coders, `entropy.py` makes streams smaller without loss; `stream.py`, `decoder.py` and `files.py` are the
-three ways in: bytes, chunks and files. Pictures of any size have their own: `picture_format.py`, `pictures.py`,
-`picture_decoder.py` and `picture_files.py`. `shared.py` is what both have in common. `bandwidth.py` and `traces.py`
-play streams to receivers.
+    items ──encode──▶ codes ──prefix-major layout, entropy coding──▶ blocks with checksums ──truncate──▶ receivers
+
+The layout is prefix-major: bits 0-63 of every item come first, then bits 64-127 of every item, and so on, so that a
+stream truncated anywhere is a coarser version of the whole collection. `format.py` is the header and the layout,
+`items.py` turns items into codes and back, `entropy.py` is the optional entropy coding, `payload.py` reads the codes
+that arrived. There are three ways in: `stream.py` for bytes (`compress`, `decompress`), `writer.py` and `reader.py` for
+files, `decoder.py` for chunks. `info.py` reports what a stream of items or of images holds (`stream_info`).
+
+Blocks, checksums and truncated headers are the business of `nestcode.container`; images of any size have their own
+streams in `nestcode.images`.
 """
 
 from nestcode.streams.decoder import StreamDecoder
-from nestcode.streams.files import StreamReader, StreamWriter
-from nestcode.streams.stream import Info, compress, decompress, info
+from nestcode.streams.info import ItemStreamInfo, stream_info
+from nestcode.streams.reader import StreamReader
+from nestcode.streams.stream import compress, decompress
+from nestcode.streams.writer import StreamWriter
 
 __all__ = [
-    "Info",
+    "ItemStreamInfo",
     "StreamDecoder",
     "StreamReader",
     "StreamWriter",
     "compress",
     "decompress",
-    "info",
+    "stream_info",
 ]

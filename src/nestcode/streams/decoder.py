@@ -1,4 +1,4 @@
-"""Items that refine while bytes arrive."""
+"""Progressive decoding: items refine while the chunks of their stream arrive."""
 
 from typing import Any
 
@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.coders import Coder
+from nestcode.container.decoder import ProgressiveDecoder
 from nestcode.streams.format import parse_header
+from nestcode.streams.info import ItemStreamInfo, describe
 from nestcode.streams.items import find_coder
-from nestcode.streams.payload import Arrival, decode_range
-from nestcode.streams.shared import Chunked
-from nestcode.streams.stream import LIMIT, Info, check_limit, describe, embedded_bytes
+from nestcode.streams.payload import LIMIT, ArrivingCodes, check_limit, decode_range
 
 
-class StreamDecoder(Chunked[Arrival]):
-    """Decodes a stream as it arrives, in chunks of any size.
+class StreamDecoder(ProgressiveDecoder[ArrivingCodes]):
+    """Decodes a stream of items as it arrives, in chunks of any size.
 
     >>> import nestcode as nc
     >>> X = np.random.default_rng(0).standard_normal((100, 32))
@@ -25,11 +25,11 @@ class StreamDecoder(Chunked[Arrival]):
     >>> int(decoder.lengths.min()), bool(np.mean((decoder.items() - X) ** 2) < 0.1)
     (128, True)
 
-    `items()` decodes again only those items of which more arrived since it was last called.
+    `items()` decodes again only those items of which more arrived since the last call.
 
     Args:
-        coder: the one that made the stream, unless it is embedded or comes with Nestcode.
-        limit: refuse streams whose items take more bytes than this.
+        coder: the one that made the stream, unless it is embedded or ships with Nestcode.
+        limit: refuse streams whose items take more bytes of memory than this.
 
     """
 
@@ -37,35 +37,35 @@ class StreamDecoder(Chunked[Arrival]):
         super().__init__(limit)
         self._given = coder
 
-    def _begin(self, view: memoryview) -> Arrival:
+    def _begin(self, view: memoryview) -> ArrivingCodes:
         header = parse_header(view)
         check_limit(header, self._limit)
-        self._coder = find_coder(header, embedded_bytes(header, view), self._given)
+        self._coder = find_coder(header, view, self._given)
         self._decoded: NDArray[Any] = np.empty((header.count, *header.shape), dtype=header.numpy_dtype)
-        self._at = np.full(header.count, -1, dtype=np.int32)  # the length that each item was decoded at
-        return Arrival(header)
+        self._decoded_at = np.full(header.count, -1, dtype=np.int32)  # the length that each item was decoded at
+        return ArrivingCodes(header)
 
     @property
-    def info(self) -> Info | None:
-        """What the stream holds, or None while its header is not whole."""
+    def info(self) -> ItemStreamInfo | None:
+        """What the stream holds, or None while its header is not complete."""
         return None if self._arrival is None else describe(self._arrival.header, self._arrival, self._coder, self._fed)
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """How many bits of each item arrived."""
-        arrival = self._opened()
-        found = np.empty(arrival.header.count, dtype=np.int32)
-        for first, last, length in arrival.header.segments(arrival.bits, arrival.header.width):
-            found[first:last] = length
-        return found
+        """The number of bits that arrived of each item."""
+        payload = self._payload()
+        lengths = np.empty(payload.header.count, dtype=np.int32)
+        for first, last, length in payload.header.runs(payload.bits, payload.header.width):
+            lengths[first:last] = length
+        return lengths
 
     def items(self) -> NDArray[Any]:
-        """All items, each as well as what arrived of it says."""
-        arrival = self._opened()
-        for begin, end, length in arrival.header.segments(arrival.bits, arrival.header.width):
-            changed = begin + np.flatnonzero(self._at[begin:end] != length)
+        """Return all items, each decoded from the bits of it that arrived."""
+        payload = self._payload()
+        for begin, end, length in payload.header.runs(payload.bits, payload.header.width):
+            changed = begin + np.flatnonzero(self._decoded_at[begin:end] != length)
             if len(changed):
                 first, last = int(changed[0]), int(changed[-1]) + 1
-                decode_range(arrival.header, arrival, self._coder, length, first, last, self._decoded[first:last])
-                self._at[first:last] = length
+                decode_range(payload.header, payload, self._coder, length, first, last, self._decoded[first:last])
+                self._decoded_at[first:last] = length
         return self._decoded.copy()

@@ -1,4 +1,4 @@
-"""The optional entropy stage: codes take as many bits as they tell, and any beginning still decodes."""
+"""The optional entropy coding: adaptive binary models and a range coder, such that any prefix still decodes."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,11 +7,11 @@ from nestcode import _core
 from nestcode.streams.format import GROUP
 
 
-def encode_bits(packed: NDArray[np.uint8], width: int) -> bytes:
-    """Entropy code packed codes, (n, bytes), in the order of a stream.
+def entropy_encode(packed: NDArray[np.uint8], width: int) -> bytes:
+    """Return packed codes, (n, bytes), entropy coded in prefix-major order.
 
     >>> rare = np.packbits(np.random.default_rng(0).random((2000, 64)) < 0.1, axis=1)
-    >>> round(8 * len(encode_bits(rare, 64)) / rare.size / 8, 2)      # a bit tells 0.47 bits
+    >>> round(8 * len(entropy_encode(rare, 64)) / rare.size / 8, 2)      # bits per bit; the entropy is 0.47
     0.48
     """
     if not packed.size:

@@ -8,8 +8,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import Doubles, Floats
+from nestcode.arrays import Doubles, Floats, check_int
 from nestcode.coders.codebooks import nearest_entries, sum_by_entry, train_codebook, truncate_codebook
+from nestcode.errors import InvalidInput
 
 ROWS_PER_CELL = 160  # of the data, where the number of cells is chosen here
 MOST_BITS, MOST_CHOSEN_BITS = 16, 12  # of a cell's number: allowed, and chosen here
@@ -17,6 +18,18 @@ TRAIN_ROWS = 1 << 16  # for k-means, or 64 per cell
 TREE_ROWS = 32  # per cell, that the tree is grown on
 EXPLAINED = 0.9  # share of the variance in the directions that k-means sees
 DIRECTIONS = 128  # computed at least
+
+
+def check_cells(cells: int, width: int) -> None:
+    """Raise unless this many cells have numbers that fit a code of `width` bits."""
+    number = check_int(cells, "cells", least=2)
+    if number & (number - 1) or number > 1 << MOST_BITS:
+        raise InvalidInput(f"cells must be a power of two of at most {1 << MOST_BITS}, got {number}")
+    if number.bit_length() - 1 > width:
+        raise InvalidInput(
+            f"a cell's number must fit the width {width}, but {number} cells take {number.bit_length() - 1} "
+            f"bits: have at most {1 << width} cells or wider codes"
+        )
 
 
 def choose_bits(rows: int) -> int:

@@ -1,4 +1,4 @@
-"""The figures of `complexity.py`."""
+"""Figures of the experiment `complexity`, and the paper's estimate that they compare with."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,15 +8,16 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from nestcode.arrays import Doubles
+from nestcode.reproduce.drawing import BLUE, VERMILLION, add_grid, set_ticks
 
 BETAS = (0.1, 0.2, 0.3, 0.4, 0.5)
 SIZES = (2, 32, 512)
 FRACTION = 0.01
-COLORS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#d4b106")  # viridis, its yellow darkened to be seen on white
+BETA_COLORS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#d4b106")  # viridis with a darker yellow
 
 
 def entropy(beta: ArrayLike) -> Doubles:
-    """Of a bit that is 1 with probability beta, in bits.
+    """Return the entropy of a bit that is 1 with probability β, in bits.
 
     >>> entropy([0.1, 0.5]).round(3)
     array([0.469, 1.   ])
@@ -26,58 +27,55 @@ def entropy(beta: ArrayLike) -> Doubles:
 
 
 def expected_depth(counts: Sequence[int], bits: float) -> Doubles:
-    """The paper's estimate, log2(N / R) / H, (counts, sizes)."""
+    """Return the paper's estimate log2(N/R) / H, (counts, sizes)."""
     return np.asarray(np.log2(np.array(counts)[:, None] / np.array(SIZES)) / bits)
 
 
-def figure_depth(counts: Sequence[int], drawn: Mapping[str, Any], real: Mapping[str, Any]) -> Figure:
-    """Depth on the paper's line, and sizes that decay."""
+def figure_depth(counts: Sequence[int], random: Mapping[str, Any], images: Mapping[str, Any]) -> Figure:
+    """Draw depth against the paper's estimate, and the size of neighborhoods by length."""
     figure = Figure(figsize=(10.5, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     top = float(expected_depth(counts, float(entropy(BETAS[0]))).max())
     left.plot([0, top], [0, top], "k--", linewidth=1, label="log2(N/R) / H(β)")
-    for i, (beta, color) in enumerate(zip(BETAS, COLORS, strict=True)):
+    for i, (beta, color) in enumerate(zip(BETAS, BETA_COLORS, strict=True)):
         expected = expected_depth(counts, float(entropy(beta)))
         for column, marker in enumerate("osD"):
             positive = expected[:, column] > 0
-            left.plot(expected[positive, column], drawn["depth"][i, positive, column], marker, color=color,
+            left.plot(expected[positive, column], random["depth"][i, positive, column], marker, color=color,
                       label=f"β = {beta}" if column == 0 else None)  # fmt: skip
-        lengths = np.arange(drawn["sizes"].shape[1])
-        seen = drawn["sizes"][i] > 0.1
-        right.semilogy(lengths[seen], drawn["sizes"][i][seen], "o", color=color, markersize=4, label=f"β = {beta}")
+        lengths = np.arange(random["sizes"].shape[1])
+        seen = random["sizes"][i] > 0.1
+        right.semilogy(lengths[seen], random["sizes"][i][seen], "o", color=color, markersize=4, label=f"β = {beta}")
         law = counts[-2] * (beta**2 + (1 - beta) ** 2) ** lengths
         right.semilogy(lengths[law > 0.1], law[law > 0.1], "-", color=color, linewidth=1)
-    expected = expected_depth(real["counts"].tolist(), float(real["entropy"].mean()))
-    left.plot(expected[expected > 0], real["depth"][expected > 0], "k*", markersize=8, label="codes of images")
+    expected = expected_depth(images["counts"].tolist(), float(images["entropy"].mean()))
+    left.plot(expected[expected > 0], images["depth"][expected > 0], "k*", markersize=8, label="codes of images")
     left.set(
         xlabel="log2(N/R) / H(β); circles R = 2, squares 32, diamonds 512",
-        ylabel="mean depth, bits",
-        title="A query goes log(N/R) / H(β) bits deep",
+        ylabel="mean depth (bits)",
+        title="Depth of a query",
     )
-    right.set(xlabel="length b of the prefix", ylabel="mean size of the neighborhood",
-              title="Neighborhoods shrink exponentially")  # fmt: skip
+    right.set(xlabel="length b of the prefix", ylabel="mean size of the neighborhood", title="Size of neighborhoods")
+    add_grid(left, right)
     for axes in (left, right):
-        axes.grid(alpha=0.3)
         axes.legend(frameon=False, fontsize=9)
     return figure
 
 
 def figure_independence(
-    counts: Sequence[int], widths: Sequence[int], drawn: Mapping[str, Any], by_width: Mapping[str, Any]
+    counts: Sequence[int], widths: Sequence[int], random: Mapping[str, Any], by_width: Mapping[str, Any]
 ) -> Figure:
-    """What stays the same."""
+    """Draw depth by code width and by number of items."""
     figure = Figure(figsize=(10.5, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    left.plot(widths, by_width["depth"], "o-", color="#0072b2", linewidth=2)
-    left.set(xscale="log", xlabel="bits K of a code", ylabel="mean depth, bits",
-             ylim=(0, 1.3 * by_width["depth"].max()), title="Depth does not depend on K")  # fmt: skip
-    left.set_xticks(widths, [str(width) for width in widths])
-    left.minorticks_off()
-    right.plot(counts, drawn["depth"][-1, :, 1], "o-", color="#d55e00", linewidth=2, label="32 items")
-    right.plot(counts, drawn["fraction"][-1], "s-", color="#0072b2", linewidth=2, label=f"{FRACTION:.0%} of all items")
-    right.set(xscale="log", xlabel="items N", ylabel="mean depth, bits", ylim=(0, None),
-              title="A fixed share costs the same at every N")  # fmt: skip
+    left.plot(widths, by_width["depth"], "o-", color=BLUE, linewidth=2)
+    left.set(xscale="log", xlabel="code width K (bits)", ylabel="mean depth (bits)",
+             ylim=(0, 1.3 * by_width["depth"].max()), title="Depth is independent of K")  # fmt: skip
+    set_ticks(left.xaxis, widths, [str(width) for width in widths])
+    right.plot(counts, random["depth"][-1, :, 1], "o-", color=VERMILLION, linewidth=2, label="32 items")
+    right.plot(counts, random["fraction"][-1], "s-", color=BLUE, linewidth=2, label=f"{FRACTION:.0%} of the items")
+    right.set(xscale="log", xlabel="items N", ylabel="mean depth (bits)", ylim=(0, None),
+              title="A fixed fraction costs the same at every N")  # fmt: skip
     right.legend(frameon=False, title="retrieved, β = 0.5")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
+    add_grid(left, right)
     return figure

@@ -1,41 +1,74 @@
-"""Figure 1 of the paper: the filters of a binarised network of 100 units, without unit sweeping and with it."""
+"""The filters of a binarized autoencoder with 100 units, without and with unit sweeping."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
 from nestcode.arrays import Doubles, Floats
 from nestcode.lengths import Geometric
 from nestcode.nn import OrderedAutoencoder
+from nestcode.reproduce.filters.figures import KINDS, WIDTH, figure_curves, figure_filters
 from nestcode.reproduce.lab import Experiment, Images, Lab
 from nestcode.reproduce.lab.images import as_rows
 from nestcode.reproduce.lab.networks import RECIPES, trained_network
 from nestcode.training import Preset, Sweep, Training, errors_by_length
 
-WIDTH, HALF = 100, 50
+HALF = WIDTH // 2
 LENGTHS = Geometric(0.9)
 RECIPE_NAMES = {"paper": "the paper's recipe", "ours": "ours"}
-KINDS = {"without sweeping": ("#D55E00", "--"), "with sweeping": ("#0072B2", "-")}
 TENS = (slice(0, 10), slice(45, 55), slice(90, 100))  # first, middle and last units
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """What is measured of one trained network."""
+class Trained:
+    """Measurements of one trained network."""
 
     filters: Floats  # (WIDTH, features)
     fineness: Doubles  # (WIDTH,)
-    moved: Doubles  # (WIDTH,)
-    errors: Doubles  # (WIDTH + 1,): of test images, by length
+    moved: Doubles  # (WIDTH,): distance from the random start, in units of its norm
+    errors: Doubles  # (WIDTH + 1,): MSE of test images by length
+
+
+def run(lab: Lab) -> None:
+    """Train the paper's network and ours, without and with unit sweeping."""
+    images = lab.images(lab.pick(toy=400, quick=4000, full=None), lab.pick(toy=100, quick=1000, full=None))
+    images = images.downsampled(lab.pick(toy=8, quick=16, full=32))
+    noise = noise_fineness(images.side)
+    add_probabilities(lab)
+    for recipe, name in RECIPE_NAMES.items():
+        runs = {
+            kind: [measure(lab, images, recipe, kind, seed) for seed in lab.progress(lab.seeds, f"{name}, {kind}")]
+            for kind in KINDS
+        }
+        add_findings(lab, name, runs, noise)
+        lab.figure(
+            f"filters-{recipe}",
+            figure_filters({kind: images.as_images(each[0].filters) for kind, each in runs.items()}),
+            f"{name.capitalize()}: what each of the 100 units adds to a reconstruction of {images.name}, first to last "
+            "by rows, each scaled to its largest absolute value. The line separates the first 50 units from the last.",
+        )
+        curves = {
+            key: {kind: np.array([getattr(one, key) for one in each]) for kind, each in runs.items()}
+            for key in ("fineness", "moved", "errors")
+        }
+        lab.figure(
+            f"filters-{recipe}-numbers",
+            figure_curves(curves["fineness"], curves["moved"], curves["errors"], noise),
+            f"{name.capitalize()}. Left: fineness of filters; untrained filters have that of white noise. Middle: "
+            "distance of a filter from its random start, in units of the start; Adam, our optimizer, moves starved "
+            "units too, as its steps do not shrink with the gradient. Right: MSE of test images. Bands are the range "
+            "over seeds.",
+        )
+        lab.measured[recipe] = {
+            kind: {key: curves[key][kind].tolist() for key in ("fineness", "moved", "errors")} for kind in KINDS
+        }
+    add_departures(lab, images)
 
 
 def preset(lab: Lab, recipe: str, kind: str, seed: int) -> Preset:
-    """A network of 100 units; unit sweeping fixes one after the other, once the first have had time to settle."""
+    """Return a network of 100 units; sweeping fixes one after the other, once the first had time to converge."""
     if recipe == "paper":
         steps, after, every = lab.pick(toy=(110, 5, 1), quick=(110, 10, 1), full=(120, 20, 1))
         batch, searches = lab.pick(toy=(50, 1), quick=(250, 2), full=(10_000, 2))
@@ -58,83 +91,51 @@ def preset(lab: Lab, recipe: str, kind: str, seed: int) -> Preset:
     )
 
 
+def measure(lab: Lab, images: Images, recipe: str, kind: str, seed: int) -> Trained:
+    """Return the measurements of a trained network."""
+    own = preset(lab, recipe, kind, seed)
+    network = trained_network(lab, "filters", own, as_rows(images.train))
+    torch.manual_seed(seed)
+    start = own.build(network.features)  # the same random start
+    start.mean.copy_(network.mean)
+    start.spread.copy_(network.spread)
+    before, after = filters(start), filters(network)
+    moved = np.linalg.norm(after - before, axis=1) / np.linalg.norm(before, axis=1)
+    errors = errors_by_length(network, torch.from_numpy(as_rows(images.test)), range(WIDTH + 1))
+    return Trained(after, fineness(after, images.side), moved.astype(np.float64), errors)
+
+
 def filters(network: OrderedAutoencoder) -> Floats:
-    """What each unit adds to the reconstruction, (width, features): with its bit alone, less without any."""
+    """Return what each unit adds to the reconstruction, (width, features): its bit alone, less no bit at all."""
     with torch.inference_mode():
-        found: Floats = (network.decode(torch.eye(network.width)) - network.decode(torch.zeros(1, 0))).numpy()
-    return found
+        rows: Floats = (network.decode(torch.eye(network.width)) - network.decode(torch.zeros(1, 0))).numpy()
+    return rows
 
 
 def fineness(rows: NDArray[np.floating], side: int) -> Doubles:
-    """The mean spatial frequency of each filter's energy, cycles a pixel: 0 for flat ones, about 0.38 for noise."""
+    """Return the mean spatial frequency of each filter's energy in cycles per pixel: 0 if flat, 0.38 for noise."""
     energy = np.square(np.abs(np.fft.fft2(rows.reshape(len(rows), 3, side, side)))).sum(axis=1)
     frequency = np.hypot(*np.meshgrid(np.fft.fftfreq(side), np.fft.fftfreq(side)))
     return np.asarray((energy * frequency).sum(axis=(1, 2)) / energy.sum(axis=(1, 2)))
 
 
 def noise_fineness(side: int) -> float:
-    """The fineness to expect of white noise, which has the same energy at all frequencies."""
+    """Return the expected fineness of white noise, which has the same energy at all frequencies."""
     point = np.zeros((1, 3, side, side))
     point[..., 0, 0] = 1
     return float(fineness(point, side)[0])
 
 
-def measure(lab: Lab, images: Images, recipe: str, kind: str, seed: int) -> Learnt:
-    """Train a network, or take the one that was kept."""
-    own = preset(lab, recipe, kind, seed)
-    network = trained_network(lab, "filters", own, as_rows(images.train))
-    torch.manual_seed(seed)
-    start = own.build(network.features)  # as training began
-    start.mean.copy_(network.mean)
-    start.spread.copy_(network.spread)
-    before, after = filters(start), filters(network)
-    moved = np.linalg.norm(after - before, axis=1) / np.linalg.norm(before, axis=1)
-    errors = errors_by_length(network, torch.from_numpy(as_rows(images.test)), range(WIDTH + 1))
-    return Learnt(after, fineness(after, images.side), moved.astype(np.float64), errors)
-
-
-def run(lab: Lab) -> None:
-    """Train the paper's network and ours, without unit sweeping and with it."""
-    images = lab.images(lab.pick(toy=400, quick=4000, full=None), lab.pick(toy=100, quick=1000, full=None))
-    images = images.downsampled(lab.pick(toy=8, quick=16, full=32))
-    say_lengths(lab)
-    for recipe, called in RECIPE_NAMES.items():
-        found = {
-            kind: [measure(lab, images, recipe, kind, seed) for seed in lab.progress(lab.seeds, f"{called}, {kind}")]
-            for kind in KINDS
-        }
-        say(lab, called, found, noise_fineness(images.side))
-        lab.figure(
-            f"filters-{recipe}",
-            figure_filters(images, {kind: runs[0].filters for kind, runs in found.items()}),
-            f"{called.capitalize()}: what each of the 100 units adds to a reconstruction of {images.name}, first to "
-            "last by rows, each scaled to its largest number. The line parts the first 50 units from the last 50.",
-        )
-        lab.figure(
-            f"filters-{recipe}-numbers",
-            figure_numbers(found, noise_fineness(images.side)),
-            f"{called.capitalize()}. Left: fineness of filters, which is that of white noise where one has learnt "
-            "nothing. Middle: how far a filter is from its random start, in units of the start; Adam, which ours has, "
-            "moves starved units too, as its steps do not shrink with the gradient. Right: error of test images. "
-            "Ranges are of seeds.",
-        )
-        lab.measured[recipe] = {
-            kind: {name: [getattr(one, name).tolist() for one in runs] for name in ("fineness", "moved", "errors")}
-            for kind, runs in found.items()
-        }
-    tell_departures(lab, images)
-
-
-def say_lengths(lab: Lab) -> None:
-    """How rarely late units are kept, by the formula and by drawing."""
+def add_probabilities(lab: Lab) -> None:
+    """Report how rarely late units are kept, by the formula and by sampling."""
     part, parts = 200_000, lab.pick(toy=1, quick=25, full=250)
     draws, counts, rng = part * parts, np.zeros(2), np.random.default_rng(lab.seeds[0])
     for _ in range(parts):
-        drawn = LENGTHS.sample(part, rng, WIDTH)
-        counts += np.count_nonzero(drawn > HALF), np.count_nonzero(drawn == WIDTH)
+        lengths = LENGTHS.sample(part, rng, WIDTH)
+        counts += np.count_nonzero(lengths > HALF), np.count_nonzero(lengths == WIDTH)
     survival = LENGTHS.survival(WIDTH)
-    told = ((f"P(b > {HALF})", survival[HALF], "0.005"), (f"P(unit {WIDTH} is kept)", survival[-1], "0.00003"))
-    for (name, exact, paper), count in zip(told, counts, strict=True):
+    claims = ((f"P(b > {HALF})", survival[HALF], "0.005"), (f"P(unit {WIDTH} is kept)", survival[-1], "0.00003"))
+    for (name, exact, paper), count in zip(claims, counts, strict=True):
         near = abs(count - draws * exact) < 5 * np.sqrt(draws * exact)  # standard errors
         lab.finding(
             f"{name} with Geometric(0.9)",
@@ -144,136 +145,81 @@ def say_lengths(lab: Lab) -> None:
         )
 
 
-def say(lab: Lab, called: str, found: dict[str, list[Learnt]], noise: float) -> None:
-    """What sweeping does to the late units of one recipe."""
+def add_findings(lab: Lab, recipe: str, runs: dict[str, list[Trained]], noise: float) -> None:
+    """Report the effect of sweeping on the late units of one recipe."""
     fine, moved, errors = (
-        {kind: np.array([getattr(one, name) for one in runs]) for kind, runs in found.items()}
+        {kind: np.array([getattr(one, name) for one in each]) for kind, each in runs.items()}
         for name in ("fineness", "moved", "errors")
     )
     never, swept = KINDS
     late = {kind: each[:, HALF:].mean(axis=1) / noise for kind, each in fine.items()}
     lab.finding(
-        f"late filters are trained with sweeping, {called}",
+        f"late filters are trained with sweeping, {recipe}",
         paper="without it, very unlikely to sample these",
-        ours=f"fineness of units {HALF + 1}-{WIDTH}, 1 for noise: {_told(late[swept])} with, {_told(late[never])} "
-        f"without; of the last ten {_told(fine[swept][:, 90:].mean(axis=1) / noise)} and "
-        f"{_told(fine[never][:, 90:].mean(axis=1) / noise)}",
+        ours=f"fineness of units {HALF + 1}-{WIDTH}, 1 for noise: {mean_range(late[swept])} with, "
+        f"{mean_range(late[never])} without; of the last ten {mean_range(fine[swept][:, 90:].mean(axis=1) / noise)} "
+        f"and {mean_range(fine[never][:, 90:].mean(axis=1) / noise)}",
         holds=late[swept].max() < late[never].min(),
     )
     far = {kind: each[:, HALF:].mean(axis=1) / each[:, :HALF].mean(axis=1) for kind, each in moved.items()}
     lab.finding(
-        f"late filters move farther from their random start with sweeping, {called}",
+        f"late filters move farther from their random start with sweeping, {recipe}",
         paper="gradients vanish with the index",
-        ours=f"units {HALF + 1}-{WIDTH} moved {_told(far[swept])} of what units 1-{HALF} did with, "
-        f"{_told(far[never])} without",
+        ours=f"units {HALF + 1}-{WIDTH} moved {mean_range(far[swept])} of what units 1-{HALF} did with, "
+        f"{mean_range(far[never])} without",
         holds=far[swept].min() > far[never].max(),
     )
     change = {kind: each[:, WIDTH] / each[:, HALF] - 1 for kind, each in errors.items()}
     lab.finding(
-        f"bits {HALF + 1}-{WIDTH} lower the error with sweeping only, {called}",
+        f"bits {HALF + 1}-{WIDTH} lower the MSE with sweeping only, {recipe}",
         paper="not measured",
-        ours=f"{_told(100 * change[swept], '+.0f')} % with, {_told(100 * change[never], '+.0f')} % without",
+        ours=f"{mean_range(100 * change[swept], '+.0f')} % with, {mean_range(100 * change[never], '+.0f')} % without",
         holds=change[swept].max() < 0 <= change[never].min(),
     )
     tens = np.array([fine[swept][:, ten].mean() for ten in TENS]) / noise
     ranks = fine[swept].argsort(axis=1).argsort(axis=1)
     rising = np.array([np.corrcoef(np.arange(WIDTH), own)[0, 1] for own in ranks])
     lab.finding(
-        f"filters become finer with the index, {called} with sweeping",
-        paper="note the increase of fineness",
-        ours=f"rank correlation {_told(rising)}; fineness {tens[0]:.2f} of units 1-10, {tens[1]:.2f} of 46-55, "
+        f"fineness rises with the index, {recipe} with sweeping",
+        paper="note the increase of filter fineness",
+        ours=f"rank correlation {mean_range(rising)}; fineness {tens[0]:.2f} of units 1-10, {tens[1]:.2f} of 46-55, "
         f"{tens[2]:.2f} of 91-100",
         holds=bool(rising.min() > 0.5),
     )
     lengths = (0, 1, 5, 10, 25, 50, 75, 100)
     lab.table(
-        ["mean squared error", *(f"{length} bits" for length in lengths)],
+        ["MSE", *(f"{length} bits" for length in lengths)],
         [[kind, *(f"{errors[kind][:, length].mean():.4f}" for length in lengths)] for kind in KINDS],
-        caption=f"{called.capitalize()}: error of test images, pixels from 0 to 1, mean of {len(lab.seeds)} seeds.",
+        caption=f"{recipe.capitalize()}: MSE of test images, pixels from 0 to 1, mean over {len(lab.seeds)} seeds.",
     )
 
 
-def _told(each: Doubles, how: str = ".2f") -> str:
-    """The mean over seeds, and their range where there is one."""
-    low, mean, high = (format(value, how) for value in (each.min(), each.mean(), each.max()))
+def mean_range(values: Doubles, spec: str = ".2f") -> str:
+    """Format the mean over seeds, with their range if there is one."""
+    low, mean, high = (format(value, spec) for value in (values.min(), values.mean(), values.max()))
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
-def tell_departures(lab: Lab, images: Images) -> None:
-    """Where this differs from the paper."""
+def add_departures(lab: Lab, images: Images) -> None:
+    """Record where the experiment departs from the paper."""
     if images.side < 32:
         lab.departure(
             f"{len(images.train):,} images of {images.side} x {images.side} pixels ({images.name}) make the network "
-            f"{images.train.shape[1]}-100-{images.train.shape[1]} and not 3072-100-3072, for want of time or data."
+            f"{images.train.shape[1]}-100-{images.train.shape[1]} instead of 3072-100-3072, to save time or for lack "
+            "of data."
         )
     lab.departure(
-        "The paper does not say when a unit counts as converged: here one unit or more is fixed at each look, whatever "
-        "it still does, so that the sweep ends with the training. Its dropout of 0.2 is for hidden layers, and this "
-        "network has none."
+        "The paper does not define when a unit has converged: here every check fixes at least one unit, so that the "
+        "sweep ends with the training. The paper's dropout of 0.2 is for hidden layers, and this network has none."
     )
-
-
-def figure_filters(images: Images, by_kind: dict[str, Floats]) -> Figure:
-    """Mosaics of ten by ten filters, side by side."""
-    figure = Figure(figsize=(11, 5.9), layout="constrained")
-    for axes, (kind, rows) in zip(figure.subplots(1, 2), by_kind.items(), strict=True):
-        sheet = mosaic(images.as_images(rows))
-        axes.imshow(sheet, interpolation="nearest")
-        axes.axhline(len(sheet) / 2 - 0.5, color="black", linewidth=1.5)
-        axes.set_title(kind, fontsize=13)
-        ticks = (np.arange(10) + 0.5) * len(sheet) / 10 - 0.5
-        axes.set_yticks(ticks, [f"{first}-{first + 9}" for first in range(1, WIDTH, 10)])
-        axes.set_xticks([])
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-    figure.supylabel("units")
-    return figure
-
-
-def mosaic(pictures: NDArray[np.floating]) -> NDArray[np.floating]:
-    """(100, side, side, 3) in rows of ten with white gaps, each with its largest number at full contrast."""
-    size = np.abs(pictures).max(axis=(1, 2, 3), keepdims=True)
-    shown = 0.5 + 0.5 * pictures / np.where(size > 0, size, 1)
-    framed = np.pad(shown, ((0, 0), (0, 1), (0, 1), (0, 0)), constant_values=1)
-    side = framed.shape[1]
-    return framed.reshape(10, 10, side, side, 3).swapaxes(1, 2).reshape(10 * side, 10 * side, 3)
-
-
-def figure_numbers(found: dict[str, list[Learnt]], noise: float) -> Figure:
-    """Fineness and movement by unit, error by length."""
-    figure = Figure(figsize=(12.5, 4), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    for kind, runs in found.items():
-        _band(left, kind, np.array([one.fineness for one in runs]), first=1)
-        _band(middle, kind, np.array([one.moved for one in runs]), first=1)
-        _band(right, kind, np.array([one.errors for one in runs]), first=0)
-    left.axhline(noise, color="0.4", linewidth=1, linestyle=":")
-    left.text(1, noise * 0.985, "white noise", va="top", color="0.3")
-    left.set(title="late filters: noise or not", xlabel="unit", ylabel="fineness (cycles a pixel)", ylim=(0, None))
-    middle.set(title="how far filters moved", xlabel="unit", ylabel="distance from start / its norm", yscale="log")
-    middle.set_ylim(bottom=0.1)  # units that were never drawn did not move at all
-    middle.set_yticks([0.1, 0.3, 1, 3, 10, 30], ["0.1", "0.3", "1", "3", "10", "30"], minor=False)
-    middle.yaxis.set_minor_locator(NullLocator())
-    right.set(title="what late bits are worth", xlabel="length (bits)", ylabel="mean squared error")
-    for axes in (left, middle, right):
-        axes.grid(alpha=0.3)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-    return figure
-
-
-def _band(axes: Axes, kind: str, each: Doubles, first: int) -> None:
-    color, style = KINDS[kind]
-    x = np.arange(first, first + each.shape[1])
-    axes.plot(x, each.mean(axis=0), style, color=color, label=kind)
-    axes.fill_between(x, each.min(axis=0), each.max(axis=0), color=color, alpha=0.2, linewidth=0)
 
 
 EXPERIMENT = Experiment(
     "filters",
     "figure 1, sections 4.1 and 4.3",
     "Unit sweeping trains late filters",
-    "The 100 filters of a binarised 3072-100-3072 network on CIFAR-10 with geometric lengths of rate 0.9. An index "
-    "above 50 is drawn with probability 0.005, the 100th with 0.00003, so late units hardly learn, unless converged "
-    "units are fixed in place, first to last, and lengths drawn beyond them. Filters become finer with the index.",
+    "The 100 filters of a binarized 3072-100-3072 network on CIFAR-10 with geometric lengths of rate 0.9. An index "
+    "above 50 is sampled with probability 0.005, the 100th with 0.00003, so late units are hardly trained unless "
+    "converged units are fixed in place, first to last. The fineness of filters rises with the index.",
     run,
 )

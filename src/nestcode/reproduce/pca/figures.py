@@ -1,4 +1,4 @@
-"""The figures of `pca.py`."""
+"""Figures and tables of the experiment `pca`."""
 
 from typing import Any
 
@@ -6,16 +6,17 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nestcode.arrays import Doubles
+from nestcode.reproduce.drawing import BLUE, GREEN, ORANGE, VERMILLION, add_grid
 
 Row = dict[str, Any]
 Curves = dict[str, Doubles]
 
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00")  # told apart by everybody
+COLORS = (BLUE, ORANGE, GREEN, VERMILLION)
 
 
 def figure_t(rows: list[Row]) -> Figure:
-    """|T| of the nested and the ordinary optimum."""
-    shown = ["nested, exact loss", "nested, sampled", "ordinary", "nested, sigmoid encoder", "nested, tanh encoder"]
+    """Draw |T| of several optima."""
+    shown = ["nested, exact loss", "nested, sampled", "standard", "nested, sigmoid encoder", "nested, tanh encoder"]
     figure = Figure(figsize=(12, 2.8))
     for axes, name in zip(figure.subplots(1, len(shown)), shown, strict=True):
         row = next(row for row in rows if row["model"] == name)
@@ -26,8 +27,8 @@ def figure_t(rows: list[Row]) -> Figure:
     return figure
 
 
-def figure_reach(rows: list[Row]) -> Figure:
-    """1 − |cos| by component."""
+def figure_eigenvectors(rows: list[Row]) -> Figure:
+    """Draw 1 − |cos| by component."""
     figure = Figure(figsize=(7.5, 3.8))
     axes = figure.subplots()
     for row, color in zip(rows, COLORS, strict=False):
@@ -35,32 +36,31 @@ def figure_reach(rows: list[Row]) -> Figure:
         axes.semilogy(np.arange(1, len(error) + 1), error, label=f"width {row['width']}", linewidth=1, color=color)
     axes.axhline(1e-3, color="k", linestyle=":", linewidth=1, label="target")
     axes.set(xlabel="component", ylabel="1 − |cos| with the eigenvector", ylim=(1e-16, 1))
-    axes.grid(alpha=0.3)
+    add_grid(axes)
     axes.legend(frameon=False, ncols=3, fontsize=9)
     return figure
 
 
 def figure_sweeping(gradients: Curves, coupling: Curves) -> Figure:
-    """Why sweeping is needed: the gradient fades with the unit, and so does what units know of each other."""
+    """Draw why sweeping is needed and why it works: gradients vanish with the index, and so does coupling."""
     figure = Figure(figsize=(9, 3.5))
     left, right = figure.subplots(1, 2)
     for (name, magnitude), color, style in zip(gradients.items(), COLORS, ("-", "--", "-."), strict=False):
         left.semilogy(np.arange(1, len(magnitude) + 1), magnitude, style, color=color, label=name)
     left.set(xlabel="unit", ylabel="gradient magnitude")
     left.legend(frameon=False, fontsize=9)
-    looks = (("o", COLORS[0]), (":", "black"), ("s-", COLORS[3]))
-    for (name, share), (style, color) in zip(coupling.items(), looks, strict=True):
+    styles = (("o", BLUE), (":", "black"), ("s-", VERMILLION))
+    for (name, share), (style, color) in zip(coupling.items(), styles, strict=True):
         right.semilogy(share, style, color=color, label=name, markersize=4)
     right.set(xlabel="distance |i − j| of two units")
     right.legend(frameon=False, fontsize=9)
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
+    add_grid(left, right)
     figure.tight_layout()
     return figure
 
 
 def table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headers and cells, without the columns that are lists."""
+    """Return headers and cells, without the columns that hold lists."""
     headers = [name for name, value in rows[0].items() if not isinstance(value, list)]
     cells = [
         [f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name]) for name in headers] for row in rows

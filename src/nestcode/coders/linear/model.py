@@ -1,0 +1,85 @@
+"""The fitted linear coder: a mean, principal directions and bit planes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode.arrays import Bytes, Floats, center, pieces, squared_norms
+from nestcode.coders import sampling
+from nestcode.coders.base import ScalarLayout
+from nestcode.coders.bit_planes import BitPlanes, allocate_bits, check_bit_planes, dequantize, quantize
+from nestcode.coders.projected import ProjectedModel
+from nestcode.codes import Codes
+from nestcode.storage import Arrays, check_arrays
+
+ON_DISK = {"owners": "allocation", "errors": "errors", "thresholds": "thresholds", "centers": "levels"}  # of planes
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel(ProjectedModel):
+    """Principal directions and the bits of each."""
+
+    planes: BitPlanes
+
+    @classmethod
+    def train(cls, parts: Iterable[NDArray[Any]], settings: dict[str, Any]) -> Self:
+        """Return the model of rows that come in pieces: PCA, then greedy bit allocation on a sample."""
+        rng, width = np.random.default_rng(settings["seed"]), settings["width"]
+        normalize = settings["metric"] == "cosine"
+        reservoir = sampling.Reservoir(rng, sampling.SAMPLE_ROWS, sampling.SAMPLE_BYTES)
+        moments, rows = sampling.moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
+        mean = moments.mean()
+        directions = sampling.principal_directions(moments.covariance(), min(width, len(mean)), rng)
+        sample = [center(part, mean, normalize=normalize) for part in pieces(rows)]
+        total = float(sum(squared_norms(part).sum() for part in sample) / len(rows))
+        for count in (len(directions) // 2 + 1, len(directions)):  # half of them mostly suffice, at half the work
+            coefficients = np.concatenate([part @ directions[:count].T for part in sample])
+            planes = allocate_bits(coefficients, total, width)
+            if len(planes.thresholds) < count:
+                break
+        used = np.ascontiguousarray(directions[: len(planes.thresholds)])
+        return cls(settings, mean, used, planes.errors, planes)
+
+    def encode(self, coefficients: Floats, packed: Bytes) -> None:
+        """Write the codes of coefficients, (n, directions), into packed rows."""
+        quantize(coefficients, self.planes, packed)
+
+    def decode(self, codes: Codes, threads: int) -> Floats:
+        """Return the coefficients that codes of any length decode to, (n, directions)."""
+        return dequantize(codes.packed, self.planes, codes.width, threads=threads)
+
+    def layout(self, length: int) -> ScalarLayout:
+        """Return the first `length` bit planes: a scalar quantizer without a coarse quantizer."""
+        planes = replace(
+            self.planes, allocation=self.planes.allocation[:length], errors=self.planes.errors[: length + 1]
+        )
+        return ScalarLayout(np.zeros((1, len(self.directions)), dtype=np.float32), planes)
+
+    @property
+    def useful_bits(self) -> int:
+        """Bits that are allocated to a direction."""
+        return int((self.planes.allocation >= 0).sum())
+
+    def used_directions(self, length: int) -> int:
+        """Return how many leading directions have bits at this length."""
+        return int(self.planes.allocation[:length].max(initial=-1)) + 1
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the model's arrays under their names on disk."""
+        planes = {name: getattr(self.planes, field) for name, field in ON_DISK.items()}
+        return {"mean": self.mean, "directions": self.directions, **planes}
+
+    @classmethod
+    def from_arrays(cls, settings: dict[str, Any], arrays: Arrays) -> Self:
+        """Return the model of checked settings and unchecked arrays, or raise ValueError."""
+        mean, directions = arrays["mean"], arrays["directions"]
+        check_arrays(
+            arrays,
+            {"mean": (np.float64, mean.shape[:1]), "directions": (np.float32, (len(directions), len(mean)))},
+        )
+        planes = BitPlanes(**{field: arrays[name] for name, field in ON_DISK.items()})
+        check_bit_planes(planes, settings["width"], len(directions))
+        return cls(settings, mean, directions, planes.errors, planes)

@@ -1,0 +1,122 @@
+"""The fitted residual coder: a mean, principal directions and one codebook per byte."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.arrays import PIECE, Bytes, Doubles, Floats, squared_norms
+from nestcode.coders.base import CodebookLayout
+from nestcode.coders.codebooks import ENTRIES, BeamSearch, encode, train_codebook, truncate_codebook
+from nestcode.coders.projected import ProjectedModel
+from nestcode.coders.sampling import held_out_mask, project_sample
+from nestcode.codes import Codes
+from nestcode.storage import Arrays, check_arrays
+
+SAMPLE_BYTES = 1 << 30  # of training rows, all beams counted
+ON_DISK = {"mean": "mean", "directions": "directions", "books": "codebooks", "counts": "counts", "errors": "errors"}
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualModel(ProjectedModel):
+    """Codebooks whose entries add up to coefficients."""
+
+    codebooks: Floats  # (stages, 256, directions)
+    counts: NDArray[np.int64]  # (stages, 256): training rows that chose each entry
+
+    @classmethod
+    def train(cls, parts: Iterable[NDArray[Any]], settings: dict[str, Any]) -> Self:
+        """Return the model of rows that come in pieces; its errors are those of held-out rows."""
+        rng, width, beams = np.random.default_rng(settings["seed"]), settings["width"], settings["beams"]
+        normalize = settings["metric"] == "cosine"
+        sample = project_sample(parts, width, rng, SAMPLE_BYTES // beams, normalize=normalize)
+        held_out = held_out_mask(len(sample.rows), rng)
+        codebooks, counts = _train_codebooks(sample.rows[~held_out], width, beams, rng)
+        test = sample.rows[held_out] if held_out.any() else sample.rows
+        errors = _measure_errors(test, codebooks, counts, width, beams) + sample.outside
+        return cls(settings, sample.mean, sample.directions, errors, codebooks, counts)
+
+    def encode(self, coefficients: Floats, packed: Bytes) -> None:
+        """Write the codes of coefficients, (n, directions), into packed rows."""
+        packed[:] = _encode(coefficients, self.codebooks, self.width, self.settings["beams"])
+
+    def decode(self, codes: Codes, threads: int) -> Floats:
+        """Return the sums of the entries that codes of any length choose, (n, directions)."""
+        out = np.zeros((len(codes), len(self.directions)), dtype=np.float32)
+        _core.sum_entries(codes.packed, self.codebooks_at(codes.width), out, threads=threads)
+        return out
+
+    def layout(self, length: int) -> CodebookLayout:
+        """Return the codebooks of the first `length` bits."""
+        return CodebookLayout(self.codebooks_at(length))
+
+    def codebooks_at(self, length: int) -> Floats:
+        """Return the codebooks when `length` bits are known, (ceil(length / 8), 256, directions)."""
+        whole, bits = divmod(length, 8)
+        if bits == 0:
+            return self.codebooks[:whole]
+        last = truncate_codebook(self.codebooks[whole], self.counts[whole], bits)
+        return np.concatenate([self.codebooks[:whole], last[None]])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the model's arrays under their names on disk."""
+        return {name: getattr(self, field) for name, field in ON_DISK.items()}
+
+    @classmethod
+    def from_arrays(cls, settings: dict[str, Any], arrays: Arrays) -> Self:
+        """Return the model of checked settings and unchecked arrays, or raise ValueError."""
+        width = settings["width"]
+        stages, directions, features = -(-width // 8), len(arrays["directions"]), len(arrays["mean"])
+        expected: dict[str, tuple[type[Any], tuple[int, ...]]] = {
+            "mean": (np.float64, (features,)),
+            "directions": (np.float32, (directions, features)),
+            "books": (np.float32, (stages, ENTRIES, directions)),
+            "counts": (np.int64, (stages, ENTRIES)),
+            "errors": (np.float64, (width + 1,)),
+        }
+        check_arrays(arrays, expected)
+        if arrays["counts"].min(initial=0) < 0:
+            raise ValueError("its counts are below 0")
+        return cls(settings, **{field: arrays[name] for name, field in ON_DISK.items()})
+
+
+def _train_codebooks(
+    rows: Floats, width: int, beams: int, rng: np.random.Generator
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Return codebooks and counts, (stages, 256, …), each trained on the residuals of the best beams so far."""
+    searches = [BeamSearch(rows[i : i + PIECE]) for i in range(0, len(rows), PIECE)]
+    codebooks, counts = [], []
+    for stage in range(-(-width // 8)):
+        bits = min(8, width - 8 * stage)
+        codebook = train_codebook(np.concatenate([search.residuals[:, 0] for search in searches]), bits, rng)
+        for search in searches:
+            search.extend(codebook, beams)
+        chosen = np.concatenate([search.entries[:, 0, -1] for search in searches])
+        codebooks.append(np.repeat(codebook, ENTRIES >> bits, axis=0))
+        counts.append(np.repeat(np.bincount(chosen, minlength=len(codebook)), ENTRIES >> bits))
+    return np.array(codebooks), np.array(counts, dtype=np.int64)
+
+
+def _encode(coefficients: Floats, codebooks: Floats, width: int, beams: int) -> Bytes:
+    """Return the bytes of coefficients, (n, stages); a last byte of fewer bits is padded with zeros."""
+    shifts = np.zeros(len(codebooks), dtype=np.uint8)
+    shifts[-1] = -width % 8
+    distinct = [codebook[:: 1 << int(shift)] for codebook, shift in zip(codebooks, shifts, strict=True)]
+    return encode(coefficients, distinct, beams) << shifts
+
+
+def _measure_errors(rows: Floats, codebooks: Floats, counts: NDArray[np.int64], width: int, beams: int) -> Doubles:
+    """Return the mean squared error of these rows at every length, (width + 1,)."""
+    errors = np.zeros(width + 1)
+    packed = np.concatenate([_encode(rows[i : i + PIECE], codebooks, width, beams) for i in range(0, len(rows), PIECE)])
+    residuals = rows
+    errors[0] = squared_norms(residuals).mean()
+    for stage, (codebook, count) in enumerate(zip(codebooks, counts, strict=True)):
+        for bits in range(1, min(8, width - 8 * stage) + 1):
+            known = codebook if bits == 8 else truncate_codebook(codebook, count, bits)
+            errors[8 * stage + bits] = squared_norms(residuals - known[packed[:, stage]]).mean()
+        residuals = residuals - codebook[packed[:, stage]]
+    return errors

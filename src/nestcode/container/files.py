@@ -1,0 +1,71 @@
+"""Streams as files: a spool for writers, a memory map for readers."""
+
+import mmap
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from nestcode.errors import InvalidInput
+from nestcode.storage import make_folder
+
+
+class SpooledWriter(ABC):
+    """A writer that spools to an unnamed temporary file, which disappears however the process ends.
+
+    Streams interleave all items, so none of the payload can be written before the last item came.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        make_folder(self.path.parent)
+        self._spool: Any = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Write the stream."""
+
+    def close(self) -> None:
+        """Write the stream to its file, whole or not at all."""
+        if self._spool is not None:
+            try:
+                self._finish()
+            finally:
+                self.discard()
+
+    def discard(self) -> None:
+        """Close without writing a file."""
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+    def _check_open(self) -> None:
+        if self._spool is None:
+            raise InvalidInput(f"{self.path} is closed: open another {type(self).__name__}")
+
+    def _map_spool(self) -> mmap.mmap:
+        """Map the spooled bytes, of which there must be at least one."""
+        self._spool.flush()
+        return mmap.mmap(self._spool.fileno(), 0, prot=mmap.PROT_READ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+def map_file(path: Path) -> memoryview:
+    """Map a file into memory and return its bytes."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
+    with path.open("rb") as file:
+        empty = os.fstat(file.fileno()).st_size == 0  # an empty file cannot be mapped
+        return memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))

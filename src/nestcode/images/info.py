@@ -1,0 +1,83 @@
+"""What a stream of images holds, and how much of it arrived."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from nestcode.container.blocks import StoredBlocks
+from nestcode.container.decoder import Buffer, as_view
+from nestcode.container.info import StreamInfo
+from nestcode.images.format import ImageStreamHeader, parse_image_header
+from nestcode.images.stream import find_codec
+
+
+@dataclass(frozen=True)
+class ImageStreamInfo(StreamInfo):
+    """What a stream of images, whole or truncated, holds.
+
+    >>> import nestcode as nc
+    >>> data = nc.compress_images(list(nc.data.sample_images().values()), bpp=0.1)
+    >>> known = nc.stream_info(data[:4000])
+    >>> known.count, round(known.full_bpp, 2), round(known.bpp, 3), known.verified
+    (2, 0.1, 0.054, 0)
+    """
+
+    header_bytes: int  # a stream cut after this many bytes or more can be decoded
+    total_bytes: int  # of the whole stream
+    count: int  # images
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    full_bpp: float  # bits per pixel of the whole stream's payload
+    bpp: float  # bits per pixel that arrived
+    expected_error: float  # mean squared error of a pixel value in [0, 1], from what arrived
+    coder: str  # fingerprint of the codec
+    embedded: bool  # whether the stream contains its codec
+    verified: int  # bytes of payload whose checksum matches
+    unverified: int  # bytes of payload that arrived without their checksum
+    damaged: int | None  # the first block that does not match its checksum
+    trailing: int  # bytes after the end
+
+    def __str__(self) -> str:
+        shown = [f"{name} {' x '.join(map(str, shape))}" for name, shape in zip(self.names, self.shapes, strict=True)]
+        lines = [
+            f"{self.count} images{': ' if shown else ''}{', '.join(shown[:3])}{', …' if self.count > 3 else ''}",
+            f"{self.bpp:.3g} of {self.full_bpp:.3g} bpp arrived, expected PSNR "
+            f"{-10 * math.log10(self.expected_error):.1f} dB",
+            *self.payload_lines("ImageCodec"),
+        ]
+        return "\n".join(lines)
+
+
+def image_stream_info(data: Buffer, codec: Any = None) -> ImageStreamInfo:
+    """Return what a stream of images holds; `nestcode.stream_info` takes both kinds of streams.
+
+    >>> import nestcode as nc
+    >>> image = nc.data.sample_images()["china"][:64, :64]
+    >>> data = nc.compress_images([image], names=["china.png"])
+    >>> known = image_stream_info(data[:-100])
+    >>> known.names, known.shapes, known.total_bytes == len(data), known.damaged
+    (('china.png',), ((64, 64, 3),), True, None)
+
+    Args:
+        data: the stream, whole or truncated.
+        codec: if given, it must be the one that made the stream.
+
+    """
+    view = as_view(data)
+    header = parse_image_header(view)
+    if codec is not None:
+        find_codec(header, view, codec)
+    blocks = StoredBlocks(header, view)
+    blocks.verify()
+    return describe(header, blocks)
+
+
+def describe(header: ImageStreamHeader, blocks: StoredBlocks) -> ImageStreamInfo:
+    """Return what is known of a stream of images whose blocks are verified."""
+    return ImageStreamInfo(
+        header_bytes=header.size, total_bytes=header.total, count=len(header.entries),
+        names=tuple(entry.name for entry in header.entries), shapes=tuple(entry.shape for entry in header.entries),
+        full_bpp=header.bpp(8 * header.payload), bpp=header.bpp(blocks.bits),
+        expected_error=header.error_at(blocks.bits // 8), coder=header.coder, embedded=header.embedded > 0,
+        verified=blocks.verified, unverified=blocks.unverified, damaged=blocks.damaged, trailing=blocks.trailing,
+    )  # fmt: skip

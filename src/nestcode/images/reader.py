@@ -1,0 +1,105 @@
+"""Streams of images read from files, one image in memory at a time."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
+from nestcode.container.files import map_file
+from nestcode.errors import InvalidInput
+from nestcode.images.codec import Image, ImageCodec
+from nestcode.images.format import parse_image_header
+from nestcode.images.info import ImageStreamInfo, describe
+from nestcode.images.stream import LIMIT, check_memory, decode_image, find_codec
+
+
+class ImageStreamReader:
+    """Reads images of a stream in a file, whole or truncated: by name, by position, or in order.
+
+    >>> import tempfile
+    >>> import nestcode as nc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "cut.nest"
+    ...     size = path.write_bytes(nc.compress_images([np.eye(40, 50, dtype=np.uint8)], names=["line"])[:-4])
+    ...     with ImageStreamReader(path) as reader:
+    ...         len(reader), reader.names, reader[0].shape
+    (1, ('line',), (40, 50))
+
+    The file is memory mapped, and blocks are verified when they are read.
+
+    Args:
+        path: the file.
+        codec: the one that made it, unless it is embedded or ships with Nestcode.
+        bpp: use at most this rate, in bits of payload per pixel of all images together.
+        limit: refuse images that take more bytes of memory than this.
+        on_damage: "keep" reads what precedes the first damaged block, and warns.
+
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        codec: ImageCodec | None = None,
+        *,
+        bpp: float | None = None,
+        limit: int = LIMIT,
+        on_damage: OnDamage = "error",
+    ) -> None:
+        check_on_damage(on_damage)
+        self.path, self._limit = Path(path), limit
+        view = map_file(self.path)
+        self._header, self._view = parse_image_header(view), view
+        self._codec = find_codec(self._header, view, codec)
+        self._blocks: StoredBlocks | None = StoredBlocks(self._header, view)
+        if on_damage == "keep":
+            self._blocks.verify()
+        report_damage(self._blocks.error(), on_damage)
+        self._arrived = min(self._blocks.bits // 8, self._header.bytes_at(bpp))
+        self.names = tuple(entry.name for entry in self._header.entries)
+        self.shapes = tuple(entry.shape for entry in self._header.entries)
+
+    @property
+    def info(self) -> ImageStreamInfo:
+        """What the stream holds; all blocks are verified."""
+        self._open()
+        blocks = StoredBlocks(self._header, self._view)  # those that images are read from keep raising
+        blocks.verify()
+        return describe(self._header, blocks)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, image: int | str) -> Image:
+        """Return an image by its position or name."""
+        if isinstance(image, str):
+            if image not in self.names:
+                raise KeyError(f"there is no image {image!r} among {len(self)}: names lists them")
+            image = self.names.index(image)
+        if isinstance(image, bool) or not isinstance(image, int | np.integer):
+            raise InvalidInput(f"images are read by positions and names, got {image!r}")
+        if not -len(self) <= image < len(self):
+            raise IndexError(f"image must be between 0 and {len(self) - 1}, got {image}")
+        at = int(image) % len(self)
+        check_memory([self._header.entries[at]], self._limit)
+        return decode_image(self._header, self._open(), self._codec, at, self._arrived)
+
+    def __iter__(self) -> Iterator[Image]:
+        return (self[image] for image in range(len(self)))
+
+    def _open(self) -> StoredBlocks:
+        if self._blocks is None:
+            raise InvalidInput(f"{self.path} is closed: open another ImageStreamReader")
+        return self._blocks
+
+    def close(self) -> None:
+        """Release the file."""
+        self._blocks, self._view = None, memoryview(b"")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,69 @@
+"""Streams of images written to files, one image in memory at a time."""
+
+import os
+
+from nestcode.container.files import SpooledWriter
+from nestcode.images.codec import Image, ImageCodec
+from nestcode.images.format import lay_out
+from nestcode.images.stream import StreamEncoder
+from nestcode.storage import write_pieces
+
+
+class ImageStreamWriter(SpooledWriter):
+    """Writes a stream of images that come one by one; the file appears when it is complete, or not at all.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import nestcode as nc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "samples.nest"
+    ...     with ImageStreamWriter(path, bpp=0.1) as writer:
+    ...         for name, image in nc.data.sample_images().items():
+    ...             writer.add(name, image)
+    ...     with nc.ImageStreamReader(path) as reader:
+    ...         reader.names, reader["china"].shape
+    (('china', 'flower'), (427, 640, 3))
+
+    Until then bitstreams are spooled to an unnamed temporary file in the same folder, which disappears however the
+    process ends.
+
+    Args:
+        path: the file; an existing one is replaced once the new one is complete.
+        codec, embed, bpp, budget, max_error: as `compress_images` takes them.
+
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        codec: ImageCodec | None = None,
+        *,
+        embed: bool = False,
+        bpp: float | None = None,
+        budget: int | None = None,
+        max_error: float | None = None,
+    ) -> None:
+        self._embed, self._bpp, self._budget = embed, bpp, budget
+        self._encoder = StreamEncoder(codec, max_error)
+        self._starts = [0]  # of the bitstreams in the spool
+        super().__init__(path)
+
+    def add(self, name: str, image: Image) -> None:
+        """Add an image, a uint8 array (height, width) or (height, width, channels)."""
+        self._check_open()
+        data = self._encoder.add(name, image)
+        try:
+            self._spool.write(data)
+        except BaseException:
+            self.discard()
+            raise
+        self._starts.append(self._starts[-1] + len(data))
+
+    def _finish(self) -> None:
+        header, embedded = self._encoder.finish(embed=self._embed, bpp=self._bpp, budget=self._budget)
+        spooled = self._map_spool() if self._starts[-1] else b""
+
+        def read(image: int, part: slice) -> bytes:
+            return spooled[self._starts[image] + part.start : self._starts[image] + part.stop]
+
+        write_pieces(self.path, lay_out(header, embedded, read))

@@ -1,0 +1,101 @@
+"""What a stream of either kind holds, and how much of it arrived."""
+
+from dataclasses import dataclass
+
+from nestcode.coders import Coder
+from nestcode.container.decoder import Buffer, as_view
+from nestcode.container.info import StreamInfo
+from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
+from nestcode.images import ImageCodec, ImageStreamInfo, image_stream_info
+from nestcode.streams.format import Header, parse_header
+from nestcode.streams.items import find_coder
+from nestcode.streams.payload import LIMIT, Payload, check_limit, read_payload
+
+
+@dataclass(frozen=True)
+class ItemStreamInfo(StreamInfo):
+    """What a stream of items, whole or truncated, holds.
+
+    >>> import numpy as np
+    >>> import nestcode as nc
+    >>> X = np.random.default_rng(0).standard_normal((1000, 8)).astype(np.float32)
+    >>> data = nc.compress(X, nc.LinearCoder(width=64).fit(X))
+    >>> known = nc.stream_info(data[:5000])
+    >>> known.count, known.shape, known.dtype, known.width, known.length, known.verified, known.damaged
+    (1000, (8,), 'float32', 64, 0, 4096, None)
+    """
+
+    header_bytes: int  # a stream cut after this many bytes or more can be decoded
+    total_bytes: int  # of the whole stream
+    count: int  # items
+    shape: tuple[int, ...]  # of an item
+    dtype: str
+    width: int  # bits of an item in the whole stream
+    length: int  # bits that arrived of every item
+    bits: int  # that arrived of all items together
+    expected_error: float  # mean squared error of an item's value at that length
+    coder: str  # fingerprint
+    kind: str  # of coder
+    scale: float  # items are divided by it before they are encoded
+    embedded: bool  # whether the stream contains its coder
+    entropy: bool  # whether codes are entropy coded
+    verified: int  # bytes of payload whose checksum matches
+    unverified: int  # bytes of payload that arrived without their checksum
+    damaged: int | None  # the first block that does not match its checksum
+    trailing: int  # bytes after the end
+
+    def __str__(self) -> str:
+        size = " x ".join(map(str, self.shape))
+        lines = [
+            f"{self.count} items of {size} {self.dtype}, {self.width} bits each",
+            f"{self.length} bits of every item arrived, expected MSE {self.expected_error:.4g}",
+            *self.payload_lines(self.kind, ", entropy coded" if self.entropy else ""),
+        ]
+        return "\n".join(lines)
+
+
+def stream_info(
+    data: Buffer, coder: Coder | ImageCodec | None = None, *, limit: int = LIMIT
+) -> ItemStreamInfo | ImageStreamInfo:
+    """Return what a stream of items or of images holds and how much of it arrived; no coder is needed.
+
+    >>> import numpy as np
+    >>> import nestcode as nc
+    >>> X = np.random.default_rng(0).standard_normal((100, 8))
+    >>> print(str(stream_info(nc.compress(X, nc.LinearCoder(width=32).fit(X)))).splitlines()[1])
+    32 bits of every item arrived, expected MSE 0.005486
+    >>> data = nc.compress_images([np.zeros((64, 48), dtype=np.uint8)], names=["black.png"])
+    >>> stream_info(data).names, stream_info(data).shapes
+    (('black.png',), ((64, 48),))
+
+    Args:
+        data: the stream, whole or truncated.
+        coder: the one that made the stream. It reports the expected error of items at every length and not only at
+            multiples of 64 bits.
+        limit: refuse streams of items whose codes or items take more bytes of memory than this.
+
+    """
+    view = as_view(data)
+    start = bytes(view[:8])
+    if IMAGES_MAGIC.startswith(start) and not ITEMS_MAGIC.startswith(start):
+        return image_stream_info(view, coder)
+    header = parse_header(view)
+    if header.entropy:
+        check_limit(header, limit)
+    payload, _ = read_payload(header, view)
+    return describe(header, payload, None if coder is None else find_coder(header, view, coder), len(view))
+
+
+def describe(header: Header, payload: Payload, coder: Coder | None, size: int) -> ItemStreamInfo:
+    """Return what is known of a stream of items, of which `size` bytes arrived."""
+    runs = header.runs(payload.bits, header.width)
+    length = runs[-1][2] if runs else header.width
+    error = header.error_at(length) if coder is None else coder.expected_error(length) * header.scale**2
+    return ItemStreamInfo(
+        header_bytes=header.size, total_bytes=header.total, count=header.count, shape=header.shape,
+        dtype=header.numpy_dtype.name, width=header.width, length=length,
+        bits=sum((end - begin) * reached for begin, end, reached in runs), expected_error=error,
+        coder=header.coder, kind=header.kind, scale=header.scale, embedded=header.embedded > 0, entropy=header.entropy,
+        verified=payload.verified, unverified=payload.unverified, damaged=payload.damaged,
+        trailing=max(size - header.total, 0),
+    )  # fmt: skip

@@ -1,0 +1,110 @@
+"""Streams of images decoded progressively: as decoding at once, and no image is transformed twice."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.images import (
+    ImageStreamDecoder,
+    compress_images,
+    decompress_images,
+)
+from nestcode.images.codec import Image, ImageDecoder
+from nestcode.streams import compress
+from tests.images.samples import SHAPES, codec, crops, header_of, same, stream, stream_info
+from tests.streams.collections import some_coder, some_items
+
+LONG = ((90, 70, 3), (64, 64), (1, 1, 4))  # several blocks of payload
+
+
+@settings(max_examples=20)
+@given(st.sampled_from([SHAPES, LONG, ()]), st.data())
+def test_chunks_of_any_size_decode_as_all_at_once(shapes: tuple[tuple[int, ...], ...], draw: st.DataObject) -> None:
+    data = stream(shapes)
+    cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=4)))
+    decoder, start = ImageStreamDecoder(codec()), stream_info(data).header_bytes
+    for first, last in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        decoder.feed(data[first:last])
+        if last < start:
+            with pytest.raises(InvalidInput, match=f"not complete after {last} bytes"):
+                decoder.images()
+        else:
+            assert decoder.bpp == pytest.approx(stream_info(data[:last]).bpp)
+            assert same(decoder.images(), decompress_images(data[:last], codec()))
+    assert decoder.names == stream_info(data).names
+
+
+@pytest.mark.parametrize("embed", [False, True])
+def test_single_bytes_decode_as_all_at_once(embed: bool) -> None:
+    images = crops(((20, 30, 3), (3, 3)))
+    data = compress_images(images, codec(), embed=embed)
+    start = stream_info(data).header_bytes
+    decoder = ImageStreamDecoder(None if embed else codec())
+    decoder.feed(data[: max(start - 400, 0)])
+    for at in range(max(start - 400, 0), len(data)):
+        decoder.feed(data[at : at + 1])
+    assert same(decoder.images(), decompress_images(data, codec()))
+
+
+def test_only_images_of_which_more_arrived_are_transformed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, header, decoder, transformed = stream(LONG), header_of(stream(LONG)), ImageStreamDecoder(codec()), []
+    plain = ImageDecoder.image
+
+    def counted(self: ImageDecoder) -> Image:
+        transformed.append(self.shape)
+        return plain(self)
+
+    monkeypatch.setattr(ImageDecoder, "image", counted)
+    decoder.feed(data[: header.size])
+    decoder.images()
+    assert transformed == list(LONG)
+    decoder.images()
+    assert transformed == list(LONG)
+    piece = next(header.slices(1, header.payload))
+    assert piece.stop < header.block
+    decoder.feed(data[header.size : header.size + piece.start])
+    decoder.images()
+    transformed.clear()
+    decoder.feed(data[header.size + piece.start : header.size + piece.stop])
+    decoder.images()
+    assert transformed == [LONG[1]]
+
+
+def test_a_damaged_block_raises_and_what_precedes_it_stays_decoded() -> None:
+    data, decoder = stream(LONG), ImageStreamDecoder(codec())
+    start = stream_info(data).header_bytes
+    changed = bytearray(data)
+    changed[start + 4100 + 5] ^= 4
+    decoder.feed(changed[: start + 4100 + 60])
+    decoder.images()  # from bytes that are not verified yet, and wrong
+    for _ in range(2):
+        with pytest.raises(DamagedFile, match="block 1 of"):
+            decoder.feed(changed[start + 4100 + 60 :])
+        assert same(decoder.images(), decompress_images(data[: start + 4100], codec()))
+        assert decoder.bpp == pytest.approx(stream_info(data[: start + 4100]).bpp)
+
+
+def test_what_is_not_a_stream_is_refused_at_once() -> None:
+    with pytest.raises(DamagedFile, match="not a stream of images"):
+        ImageStreamDecoder().feed(b"\x89P")
+    with pytest.raises(InvalidInput, match="stream of items and not of images"):
+        ImageStreamDecoder().feed(compress(some_items(3), some_coder()))
+    with pytest.raises(InvalidInput, match="more than the limit of 1000000"):
+        ImageStreamDecoder(codec(), limit=10**6).feed(stream())
+    refused = ImageStreamDecoder()
+    for again in (stream(), b""):
+        with pytest.raises(InvalidInput, match="neither embedded nor shipped with Nestcode"):
+            refused.feed(again)
+    decoder = ImageStreamDecoder(codec())
+    decoder.feed(stream())
+    with pytest.raises(DamagedFile, match="1 bytes follow"):
+        decoder.feed(b"x")
+    assert same(decoder.images(), decompress_images(stream(), codec()))
+
+
+def test_returned_images_are_copies() -> None:
+    decoder = ImageStreamDecoder(codec())
+    decoder.feed(stream())
+    decoder.images()[0][:] = 0
+    assert decoder.images()[0].any()

@@ -1,0 +1,87 @@
+"""Every version of the format of image streams can be read, and the current version is written byte for byte."""
+
+import json
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestcode import _core
+from nestcode.images import ImageCodec, decompress_images
+from nestcode.images.bitplanes import UNLIMITED
+from nestcode.images.format import VERSION, lay_out, parse_image_header
+from tests.golden.make_stream import HERE, SHAPES, blank, decoders, images, known_bits
+from tests.images.samples import stream_info
+
+every_version = pytest.mark.parametrize("version", range(1, VERSION + 1))
+
+
+def golden_images(version: int) -> tuple[bytes, dict[str, Any]]:
+    path = HERE / f"images-v{version}.nest"
+    return path.read_bytes(), json.loads(path.with_suffix(".json").read_text())
+
+
+@every_version
+def test_golden_images_decode_as_they_did(version: int) -> None:
+    """Coefficients bit for bit; pixels within 1, since values halfway between integers may be rounded either way."""
+    data, held = golden_images(version)
+    known = stream_info(data)
+    assert dict(zip(known.names, known.shapes, strict=True)) == SHAPES
+    assert (known.coder, known.damaged, known.trailing) == (held["coder"], None, 0)
+    assert blank().fingerprint == held["coder"]
+    for arrived, expected in held["held"].items():
+        cut = data[: known.header_bytes + int(arrived) + 4 * (int(arrived) // 4096)]
+        assert [known_bits(decoder) for decoder in decoders(data, int(arrived))] == expected["numbers"]
+        for image, pixels in zip(decompress_images(cut, blank()), expected["pixels"], strict=True):
+            assert np.abs(image.ravel()[::97].astype(int) - pixels).max() <= 1
+    for image, decoded in zip(images(), decompress_images(data, blank()), strict=True):
+        assert np.mean((image.astype(float) - decoded) ** 2) < 5
+
+
+@every_version
+def test_a_reader_written_from_the_documentation_agrees(version: int) -> None:
+    """The twin: a reader written from `docs/format.md` alone."""
+    data, _ = golden_images(version)
+    magic, _, size, embedded, total, fingerprint = struct.unpack("<8sIIIQ32s", data[:60])
+    assert (magic.hex(" "), embedded, fingerprint.hex()) == ("89 4e 45 53 50 0d 0a 1a", 0, blank().fingerprint)
+    table, quality = json.loads(zlib.decompress(data[60 : 60 + size]))
+    at, own = 64 + size, data[60 + size : 64 + size]
+    assert zlib.crc32(data[: 60 + size]) == int.from_bytes(own, "little")
+    payload = b""
+    for number in range(-(-total // 4096)):
+        block = data[at : at + min(4096, total - len(payload))]
+        at += len(block) + 4
+        assert zlib.crc32(number.to_bytes(8, "little") + own + block) == int.from_bytes(data[at - 4 : at], "little")
+        payload += block
+    assert at == len(data)
+    parts, at = [b""] * len(table), 0
+    for k in range(45):
+        for image, (_, _, sizes) in enumerate(table):
+            parts[image] += payload[at : at + sizes[k]]
+            at += sizes[k]
+    assert at == total
+    assert len(quality) == 45
+    for part, (_, shape, sizes), decoded in zip(parts, table, decompress_images(data, blank()), strict=True):
+        assert not any(sizes[: 3 * (15 - (part[0] & 0x7F))])
+        assert np.array_equal(blank().decode(part, shape), decoded)
+
+
+def test_the_current_version_is_written_byte_for_byte() -> None:
+    """Given the quantized coefficients: these come from floats, on which machines may differ."""
+    data, _ = golden_images(VERSION)
+    header, codec, written = parse_image_header(memoryview(data)), blank(), []
+    for decoder in decoders(data, header.payload):
+        assert decoder._known is not None
+        quantized = np.sign(decoder._known) * (np.abs(decoder._known) // 2)
+        start = decoder._start[: 4 if decoder._start[0] >> 7 else 1]
+        bits, _ = _core.encode_picture(codec._model, decoder._channels, quantized, start[0] & 0x7F, UNLIMITED, False)
+        written.append(start + bits)
+    assert written[0][0] >> 7 == 1  # rotated colors
+    assert b"".join(lay_out(header, b"", lambda image, part: written[image][part])) == data
+
+
+def test_the_pretrained_codec_keeps_its_fingerprint() -> None:
+    """Receivers find it by its fingerprint: another one would orphan every stream that was sent without a codec."""
+    assert ImageCodec.load().fingerprint == "a887733e8a8c31be344e719c429a033d20316d5e2ec814b1390d5ff71a74720f"
