@@ -36,6 +36,18 @@ def test_info_of_a_coder(kind: str, tmp_path: Path) -> None:
     assert (bars[0], bars) == (40, sorted(bars, reverse=True))
 
 
+def test_info_shows_how_fit_chose_a_coder(tmp_path: Path) -> None:
+    path, coder = tmp_path / "rows.npy", tmp_path / "a.coder"
+    np.save(path, np.random.default_rng(0).standard_normal((600, 8)).astype(np.float32))
+    fine("fit", path, "-o", coder, "--width", 16, "--goal", "distortion")
+    chosen = json.loads(fine("info", coder, "--json"))["chosen"]
+    assert chosen["goal"] == "distortion"
+    assert set(chosen["scores"]) == {"LinearCoder", "CellCoder", "ResidualCoder", "AdaptiveCoder"}
+    assert "by nestcode.fit for distortion: mean squared error" in " ".join(fine("info", coder).split())
+    fine("index", "build", path, "--coder", coder, "-o", tmp_path / "index")
+    assert json.loads(fine("info", tmp_path / "index", "--json"))["chosen"] == chosen
+
+
 def test_info_of_other_files(tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
     ImageCodec.load().save(tmp_path / "pictures.coder")

@@ -179,7 +179,9 @@ def _compress_vectors(
     if coder is None:
         fit = True
         with console.status(f"Fitting a coder of {length or WIDTH} bits"):
-            chosen: nestcode.coders.Coder = nestcode.fit(items.reshape(len(items), -1), width=length or WIDTH)
+            chosen: nestcode.coders.Coder = nestcode.fit(
+                items.reshape(len(items), -1), width=length or WIDTH, goal="distortion"
+            )
     else:
         chosen = item_coder(coder)
     inside = len(record_bytes(chosen.to_record())) if embed or fit else 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Kind = Literal["auto", "linear", "residual", "adaptive", "cell", "refined", "autoencoder", "supervised"]
 TRAINED = ("refined", "autoencoder", "supervised")  # by PyTorch
 Metric = Literal["l2", "cosine"]
+Goal = Literal["search", "distortion"]
 
 
 def fit(
@@ -26,10 +27,13 @@ def fit(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="auto chooses among linear, residual, cell and adaptive by --goal. With PyTorch: refined (a learned "
-            "decoder for another coder's bits), autoencoder (the paper's networks), supervised (needs --labels)."
+            help="auto compares linear, cell, residual and adaptive on held-out items by --goal. With PyTorch: refined "
+            "(a learned decoder of another coder's bits), autoencoder (the paper's), supervised (by --labels)."
         ),
     ] = "auto",
+    goal: Annotated[
+        Goal, typer.Option(help="What --kind auto compares: recall@10 (search) or squared error (distortion).")
+    ] = "search",
     labels: Annotated[
         Path | None, typer.Option(help="A .npy file with one label per item, for --kind supervised.")
     ] = None,
@@ -70,7 +74,7 @@ def fit(
         coder = _train(coder, rows, labels, out, resume=resume)
     else:
         with messages().status(f"Fitting a coder of {width} bits to {len(rows):,} items"):
-            coder = _fit(rows, kind, width, metric, seed)
+            coder = _fit(rows, kind, width, metric, goal, seed)
     with out_file(out) as path:
         coder.save(path)
     if kind in TRAINED and out != STANDARD:
@@ -78,11 +82,11 @@ def fit(
     _report(coder, rows, out, as_json=as_json)
 
 
-def _fit(rows: "Rows", kind: Kind, width: int, metric: Metric, seed: int) -> "Coder":
+def _fit(rows: "Rows", kind: Kind, width: int, metric: Metric, goal: Goal, seed: int) -> "Coder":
     from nestcode import coders
 
     if kind == "auto":
-        return coders.fit(rows, width, metric, seed)
+        return coders.fit(rows, width, metric, goal, seed)
     kinds: dict[str, Any] = {
         "linear": coders.LinearCoder, "residual": coders.ResidualCoder, "adaptive": coders.AdaptiveCoder,
         "cell": coders.CellCoder,
@@ -143,5 +147,7 @@ def _report(coder: "Coder", rows: "Rows", out: Path, *, as_json: bool) -> None:
         f"{quality}.",
         soft_wrap=True,
     )
+    if coder.selection_ is not None:
+        messages().print(f"Chosen by {coder.selection_.measure}: {coder.selection_.reason}.", soft_wrap=True)
     if out != STANDARD:
         print(out)
