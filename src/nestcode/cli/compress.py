@@ -117,8 +117,8 @@ def _compress_images(
 
     console = messages()
     files = ImageFiles(inputs)
-    if files.passed_over:
-        _tell_passed_over(files.passed_over, console)
+    if files.skipped:
+        _tell_skipped(files.skipped, console)
     chosen = ImageCodec.load() if coder is None else image_codec(coder)
     inside = len(record_bytes(chosen.to_record())) if embed or fit else 0  # all have the same size
     if budget is not None and inside > budget:
@@ -142,7 +142,7 @@ def _compress_images(
     return before, in_files, inside
 
 
-def _tell_passed_over(paths: Sequence[Path], console: Console) -> None:
+def _tell_skipped(paths: Sequence[Path], console: Console) -> None:
     shown = ", ".join(path.name for path in paths[:SHOWN]) + (", …" if len(paths) > SHOWN else "")
     files = "1 file that is no image it reads" if len(paths) == 1 else f"{len(paths)} files that are no images it reads"
     console.print(f"passed over {files}: {escape(shown)}", soft_wrap=True)
