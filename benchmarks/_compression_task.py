@@ -11,7 +11,7 @@ from nestcode.arrays import Floats
 from nestcode.coders import AdaptiveCoder, Coder, LinearCoder
 from nestcode.coders.network import NetworkCoder
 from nestcode.reproduce.lab.images import Pixels, as_pixels, as_rows, pixel_mse
-from nestcode.training.hardware import pick_device
+from nestcode.training.runtime.accelerator import pick_device
 
 
 class Task:

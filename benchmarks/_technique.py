@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from nestcode import data
 from nestcode.nn import OrderedAutoencoder
 from nestcode.report import COLORS
-from nestcode.training import Run, Training, train
-from nestcode.training.errors_by_length import errors_by_length
+from nestcode.training import Run, Training, errors_by_length, train
 
 Floats = NDArray[np.float32]
 

@@ -10,7 +10,7 @@ from _technique import digits, learn
 from nestcode.lengths import Geometric
 from nestcode.report import COLORS
 from nestcode.training import AdaptivePenalty, Training
-from nestcode.training.objective import Objective
+from nestcode.training.autoencoder import AutoencoderLoss
 
 RATIO = 0.05
 
@@ -24,7 +24,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     weight = network.code_weights()[0]
     torch.manual_seed(0)
     for _ in range(50):  # averaged, so that late units are seen at all
-        Objective(network, training)(torch.from_numpy(X)).backward()
+        AutoencoderLoss(network, training)(torch.from_numpy(X)).backward()
     assert weight.grad is not None
     gradient = weight.grad / 50
     weight.grad = gradient.clone()

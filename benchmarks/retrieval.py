@@ -30,7 +30,7 @@ from nestcode import data
 from nestcode.lengths import Beyond, Lengths, LogUniform
 from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, RandomViews
 from nestcode.training import Run, Training, train
-from nestcode.training.hardware import pick_device
+from nestcode.training.runtime.accelerator import pick_device
 
 PARTS = ("labels", "peers", "views", "autoencoder", "invariant")
 LENGTHS = (16, 32, 64, 128)
@@ -199,7 +199,7 @@ def view_model(task: Task, options: argparse.Namespace) -> Made:
         batch_size=options.view_batch,
         learning_rate=options.view_rate,
         weight_decay=0.01,
-        agreement=1.0,
+        contrastive=1.0,
         temperature=options.temperature,
         reconstruction=0.0,
         holdout=0.02,

@@ -30,9 +30,9 @@ from _report import save, show
 from nestcode.lengths import Geometric
 from nestcode.nn import Binarize, OrderedAutoencoder
 from nestcode.training import AdaptivePenalty, Run, Training, train
-from nestcode.training.hardware import Hardware
-from nestcode.training.objective import Objective
-from nestcode.training.steps import AdamStep
+from nestcode.training.autoencoder import AutoencoderLoss, AutoencoderObjective
+from nestcode.training.optimizers import AdamStep
+from nestcode.training.runtime.accelerator import Accelerator
 
 IMAGES = 79_302_017  # of the paper, seen twice
 KINDS = ("plain", "nested", "noise", "penalty", "full", "naive", "binary", "loop")
@@ -48,7 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes, batch = ([48, 32, 16, 8], 64) if options.quick else ([3072, 2048, 1024, 512], 10_000)
     steps = 2 if options.quick else options.steps
-    device = Hardware(Training(), steps=0).device
+    device = Accelerator(Training(), steps=0).device
     data = torch.randint(256, (5 * batch, sizes[0]), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     jobs = {kind: make_step(kind, sizes, batch, data.to(device)) for kind in options.kinds if kind != "loop"}
     best = measure(jobs, steps, device)
@@ -98,21 +98,22 @@ def loop_seconds(sizes: list[int], batch: int, data: torch.Tensor, steps: int) -
 def make_step(kind: str, sizes: list[int], batch: int, data: torch.Tensor) -> Callable[[], None]:
     """One step of a kind, as the training loop takes it."""
     settings = make_settings(kind, batch, steps=1_000_000)
-    hardware = Hardware(settings, steps=settings.steps)
-    model = make_model(kind, sizes).to(hardware.device)
+    accelerator = Accelerator(settings, steps=settings.steps)
+    model = make_model(kind, sizes).to(accelerator.device)
     model.set_moments(data[:5000].float().mean(dim=0), data[:5000].float().var(dim=0))
     if kind == "plain":
         model.nested.eval()
-    loss_of = hardware.compiled(Objective(model, settings))
-    stepper = AdamStep(model, settings, hardware, total=1_000_000)
+    loss_of = accelerator.compiled(AutoencoderLoss(model, settings))
+    objective = AutoencoderObjective(model, data[:batch], settings)
+    stepper = AdamStep(objective, settings, accelerator, total=1_000_000)
     rows = data[:batch].clone()
 
     def learn() -> None:
-        with hardware.precision():
+        with accelerator.autocast():
             loss = loss_of(rows)
         loss.backward()
 
-    graphed = hardware.graphed(learn)
+    graphed = accelerator.graphed(learn)
 
     def backward() -> torch.Tensor:
         rows.copy_(data[torch.randint(len(data), (batch,), device=data.device)])

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import nestcode as nc
-from nestcode import AdaptiveCoder, Codes, LinearCoder, ResidualCoder, _core
+from nestcode import AdaptiveCoder, Codes, LinearCoder, _core
 from nestcode.coders.adaptive.codebooks import HIGHEST, LOWEST, STEPS, AdaptiveCodebooks, Residuals
-from nestcode.coders.auto import better, trial_errors
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.search import asymmetric_distances
@@ -421,21 +420,3 @@ def test_mistakes_are_named(mistake: str) -> None:
 def test_a_coder_must_be_fitted() -> None:
     with pytest.raises(NotFitted, match="this AdaptiveCoder is not fitted"):
         AdaptiveCoder(width=8).encode(np.eye(3))
-
-
-# The choice
-
-
-def test_the_better_coder_is_the_one_of_the_least_error(data: Rows) -> None:
-    coders = LinearCoder(16), AdaptiveCoder(16), ResidualCoder(16)
-    errors = trial_errors(data, coders)
-    assert better(data, coders) == int(np.argmin(errors))
-    assert better(data, coders, margin=0.0) == 0
-    assert errors[1] < errors[0]
-    assert better(data[:40], coders) == 0  # too few to try
-
-
-def test_trials_foresee_the_errors(data: Rows, unseen: Rows) -> None:
-    coder = AdaptiveCoder(24, beams=1).fit(data)
-    error = 64 * mse(coder.decode(coder.encode(unseen)), unseen)
-    assert np.isclose(trial_errors(data, [AdaptiveCoder(24)])[0], error, rtol=0.15)

@@ -25,7 +25,7 @@ from nestcode.nn.refine import ImageRefiner, VectorRefiner
 from nestcode.search import asymmetric_distances
 from nestcode.storage import Record, read_record, write_record
 from nestcode.training import Training
-from nestcode.training.feed import split_items
+from nestcode.training.runtime.sampler import split_holdout
 from tests import twins
 
 Rows = NDArray[np.float32]
@@ -81,7 +81,7 @@ def test_the_better_of_several_bases_makes_the_bits(coder: RefinedCoder, data: R
 
 def test_it_is_never_worse_than_its_base(coder: RefinedCoder, data: Rows) -> None:
     """On the held-out items that its shrinkage was fitted on; errors are measured at all of the first 64 lengths."""
-    apart, _ = split_items(len(data), QUICK)
+    apart, _ = split_holdout(len(data), QUICK)
     rows, base = data[apart], coder.base_
     codes = coder.encode(rows)
     expected = [coder.expected_error(length) for length in range(69)]
@@ -237,7 +237,7 @@ def test_a_base_that_is_not_fitted_is_fitted_as_a_copy(data: Rows) -> None:
     coder = RefinedCoder(base, training=SHORT).fit(data, progress=False)
     assert not base.__sklearn_is_fitted__()
     assert isinstance(coder.base_, LinearCoder)
-    _, learnt = split_items(len(data), SHORT)
+    _, learnt = split_holdout(len(data), SHORT)
     assert coder.base_.fingerprint == LinearCoder(20).fit([data[learnt]]).fingerprint  # not on what it is measured on
 
 

@@ -186,7 +186,7 @@ def test_a_batch_can_be_forgotten() -> None:
     binarize.initialize(normal(50, generator))
     before = binarize.threshold.clone()
     binarize(1 + normal(50, generator))
-    binarize.forget()
+    binarize.discard()
     binarize.update()
     assert torch.equal(binarize.threshold, before)
 

@@ -14,7 +14,7 @@ from nestcode.data import digits
 from nestcode.errors import InvalidInput
 from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, RandomViews
 from nestcode.training import Growth, Run, Sweep, Training, train
-from nestcode.training.feed import split_items
+from nestcode.training.runtime.sampler import split_holdout
 from tests.training.runs import Digits, assert_same, interrupt, state
 
 X, Y = digits()
@@ -64,7 +64,7 @@ def test_errors_are_shares_of_wrong_classes_of_items_held_out() -> None:
     model = classifier(binarize=None)
     reports = learn(model, Y[:600])
     assert reports[-1]["errors"][16] < 0.5 < reports[0]["errors"][16]
-    apart, _ = split_items(600, Training())
+    apart, _ = split_holdout(600, Training())
     for length in (1, 4, 16):
         guess = model.classify(torch.from_numpy(X[apart]), kept=length).numpy()
         assert reports[-1]["errors"][length] == pytest.approx((guess != Y[apart]).mean())

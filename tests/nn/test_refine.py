@@ -103,10 +103,10 @@ def test_neighbouring_lengths_look_alike() -> None:
 
 def test_what_it_is_made_of_makes_another_one_like_it() -> None:
     network = ImageRefiner((5, 7, 3), (8, 16), mirrored=True)
-    again = ImageRefiner(**network.made())
+    again = ImageRefiner(**network.settings())
     again.load_state_dict(network.state_dict())
-    assert (again.made(), again.shape, again.mirrored) == (network.made(), (3, 5, 7), True)
-    assert VectorRefiner(5, hidden=24, layers=3).made() == {"shape": None, "channels": [24] * 3, "mirrored": False}
+    assert (again.settings(), again.shape, again.mirrored) == (network.settings(), (3, 5, 7), True)
+    assert VectorRefiner(5, hidden=24, layers=3).settings() == {"shape": None, "channels": [24] * 3, "mirrored": False}
 
 
 @pytest.mark.parametrize("shape", [(8,), (1, 2, 3, 4), (0, 8), (-8, -8), (3, 0, 8)])

@@ -23,7 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "penalty": AdaptivePenalty("l2", ratio=0.05),
         "batch_size": 200,
     },
-    "agreement": {"agreement": 0.1, "reconstruction": 0.9},
+    "contrastive": {"contrastive": 0.1, "reconstruction": 0.9},
     "sweep": {"sweep": Sweep(every=3, patience=2, tolerance=0.05)},
     "growth": {"growth": Growth(start=8, step=8, most=24, least=0.0)},
 }

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nestcode.errors import InvalidInput
-from nestcode.training._line_search import Trial, Wolfe, search
 from nestcode.training.conjugate_gradient import ConjugateGradient, Step
+from nestcode.training.strong_wolfe import Trial, Wolfe, search
 
 Problem = tuple[list[Tensor], Callable[[], Tensor]]  # parameters, and their loss
 Activation = Callable[[Tensor], Tensor]

@@ -1,4 +1,4 @@
-"""Training of a refiner can be stopped and resumed: it gives the network of an undisturbed run, bit for bit."""
+"""Training of a refiner is deterministic, and resumes bit for bit."""
 
 import json
 import signal
@@ -15,13 +15,14 @@ from nestcode.coders.refined.model import make_pairs
 from nestcode.data import digits
 from nestcode.errors import Diverged, InvalidInput
 from nestcode.nn.refine import ImageRefiner, VectorRefiner
-from nestcode.training import Run, Training, refinement
-from nestcode.training.checkpoint import read_checkpoint
+from nestcode.training import Run, Training
 from nestcode.training.data import as_source
-from nestcode.training.refinement import Pairs, refine
+from nestcode.training.refinement import Pairs, RefinementObjective, refine
+from nestcode.training.runtime.checkpoint import read_checkpoint
+from nestcode.training.runtime.sampler import MicroBatch
 from tests.training.runs import assert_same, interrupt
 
-LEARN = refinement._learn
+LOAD = RefinementObjective.load
 Reports = list[dict[str, Any]]
 Refiner = VectorRefiner | ImageRefiner
 KINDS: dict[str, dict[str, Any]] = {
@@ -63,15 +64,15 @@ def timeless(reports: Reports) -> Reports:
 
 @pytest.fixture
 def stop_at(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Something that happens as a certain step begins."""
+    """Return a function that makes something happen as a step begins."""
 
     def prepare(at: int, act: Any) -> None:
-        def disturbed(*given: Any) -> Any:
-            if given[-1] == at:
+        def disturbed(objective: RefinementObjective, step: int, micro_batch: MicroBatch) -> None:
+            if step == at:
                 act()
-            return LEARN(*given)
+            LOAD(objective, step, micro_batch)
 
-        monkeypatch.setattr(refinement, "_learn", disturbed)
+        monkeypatch.setattr(RefinementObjective, "load", disturbed)
 
     return prepare
 
@@ -84,7 +85,7 @@ def test_training_lowers_the_loss(kind: str) -> None:
 
 
 def test_an_untrained_network_has_a_loss_of_1() -> None:
-    """Every length counts alike, as a share of what the coder leaves."""
+    """Every length counts alike, relative to the error of the base."""
     _, reports = learn(settings(learning_rate=1e-30, batch_size=200, schedule="constant"), report_every=20)
     assert reports[-1]["loss"] == pytest.approx(1, rel=0.03)
 
@@ -95,7 +96,7 @@ def test_the_same_seed_gives_the_same_network_and_another_one_another() -> None:
     assert any(not torch.equal(one[name], other[name]) for name in one)
 
 
-def test_the_callers_randomness_is_left_alone() -> None:
+def test_the_callers_random_state_is_restored() -> None:
     model = network()
     before = torch.get_rng_state()
     refine(model, pairs(), settings(), Run(progress=False))
@@ -103,29 +104,27 @@ def test_the_callers_randomness_is_left_alone() -> None:
 
 
 @cache
-def undisturbed(kind: str) -> tuple[dict[str, torch.Tensor], Reports]:
+def uninterrupted(kind: str) -> tuple[dict[str, torch.Tensor], Reports]:
     model, reports = learn(settings(), kind)
     return state(model), reports
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("at", [3, 17])
-def test_ctrl_c_saves_and_resuming_gives_the_run_that_was_never_stopped(
-    kind: str, at: int, tmp_path: Path, stop_at: Any
-) -> None:
+def test_a_run_interrupted_by_ctrl_c_resumes_bit_for_bit(kind: str, at: int, tmp_path: Path, stop_at: Any) -> None:
     run: dict[str, Any] = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_every": 1000}
     stop_at(at, interrupt())
     with pytest.raises(KeyboardInterrupt, match=rf"stopped after step {at + 1}: resume from .*run\.ckpt"):
         learn(settings(), kind, **run)
     stop_at(-1, interrupt())
     model, reports = learn(settings(), kind, **run, resume=True, log=tmp_path / "log.jsonl")
-    assert_same(undisturbed(kind)[0], state(model))
-    assert timeless(reports) == timeless(undisturbed(kind)[1])
+    assert_same(uninterrupted(kind)[0], state(model))
+    assert timeless(reports) == timeless(uninterrupted(kind)[1])
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert timeless(lines) == timeless(reports)
 
 
-def test_a_crash_goes_on_from_the_last_checkpoint(tmp_path: Path, stop_at: Any) -> None:
+def test_a_crashed_run_resumes_from_the_last_checkpoint(tmp_path: Path, stop_at: Any) -> None:
     def crash() -> None:
         raise OSError("the power went out")
 
@@ -135,8 +134,8 @@ def test_a_crash_goes_on_from_the_last_checkpoint(tmp_path: Path, stop_at: Any) 
         learn(settings(), **run)
     stop_at(-1, crash)
     model, reports = learn(settings(), **run, resume=True)
-    assert_same(undisturbed("vectors")[0], state(model))
-    assert timeless(reports) == timeless(undisturbed("vectors")[1])
+    assert_same(uninterrupted("vectors")[0], state(model))
+    assert timeless(reports) == timeless(uninterrupted("vectors")[1])
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
@@ -147,20 +146,20 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     assert reports == same
 
 
-def test_without_a_checkpoint_ctrl_c_says_that_nothing_was_kept(stop_at: Any) -> None:
+def test_ctrl_c_without_a_checkpoint_reports_that_nothing_was_saved(stop_at: Any) -> None:
     stop_at(3, interrupt())
-    with pytest.raises(KeyboardInterrupt, match="nothing was kept, as there is no checkpoint"):
+    with pytest.raises(KeyboardInterrupt, match="nothing was saved, as there is no checkpoint"):
         learn(settings())
 
 
-def test_a_request_to_terminate_saves_too(tmp_path: Path, stop_at: Any) -> None:
+def test_sigterm_saves_a_checkpoint_too(tmp_path: Path, stop_at: Any) -> None:
     stop_at(3, interrupt(signal.SIGTERM))
     with pytest.raises(SystemExit) as error:
         learn(settings(), checkpoint=tmp_path / "run.ckpt")
     assert error.value.code == 128 + signal.SIGTERM
     stop_at(-1, interrupt())
     model, _ = learn(settings(), checkpoint=tmp_path / "run.ckpt", resume=True)
-    assert_same(undisturbed("vectors")[0], state(model))
+    assert_same(uninterrupted("vectors")[0], state(model))
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
@@ -180,20 +179,20 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
             refine(model, pairs(), settings(), Run(progress=False, resume=True, **run))
 
 
-def test_a_loss_that_is_no_number_stops_and_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+def test_a_diverging_run_leaves_the_last_finite_checkpoint(tmp_path: Path) -> None:
     path, spoilt = tmp_path / "run.ckpt", pairs()
     items = spoilt.items.copy()
     items[77] = np.inf  # met on the way, in the first epoch
-    bad = Pairs(spoilt.lengths, spoilt.numbers, spoilt.directions, items)
-    with pytest.raises(Diverged, match=r"the loss became (inf|nan) by step \d+ of 20: lower learning_rate \(0.01\)"):
+    bad = Pairs(spoilt.lengths, spoilt.coefficients, spoilt.directions, items)
+    with pytest.raises(Diverged, match=r"the loss became (inf|nan) at step \d+ of 20: lower learning_rate \(0.01\)"):
         learn(settings(), data=bad, checkpoint=path, checkpoint_every=1)
     kept = read_checkpoint(path)
     assert all(tensor.isfinite().all() for tensor in kept["model"].values())
 
 
-def test_steps_that_are_too_large_are_named(tmp_path: Path) -> None:
+def test_a_learning_rate_that_is_too_large_is_named(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
-    with pytest.raises(Diverged, match=r"by step \d+ of 20: lower learning_rate \(1e\+30\)"):
+    with pytest.raises(Diverged, match=r"at step \d+ of 20: lower learning_rate \(1e\+30\)"):
         learn(settings(learning_rate=1e30), checkpoint=path, checkpoint_every=1)
 
 
@@ -204,6 +203,6 @@ def test_few_items_are_enough(items: int) -> None:
     assert all(tensor.isfinite().all() for tensor in state(model).values())
 
 
-def test_a_bar_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_bar_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     learn(settings(), progress=True)
     assert "training" in capsys.readouterr().err

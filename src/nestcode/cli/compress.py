@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nestcode.cli.files import STANDARD, check_output, followed, image_codec, item_coder, out_file, read_array
-from nestcode.cli.options import AsJson, Force, Threads, above_0, messages
+from nestcode.cli.files import STANDARD, check_output, image_codec, item_coder, out_file, read_array, with_progress
+from nestcode.cli.options import AsJson, Force, Threads, check_positive, messages
 from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def compress(
     budget: Annotated[str | None, typer.Option(help="Bytes to keep in all, as in 2MB.")] = None,
     max_error: Annotated[
         float | None,
-        typer.Option(callback=above_0, help="Keep what leaves this mean squared error (of pixel values in [0, 1])."),
+        typer.Option(
+            callback=check_positive, help="Keep what leaves this mean squared error (of pixel values in [0, 1])."
+        ),
     ] = None,
     entropy: Annotated[bool, typer.Option("--entropy", help="Entropy code the bits of vectors.")] = False,
     skip_damaged: Annotated[bool, typer.Option("--skip-damaged", help="Leave out images that cannot be read.")] = False,
@@ -115,8 +117,8 @@ def _compress_images(
 
     console = messages()
     files = ImageFiles(inputs)
-    if files.passed_over:
-        _tell_passed_over(files.passed_over, console)
+    if files.skipped:
+        _tell_skipped(files.skipped, console)
     chosen = ImageCodec.load() if coder is None else image_codec(coder)
     inside = len(record_bytes(chosen.to_record())) if embed or fit else 0  # all have the same size
     if budget is not None and inside > budget:
@@ -140,7 +142,7 @@ def _compress_images(
     return before, in_files, inside
 
 
-def _tell_passed_over(paths: Sequence[Path], console: Console) -> None:
+def _tell_skipped(paths: Sequence[Path], console: Console) -> None:
     shown = ", ".join(path.name for path in paths[:SHOWN]) + (", …" if len(paths) > SHOWN else "")
     files = "1 file that is no image it reads" if len(paths) == 1 else f"{len(paths)} files that are no images it reads"
     console.print(f"passed over {files}: {escape(shown)}", soft_wrap=True)
@@ -177,7 +179,9 @@ def _compress_vectors(
     if coder is None:
         fit = True
         with console.status(f"Fitting a coder of {length or WIDTH} bits"):
-            chosen: nestcode.coders.Coder = nestcode.fit(items.reshape(len(items), -1), width=length or WIDTH)
+            chosen: nestcode.coders.Coder = nestcode.fit(
+                items.reshape(len(items), -1), width=length or WIDTH, goal="distortion"
+            )
     else:
         chosen = item_coder(coder)
     inside = len(record_bytes(chosen.to_record())) if embed or fit else 0
@@ -201,7 +205,7 @@ def _compress_vectors(
         length = enough[0] if length is None else min(length, enough[0])
     with StreamWriter(out, chosen, embed=embed or fit, entropy=entropy, length=length) as writer:
         starts = range(0, len(items), PIECE)
-        for first in followed(starts, "Encoding", len(starts), console):
+        for first in with_progress(starts, "Encoding", len(starts), console):
             writer.write(np.asarray(items[first : first + PIECE]))
     return int(items.nbytes), path.stat().st_size, inside
 
@@ -221,7 +225,7 @@ class _Readable(Sequence[Any]):
         return self._files[number]
 
     def __iter__(self) -> Iterator[Any]:
-        for number in followed(range(len(self)), self._title, len(self), self._console):
+        for number in with_progress(range(len(self)), self._title, len(self), self._console):
             self.at = number
             try:
                 image = self._files[number]

@@ -64,7 +64,7 @@ def info(
 
 def tell_index(path: Path, *, as_json: bool) -> None:
     """Say what an index holds."""
-    from nestcode.index.manifest import checked, read_manifest
+    from nestcode.index.manifest import checked_name, read_manifest
     from nestcode.index.store import CODER
 
     manifest = read_manifest(path)
@@ -77,9 +77,12 @@ def tell_index(path: Path, *, as_json: bool) -> None:
         "bytes": sum(entry.stat().st_size for entry in path.iterdir()),
     }  # fmt: skip
     if manifest["coder"] is not None:
-        about = coder_facts(path / checked(manifest["coder"]["name"], CODER))
+        about = coder_facts(path / checked_name(manifest["coder"]["name"], CODER))
         errors = {length: error for length, error in about.pop(ERRORS, {}).items() if length <= manifest["width"]}
-        facts |= {"coder": {name: about[name] for name in about if name not in ("file", "bytes")}, ERRORS: errors}
+        facts |= {"coder": {name: about[name] for name in about if name not in ("file", "bytes", "chosen")}}
+        if "chosen" in about:
+            facts["chosen"] = about["chosen"]
+        facts[ERRORS] = errors
     _show(facts, as_json=as_json)
 
 
@@ -90,6 +93,8 @@ def coder_facts(path: Path) -> dict[str, Any]:
     record = read_record(path)
     settings = {name: value for name, value in record.settings.items() if isinstance(value, str | int | float)}
     facts: dict[str, Any] = {"file": "coder", "kind": record.kind, "version": record.version, **settings}
+    if "selection" in record.notes:
+        facts["chosen"] = record.notes["selection"]
     features = _features(record)
     if features is not None:
         facts["features"] = features
@@ -201,6 +206,8 @@ def _shown(name: str, value: Any) -> str:
         return " x ".join(map(str, value))
     if isinstance(value, list):
         return f"{value[-1]} (of {', '.join(value)})"
+    if name == "chosen":
+        return escape(f"by nestcode.fit for {value['goal']}: {value['reason']}")
     if isinstance(value, dict):
         return f"{value['kind']}({', '.join(f'{key}={value[key]}' for key in value if key != 'kind')})"
     return f"{value:,}" if name in ("count", "bytes", "removed") else escape(str(value))

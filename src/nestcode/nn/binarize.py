@@ -198,7 +198,7 @@ class Binarize(nn.Module):
         variance = torch.where(new, variance, torch.lerp(self.spread.square(), self._variance(square), self.rate))
         self._set(torch.where(new, first, moved), variance)
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Leave out what was seen since the last update: a line search looks at a batch several times."""
         self._sums.zero_()
 
@@ -215,7 +215,7 @@ class Binarize(nn.Module):
             for place in (below, min(below + 1, len(pre)))
         )
         threshold = low + (high - low) / 2
-        self.forget()  # distances from the thresholds before
+        self.discard()  # distances from the thresholds before
         self._set(threshold, self._variance((pre - threshold).square().mean(dim=0)), last)
 
     def finalize(self, batches: Iterable[Tensor]) -> None:

@@ -4,7 +4,7 @@
 
 Rows are flat, as everywhere: plane after plane, so that a CIFAR-10 image is (3, 32, 32). Both are modules for the
 `encoder=` of `OrderedAutoencoder` and `OrderedClassifier`. Not here: what views are compared for
-(`nestcode.training.agreement`).
+(`nestcode.training.contrastive`).
 """
 
 import math

@@ -1,5 +1,6 @@
-"""How to train: settings that say everything, and are saved with what they produced."""
+"""The settings of training: `Training` decides what is learned, `Run` what is logged and saved on the way."""
 
+import os
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
@@ -8,6 +9,7 @@ from nestcode.errors import InvalidInput
 from nestcode.training.data import batch_count
 from nestcode.training.growth import Growth
 from nestcode.training.regularization import AdaptivePenalty, ConstantPenalty
+from nestcode.training.runtime.checkpoint import check_writable
 from nestcode.training.sweep import Sweep
 
 Optimizer = Literal["adam", "conjugate"]
@@ -25,50 +27,50 @@ _PARTS: dict[str, tuple[type[Any], ...]] = {
     "growth": (Growth,),
 }
 _ABOVE_0 = ("epochs", "learning_rate", "clip", "perturbation", "invariance_share", "temperature")
-_AT_LEAST_0 = ("weight_decay", "invariance", "agreement", "reconstruction", "holdout")
+_FILE_NAMES = {"micro_batches": "parts", "contrastive": "agreement"}  # names in files, where they differ
+_AT_LEAST_0 = ("weight_decay", "invariance", "contrastive", "reconstruction", "holdout")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Settings of a training run.
+    """Settings of a training run: they decide what is learned, and are saved with it.
 
     >>> Training(steps=500, learning_rate=3e-4).batch_size
     256
 
     Args:
-        steps: how many batches to learn from, in each stage of a code that grows; `epochs` counts passes over the data
-            instead.
+        steps: batches to train on, in each stage of a code that grows; `epochs` counts passes over the data instead.
         batch_size: examples of a batch, over all processes.
-        parts: how many pieces a batch is worked off in, one after the other or by as many processes. Randomness belongs
-            to a piece, so two processes with a piece each give the model that one process gives with two pieces.
-        optimizer: "adam" (AdamW), or "conjugate": the paper's conjugate gradients, for large batches.
+        micro_batches: how many parts a batch is split into, for gradient accumulation or for as many processes.
+            Randomness belongs to a micro-batch, so two processes with one each give the model of one process with two.
+        optimizer: "adam" (AdamW), or "conjugate": the paper's nonlinear conjugate gradients, for large batches.
         searches: line searches of "conjugate" on each batch, with the same noise and lengths.
         learning_rate: of Adam, after a warm-up of 5 % of the steps.
-        schedule: "cosine" lets the learning rate fall to 0 at the end, "constant" does not.
+        schedule: "cosine" decays the learning rate to 0, "constant" does not.
         weight_decay: of AdamW.
         clip: the largest norm of the gradient that Adam sees; larger ones are scaled down.
-        penalty: keeps weights of the code's units small (section 4.2).
+        penalty: regularizes the weights of the code's units (section 4.2).
         invariance: the weight of the invariance penalty (section 4.4); 0 leaves it out.
-        perturbation: the variance of its noise (ε̄ in the paper), of features that have variance 1.
+        perturbation: the variance of its noise (ε̄ in the paper), for features of variance 1.
         invariance_share: the share of each batch that it is estimated on.
-        agreement: the weight of what asks two views of an item for the same code, see `agreement.py`; 0 leaves it out.
-        temperature: of its similarities; the lower, the more the hardest others count.
-        reconstruction: how much of the decoder's gradient reaches the encoder. With 0 the decoder only listens: it
-            learns to read codes that are made for something else.
-        sweep: fixes units that have converged, first to last (section 4.1).
+        contrastive: the weight of the contrastive loss of two views of an item, see `contrastive.py`; 0 leaves it out.
+        temperature: of the contrastive loss; the lower, the more the hardest negatives count.
+        reconstruction: the share of the decoder's gradient that reaches the encoder. 0 is a stop-gradient: the decoder
+            learns to decode codes that are trained for something else.
+        sweep: freezes units that have converged, first to last (section 4.1).
         growth: starts with a narrow code and widens it while that pays (section 7).
-        holdout: the share of the data kept apart to measure errors on, at most 4,096 items.
-        seed: of all that is random: start, order of the data, noise, lengths.
+        holdout: the share of the data held out to measure errors on, at most 4,096 items.
+        seed: of all randomness: initialization, order of the data, noise, lengths.
         device: "auto" takes a GPU if there is one.
-        precision: of products; "auto" is bfloat16 on GPUs that have it.
-        compile: fuse the step by torch.compile; "auto" does on GPUs, for runs that are worth it.
+        precision: of matrix products; "auto" is bfloat16 on GPUs that support it.
+        compile: compile the step by torch.compile; "auto" does on GPUs, for runs that are long enough.
 
     """
 
     steps: int = 2000
     epochs: float | None = None
     batch_size: int = 256
-    parts: int = 1
+    micro_batches: int = 1
     optimizer: Optimizer = "adam"
     searches: int = 10
     learning_rate: float = 1e-3
@@ -79,7 +81,7 @@ class Training:
     invariance: float = 0.0
     perturbation: float = 0.01
     invariance_share: float = 1.0
-    agreement: float = 0.0
+    contrastive: float = 0.0
     temperature: float = 0.3
     reconstruction: float = 1.0
     sweep: Sweep | None = None
@@ -91,7 +93,7 @@ class Training:
     compile: bool | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch_size", 1), ("parts", 1), ("searches", 1), ("seed", 0)):
+        for name, least in (("steps", 1), ("batch_size", 1), ("micro_batches", 1), ("searches", 1), ("seed", 0)):
             object.__setattr__(self, name, check_int(getattr(self, name), name, least))
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
@@ -103,7 +105,7 @@ class Training:
                 wanted = " or ".join(f"{kind.__name__}(…)" for kind in kinds)
                 raise InvalidInput(f"{name} must be None or {wanted}, got {getattr(self, name)!r}")
         if self.sweep is not None and isinstance(self.penalty, ConstantPenalty):
-            raise InvalidInput("a constant penalty moves units that a sweep fixed: take AdaptivePenalty, or no sweep")
+            raise InvalidInput("a constant penalty moves units that a sweep froze: take AdaptivePenalty, or no sweep")
         for name in (*_ABOVE_0, *_AT_LEAST_0):
             if not isinstance(getattr(self, name), int | float | None) or isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name} must be a number, got {getattr(self, name)!r}")
@@ -119,11 +121,13 @@ class Training:
             raise InvalidInput(
                 f"holdout is at most 0.5 and invariance_share at most 1, got {self.holdout} and {self.invariance_share}"
             )
-        if self.batch_size % self.parts:
-            raise InvalidInput(f"batch_size must divide by parts, got {self.batch_size} and {self.parts}")
+        if self.batch_size % self.micro_batches:
+            raise InvalidInput(
+                f"batch_size must divide by micro_batches, got {self.batch_size} and {self.micro_batches}"
+            )
 
     def total_steps(self, examples: int) -> int:
-        """How many batches that is, of so many examples.
+        """Return the number of batches, given the number of examples.
 
         >>> Training(epochs=3, batch_size=100).total_steps(1000)
         30
@@ -133,20 +137,20 @@ class Training:
         return max(1, round(self.epochs * batch_count(examples, self.batch_size)))
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as JSON values."""
-        return asdict(self)
+        """Return the settings as JSON values, under the names they have in files."""
+        return {_FILE_NAMES.get(name, name): value for name, value in asdict(self).items()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
-        """The settings that `to_json` gave."""
-        known = {field.name for field in fields(cls)}
-        if set(values) - known:
-            raise InvalidInput(f"unknown settings of training: {', '.join(sorted(set(values) - known))}")
+        """Return the settings that `to_json` described."""
+        names = {_FILE_NAMES.get(field.name, field.name): field.name for field in fields(cls)}
+        if set(values) - set(names):
+            raise InvalidInput(f"unknown settings of training: {', '.join(sorted(set(values) - set(names)))}")
         made = {name: _part(kinds, values[name]) for name, kinds in _PARTS.items() if values.get(name) is not None}
-        return cls(**{**values, **made})
+        return cls(**{names[name]: value for name, value in {**values, **made}.items()})
 
     def but(self, **changes: Any) -> Self:
-        """The same with some settings changed.
+        """Return the settings with some of them changed.
 
         >>> Training().but(steps=10).steps
         10
@@ -155,6 +159,59 @@ class Training:
 
 
 def _part(kinds: tuple[type[Any], ...], values: dict[str, Any]) -> Any:
-    """What these values are settings of: the kind that has their names."""
+    """Return the object that these values are settings of: of the class that has their names."""
     named = [kind for kind in kinds if set(values) <= {field.name for field in fields(kind)}]
     return (named or kinds)[0](**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Checkpoints, logs and progress of a training run; none of them changes what is learned.
+
+    >>> Run(checkpoint="run.ckpt", resume=True, log="run.jsonl").report_every
+    100
+
+    Args:
+        checkpoint: a file to resume from, written every `checkpoint_every` steps and at the end.
+        checkpoint_every: steps between checkpoints.
+        resume: continue from the checkpoint, if it exists.
+        log: a file with one JSON object per report, of the whole run also where it was resumed.
+        tensorboard: a folder for TensorBoard (extra `tensorboard`).
+        progress: show a progress bar; None shows it on a terminal.
+        report_every: steps between reports.
+
+    """
+
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int = 500
+    resume: bool = False
+    log: str | os.PathLike[str] | None = None
+    tensorboard: str | os.PathLike[str] | None = None
+    progress: bool | None = None
+    report_every: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("checkpoint_every", "report_every"):
+            check_int(getattr(self, name), name, least=1)
+        if self.checkpoint is not None:
+            check_writable(self.checkpoint)
+        if not isinstance(self.resume, bool) or (self.resume and self.checkpoint is None):
+            raise InvalidInput(
+                f"resume must be True or False, and True needs a checkpoint, got resume={self.resume!r}, "
+                f"checkpoint={self.checkpoint!r}"
+            )
+        if self.progress not in (None, True, False):
+            raise InvalidInput(f"progress must be True, False or None, got {self.progress!r}")
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> Self:
+        """Return the settings that were given to `fit` as keywords.
+
+        >>> Run.of({"log": "run.jsonl"}).log
+        'run.jsonl'
+        """
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise InvalidInput(f"fit takes {', '.join(known)}, got {', '.join(unknown)}: training= takes the others")
+        return cls(**options)

@@ -1,6 +1,6 @@
 """Nonlinear conjugate gradients, with which the paper trained its deep models (section 4).
 
-Not here: the line search (`_line_search.py`), batches and noise (whoever makes the closure).
+Not here: the line search (`strong_wolfe.py`), batches and noise (whoever makes the closure).
 """
 
 import math
@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
-from nestcode.training._line_search import Trial, Wolfe, search
+from nestcode.training.strong_wolfe import Trial, Wolfe, search
 
 FIRST_MOVE = 0.01  # how far the first trial of all goes, relative to the norm of the parameters
 # Powell (1977): where successive gradients share more than this, the direction is stale. His 0.2 restarts the networks

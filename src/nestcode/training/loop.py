@@ -1,15 +1,11 @@
-"""The training loop: steps, reports and checkpoints of a run that can be killed, resumed, distributed and trusted.
+"""The training loop: steps, reports and checkpoints of any objective, on one process or several.
 
-All that is random in a step is a function of the seed, the step and the part of the batch, and the order of the data of
-the seed and the epoch. So a run that goes on from a checkpoint is the run that was never stopped, bit for bit; a line
-search sees the same noise and lengths at every point it tries; and processes that share a batch need not agree on
-anything but its number.
+All randomness of a step is a function of the seed, the step and the micro-batch; the order of the data is one of the
+seed and the epoch. So a resumed run equals the uninterrupted run, bit for bit; a line search sees the same noise and
+lengths at every point it tries; and processes that share a batch need to agree on its number only.
 """
 
-import hashlib
 import math
-import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,283 +13,193 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nestcode.errors import Diverged, InvalidInput, OutOfMemory
-from nestcode.lengths import Beyond, Lengths
-from nestcode.nn.autoencoder import OrderedAutoencoder
-from nestcode.training.checkpoint import check_same, read_checkpoint, write_checkpoint
-from nestcode.training.checks import check_labels, check_model, checksum
-from nestcode.training.config import Training
-from nestcode.training.data import Indices, as_source
-from nestcode.training.errors_by_length import errors_by_length, some_lengths
-from nestcode.training.feed import Feed
-from nestcode.training.hardware import Hardware
-from nestcode.training.journal import Journal, Run
+from nestcode.errors import Diverged, OutOfMemory
+from nestcode.training.config import Run, Training
 from nestcode.training.objective import Objective
-from nestcode.training.processes import Processes
-from nestcode.training.steps import AdamStep, ConjugateStep, Stepper
-from nestcode.training.stopping import Stopping
-from nestcode.training.sweep import Sweeper
+from nestcode.training.optimizers import AdamStep, ConjugateGradientStep, OptimizerStep
+from nestcode.training.runtime.accelerator import Accelerator
+from nestcode.training.runtime.checkpoint import check_identity, read_checkpoint, write_checkpoint
+from nestcode.training.runtime.distributed import ProcessGroup
+from nestcode.training.runtime.logger import RunLogger
+from nestcode.training.runtime.randomness import RNG_LOCK
+from nestcode.training.runtime.sampler import BatchSampler, MicroBatch
+from nestcode.training.runtime.signals import GracefulInterrupt
 
-ONE_AT_A_TIME = threading.RLock()  # PyTorch's randomness is one for all threads
+Reports = list[dict[str, Any]]
 
 
-def train(
-    model: OrderedAutoencoder, X: Any, training: Training | None = None, run: Run | None = None, labels: Any = None
-) -> list[dict[str, Any]]:
-    """Train a model on data; what was reported on the way.
-
-    >>> from nestcode.data import digits
-    >>> _ = torch.manual_seed(0)
-    >>> model = OrderedAutoencoder(64, width=16, corruption=0, dropout=0)
-    >>> reports = train(model, digits()[0], Training(steps=200, learning_rate=0.01), Run(progress=False))
-    >>> reports[-1]["errors"][16] < 0.5 * reports[0]["errors"][16]
-    True
-
-    Args:
-        model: what to train; it is standardized to the data first.
-        X: an array or memory map (n, features), images (n, …), a torch dataset, a folder of images.
-        training: how.
-        run: checkpoints and logs.
-        labels: a class for each item, (n,), for an `OrderedClassifier`.
-
-    """
-    training = training or Training()
-    processes = Processes()
+def minimize(objective: Objective, training: Training, run: Run) -> Reports:
+    """Minimize an objective and return the reports of the run."""
+    group = ProcessGroup()
     try:
-        with ONE_AT_A_TIME:
-            return Trainer(model, X, training, run or Run(), processes, labels).train()
+        with RNG_LOCK:
+            return TrainingLoop(objective, training, run, group).run()
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
-            f"a batch of {training.batch_size} in {training.parts} parts does not fit into memory: raise parts, lower "
-            f"batch_size or make the layers smaller ({error})"
+            f"a batch of {training.batch_size} in {training.micro_batches} micro-batches does not fit into memory: "
+            f"raise micro_batches, lower batch_size or make the layers smaller ({error})"
         ) from error
     finally:
-        processes.leave()
+        group.leave()
 
 
-class Trainer:
-    """One run. It has one stage, or one for each width of a code that grows."""
+class TrainingLoop:
+    """One run: a single stage, or one for each width of a code that grows."""
 
-    def __init__(
-        self, model: OrderedAutoencoder, X: Any, training: Training, run: Run, processes: Processes, labels: Any = None
-    ) -> None:
-        self.model, self.training, self.run, self.processes = model, training, run, processes
-        source = as_source(X)
-        labels = check_labels(model, labels, len(source))
-        self.hardware = Hardware(training, steps=training.total_steps(len(source)))
-        self.feed = Feed(source, training, processes, self.hardware.device, labels)
-        self.lengths = model.nested.lengths
+    def __init__(self, objective: Objective, training: Training, run: Run, group: ProcessGroup) -> None:
+        self.objective, self.training, self.options, self.group = objective, training, run, group
+        self.sampler = BatchSampler(objective.examples, training, group)
+        self.accelerator = Accelerator(training, self.sampler.total, compilable=objective.compilable)
         self.stage = self.step = 0
-        self.saved: int | None = None
-        self.reports: list[dict[str, Any]] = []
-        self.losses: list[Tensor] = []
-        self.identity = {
-            **training.but(device="auto", parts=self.feed.parts).to_json(),
-            "data": checksum(source, labels),
-            "model": hashlib.sha256(str(model).encode()).hexdigest()[:16],
-        }
+        self.saved: int | None = None  # the step of the last checkpoint
+        self.reports: Reports = []
+        self.losses: list[Tensor] = []  # since the last report
+        shared = training.but(device="auto", micro_batches=self.sampler.micro_batches)
+        self.identity = {**shared.to_json(), **objective.identity()}
 
-    def train(self) -> list[dict[str, Any]]:
-        """Train to the end, or to where somebody stops it."""
-        journal = Journal(self.run, self.feed.total, speaks=self.processes.rank == 0)
-        # The caller's randomness is left as it was.
-        with torch.random.fork_rng(self.hardware.random_devices), Stopping() as stopping, journal.open():
+    def run(self) -> Reports:
+        """Train to the end, or until a signal."""
+        logger = RunLogger(self.options, self.sampler.total, writes=self.group.rank == 0)
+        # The caller's random state is restored at the end.
+        with torch.random.fork_rng(self.accelerator.rng_devices), GracefulInterrupt() as interrupt, logger.open():
             self._prepare()
-            if self.run.resume and self.run.checkpoint is not None:
+            if self.options.resume and self.options.checkpoint is not None:
                 self._resume()
-                journal.replay(self.reports)
-            while True:
-                self._run_stage(journal, stopping)
-                if not self._pays():
-                    break
-                self._widen()
-            self._finish()
-            if stopping.asked:
-                stopping.stop(self.run.checkpoint, self.step)
+                logger.replay(self.reports)
+            self._run_stage(logger, interrupt)
+            while self.objective.grows():
+                self._next_stage()
+                self._run_stage(logger, interrupt)
+            self.objective.finish()
+            if interrupt.signal:
+                interrupt.stop(self.options.checkpoint, self.step)
         return self.reports
 
     def _prepare(self) -> None:
-        self.model.to(self.hardware.device).train()
-        self.model.set_moments(*self.feed.moments())
-        check_model(self.model, self.training, self.feed.rows(self.feed.learnt[:2]))
-        self.processes.same_everywhere(self.model.parameters())
-        self.probe, self.sample, self.probe_labels = self.feed.probe(), self.feed.sample(), self.feed.probe_labels()
-        piece = self.feed.batch_size // self.feed.parts
-        self.rows = self.sample.new_empty(piece, self.model.features)
-        self.labels = None if self.probe_labels is None else self.probe_labels.new_empty(piece)
-        self.loss: Tensor = torch.zeros((), device=self.hardware.device)
-        self.stop: Tensor = torch.zeros((), device=self.hardware.device)
-        self._build()
+        self.objective.prepare(self.accelerator, self.sampler.micro_batch_size)
+        self.group.broadcast(self.objective.model.parameters())
+        self.loss = torch.zeros((), device=self.accelerator.device)  # of the batch
+        self.stop = torch.zeros((), device=self.accelerator.device)  # a signal in any process
+        self._begin_stage()
 
-    def _build(self) -> None:
-        """All that is made for a model of this width."""
-        self.model.zero_grad()  # what is fixed now would keep its last gradient
-        if self.model.binarize is not None:
-            self.model.binarize.deferred = True
-            with torch.no_grad():
-                self.model.binarize.initialize(self.model.preactivations(self.sample))
-        self.objective = Objective(self.model, self.training)
-        self.loss_of: Callable[..., Tensor] = self.hardware.compiled(self.objective)
-        self.learn = self.hardware.graphed(self._learn)
-        make = AdamStep if self.training.optimizer == "adam" else ConjugateStep
-        self.stepper: Stepper = make(self.model, self.training, self.hardware, self.feed.total)
-        sweep = self.training.sweep
-        self.sweeper = None if sweep is None else Sweeper(self.model, sweep, self.sample)
+    def _begin_stage(self) -> None:
+        self.objective.begin_stage()
+        self._accumulate_gradients = self.accelerator.graphed(self._accumulate)
+        make = AdamStep if self.training.optimizer == "adam" else ConjugateGradientStep
+        self.optimizer: OptimizerStep = make(self.objective, self.training, self.accelerator, self.sampler.total)
 
-    def _run_stage(self, journal: Journal, stopping: Stopping) -> None:
+    def _next_stage(self) -> None:
+        torch.manual_seed(_mix(self.training.seed, self.stage, self.sampler.total, 0))
+        self.objective.grow()
+        self.stage, self.step = self.stage + 1, 0
+        self._begin_stage()
+
+    def _run_stage(self, logger: RunLogger, interrupt: GracefulInterrupt) -> None:
         if self.step == 0:
-            self._report(journal)
-        for parts in self.feed.batches(self.stage, self.step):
-            self.stop.fill_(stopping.asked)
-            loss = self.stepper.take(self.step, partial(self._backward, parts))
+            self._report(logger)
+        for micro_batches in self.sampler.batches(self.stage, self.step):
+            self.stop.fill_(interrupt.signal)
+            loss = self.optimizer.take(self.step, partial(self._backward, micro_batches))
             self.losses.append(loss)
             self.step += 1
-            self._after_step(journal)
-            # All processes stop at the same step: who was asked in the middle of one goes on to the next.
-            if self.stop > 0 if self.processes.count > 1 else stopping.asked:
+            self._after_step(logger)
+            # All processes stop at the same step: a signal in the middle of one counts at the next all-reduce.
+            if self.stop > 0 if self.group.size > 1 else interrupt.signal:
                 self._save()
-                stopping.stop(self.run.checkpoint, self.step)
+                interrupt.stop(self.options.checkpoint, self.step)
 
-    def _backward(self, parts: list[tuple[int, Indices]]) -> Tensor:
-        """Gradients of a batch, summed over its parts in all processes, and its loss."""
+    def _backward(self, micro_batches: list[MicroBatch]) -> Tensor:
+        """Compute the gradients of a batch, summed over micro-batches and processes, and return its loss."""
         self.loss.zero_()
-        if self.model.binarize is not None:
-            self.model.binarize.forget()
-        for part, indices in parts:
-            self.rows.copy_(self.feed.rows(indices), non_blocking=True)
-            if self.labels is not None:
-                self.labels.copy_(self.feed.labels(indices), non_blocking=True)
-            torch.manual_seed(_mix(self.training.seed, self.stage, self.step, part))
-            self.learn()
-        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        self.processes.add_up([*gradients, self.loss, self.stop])
+        self.objective.begin_batch()
+        for micro_batch in micro_batches:
+            self.objective.load(self.step, micro_batch)
+            torch.manual_seed(_mix(self.training.seed, self.stage, self.step, micro_batch.index))
+            self._accumulate_gradients()
+        gradients = [p.grad for p in self.objective.model.parameters() if p.grad is not None]
+        self.group.all_reduce([*gradients, self.loss, self.stop])
         return self.loss.clone()
 
-    def _learn(self) -> None:
-        """Add the gradients and the loss of `rows`."""
-        with self.hardware.precision():
-            share = self.loss_of(self.rows, self.labels) / self.feed.parts
+    def _accumulate(self) -> None:
+        """Add the gradients and the loss of the loaded micro-batch."""
+        with self.accelerator.autocast():
+            share = self.objective.loss() / self.sampler.micro_batches
         share.backward()
         self.loss += share.detach()
 
-    def _after_step(self, journal: Journal) -> None:
-        if self.model.fixed:
-            self.model.pin()
-        if self.model.binarize is not None:
-            self.model.binarize.update()
-        if self.sweeper is not None and self.sweeper.sweep.due(self.step) and self.sweeper.look():
-            self.objective.refresh()
-            self.stepper.forget()
-        journal.advance(self.step, self.feed.batch_size)
-        last = self.step == self.feed.total
-        report = last or self.step % self.run.report_every == 0
-        if report or not self.hardware.gpu:  # looking makes a GPU wait
+    def _after_step(self, logger: RunLogger) -> None:
+        if self.objective.after_step(self.step):
+            self.optimizer.reset()
+        logger.advance(self.step, self.sampler.batch_size)
+        last = self.step == self.sampler.total
+        report = last or self.step % self.options.report_every == 0
+        if report or not self.accelerator.gpu:  # reading the loss makes a GPU wait
             self._check_finite()
         if report:
-            self._report(journal)
-        if last or self.step % self.run.checkpoint_every == 0:
+            self._report(logger)
+        if last or self.step % self.options.checkpoint_every == 0:
             self._save()
 
-    def _report(self, journal: Journal) -> None:
-        lengths = some_lengths(self.model.width)
-        known = None if self.probe_labels is None else self.probe_labels[:1024]
-        errors = errors_by_length(self.model, self.probe[:1024], lengths, known)
-        loss = float(torch.stack(self.losses).mean()) if self.losses else None
+    def _report(self, logger: RunLogger) -> None:
+        loss, errors = float(torch.stack(self.losses).mean()) if self.losses else None, self.objective.errors()
+        if loss is None and not errors:
+            return  # before the first step of an objective that measures no errors
         self.losses = []
-        by_length = dict(zip(lengths, map(float, errors), strict=True))
-        values = {"stage": self.stage, "step": self.step, "loss": loss, "fixed": self.model.fixed, "errors": by_length}
-        self.reports.append(journal.report(values))
+        values: dict[str, Any] = {"stage": self.stage, "step": self.step, "loss": loss}
+        values |= {"fixed": self.objective.frozen_units(), "errors": errors}
+        self.reports.append(logger.report(values))
 
     def _check_finite(self) -> None:
         loss = float(self.losses[-1])
         if math.isfinite(loss):
             return
-        kept = "Nothing was kept: give a checkpoint"
-        if self.saved is not None and self.run.checkpoint is not None:
-            kept = f"The last good step {self.saved} is kept in {self.run.checkpoint}"
-            state = read_checkpoint(self.run.checkpoint)
-            if state["stage"] == self.stage:
-                self.model.load_state_dict(state["model"])
-                kept += ", and the model is that of this step"
+        kept = "Nothing was saved: give a checkpoint"
+        if self.saved is not None and self.options.checkpoint is not None:
+            kept = f"The last finite step {self.saved} is saved in {self.options.checkpoint}"
+            state = read_checkpoint(self.options.checkpoint)
+            if state.get("stage", 0) == self.stage:
+                self.objective.model.load_state_dict(state["model"])
+                kept += ", and the model is restored to it"
         raise Diverged(
-            f"the loss became {loss} at step {self.step} of {self.feed.total}: lower learning_rate "
+            f"the loss became {loss} at step {self.step} of {self.sampler.total}: lower learning_rate "
             f"({self.training.learning_rate:g}) or clip ({self.training.clip:g}), or look for huge values in the data. "
             + kept
         )
 
-    # Growing
-
-    def _pays(self) -> bool:
-        """Whether a wider code is worth a stage more."""
-        growth, width = self.training.growth, self.model.width
-        if growth is None or width + growth.step > growth.most:
-            return False
-        before = max(0, width - growth.step)
-        whole, without, now = errors_by_length(self.model, self.probe, [0, before, width])
-        return growth.pays(whole, without, now, units=width - before)
-
-    def _widen(self) -> None:
-        """Begin a stage with a wider code."""
-        assert self.training.growth is not None
-        if not isinstance(self.lengths, Lengths):
-            raise InvalidInput(f"a code grows along a chain, got {self.lengths}: give lengths from nestcode.lengths")
-        width = self.model.width
-        self._settle()
-        torch.manual_seed(_mix(self.training.seed, self.stage, self.feed.total, 0))
-        self.model.grow(self.training.growth.step)
-        self.model.set_lengths(Beyond(self.lengths, width))
-        self.stage, self.step = self.stage + 1, 0
-        self._build()
-
-    def _settle(self) -> None:
-        """Exact thresholds, on all data or a large part of it."""
-        if self.model.binarize is not None:
-            with torch.no_grad():
-                self.model.binarize.finalize(map(self.model.preactivations, self.feed.pieces()))
-
-    def _finish(self) -> None:
-        self._settle()
-        self.model.set_lengths(self.lengths)
-        if self.model.binarize is not None:
-            self.model.binarize.deferred = False
-        self.model.eval()
-
     # Checkpoints
 
     def _save(self) -> None:
-        finite = all(bool(tensor.isfinite().all()) for tensor in self.model.state_dict().values())
-        if self.run.checkpoint is None or not finite:
+        model = self.objective.model
+        finite = all(bool(tensor.isfinite().all()) for tensor in model.state_dict().values())
+        if self.options.checkpoint is None or not finite:
             return
-        if self.processes.rank == 0:
-            sweep = None if self.sweeper is None else self.sweeper.state_dict()
+        if self.group.rank == 0:
             state = {
-                "step": self.step, "stage": self.stage, "model": self.model.state_dict(), "sweep": sweep,
-                "optimizer": self.stepper.optimizer.state_dict(), "reports": self.reports, "losses": self.losses,
+                "step": self.step, "stage": self.stage, "model": model.state_dict(),
+                "sweep": self.objective.state_dict(), "optimizer": self.optimizer.optimizer.state_dict(),
+                "reports": self.reports, "losses": self.losses,
             }  # fmt: skip
-            write_checkpoint(self.run.checkpoint, {"identity": self.identity, **state})
-        self.processes.wait()
+            write_checkpoint(self.options.checkpoint, {"identity": self.identity, **state})
+        self.group.barrier()
         self.saved = self.step
 
     def _resume(self) -> None:
-        """Go on from the checkpoint, if it is there."""
-        assert self.run.checkpoint is not None
+        """Continue from the checkpoint, if there is one."""
+        assert self.options.checkpoint is not None
         try:
-            state = read_checkpoint(self.run.checkpoint)
+            state = read_checkpoint(self.options.checkpoint)
         except FileNotFoundError:
             return
-        check_same(self.run.checkpoint, state["identity"], self.identity)
-        for _ in range(state["stage"]):
-            self._widen()
-        self.model.load_state_dict(state["model"])
-        self.model.refix()
-        self.stepper.optimizer.load_state_dict(state["optimizer"])
-        if self.sweeper is not None:
-            self.sweeper.load_state_dict(state["sweep"])
-            self.objective.refresh()
+        check_identity(self.options.checkpoint, state["identity"], self.identity)
+        for _ in range(state.get("stage", 0)):
+            self._next_stage()
+        self.objective.model.load_state_dict(state["model"])
+        self.optimizer.optimizer.load_state_dict(state["optimizer"])
+        self.objective.load_state_dict(state.get("sweep"))
         self.step = self.saved = state["step"]
-        self.reports, self.losses = state["reports"], [loss.to(self.hardware.device) for loss in state["losses"]]
+        self.reports, self.losses = state["reports"], [loss.to(self.accelerator.device) for loss in state["losses"]]
 
 
-def _mix(*numbers: int) -> int:
-    """A seed of its own for each combination."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+def _mix(*values: int) -> int:
+    """Return a seed of its own for each combination."""
+    return int(np.random.SeedSequence(values).generate_state(1, np.uint64)[0])

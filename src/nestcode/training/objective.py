@@ -1,76 +1,80 @@
-"""What training minimises: what truncated codes get wrong, how codes change with noise, how views disagree."""
+"""The protocol between the training loop and what it minimizes."""
 
-from copy import deepcopy
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from nestcode.nn.autoencoder import OrderedAutoencoder
-from nestcode.nn.classifier import OrderedClassifier
-from nestcode.training.agreement import disagreement
-from nestcode.training.config import Training
-from nestcode.training.regularization import invariance_penalty
+from nestcode.training.runtime.accelerator import Accelerator
+from nestcode.training.runtime.sampler import MicroBatch
 
 
-class Objective(nn.Module):
-    """The loss of a batch, (n, features) -> a number; squares of standardized features, or the entropy of labels.
+class Objective(ABC):
+    """A loss of a model on examples, and what happens around the steps that minimize it.
 
-    >>> _ = torch.manual_seed(0)
-    >>> model = OrderedAutoencoder(64, width=16)
-    >>> bool(Objective(model, Training(invariance=0.1))(torch.rand(10, 64)) > 0)
-    True
+        begin_stage ──▶ (load ──▶ loss) per micro-batch ──▶ after_step ──▶ … ──▶ grows? ──▶ grow ──▶ begin_stage
+                                                                                       └──▶ finish
+
+    The loop owns the optimizer, the order of the data, randomness, checkpoints and logs. PyTorch's global generator is
+    seeded for every micro-batch of every step, so `loss` is a function of these and may be evaluated again.
     """
 
-    def __init__(self, model: OrderedAutoencoder, training: Training) -> None:
-        super().__init__()
-        self.model, self.training_settings = model, training
-        self.refresh()
+    model: nn.Module  # whose parameters are trained and checkpointed
+    examples: int  # to train on
+    compilable: ClassVar[bool] = True  # whether steps may be compiled and captured as a CUDA graph
 
-    def refresh(self) -> None:
-        """Follow the model after units were fixed or added."""
-        # Two passes through random layers would differ by their noise: the penalty is of the network without it.
-        self._still = (_still(self.model.encoder),)  # in a tuple, so that train() does not reach it
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Return what a run must have in common with the checkpoint it resumes, as JSON values."""
 
-    def forward(self, X: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Decode codes cut at random, and compare with the items or their labels."""
-        model, settings = self.model, self.training_settings
-        z = model.standardize(X)
-        views = z.repeat(2, 1) if settings.agreement else z
-        units = model.units(model.encoder(model.corrupt(views)))
-        code, share = model.truncate(units[: len(z)]), settings.reconstruction
-        decoded = model.decoder(code if share == 1 else share * code + (1 - share) * code.detach())
-        if isinstance(model, OrderedClassifier):
-            assert labels is not None
-            loss = model.loss(decoded, labels)
-        else:
-            loss = (decoded - z).square().mean()
-        if settings.agreement:
-            kept = model.truncate(torch.ones_like(units))
-            loss = loss + settings.agreement * disagreement(units, kept, settings.temperature)
-        if settings.invariance:
-            some = z[: max(1, round(settings.invariance_share * len(z)))]
-            loss = loss + settings.invariance * self._variability(some)
-        return loss
+    @abstractmethod
+    def prepare(self, accelerator: Accelerator, micro_batch_size: int) -> None:
+        """Move the model and the data to the device, and allocate what a micro-batch is loaded into."""
 
-    def _variability(self, z: Tensor) -> Tensor:
-        """The invariance penalty, of units as the decoder gets them; of bits, of pre-activations in their deviations.
+    def begin_stage(self) -> None:  # noqa: B027
+        """Make what depends on the model's present width."""
 
-        A bit does not change when its pre-activation is scaled: without the deviations, small weights would satisfy
-        the penalty and leave the bits what they were.
-        """
-        pre: Tensor = self._still[0](z)
-        scale = pre.float().std(dim=0, correction=0).clamp(min=1e-6)
+    @abstractmethod
+    def load(self, step: int, micro_batch: MicroBatch) -> None:
+        """Load the examples of a micro-batch."""
 
-        def units(pre: Tensor) -> Tensor:
-            return torch.relu(pre) if self.model.binarize is None else pre / scale
+    @abstractmethod
+    def loss(self) -> Tensor:
+        """Return the mean loss of the loaded micro-batch."""
 
-        def encode(y: Tensor) -> Tensor:
-            return units(self._still[0](y))
+    def begin_batch(self) -> None:  # noqa: B027
+        """Discard what an earlier evaluation of the same batch recorded: a line search evaluates it several times."""
 
-        return invariance_penalty(encode, z, self.training_settings.perturbation, clean=units(pre))
+    def after_step(self, step: int) -> bool:  # noqa: ARG002
+        """Follow a step of the optimizer; return whether parameters were frozen."""
+        return False
 
+    def regularized_weights(self) -> list[nn.Parameter]:
+        """Return the weights that a penalty acts on, (units, inputs) each."""
+        return []
 
-def _still(module: nn.Module) -> nn.Module:
-    """The same module, with the same parameters, in evaluation mode."""
-    shared = {id(tensor): tensor for tensor in [*module.parameters(), *module.buffers()]}
-    return deepcopy(module, shared).eval()
+    def frozen_units(self) -> int:
+        """Return how many leading units no longer change."""
+        return 0
+
+    def errors(self) -> dict[int, float]:
+        """Return the error by length on held-out items, for reports; empty where it is not measured."""
+        return {}
+
+    def grows(self) -> bool:
+        """Return whether another stage with a larger model pays."""
+        return False
+
+    def grow(self) -> None:
+        """Enlarge the model for another stage."""
+        raise NotImplementedError
+
+    def finish(self) -> None:  # noqa: B027
+        """Leave the model ready for use."""
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Return the state that a checkpoint keeps beside the model's."""
+        return None
+
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:  # noqa: B027
+        """Restore the state of a checkpoint, once the model's is loaded."""

@@ -1,170 +1,110 @@
-"""Training of a refiner: bits that stay as they are, and nested dropout over how many of them are kept."""
+"""Training of a refiner: the squared error of what it makes of decoded items, at random prefix lengths.
+
+The bits stay as they are; nested dropout draws how many of them are kept. Each length is weighted by the inverse of the
+error that the coder leaves there, so that all lengths count alike and an untrained network has a loss of 1.
+"""
 
 import hashlib
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from nestcode.errors import Diverged
 from nestcode.nn.refine import ImageRefiner, VectorRefiner
-from nestcode.training.checkpoint import check_same, read_checkpoint, write_checkpoint
-from nestcode.training.config import Training
-from nestcode.training.data import batch_count, batches
-from nestcode.training.hardware import Hardware
-from nestcode.training.journal import Journal, Run
-from nestcode.training.stopping import Stopping
+from nestcode.training.config import Run, Training
+from nestcode.training.loop import minimize
+from nestcode.training.objective import Objective
+from nestcode.training.runtime.accelerator import Accelerator
+from nestcode.training.runtime.sampler import MicroBatch
 
-WARM_UP = 0.05  # of the steps
+WEIGHED_ON = 2048  # items that the weights of lengths are estimated on
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Items, and what their codes decode to at some lengths; in units in which items vary by 1."""
+    """Items, and what their codes decode to at some lengths; scaled to unit variance."""
 
     lengths: NDArray[np.int64]  # (lengths,)
-    numbers: NDArray[np.float16]  # (lengths, n, directions): decoded, in some directions
+    coefficients: NDArray[np.float16]  # (lengths, n, directions): decoded items in a projection
     directions: NDArray[np.float32]  # (directions, features)
     items: NDArray[np.float16]  # (n, features), around the mean
-    coder: str = ""  # which one made the codes
-
-    def on(self, device: torch.device) -> "PairsOnDevice":
-        """Them where they are trained on; on a GPU as far as a third of its memory goes."""
-        roomy = device.type == "cpu" or self.numbers.nbytes + self.items.nbytes < torch.cuda.mem_get_info(device)[0] / 3
-        return PairsOnDevice(self, device, device if roomy else torch.device("cpu"))
-
-
-class PairsOnDevice:
-    """Pairs as tensors."""
-
-    def __init__(self, pairs: Pairs, device: torch.device, home: torch.device) -> None:
-        self.device, self.home = device, home
-        self.lengths = torch.from_numpy(pairs.lengths).to(home)
-        self.numbers = torch.from_numpy(pairs.numbers).to(home)
-        self.items = torch.from_numpy(pairs.items).to(home)
-        self.directions = torch.from_numpy(pairs.directions).to(device)
-        errors = []
-        for at in range(len(pairs.lengths)):
-            decoded, items, _ = self.some(torch.arange(min(2048, len(self.items)), device=home), at)
-            errors.append((decoded - items).square().mean())
-        self.weights = 1 / torch.stack(errors).clamp(min=1e-4)  # so that every length counts alike
-
-    def some(self, which: Tensor, at: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
-        """Decoded items, the items and the lengths, for some items at some of the lengths."""
-        places = torch.as_tensor(at, device=self.home).expand(len(which))
-        numbers = self.numbers[places, which].to(self.device, non_blocking=True).float()
-        items = self.items[which].to(self.device, non_blocking=True).float()
-        return numbers @ self.directions, items, self.lengths[places].to(self.device)
+    coder: str = ""  # which made the codes
 
 
 def refine(network: VectorRefiner | ImageRefiner, pairs: Pairs, training: Training, run: Run) -> list[dict[str, Any]]:
-    """Train a refiner; what was reported on the way.
+    """Train a refiner and return the reports of the run."""
+    return minimize(RefinementObjective(network, pairs, training), training, run)
 
-    Each example is decoded at a length drawn from those of `pairs`. A stopped run goes on as if it had not been.
-    """
-    items = len(pairs.items)
-    batch_size = min(training.batch_size, items)
-    total = training.total_steps(items)
-    hardware = Hardware(training.but(compile=False), steps=total)
-    reports: list[dict[str, Any]] = []
-    journal = Journal(run, total, speaks=True)
-    with torch.random.fork_rng(hardware.random_devices), Stopping() as stopping, journal.open():
-        network.to(hardware.device).train()
-        data = pairs.on(hardware.device)
-        optimizer = torch.optim.AdamW(
-            network.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=hardware.gpu
-        )
-        identity = {
-            **training.but(device="auto").to_json(),
-            "coder": pairs.coder,
-            "lengths": pairs.lengths.tolist(),
-            "data": hashlib.sha256(pairs.items[:: max(1, items // 256)].tobytes()).hexdigest()[:16],
-            "model": hashlib.sha256(f"{network} {network.settings()}".encode()).hexdigest()[:16],
+
+class RefinementObjective(Objective):
+    """The weighted squared error of refined items at random lengths."""
+
+    compilable: ClassVar[bool] = False  # each micro-batch is gathered into new tensors
+
+    def __init__(self, network: VectorRefiner | ImageRefiner, pairs: Pairs, training: Training) -> None:
+        self.model: VectorRefiner | ImageRefiner = network
+        self.pairs, self.examples = pairs, len(pairs.items)
+        self._seed, self._batch_size = training.seed, min(training.batch_size, len(pairs.items))
+
+    def identity(self) -> dict[str, Any]:
+        """Return the base coder, the lengths, and checksums of the data and of the architecture."""
+        items = self.pairs.items[:: max(1, self.examples // 256)]
+        return {
+            "coder": self.pairs.coder,
+            "lengths": self.pairs.lengths.tolist(),
+            "data": hashlib.sha256(items.tobytes()).hexdigest()[:16],
+            "model": hashlib.sha256(f"{self.model} {self.model.settings()}".encode()).hexdigest()[:16],
         }
-        step = 0
-        losses: list[Tensor] = []  # since the last report
-        if run.resume and run.checkpoint is not None:
-            step, losses, reports = _resume(run, identity, network, optimizer)
-            journal.replay(reports)
-        while step < total:
-            epoch, start = divmod(step, batch_count(items, batch_size))
-            for which in batches(items, batch_size, epoch, training.seed, start=start):
-                for group in optimizer.param_groups:
-                    group["lr"] = training.learning_rate * _schedule(step, total, training)
-                losses.append(_learn(network, data, which, optimizer, hardware, training, step))
-                step += 1
-                journal.advance(step, len(which))
-                report, last = step % run.report_every == 0, step == total
-                keep = run.checkpoint is not None and (step % run.checkpoint_every == 0 or last or stopping.asked)
-                if report or last or keep:  # looking makes a GPU wait
-                    loss = float(torch.stack(losses).mean())
-                    if not math.isfinite(loss):
-                        raise Diverged(f"the loss became {loss} by step {step} of {total}: lower learning_rate "
-                                       f"({training.learning_rate:g}) or look for huge values in the data")  # fmt: skip
-                if report or last:
-                    losses = []
-                    values = {"stage": 0, "step": step, "loss": loss, "fixed": 0, "errors": {"all": loss}}
-                    reports.append(journal.report(values))
-                if run.checkpoint is not None and keep:
-                    state = {"step": step, "model": network.state_dict(), "optimizer": optimizer.state_dict()}
-                    state |= {"identity": identity, "losses": losses, "reports": reports}
-                    write_checkpoint(run.checkpoint, state)
-                if stopping.asked:
-                    stopping.stop(run.checkpoint, step)
-                if step == total:
-                    break
-        network.eval()
-    return reports
 
+    def prepare(self, accelerator: Accelerator, micro_batch_size: int) -> None:  # noqa: ARG002
+        """Move the pairs to the device, on a GPU if they take less than a third of its memory."""
+        self.device = accelerator.device
+        self.model.to(self.device).train()
+        size = self.pairs.coefficients.nbytes + self.pairs.items.nbytes
+        fits = not accelerator.gpu or size < torch.cuda.mem_get_info(self.device)[0] / 3
+        self._home = self.device if fits else torch.device("cpu")
+        self._lengths = torch.from_numpy(self.pairs.lengths).to(self._home)
+        self._coefficients = torch.from_numpy(self.pairs.coefficients).to(self._home)
+        self._items = torch.from_numpy(self.pairs.items).to(self._home)
+        self._directions = torch.from_numpy(self.pairs.directions).to(self.device)
+        some = torch.arange(min(WEIGHED_ON, self.examples), device=self._home)
+        errors = [self._error_of_base(some, place) for place in range(len(self.pairs.lengths))]
+        self._weights = 1 / torch.stack(errors).clamp(min=1e-4)
 
-def _learn(
-    network: nn.Module,
-    data: PairsOnDevice,
-    which: NDArray[np.int64],
-    optimizer: torch.optim.Optimizer,
-    hardware: Hardware,
-    training: Training,
-    step: int,
-) -> Tensor:
-    """One step; its loss, as a share of what the coder leaves without the network."""
-    rng = np.random.default_rng([training.seed, step])
-    drawn, half = rng.integers(len(data.lengths), size=len(which)), rng.random(len(which)) < 0.5
-    at = torch.from_numpy(drawn).to(data.home)
-    decoded, items, lengths = data.some(torch.from_numpy(which).to(data.home), at)
-    if isinstance(network, ImageRefiner) and network.mirrored:
-        turned = torch.from_numpy(half).to(decoded.device)[:, None]
-        decoded, items = (torch.where(turned, network.mirror(x), x) for x in (decoded, items))
-    with hardware.precision():
-        refined = network(decoded, lengths)
-    left = (refined.float() - items).square().mean(dim=1)
-    loss = (left * data.weights[at.to(data.weights.device)]).mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    norm = nn.utils.clip_grad_norm_(network.parameters(), training.clip)
-    optimizer.step()
-    return torch.where(norm.isfinite(), loss.detach(), norm)  # else the weights are no numbers any more
+    def _error_of_base(self, examples: Tensor, place: int) -> Tensor:
+        decoded, items, _ = self._gather(examples, torch.full_like(examples, place))
+        return (decoded - items).square().mean()
 
+    def _gather(self, examples: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return decoded items, the items and the lengths: examples at places among the lengths."""
+        coefficients = self._coefficients[places, examples].to(self.device, non_blocking=True).float()
+        items = self._items[examples].to(self.device, non_blocking=True).float()
+        return coefficients @ self._directions, items, self._lengths[places].to(self.device)
 
-def _schedule(step: int, total: int, training: Training) -> float:
-    warm = min(1.0, (step + 1) / max(1.0, WARM_UP * total))
-    return warm if training.schedule == "constant" else warm * 0.5 * (1 + math.cos(math.pi * step / total))
+    def load(self, step: int, micro_batch: MicroBatch) -> None:
+        """Draw a length for each example, flip images, and gather what the network is given."""
+        rng, size = np.random.default_rng([self._seed, step]), len(micro_batch.examples)
+        own = slice(micro_batch.index * size, (micro_batch.index + 1) * size)  # of what is drawn for the whole batch
+        places = torch.from_numpy(rng.integers(len(self._lengths), size=self._batch_size)[own]).to(self._home)
+        flips = rng.random(self._batch_size)[own] < 0.5
+        self._decoded, self._target, self._kept = self._gather(
+            torch.from_numpy(micro_batch.examples).to(self._home), places
+        )
+        if isinstance(self.model, ImageRefiner) and self.model.mirrored:
+            flipped = torch.from_numpy(flips).to(self.device)[:, None]
+            self._decoded = torch.where(flipped, self.model.mirror(self._decoded), self._decoded)
+            self._target = torch.where(flipped, self.model.mirror(self._target), self._target)
+        self._weight = self._weights[places.to(self.device)]
 
+    def loss(self) -> Tensor:
+        """Return the mean weighted error of the loaded micro-batch."""
+        refined = self.model(self._decoded, self._kept)
+        loss: Tensor = ((refined.float() - self._target).square().mean(dim=1) * self._weight).mean()
+        return loss
 
-def _resume(
-    run: Run, identity: dict[str, Any], network: nn.Module, optimizer: torch.optim.Optimizer
-) -> tuple[int, list[Tensor], list[dict[str, Any]]]:
-    """Go on from the checkpoint, if it is there."""
-    assert run.checkpoint is not None
-    try:
-        state = read_checkpoint(run.checkpoint)
-    except FileNotFoundError:
-        return 0, [], []
-    check_same(run.checkpoint, state["identity"], identity)
-    network.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    device = next(network.parameters()).device
-    return state["step"], [loss.to(device) for loss in state["losses"]], state["reports"]
+    def finish(self) -> None:
+        """Switch to evaluation mode."""
+        self.model.eval()

@@ -19,8 +19,7 @@ from nestcode.coders.network import (
 from nestcode.lengths import Lengths
 from nestcode.nn.nesting import Nesting
 from nestcode.storage import Record
-from nestcode.training.config import Training
-from nestcode.training.journal import run_of
+from nestcode.training.config import Run, Training
 from nestcode.training.presets import Network, Preset, find_preset
 
 
@@ -88,7 +87,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
             run: checkpoints, logs and progress, see `nestcode.training.Run`.
 
         """
-        how, source = run_of(run), rows_or_source(X)
+        how, source = Run.of(run), rows_or_source(X)
         model = AutoencoderModel.fit(source, self.settings(), how, normalize=self.metric == "cosine")
         self._set_model(model, self.preset)
         self._learn_columns(X)

@@ -24,14 +24,13 @@ from nestcode.codes import Codes
 from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.nn.serialization import lengths_from_json, lengths_to_json
 from nestcode.storage import Arrays
-from nestcode.training.config import Training
+from nestcode.training.autoencoder import train
+from nestcode.training.config import Run, Training
 from nestcode.training.data import Source
-from nestcode.training.errors_by_length import errors_by_length
-from nestcode.training.feed import split_items
-from nestcode.training.journal import Run
-from nestcode.training.loop import train
+from nestcode.training.evaluation import errors_by_length
 from nestcode.training.presets import Network, Preset
-from nestcode.training.randomness import seeded
+from nestcode.training.runtime.randomness import seeded
+from nestcode.training.runtime.sampler import split_holdout
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class AutoencoderModel:
         with seeded(training.seed):
             network = settings.build(source.features)
         train(network, source, training, run)
-        held_out, trained_on = split_items(len(source), training)
+        held_out, trained_on = split_holdout(len(source), training)
         items = held_out if len(held_out) else trained_on
         return cls._evaluated(settings, network, torch.from_numpy(source.rows(items[:EVALUATED])), normalize=normalize)
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from nestcode.arrays import PIECE
 from nestcode.coders.adaptive.coder import AdaptiveCoder
-from nestcode.coders.auto import better
+from nestcode.coders.auto import least_distortion
 from nestcode.coders.base import BaseLayout
 from nestcode.coders.linear.coder import LinearCoder
 from nestcode.coders.network import NetworkCoder, check_instance, check_record_sizes, check_sizes, rows_or_source
@@ -16,11 +16,10 @@ from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.errors import InvalidInput
 from nestcode.nn.refine import ImageRefiner
 from nestcode.storage import Record
-from nestcode.training.config import Training
+from nestcode.training.config import Run, Training
 from nestcode.training.data import Source
-from nestcode.training.feed import split_items
-from nestcode.training.journal import run_of
-from nestcode.training.randomness import seeded
+from nestcode.training.runtime.randomness import seeded
+from nestcode.training.runtime.sampler import split_holdout
 
 Base = LinearCoder | ResidualCoder | AdaptiveCoder
 BASES: dict[str, type[Base]] = {kind.__name__: kind for kind in (LinearCoder, ResidualCoder, AdaptiveCoder)}
@@ -91,7 +90,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
             run: checkpoints, logs and progress, see `nestcode.training.Run`.
 
         """
-        how, source = run_of(run), rows_or_source(X)
+        how, source = Run.of(run), rows_or_source(X)
         network = self.network or network_for(source)
         training = self.training or network.TRAINING
         check_training(training)
@@ -112,9 +111,9 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
                     "fit base on this data, or give one that is not fitted"
                 )
             return deepcopy(bases[0])
-        train = split_items(len(source), training)[1]
+        train = split_holdout(len(source), training)[1]
         rows = [source.rows(train[first : first + PIECE]) for first in range(0, len(train), PIECE)]
-        best = bases[better(rows, bases)] if len(bases) > 1 else bases[0]
+        best = bases[least_distortion(rows, bases)] if len(bases) > 1 else bases[0]
         return deepcopy(best).fit(rows)
 
     @property
@@ -155,8 +154,9 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
 
 def check_training(training: Training) -> None:
     """Raise if settings name a technique that acts on an autoencoder's code."""
-    if training != training.but(optimizer="adam", penalty=None, invariance=0.0, agreement=0.0, sweep=None, growth=None):
+    plain = training.but(optimizer="adam", penalty=None, invariance=0.0, contrastive=0.0, sweep=None, growth=None)
+    if training != plain:
         raise InvalidInput(
             "a refined coder is trained by Adam, and its bits are not: leave out optimizer, penalty, invariance, "
-            "agreement, sweep and growth, or train an AutoencoderCoder"
+            "contrastive, sweep and growth, or train an AutoencoderCoder"
         )

@@ -29,12 +29,10 @@ from nestcode.coders.refined.network import Refiner
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.storage import Arrays
-from nestcode.training.config import Training
+from nestcode.training.config import Run, Training
 from nestcode.training.data import Source
-from nestcode.training.feed import split_items
-from nestcode.training.journal import Run
-from nestcode.training.randomness import RNG_LOCK
 from nestcode.training.refinement import Pairs, refine
+from nestcode.training.runtime.sampler import split_holdout
 
 MOST_BYTES = 3 << 30  # of training pairs in memory
 LARGEST = 60_000.0  # in units of `scale`: values beyond are clipped for training, as float16 ends there
@@ -70,10 +68,9 @@ class RefinedModel:
         normalize = base.metric_ == "cosine"
         if normalize:
             source = NormalizedSource(source)
-        held_out, train = split_items(len(source), training)
+        held_out, train = split_holdout(len(source), training)
         scale = float(np.sqrt(max(base.expected_error(0), 0))) or 1.0
-        with RNG_LOCK:
-            refine(network, make_pairs(source, train, base, scale, lengths or octaves(base.width_)), training, run)
+        refine(network, make_pairs(source, train, base, scale, lengths or octaves(base.width_)), training, run)
         every = np.arange(base.width_ + 1)
         model = cls(
             base, network, training, scale, np.ones(len(every)), np.zeros(len(every)), every, normalize,

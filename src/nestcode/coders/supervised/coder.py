@@ -22,8 +22,7 @@ from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn.nesting import Nesting
 from nestcode.storage import Record
-from nestcode.training.config import Training
-from nestcode.training.journal import run_of
+from nestcode.training.config import Run, Training
 from nestcode.training.presets import Network, Preset
 
 
@@ -88,7 +87,7 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
         """
         if y is None:
             raise InvalidInput("y must have a label for each item, got None: an AutoencoderCoder needs no labels")
-        how, source = run_of(run), rows_or_source(X)
+        how, source = Run.of(run), rows_or_source(X)
         normalize = self.metric == "cosine"
         self._set_model(SupervisedModel.fit(source, y, self._settings_of_fit(), how, normalize=normalize))
         self._learn_columns(X)

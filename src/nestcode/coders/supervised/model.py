@@ -25,12 +25,12 @@ from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.nn.classifier import OrderedClassifier
 from nestcode.storage import Arrays
+from nestcode.training.autoencoder import train
+from nestcode.training.config import Run
 from nestcode.training.data import Source, as_source
-from nestcode.training.feed import split_items
-from nestcode.training.journal import Run
-from nestcode.training.loop import train
 from nestcode.training.presets import Preset
-from nestcode.training.randomness import seeded
+from nestcode.training.runtime.randomness import seeded
+from nestcode.training.runtime.sampler import split_holdout
 
 LAYERS = (256,)
 MOST = 50_000  # items that the decoder is fitted on
@@ -57,7 +57,7 @@ class SupervisedModel:
         with seeded(settings.training.seed):
             network = build_classifier(settings, source.features, len(classes))
         train(network, source, settings.training, run, labels=targets)
-        held_out, trained_on = split_items(len(source), settings.training)
+        held_out, trained_on = split_holdout(len(source), settings.training)
         some = trained_on[:: -(-len(trained_on) // MOST)]
         decoder = PrefixDecoder.fit(*_bits_and_rows(network, source, some, normalize=normalize))
         items = held_out if len(held_out) else trained_on

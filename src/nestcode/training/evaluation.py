@@ -1,4 +1,4 @@
-"""The error of a model at each length, measured."""
+"""The error of a model by length."""
 
 from collections.abc import Iterable
 
@@ -14,9 +14,9 @@ from nestcode.nn.classifier import OrderedClassifier
 def errors_by_length(
     model: OrderedAutoencoder, X: Tensor, lengths: Iterable[int], labels: Tensor | None = None
 ) -> NDArray[np.float64]:
-    """The mean squared error of a feature when so many units are kept; length 0 decodes to the mean.
+    """Return the mean squared error of a feature at each length; length 0 decodes to the mean.
 
-    Of a classifier, the share of items whose class is not their label.
+    For a classifier, the error rate: the share of items that are not classified as their label.
 
     >>> model = OrderedAutoencoder(4, width=2)
     >>> errors_by_length(model, torch.ones(3, 4), [0])
@@ -42,10 +42,10 @@ def _error(model: OrderedAutoencoder, code: Tensor, target: Tensor, length: int)
     return float((decoded - target).double().square().mean())
 
 
-def some_lengths(width: int) -> list[int]:
-    """A few lengths that tell how a model does: powers of two, and the width.
+def report_lengths(width: int) -> list[int]:
+    """Return the lengths of a report: powers of four, and the width.
 
-    >>> some_lengths(100)
+    >>> report_lengths(100)
     [1, 4, 16, 64, 100]
     """
     return sorted({*(4**power for power in range(12) if 4**power < width), width})

@@ -13,14 +13,14 @@ from torch.nn import functional
 from nestcode.errors import InvalidInput
 
 
-def disagreement(units: Tensor, mask: Tensor, temperature: float) -> Tensor:
+def nested_info_nce(units: Tensor, mask: Tensor, temperature: float) -> Tensor:
     """How badly units of two views find each other among all: (2n, width), (2n, width) -> a number.
 
     >>> codes = torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, 1.0], [1.0, -1.0]])     # two items, two views of each
     >>> both, first = torch.ones(4, 2), torch.tensor([[1.0, 0.0]]).expand(4, 2)
-    >>> round(float(disagreement(codes, both, 0.1)), 3)
+    >>> round(float(nested_info_nce(codes, both, 0.1)), 3)
     0.0
-    >>> round(float(disagreement(codes, first, 0.1)), 3)          # of three that look alike, one is right: ln 3
+    >>> round(float(nested_info_nce(codes, first, 0.1)), 3)          # of three that look alike, one is right: ln 3
     1.099
 
     Each view asks with its own prefix, and all others answer with the same number of units: dropped units of the

@@ -1,7 +1,7 @@
-"""Several processes that train one model: each works off pieces of every batch, and gradients are averaged.
+"""Data-parallel training: each process computes some micro-batches of every batch, and gradients are all-reduced.
 
-One product of all gradients is reduced once a step, with the loss and the wish to stop, so that all processes stop at
-the same step.
+All gradients are flattened into one tensor and reduced once a step, with the loss and the request to stop, so that all
+processes stop at the same step.
 """
 
 import os
@@ -12,10 +12,10 @@ from torch import Tensor
 from torch import distributed as dist
 
 
-class Processes:
+class ProcessGroup:
     """The processes that `torchrun` started, or this one alone.
 
-    >>> Processes().count
+    >>> ProcessGroup().size
     1
     """
 
@@ -27,7 +27,7 @@ class Processes:
             dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
             self._joined = True
         together = dist.is_available() and dist.is_initialized()
-        self.count = dist.get_world_size() if together else 1
+        self.size = dist.get_world_size() if together else 1
         self.rank = dist.get_rank() if together else 0
 
     def leave(self) -> None:
@@ -36,23 +36,23 @@ class Processes:
             dist.destroy_process_group()
             self._joined = False
 
-    def add_up(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by its sum over all processes."""
+    def all_reduce(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by its sum over all processes, in one reduction."""
         tensors = list(tensors)
-        if self.count == 1 or not tensors:
+        if self.size == 1 or not tensors:
             return
         flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors])
         dist.all_reduce(flat)
         for tensor, summed in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(summed.view_as(tensor))
 
-    def same_everywhere(self, parameters: Iterable[Tensor]) -> None:
-        """Take over the numbers of the first process."""
-        if self.count > 1:
+    def broadcast(self, parameters: Iterable[Tensor]) -> None:
+        """Copy the values of rank 0 to all processes."""
+        if self.size > 1:
             for tensor in parameters:
                 dist.broadcast(tensor.detach(), src=0)
 
-    def wait(self) -> None:
-        """Go on when all are here."""
-        if self.count > 1:
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
+        if self.size > 1:
             dist.barrier()

@@ -11,8 +11,8 @@ from torch import Tensor
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
 from nestcode.nn import Binarize, OrderedAutoencoder, keep_prefix
-from nestcode.training import Run, Training, disagreement, train
-from nestcode.training.objective import Objective
+from nestcode.training import Run, Training, nested_info_nce, train
+from nestcode.training.autoencoder import AutoencoderLoss
 
 X = digits()[0]
 
@@ -34,22 +34,22 @@ def plain(units: Tensor, kept: list[int], temperature: float) -> float:
 def test_it_is_the_loss_of_prefixes_compared_one_by_one() -> None:
     units, kept = signs(12, 10), [1, 10, 3, 7, 2, 5, 9, 4, 8, 6, 10, 1]
     mask = keep_prefix(torch.ones(12, 10), kept)
-    assert float(disagreement(units, mask, 0.3)) == pytest.approx(plain(units, kept, 0.3), rel=1e-5)
+    assert float(nested_info_nce(units, mask, 0.3)) == pytest.approx(plain(units, kept, 0.3), rel=1e-5)
 
 
 def test_units_beyond_the_prefix_do_not_count() -> None:
     units, mask = signs(12, 10), keep_prefix(torch.ones(12, 10), 4)
     changed = torch.cat([units[:, :4], signs(12, 6, seed=5)], dim=1)
-    assert torch.equal(disagreement(units, mask, 0.3), disagreement(changed, mask, 0.3))
-    assert not torch.equal(disagreement(units, mask + 1 - mask, 0.3), disagreement(changed, mask + 1 - mask, 0.3))
+    assert torch.equal(nested_info_nce(units, mask, 0.3), nested_info_nce(changed, mask, 0.3))
+    assert not torch.equal(nested_info_nce(units, mask + 1 - mask, 0.3), nested_info_nce(changed, mask + 1 - mask, 0.3))
 
 
 def test_numbers_are_compared_by_angle() -> None:
     units, mask = torch.rand(8, 5), torch.ones(8, 5)
     sizes = torch.rand(8, 1) + 0.5
-    assert torch.allclose(disagreement(units, mask, 0.3), disagreement(units * sizes, mask, 0.3))
+    assert torch.allclose(nested_info_nce(units, mask, 0.3), nested_info_nce(units * sizes, mask, 0.3))
     nothing = torch.zeros(4, 5, requires_grad=True)
-    loss = disagreement(nothing, torch.ones(4, 5), 0.3)
+    loss = nested_info_nce(nothing, torch.ones(4, 5), 0.3)
     loss.backward()
     assert float(loss.detach()) == pytest.approx(math.log(3))
     assert nothing.grad is not None
@@ -58,7 +58,7 @@ def test_numbers_are_compared_by_angle() -> None:
 
 def test_two_views_of_each_item_are_needed() -> None:
     with pytest.raises(InvalidInput, match=r"two views of each item, got shapes \(3, 4\) and \(3, 4\)"):
-        disagreement(torch.ones(3, 4), torch.ones(3, 4), 0.3)
+        nested_info_nce(torch.ones(3, 4), torch.ones(3, 4), 0.3)
 
 
 def corrupted(**settings: Any) -> Tensor:
@@ -73,10 +73,10 @@ def corrupted(**settings: Any) -> Tensor:
 
 
 def test_views_agree_more_after_training_at_every_length_and_items_still_differ() -> None:
-    without, with_it = corrupted(), corrupted(agreement=1.0, reconstruction=0.0)
+    without, with_it = corrupted(), corrupted(contrastive=1.0, reconstruction=0.0)
     for length in (2, 4, 8, 16):
         mask = keep_prefix(torch.ones(len(without), 16), length)
-        assert disagreement(with_it, mask, 0.3) < disagreement(without, mask, 0.3) - 0.05
+        assert nested_info_nce(with_it, mask, 0.3) < nested_info_nce(without, mask, 0.3) - 0.05
     one, other = with_it.chunk(2)
     assert (one != other).float().mean() < 0.85 * (without[: len(one)] != without[len(one) :]).float().mean()
     assert len(one.unique(dim=0)) > 200
@@ -87,7 +87,7 @@ def gradients(share: float) -> tuple[Tensor, Tensor]:
     torch.manual_seed(0)
     encoder, decoder = torch.nn.Linear(64, 8), torch.nn.Linear(8, 64)
     model = OrderedAutoencoder(64, 8, encoder=encoder, decoder=decoder, binarize=Binarize(8, signed=True))
-    Objective(model, Training(reconstruction=share))(torch.from_numpy(X[:50])).backward()
+    AutoencoderLoss(model, Training(reconstruction=share))(torch.from_numpy(X[:50])).backward()
     assert encoder.weight.grad is not None
     assert decoder.weight.grad is not None
     return encoder.weight.grad, decoder.weight.grad
@@ -104,7 +104,7 @@ def test_a_decoder_may_only_listen() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"agreement": -1}, "agreement must be a number of at least 0, got -1"),
+        ({"contrastive": -1}, "contrastive must be a number of at least 0, got -1"),
         ({"temperature": 0}, "temperature must be a number above 0, got 0"),
         ({"reconstruction": "no"}, "reconstruction must be a number, got 'no'"),
     ],

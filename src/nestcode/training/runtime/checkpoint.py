@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on as if it had not been stopped, in a file that is whole or not there."""
+"""Checkpoints: the state from which a run continues as if it had not stopped, in a file that is whole or absent."""
 
 import hashlib
 import io
@@ -17,7 +17,7 @@ KIND = "nestcode checkpoint 1\n"
 
 
 def write_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
-    """Write tensors and plain values; a crash leaves the checkpoint before."""
+    """Write tensors and plain values; a crash leaves the previous checkpoint."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getvalue()
@@ -26,7 +26,7 @@ def write_checkpoint(path: str | os.PathLike[str], state: dict[str, Any]) -> Non
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what was written, and prove that it is."""
+    """Return the state of a checkpoint, verified by its checksum."""
     whole = Path(path).read_bytes()
     kind, digest, data = whole[: len(KIND)], whole[len(KIND) : len(KIND) + 64], whole[len(KIND) + 65 :]
     if kind != KIND.encode():
@@ -40,8 +40,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise before training if a checkpoint could not be written there, or would replace another kind of file."""
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise before training if a checkpoint cannot be written there, or would replace another kind of file."""
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise InvalidInput(f"checkpoint must be the path of a file, got {path!r}")
     file = Path(path)
@@ -49,18 +49,18 @@ def check_path(path: str | os.PathLike[str]) -> None:
         make_folder(file.parent)
         kind = KIND.encode()
         if file.exists():
-            with file.open("rb") as opened:  # its beginning only: networks are large
+            with file.open("rb") as opened:  # its first bytes only: networks are large
                 kind = opened.read(len(KIND))
     except OSError as error:
-        raise InvalidInput(f"checkpoint must be a file that can be written, got {path}: {error}") from error
+        raise InvalidInput(f"checkpoint must be a writable file, got {path}: {error}") from error
     if kind not in (KIND.encode(), b""):
-        raise InvalidInput(f"{path} is there and no checkpoint: give another path, or remove it")
+        raise InvalidInput(f"{path} exists and is not a checkpoint: give another path, or remove it")
     if not os.access(file.parent, os.W_OK):
-        raise InvalidInput(f"checkpoint must be in a folder that can be written to, got {path}")
+        raise InvalidInput(f"checkpoint must be in a writable folder, got {path}")
 
 
-def check_same(path: str | os.PathLike[str], found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Raise if a checkpoint was made by a run with other settings or data."""
+def check_identity(path: str | os.PathLike[str], found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Raise if a checkpoint is of a run with other settings, data or model."""
     for name, value in expected.items():
         if json.dumps(found.get(name), sort_keys=True) == json.dumps(value, sort_keys=True):
             continue

@@ -1,0 +1,246 @@
+"""Training of ordered autoencoders and classifiers: the loss of truncated codes, and the techniques of section 4.
+
+rows ──corrupt──▶ encoder ──▶ units ──truncate──▶ decoder ──▶ reconstruction or cross-entropy loss
+├── two views ──▶ contrastive loss (`contrastive.py`)
+└── perturbed ──▶ invariance penalty (`regularization.py`)
+"""
+
+import hashlib
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nestcode.errors import InvalidInput
+from nestcode.lengths import Beyond, Lengths
+from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.nn.classifier import OrderedClassifier
+from nestcode.training.checks import check_labels, check_model, checksum
+from nestcode.training.config import Run, Training
+from nestcode.training.contrastive import nested_info_nce
+from nestcode.training.data import as_source
+from nestcode.training.evaluation import errors_by_length, report_lengths
+from nestcode.training.loop import minimize
+from nestcode.training.objective import Objective
+from nestcode.training.regularization import invariance_penalty
+from nestcode.training.runtime.accelerator import Accelerator
+from nestcode.training.runtime.loader import RowLoader
+from nestcode.training.runtime.sampler import MicroBatch, split_holdout
+from nestcode.training.sweep import Sweeper
+
+EVALUATED = 1024  # held-out rows of a report
+
+
+def train(
+    model: OrderedAutoencoder, X: Any, training: Training | None = None, run: Run | None = None, labels: Any = None
+) -> list[dict[str, Any]]:
+    """Train a model on data and return the reports of the run.
+
+    >>> from nestcode.data import digits
+    >>> _ = torch.manual_seed(0)
+    >>> model = OrderedAutoencoder(64, width=16, corruption=0, dropout=0)
+    >>> reports = train(model, digits()[0], Training(steps=200, learning_rate=0.01), Run(progress=False))
+    >>> reports[-1]["errors"][16] < 0.5 * reports[0]["errors"][16]
+    True
+
+    Args:
+        model: the network; its mean and scale are set to those of the data first.
+        X: an array or memory map (n, features), images (n, …), a torch dataset, a folder of images.
+        training: what to minimize, and how.
+        run: checkpoints and logs.
+        labels: a class for each item, (n,), for an `OrderedClassifier`.
+
+    """
+    training = training or Training()
+    return minimize(AutoencoderObjective(model, X, training, labels), training, run or Run())
+
+
+class AutoencoderObjective(Objective):
+    """The loss of an ordered autoencoder or classifier on data, with unit sweeping and growth."""
+
+    def __init__(self, model: OrderedAutoencoder, X: Any, training: Training, labels: Any = None) -> None:
+        self.model: OrderedAutoencoder = model
+        self.training, self.source = training, as_source(X)
+        self._labels = check_labels(model, labels, len(self.source))
+        self.examples = len(split_holdout(len(self.source), training)[1])
+        self.lengths = model.nested.lengths
+
+    def identity(self) -> dict[str, Any]:
+        """Return checksums of the data and of the architecture."""
+        model = hashlib.sha256(str(self.model).encode()).hexdigest()[:16]
+        return {"data": checksum(self.source, self._labels), "model": model}
+
+    def prepare(self, accelerator: Accelerator, micro_batch_size: int) -> None:
+        """Standardize the model to the data, and allocate what a micro-batch is loaded into."""
+        self.accelerator = accelerator
+        self.loader = RowLoader(self.source, self.training, accelerator.device, self._labels)
+        self.model.to(accelerator.device).train()
+        self.model.set_moments(*self.loader.moments())
+        check_model(self.model, self.training, self.loader.rows(self.loader.train[:2]))
+        self.evaluated, self.sample = self.loader.evaluation_rows(), self.loader.sample()
+        self.targets = self.loader.evaluation_labels()
+        self.rows = self.sample.new_empty(micro_batch_size, self.model.features)
+        self.labels = None if self.targets is None else self.targets.new_empty(micro_batch_size)
+
+    def begin_stage(self) -> None:
+        """Set thresholds, and compile the loss of a model of this width."""
+        self.model.zero_grad()  # frozen parameters would keep their last gradient
+        if self.model.binarize is not None:
+            self.model.binarize.deferred = True
+            with torch.no_grad():
+                self.model.binarize.initialize(self.model.preactivations(self.sample))
+        self.criterion = AutoencoderLoss(self.model, self.training)
+        self._compiled = self.accelerator.compiled(self.criterion)
+        sweep = self.training.sweep
+        self.sweeper = None if sweep is None else Sweeper(self.model, sweep, self.sample)
+
+    def begin_batch(self) -> None:
+        """Discard the statistics that thresholds follow."""
+        if self.model.binarize is not None:
+            self.model.binarize.discard()
+
+    def load(self, step: int, micro_batch: MicroBatch) -> None:  # noqa: ARG002
+        """Copy rows and labels to where a CUDA graph reads them."""
+        indices = self.loader.train[micro_batch.examples]
+        self.rows.copy_(self.loader.rows(indices), non_blocking=True)
+        if self.labels is not None:
+            self.labels.copy_(self.loader.labels(indices), non_blocking=True)
+
+    def loss(self) -> Tensor:
+        """Return the mean loss of the loaded micro-batch."""
+        return self._compiled(self.rows, self.labels)
+
+    def after_step(self, step: int) -> bool:
+        """Restore frozen units, update thresholds and sweep."""
+        if self.model.fixed:
+            self.model.pin()
+        if self.model.binarize is not None:
+            self.model.binarize.update()
+        if self.sweeper is None or not self.sweeper.sweep.due(step) or not self.sweeper.look():
+            return False
+        self.criterion.refresh()
+        return True
+
+    def regularized_weights(self) -> list[nn.Parameter]:
+        """Return the weights of the code's units that are not frozen."""
+        return self.model.code_weights()
+
+    def frozen_units(self) -> int:
+        """Return how many leading units no longer change."""
+        return self.model.fixed
+
+    def errors(self) -> dict[int, float]:
+        """Return the error at a few lengths on held-out rows."""
+        lengths = report_lengths(self.model.width)
+        targets = None if self.targets is None else self.targets[:EVALUATED]
+        errors = errors_by_length(self.model, self.evaluated[:EVALUATED], lengths, targets)
+        return dict(zip(lengths, map(float, errors), strict=True))
+
+    def grows(self) -> bool:
+        """Return whether the last units gained enough for a wider code."""
+        growth, width = self.training.growth, self.model.width
+        if growth is None or width + growth.step > growth.most:
+            return False
+        before = max(0, width - growth.step)
+        variance, without, now = errors_by_length(self.model, self.evaluated, [0, before, width])
+        return growth.pays(variance, without, now, units=width - before)
+
+    def grow(self) -> None:
+        """Widen the code."""
+        assert self.training.growth is not None
+        if not isinstance(self.lengths, Lengths):
+            raise InvalidInput(f"a code grows along a chain, got {self.lengths}: give lengths from nestcode.lengths")
+        width = self.model.width
+        self._finalize_thresholds()
+        self.model.grow(self.training.growth.step)
+        self.model.set_lengths(Beyond(self.lengths, width))
+
+    def finish(self) -> None:
+        """Set exact thresholds and switch to evaluation mode."""
+        self._finalize_thresholds()
+        self.model.set_lengths(self.lengths)
+        if self.model.binarize is not None:
+            self.model.binarize.deferred = False
+        self.model.eval()
+
+    def _finalize_thresholds(self) -> None:
+        """Set thresholds to exact quantiles of all data, or a large sample of it."""
+        if self.model.binarize is not None:
+            with torch.no_grad():
+                self.model.binarize.finalize(map(self.model.preactivations, self.loader.pieces()))
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Return the state of the sweep."""
+        return None if self.sweeper is None else self.sweeper.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+        """Freeze what a checkpoint had frozen."""
+        self.model.refix()
+        if self.sweeper is not None and state is not None:
+            self.sweeper.load_state_dict(state)
+            self.criterion.refresh()
+
+
+class AutoencoderLoss(nn.Module):
+    """The loss of a batch, (n, features) -> a scalar: squared error of standardized features, or cross-entropy.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = OrderedAutoencoder(64, width=16)
+    >>> bool(AutoencoderLoss(model, Training(invariance=0.1))(torch.rand(10, 64)) > 0)
+    True
+    """
+
+    def __init__(self, model: OrderedAutoencoder, training: Training) -> None:
+        super().__init__()
+        self.model, self.settings = model, training
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Follow the model after units were frozen or added."""
+        # Two passes through dropout would differ by its noise: the penalty is on the deterministic encoder.
+        self._deterministic = (_in_evaluation_mode(self.model.encoder),)  # a tuple hides it from train()
+
+    def forward(self, X: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Decode randomly truncated codes, and compare with the items or their labels."""
+        model, settings = self.model, self.settings
+        z = model.standardize(X)
+        views = z.repeat(2, 1) if settings.contrastive else z
+        units = model.units(model.encoder(model.corrupt(views)))
+        code, share = model.truncate(units[: len(z)]), settings.reconstruction
+        decoded = model.decoder(code if share == 1 else share * code + (1 - share) * code.detach())  # stop-gradient
+        if isinstance(model, OrderedClassifier):
+            assert labels is not None
+            loss = model.loss(decoded, labels)
+        else:
+            loss = (decoded - z).square().mean()
+        if settings.contrastive:
+            kept = model.truncate(torch.ones_like(units))
+            loss = loss + settings.contrastive * nested_info_nce(units, kept, settings.temperature)
+        if settings.invariance:
+            some = z[: max(1, round(settings.invariance_share * len(z)))]
+            loss = loss + settings.invariance * self._invariance(some)
+        return loss
+
+    def _invariance(self, z: Tensor) -> Tensor:
+        """Return the invariance penalty of rectified units, or of pre-activations in standard deviations for bits.
+
+        A bit does not change when its pre-activation is scaled: without the deviations, small weights would satisfy
+        the penalty and leave the bits what they were.
+        """
+        pre: Tensor = self._deterministic[0](z)
+        scale = pre.float().std(dim=0, correction=0).clamp(min=1e-6)
+
+        def units(pre: Tensor) -> Tensor:
+            return torch.relu(pre) if self.model.binarize is None else pre / scale
+
+        def encode(y: Tensor) -> Tensor:
+            return units(self._deterministic[0](y))
+
+        return invariance_penalty(encode, z, self.settings.perturbation, clean=units(pre))
+
+
+def _in_evaluation_mode(module: nn.Module) -> nn.Module:
+    """Return the same module, with the same parameters, in evaluation mode."""
+    shared = {id(tensor): tensor for tensor in [*module.parameters(), *module.buffers()]}
+    return deepcopy(module, shared).eval()

@@ -1,0 +1,125 @@
+"""One step of an optimizer: the learning-rate schedule, gradient clipping, and the penalty on the code's weights.
+
+Not here: the update rules, which are `torch.optim.AdamW` and `conjugate_gradient.py`.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from nestcode.training.config import Schedule, Training
+from nestcode.training.conjugate_gradient import ConjugateGradient
+from nestcode.training.objective import Objective
+from nestcode.training.runtime.accelerator import Accelerator
+
+WARM_UP = 0.05  # the share of the steps in which the learning rate rises
+Backward = Callable[[], Tensor]  # computes gradients, and returns the loss
+
+
+def learning_rate_factor(step: int, total: int, schedule: Schedule) -> float:
+    """Return the learning rate of a step as a share of the largest: linear warm-up, then cosine decay or constant.
+
+    >>> [round(learning_rate_factor(step, 100, "cosine"), 2) for step in (0, 4, 50, 99)]
+    [0.2, 1.0, 0.54, 0.0]
+    """
+    done = (step + 1) / total
+    if done <= WARM_UP or schedule == "constant":
+        return min(1.0, done / WARM_UP)
+    return 0.5 + 0.5 * math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP) * (1 - 1 / total))
+
+
+class OptimizerStep(Protocol):
+    """What the loop needs of an optimizer."""
+
+    optimizer: torch.optim.Optimizer
+
+    def take(self, step: int, backward: Backward) -> Tensor:
+        """Take a step and return the loss before it."""
+
+    def reset(self) -> None:
+        """Discard directions that include units frozen since."""
+
+
+class AdamStep(OptimizerStep):
+    """AdamW with a learning-rate schedule and clipped gradients."""
+
+    def __init__(self, objective: Objective, training: Training, accelerator: Accelerator, total: int) -> None:
+        self.objective, self.training, self.total = objective, training, total
+        self._graphs = accelerator.graphs
+        self._rate = torch.tensor(training.learning_rate, device=accelerator.device)  # where a CUDA graph reads it
+        self._norm = torch.zeros((), device=accelerator.device)  # of the last gradient
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
+            _trainable(objective.model),
+            training.learning_rate,
+            weight_decay=training.weight_decay,
+            fused=accelerator.gpu,
+            capturable=self._graphs,
+        )
+        self._update = accelerator.graphed(self._apply)
+
+    def take(self, step: int, backward: Backward) -> Tensor:
+        """Take a step and return the loss before it; NaN or infinity where the gradient was not finite."""
+        self._set_rate(self.training.learning_rate * learning_rate_factor(step, self.total, self.training.schedule))
+        self.optimizer.zero_grad(set_to_none=not self._graphs)  # a CUDA graph writes to where gradients were
+        loss = backward()
+        self._update()
+        return torch.where(self._norm.isfinite(), loss, self._norm)
+
+    def reset(self) -> None:
+        """Do nothing: Adam scales each parameter by itself, and frozen ones are restored after each step."""
+
+    def _apply(self) -> None:
+        if self.training.penalty is not None:
+            for weight in self.objective.regularized_weights():
+                self.training.penalty.add_(weight)
+        self._norm.copy_(nn.utils.clip_grad_norm_(self.objective.model.parameters(), self.training.clip))
+        self.optimizer.step()
+
+    def _set_rate(self, rate: float) -> None:
+        self._rate.fill_(rate)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate if self._graphs else rate
+
+
+class ConjugateGradientStep(OptimizerStep):
+    """Conjugate gradients: line searches along which the noise, the lengths and the penalty's coefficients are held."""
+
+    def __init__(self, objective: Objective, training: Training, accelerator: Accelerator, total: int) -> None:  # noqa: ARG002
+        self.objective, self.training = objective, training
+        self.optimizer = ConjugateGradient(_trainable(objective.model), searches=training.searches)
+
+    def take(self, step: int, backward: Backward) -> Tensor:  # noqa: ARG002
+        """Take a step and return the loss before it."""
+        held: list[Tensor] = []
+
+        def closure() -> Tensor:
+            self.optimizer.zero_grad()
+            loss = backward()
+            if self.training.penalty is None:
+                return loss
+            weights = self.objective.regularized_weights()
+            if not held:
+                held.extend(self.training.penalty.coefficients(weight, _gradient(weight)) for weight in weights)
+            for weight, coefficients in zip(weights, held, strict=True):
+                value = self.training.penalty.value(weight, coefficients)
+                value.backward()
+                loss = loss + value.detach()
+            return loss
+
+        loss: Tensor = self.optimizer.step(closure)
+        return loss
+
+    def reset(self) -> None:
+        """Restart from steepest descent."""
+        self.optimizer.state.clear()
+
+
+def _trainable(model: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def _gradient(weight: Tensor) -> Tensor:
+    return torch.zeros_like(weight) if weight.grad is None else weight.grad
