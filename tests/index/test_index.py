@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nestcode import Codes, Index, LinearCoder
 from nestcode.errors import InvalidInput
-from nestcode.index import Neighborhood, Neighborhoods, state
+from nestcode.index import Neighborhood, Neighborhoods, buffer
 from tests import twins
 
 X = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32)
@@ -114,7 +114,7 @@ def test_where_nothing_is_the_root_answers(make: Callable[[], Index]) -> None:
     assert (len(index), index.ids.tolist(), 0 in index) == (0, [], False)
     assert index.codes([]) == CODES[:0]
     index.compact()
-    assert not index._live.state.parts
+    assert not index._live.current.segments
 
 
 def emptied(index: Index, by_parts: bool = False) -> Index:
@@ -212,7 +212,7 @@ def test_ids_go_on_from_the_largest_ever_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [1024, 2])
 def test_ids_go_up_to_the_last_one_and_no_further(tail: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "TAIL", tail)
+    monkeypatch.setattr(buffer, "BUFFER_ITEMS", tail)
     index = codes_index()
     index.add(CODES[:1], ids=[LAST - 4])
     index.add(CODES[1:5])
@@ -257,7 +257,7 @@ def test_codes_may_be_views_and_maps(tmp_path: Path) -> None:
 
 
 def test_a_tail_full_of_removed_items_is_no_burden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "TAIL", 4)
+    monkeypatch.setattr(buffer, "BUFFER_ITEMS", 4)
     index = codes_index(1)
     for turn in range(1, 40):
         index.update(CODES[turn], 0)
@@ -269,11 +269,11 @@ def test_a_tail_full_of_removed_items_is_no_burden(monkeypatch: pytest.MonkeyPat
         index.add(CODES[turn])
         assert index.ids.tolist() == [turn + 1]
     index._live.wait()
-    assert len(index._live.state.parts) <= 1
+    assert len(index._live.current.segments) <= 1
 
 
 def test_items_move_between_tail_and_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "TAIL", 4)
+    monkeypatch.setattr(buffer, "BUFFER_ITEMS", 4)
     index = codes_index()
     index.add(CODES[:6])  # a segment
     index.add(CODES[6:9])  # the tail
@@ -282,7 +282,7 @@ def test_items_move_between_tail_and_segments(monkeypatch: pytest.MonkeyPatch) -
     assert index.codes(range(9)) == CODES[expected]
     index.compact()
     assert index.codes(range(9)) == CODES[expected]
-    assert [len(part) for part in index._live.state.parts] == [9]
+    assert [len(part) for part in index._live.current.segments] == [9]
 
 
 def test_merging_takes_the_items_and_leaves_the_other_as_it_was() -> None:
@@ -373,14 +373,14 @@ BAD_IDS: dict[str, tuple[Any, str]] = {
     "negative": ([0, -1], "ids must be from 0 to 2^63 - 1, got -1 to 0"),
     "huge": ([2**63, 2**63 + 1], "ids must be from 0 to 2^63 - 1, got 9223372036854775808 to 9223372036854775809"),
     "huge and small": ([1, 2**63], "ids must be"),
-    "beyond 64 bits": ([1, 2**64], "ids must be whole numbers in 1 dimension, got object"),
-    "floats": ([1.0, 2.0], "ids must be whole numbers in 1 dimension, got float64 of shape (2,): number your items"),
-    "NaN": ([1, float("nan")], "ids must be whole numbers in 1 dimension, got float64"),
-    "booleans": ([True, False], "ids must be whole numbers in 1 dimension, got bool"),
-    "words": (["a", "b"], "ids must be whole numbers in 1 dimension, got <U1 of shape (2,)"),
+    "beyond 64 bits": ([1, 2**64], "ids must be integers in 1 dimension, got object"),
+    "floats": ([1.0, 2.0], "ids must be integers in 1 dimension, got float64 of shape (2,): number your items"),
+    "NaN": ([1, float("nan")], "ids must be integers in 1 dimension, got float64"),
+    "booleans": ([True, False], "ids must be integers in 1 dimension, got bool"),
+    "words": (["a", "b"], "ids must be integers in 1 dimension, got <U1 of shape (2,)"),
     "a word": ("ab", "keep names in a list beside the index"),
-    "objects": (np.array([1, 2], dtype=object), "ids must be whole numbers in 1 dimension, got object"),
-    "two dimensions": ([[1, 2]], "ids must be whole numbers in 1 dimension, got int64 of shape (1, 2)"),
+    "objects": (np.array([1, 2], dtype=object), "ids must be integers in 1 dimension, got object"),
+    "two dimensions": ([[1, 2]], "ids must be integers in 1 dimension, got int64 of shape (1, 2)"),
     "twice": ([4, 4], "ids must be distinct, got 4 more than once: give each item its own"),
     "twice in types": (np.array([4, 4], dtype=np.uint8), "ids must be distinct, got 4 more than once"),
 }
@@ -422,7 +422,7 @@ MISTAKES: Mistakes = {
         "ids must be of items in the index, but 20, 21, 22, … are not",
     ),
     "remove again": (lambda index: index.remove(13), "ids must be of items in the index, but 13 is not"),
-    "remove None": (lambda index: index.remove(None), "ids must be whole numbers"),  # type: ignore[arg-type]
+    "remove None": (lambda index: index.remove(None), "ids must be integers"),  # type: ignore[arg-type]
     "codes of what is not there": (lambda index: index.codes([3, 1]), "but 3 is not"),
     "reconstruct what is not there": (lambda index: index.reconstruct(99), "but 99 is not"),
     "merge items": (lambda index: index.merge(X), "expected an Index, got ndarray: add(items) takes items"),  # type: ignore[arg-type]
@@ -438,7 +438,7 @@ MISTAKES: Mistakes = {
     ),
     "merge ids in use": (lambda index: index.merge(lively()), "ids must be new, but 0, 1, 2, … are in use"),
     "size 0": (lambda index: index.neighborhood(X[0], size=0), "size must be an integer of at least 1, got 0"),
-    "size 0 of codes": (lambda index: index.neighborhood(CODER.encode(X[:1]), size=0), "size must be a whole number"),
+    "size 0 of codes": (lambda index: index.neighborhood(CODER.encode(X[:1]), size=0), "size must be an integer"),
     "size -1": (lambda index: index.neighborhood(X[0], size=-1), "size must be an integer of at least 1, got -1"),
     "size True": (lambda index: index.neighborhood(X[0], size=True), "at least 1, got True"),
     "size 1.5": (lambda index: index.neighborhood(X[0], size=1.5), "at least 1, got 1.5"),  # type: ignore[arg-type]
@@ -449,12 +449,12 @@ MISTAKES: Mistakes = {
     "fraction in words": (lambda index: index.neighborhood(X[0], fraction="all"), "got 'all'"),  # type: ignore[arg-type]
     "both": (lambda index: index.neighborhood(X[0], size=1, fraction=0.5), "give either size, the fewest members"),
     "neither": (lambda index: index.neighborhood(X[0]), "got size=None and fraction=None"),
-    "no threads": (lambda index: index.neighborhood(X, size=1, threads=0), "threads must be a whole number of at"),
+    "no threads": (lambda index: index.neighborhood(X, size=1, threads=0), "threads must be an integer of at"),
     "ask for NaN": (lambda index: index.neighborhood(X[0] * np.nan, size=1), "data must be finite"),
     "ask for other codes": (lambda index: index.neighborhood(CODES, size=1), "the index's width 21, got 70"),
     "ask for other features": (lambda index: index.neighborhood(X[0, :2], size=1), "the 5 features"),
-    "nested of several": (lambda index: index.nested(X[:2]), "nested answers for one code, got 2"),
-    "nested of none": (lambda index: index.nested(X[:0]), "nested answers for one code, got 0"),
+    "nested of several": (lambda index: index.nested(X[:2]), "nested takes one code, got 2"),
+    "nested of none": (lambda index: index.nested(X[:0]), "nested takes one code, got 0"),
     "commit in memory": (lambda index: index.commit(), "this index is in memory: save(path) it"),
 }
 
@@ -464,7 +464,7 @@ WITHOUT_CODER: Mistakes = {
     "update": (lambda index: index.update(X[:1], [0]), "an index without a coder takes Codes"),
     "ask": (lambda index: index.neighborhood(X[0], size=1), "an index without a coder takes Codes"),
     "nested": (lambda index: index.nested(X[0]), "an index without a coder takes Codes"),
-    "reconstruct": (lambda index: index.reconstruct(0), "an index without a coder has codes only: ask for codes(ids)"),
+    "reconstruct": (lambda index: index.reconstruct(0), "an index without a coder has codes only: call codes(ids)"),
     "other codes": (lambda index: index.add(CODES.prefix(64)), "the index's width 70, got 64: take prefix(70)"),
 }
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nestcode import Codes, Index
 from nestcode.errors import InvalidInput
-from nestcode.index import Neighborhood, live, state
+from nestcode.index import Neighborhood, buffer, compaction
 from tests.twins import Bits
 
 Row = NDArray[np.bool_]
@@ -104,9 +104,9 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()  # few items should make many segments
-        self.patch.setattr(state, "TAIL", 4)
-        self.patch.setattr(state, "RATIO", 2)
-        self.patch.setattr(live, "BACKLOG", 3)
+        self.patch.setattr(buffer, "BUFFER_ITEMS", 4)
+        self.patch.setattr(compaction, "SIZE_RATIO", 2)
+        self.patch.setattr(compaction, "STALL", 3)
         self.folder = tempfile.TemporaryDirectory()
         self.saves = 0
         self.seen: list[tuple[Neighborhood, list[int]]] = []
@@ -190,8 +190,8 @@ class Life(RuleBasedStateMachine):
     @rule()
     def compact(self) -> None:
         self.one.index.compact()
-        parts = self.one.index._live.state.parts
-        assert [len(part.dead) for part in parts] == [0] * min(len(self.one.items), 1)
+        parts = self.one.index._live.current.segments
+        assert [len(part.tombstones) for part in parts] == [0] * min(len(self.one.items), 1)
 
     @rule()
     def let_the_background_finish(self) -> None:

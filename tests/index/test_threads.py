@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from nestcode import Codes, Index
 from nestcode.errors import InvalidInput
-from nestcode.index import live, state
-from nestcode.index.segment import Part, Segment
+from nestcode.index import buffer, compaction
+from nestcode.index.segment import LiveSegment, Segment
+from nestcode.index.snapshot import Snapshot
 from tests import twins
 
 WIDTH, BLOCK, BLOCKS = 70, 5, 40
@@ -26,9 +27,9 @@ CODES = twins.random_codes(2 * BLOCKS, WIDTH)  # two for each block: before and 
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Few items make many segments, and threads take turns often."""
-    monkeypatch.setattr(state, "TAIL", 8)
-    monkeypatch.setattr(state, "RATIO", 2)
-    monkeypatch.setattr(live, "BACKLOG", 4)
+    monkeypatch.setattr(buffer, "BUFFER_ITEMS", 8)
+    monkeypatch.setattr(compaction, "SIZE_RATIO", 2)
+    monkeypatch.setattr(compaction, "STALL", 4)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -230,7 +231,7 @@ def during_merging(monkeypatch: pytest.MonkeyPatch, happen: Callable[[], object]
     """Have something happen once, after parts were read and before the merged one takes their place."""
     plain, happened = Segment.merge, threading.Event()
 
-    def merge(parts: Sequence[Part], width: int) -> Segment:
+    def merge(parts: Sequence[LiveSegment], width: int) -> Segment:
         merged = plain(parts, width)
         if not happened.is_set():
             happened.set()
@@ -245,11 +246,11 @@ def blocks(count: int) -> tuple[Index, dict[int, bool]]:
     """An index of `count` segments that are not merged yet, and what is in it."""
     index = Index(width=WIDTH)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "RATIO", 0)
+        patch.setattr(compaction, "SIZE_RATIO", 0)
         for block in range(count):
             index.add(codes_of(block), ids_of(block))
-            index._live.change(state.State.sealed)
-    assert len(index._live.state.parts) == count
+            index._live.write(Snapshot.flush)
+    assert len(index._live.current.segments) == count
     return index, dict.fromkeys(range(count), False)
 
 
@@ -311,12 +312,12 @@ def test_what_changes_during_merging_is_kept(way: str, change: Any, monkeypatch:
     index._live.wait()
     index.compact()
     check_holds(index, there)
-    assert len(index._live.state.parts) == bool(there)
+    assert len(index._live.current.segments) == bool(there)
 
 
 def test_compact_does_not_wait_for_a_background_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     index, there = blocks(6)  # more than the backlog
-    monkeypatch.setattr(state, "TAIL", BLOCK)
+    monkeypatch.setattr(buffer, "BUFFER_ITEMS", BLOCK)
     add_one(index, there)
     compacting = threading.Thread(target=index.compact, daemon=True)
     compacting.start()
@@ -346,7 +347,7 @@ def test_a_failure_in_the_background_is_raised_by_the_next_change_and_loses_noth
     check_holds(index, there)
     index.compact()  # which also has the background go on
     check_holds(index, there)
-    assert len(index._live.state.parts) == 1
+    assert len(index._live.current.segments) == 1
 
 
 def test_a_failure_in_compacting_is_raised_there_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nestcode import Codes, PrefixTree, _core
 from nestcode.errors import InvalidInput
-from nestcode.index.segment import Part, Segment
+from nestcode.index.segment import LiveSegment, Segment
 from nestcode.index.tree import Forest
 from tests import twins
 
@@ -76,7 +76,7 @@ def test_a_forest_is_the_tree_of_all_that_was_not_removed(
     parts = []
     for part in range(4):
         segment = Segment.build(Codes.from_bits(items[owner == part]), ids[owner == part])
-        parts.append(Part(segment, np.flatnonzero(dead[segment.ids]).astype(np.uint32)))
+        parts.append(LiveSegment(segment, np.flatnonzero(dead[segment.ids]).astype(np.uint32)))
     twin = twins.BitTree(items[~dead], ids[~dead])
     for size in (1, 2, 5, 33):
         check(Forest(parts, items.shape[1]), twin, queries, size)
@@ -87,7 +87,7 @@ def test_a_forest_is_the_tree_of_all_that_was_not_removed(
         if name not in ("ids", "places"):  # equal codes of different parts may come in another order
             assert np.array_equal(merged.arrays()[name], array)
     assert sorted(merged.ids) == sorted(plain.ids)
-    check(Forest([Part(merged)], items.shape[1]), twin, queries, 2)
+    check(Forest([LiveSegment(merged)], items.shape[1]), twin, queries, 2)
 
 
 @pytest.mark.parametrize("chance", [0.5, 0.2, 0.02])
@@ -157,13 +157,13 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "both": (lambda: TREE.neighborhood(CODE, size=1, fraction=0.5), "either size"),
     "size 0": (lambda: TREE.neighborhood(CODE, size=0), "size must be an integer of at least 1, got 0"),
     "size -1": (lambda: TREE.neighborhood(CODE, size=-1), "size must be an integer of at least 1, got -1"),
-    "size 1.5": (lambda: TREE.neighborhood(CODE, size=1.5), "size must be a whole number"),  # type: ignore[arg-type]
-    "size True": (lambda: TREE.neighborhood(CODE, size=True), "size must be a whole number"),
+    "size 1.5": (lambda: TREE.neighborhood(CODE, size=1.5), "size must be an integer"),  # type: ignore[arg-type]
+    "size True": (lambda: TREE.neighborhood(CODE, size=True), "size must be an integer"),
     "fraction 0": (lambda: TREE.neighborhood(CODE, fraction=0), "above 0 and at most 1, got 0"),
     "fraction 2": (lambda: TREE.neighborhood(CODE, fraction=2), "above 0 and at most 1, got 2"),
     "fraction nan": (lambda: TREE.neighborhood(CODE, fraction=float("nan")), "got nan"),
-    "threads": (lambda: TREE.neighborhood(CODE.concat(CODE), size=1, threads=0), "threads must be a whole number"),
-    "several": (lambda: TREE.nested(CODE.concat(CODE)), "nested answers for one code, got 2"),
+    "threads": (lambda: TREE.neighborhood(CODE.concat(CODE), size=1, threads=0), "threads must be an integer"),
+    "several": (lambda: TREE.nested(CODE.concat(CODE)), "nested takes one code, got 2"),
     "ids twice": (lambda: PrefixTree(CODE.concat(CODE), ids=[3, 3]), "ids must be distinct, got 3"),
     "ids below 0": (lambda: PrefixTree(CODE, ids=[-3]), "ids must be from 0"),
     "too few ids": (lambda: PrefixTree(CODE, ids=[]), "one id for each item, got 0 ids for 1 items"),

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Index, LinearCoder, ResidualCoder
 from nestcode.coders import Coder
-from nestcode.index import state
+from nestcode.index import compaction
+from nestcode.index.snapshot import Snapshot
 from nestcode.search.hits import Hits
 from tests import twins
 
@@ -63,15 +64,15 @@ def fill(index: Index, vectors: bool = True) -> Filled:
     assert index.coder is not None or not vectors
     items, fresh = (part if vectors else fitted("cell").encode(part).prefix(index.width) for part in (X, FRESH))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "RATIO", 0)  # so that nothing is merged
+        patch.setattr(compaction, "SIZE_RATIO", 0)  # so that nothing is merged
         for first, last in ((0, 700), (700, 900), (900, 1100), (1100, ROWS)):
             index.add(items[first:last], ids=np.arange(first, last))
             if last < ROWS:
-                index._live.change(state.State.sealed)
+                index._live.write(Snapshot.flush)
         index.update(fresh[changed], changed)
         index.remove(removed)
-    assert len(index._live.state.parts) == 3
-    assert len(index._live.state.tail) > 0
+    assert len(index._live.current.segments) == 3
+    assert len(index._live.current.buffer) > 0
     return Filled(index, np.setdiff1d(np.arange(ROWS), removed), rows)
 
 

@@ -294,10 +294,10 @@ MISTAKES: Mistakes = {
         "rank \"hamming\" counts bits and has no metric, got 'l2': leave it out",
     ),
     "metric of codes": (lambda index: index.search(fitted("cell").encode(Q), metric="l2"), "has no metric"),
-    "filter of floats": (lambda index: index.search(Q, filter=[1.0, 2.0]), "ids must be whole numbers"),
-    "filter of NaN": (lambda index: index.search(Q, filter=[float("nan")]), "ids must be whole numbers"),
-    "filter of words": (lambda index: index.search(Q, filter=["a"]), "ids must be whole numbers"),
-    "a word for a filter": (lambda index: index.search(Q, filter="12"), "ids must be whole numbers"),
+    "filter of floats": (lambda index: index.search(Q, filter=[1.0, 2.0]), "ids must be integers"),
+    "filter of NaN": (lambda index: index.search(Q, filter=[float("nan")]), "ids must be integers"),
+    "filter of words": (lambda index: index.search(Q, filter=["a"]), "ids must be integers"),
+    "a word for a filter": (lambda index: index.search(Q, filter="12"), "ids must be integers"),
     "filter in 2 dimensions": (lambda index: index.search(Q, filter=[[1, 2]]), "in 1 dimension"),
     "mask in 2 dimensions": (
         lambda index: index.search(Q, filter=np.ones((3, 400), dtype=bool)),
@@ -306,9 +306,9 @@ MISTAKES: Mistakes = {
     "True for a filter": (lambda index: index.search(Q, filter=True), "a filter's mask has 1 dimension"),
     "negative filter": (lambda index: index.search(Q, filter=[1, -1]), "ids must be from 0 to 2^63 - 1, got -1 to 1"),
     "huge filter": (lambda index: index.search(Q, filter=[2**63]), "ids must be from 0 to 2^63 - 1"),
-    "filter beyond 64 bits": (lambda index: index.search(Q, filter=[2**64]), "ids must be whole numbers"),
-    "objects for a filter": (lambda index: index.search(Q, filter=[None, object()]), "ids must be whole numbers"),  # type: ignore[arg-type]
-    "half an id": (lambda index: index.search(Q, filter=0.5), "ids must be whole numbers"),
+    "filter beyond 64 bits": (lambda index: index.search(Q, filter=[2**64]), "ids must be integers"),
+    "objects for a filter": (lambda index: index.search(Q, filter=[None, object()]), "ids must be integers"),  # type: ignore[arg-type]
+    "half an id": (lambda index: index.search(Q, filter=0.5), "ids must be integers"),
     "radius NaN": (lambda index: index.range_search(Q, float("nan")), "radius must be a finite number, got nan"),
     "radius infinite": (lambda index: index.range_search(Q, float("inf")), "radius must be a finite number, got inf"),
     "radius None": (lambda index: index.range_search(Q, None), "radius must be a finite number, got None"),  # type: ignore[arg-type]
@@ -348,7 +348,7 @@ def _correct() -> Index:
 @kinds
 def test_items_of_length_1_are_compared_by_angle_only(kind: str, metric: Any) -> None:
     index, _, vectors = filled(kind, "cosine")
-    message = f"the coder scaled items to length 1, so the metric can only be \"cosine\", got '{metric}'"
+    message = f"the coder L2-normalizes items, so the metric can only be \"cosine\", got '{metric}'"
     for rank in ("asymmetric", "exact"):
         with pytest.raises(InvalidInput, match=message):
             index.search(Q, **ask(rank, vectors, metric))
@@ -399,6 +399,6 @@ def test_vectors_without_numbers_are_refused_when_they_are_compared() -> None:
 def test_k_has_bounds() -> None:
     index = Index(width=3)
     index.add(Codes.from_bits([[0, 0, 1], [1, 0, 0]]))
-    assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1, 1000)
+    assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1000,)
     with pytest.raises(InvalidInput, match="k must be at most 65536 with 2 items, got 1000000000: there are no more"):
         index.search(Codes.from_bits([[0, 0, 1]]), k=10**9)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from nestcode import CellCoder, Codes, Index, LinearCoder
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
+from nestcode.index import Neighborhood
 from nestcode.search.hits import Evaluation, Hits, RangeHits
 from tests import twins
 from tests.search.searching import (
@@ -118,7 +119,7 @@ def test_it_looks_at_the_nearest_cells_and_ranks_all_that_they_hold(
     index, ids, vectors = some = filled(kind, own)
     expected = some.distances(Q, metric, rank)
     index.search(Q[0])
-    bits = index._views["coder"][1].bits
+    bits = index._searcher._latest[False][1].list_bits
     assert bits > 2
     near, cells = cell_distances(some, metric, bits), prefixes(index.codes(ids), bits)
     for candidates in (10, 100, 500):
@@ -135,7 +136,7 @@ def test_bits_are_compared_in_the_cells_most_like_the_query(width: int) -> None:
     index, ids, _ = bare(width)
     queries = fitted("cell").encode(Q).prefix(width)
     index.search(queries)
-    bits = index._views["hamming"][1].bits
+    bits = index._searcher._latest[True][1].list_bits
     assert bits == min(4, width)
     codes = index.codes(ids)
     differing = twins.hamming(queries.bits(), codes.bits()).astype(float)
@@ -222,11 +223,30 @@ def test_one_vector_has_one_answer_and_a_batch_has_arrays(kind: str, rank: str) 
             assert hits.compared.shape == (n,)
             assert hits.compared.dtype.kind == "i"
     codes = fitted(kind).encode(Q)
-    assert index.search(codes[0], 7).ids.shape == (1, 7)
     assert index.search(codes[:0], 7).ids.shape == (0, 7)
+    assert index.search(codes[:2], 7).ids.shape == (2, 7)
     assert repr(index.search(Q[0], 1)) == f"Hits(ids={index.search(Q[0], 1).ids.tolist()})"
     assert repr(index.search(Q, 1)) == "Hits(16 queries)"
     assert len(ids) == len(index)
+
+
+@kinds
+def test_codes_of_one_item_are_a_single_query_as_one_vector_is(kind: str) -> None:
+    """In `search`, `range_search` and `neighborhood` alike."""
+    index, coder = filled(kind).index, fitted(kind)
+    for candidates in (50, ROWS):
+        by_vector = index.search(Q[3], 7, rank="hamming", candidates=candidates)
+        by_code = index.search(coder.encode(Q)[3], 7, candidates=candidates)
+        assert by_code.ids.shape == by_code.distances.shape == (7,)
+        assert type(by_code.compared) is int
+        assert_same(by_code, by_vector)
+        within = index.range_search(coder.encode(Q)[3], 9, candidates=candidates)
+        assert_same(within, index.range_search(Q[3], 9, rank="hamming", candidates=candidates))
+    for one in (Q[3], coder.encode(Q)[3]):
+        hood = index.neighborhood(one, size=5)
+        assert isinstance(hood, Neighborhood)
+        assert hood.length == index.neighborhood(Q, size=5).length[3]
+        assert hood.ids.tolist() == index.neighborhood(Q, size=5)[3].ids.tolist()
 
 
 def test_answers_may_be_changed_by_whoever_got_them() -> None:
@@ -520,7 +540,7 @@ def test_codes_are_no_vectors() -> None:
 def test_a_recall_that_codes_cannot_reach_is_told() -> None:
     index = Index(fitted("linear"), width=8)
     index.add(X)
-    with pytest.warns(UserWarning, match=f"no fewer than all {ROWS} items reach a recall of 0.99"):
+    with pytest.warns(UserWarning, match=f"no candidate budget below all {ROWS} items reaches a recall of 0.99"):
         found = index.tune(Q, 0.99, exact=X)
     assert found.recall < 0.99
     assert index.candidates == found.candidates == ROWS

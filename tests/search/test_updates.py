@@ -11,7 +11,7 @@ import pytest
 
 from nestcode import CellCoder, Index
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.index import state
+from nestcode.index import buffer
 from tests import twins
 from tests.search.searching import ERROR, ROWS, Q, X, assert_close, assert_same, fill, fitted, kinds, plain
 
@@ -52,7 +52,7 @@ def test_merging_compacting_and_saving_change_no_answer(kind: str, tmp_path: Pat
     other = Index(fitted(kind))
     other.merge(index)
     index.compact()
-    assert len(index._live.state.parts) == 1
+    assert len(index._live.current.segments) == 1
     opened = Index.open(tmp_path)
     for each in (index, other, opened):
         for question, expected in zip(questions, before, strict=True):
@@ -102,7 +102,7 @@ def test_a_damaged_file_is_noticed_by_every_search(name: str, tmp_path: Path) ->
 
 def test_searches_see_one_state_while_others_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 5 equal items come and go as a whole, so whoever finds one of them finds all."""
-    monkeypatch.setattr(state, "TAIL", 16)
+    monkeypatch.setattr(buffer, "BUFFER_ITEMS", 16)
     index, done = plain("cell"), threading.Event()
     blocks = [np.arange(10_000 + 5 * b, 10_005 + 5 * b) for b in range(8)]
     errors: list[BaseException] = []

@@ -64,7 +64,7 @@ def info(
 
 def tell_index(path: Path, *, as_json: bool) -> None:
     """Say what an index holds."""
-    from nestcode.index.manifest import checked, read_manifest
+    from nestcode.index.manifest import checked_name, read_manifest
     from nestcode.index.store import CODER
 
     manifest = read_manifest(path)
@@ -77,7 +77,7 @@ def tell_index(path: Path, *, as_json: bool) -> None:
         "bytes": sum(entry.stat().st_size for entry in path.iterdir()),
     }  # fmt: skip
     if manifest["coder"] is not None:
-        about = coder_facts(path / checked(manifest["coder"]["name"], CODER))
+        about = coder_facts(path / checked_name(manifest["coder"]["name"], CODER))
         errors = {length: error for length, error in about.pop(ERRORS, {}).items() if length <= manifest["width"]}
         facts |= {"coder": {name: about[name] for name in about if name not in ("file", "bytes", "chosen")}}
         if "chosen" in about:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from nestcode.cli.options import AsJson, Threads, above_0, messages
+from nestcode.cli.options import AsJson, Threads, check_positive, messages
 from nestcode.errors import InvalidInput, import_extra
 
 if TYPE_CHECKING:
@@ -42,17 +42,17 @@ def simulate_bandwidth(
     ] = None,
     mean: Annotated[
         float | None,
-        typer.Option(callback=above_0, help="Its mean in bits a second.", show_default="half a code an item"),
+        typer.Option(callback=check_positive, help="Its mean in bits a second.", show_default="half a code an item"),
     ] = None,
     periods: Annotated[int | None, typer.Option(min=1, help="Its length.", show_default="1000")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of what is made up, and of training.")] = 0,
     unit: Annotated[Literal["bit", "byte", "kbit", "Mbit"], typer.Option(help="What the log counts.")] = "bit",
-    period: Annotated[float, typer.Option(callback=above_0, help="Seconds for which an item is shown.")] = 1.0,
+    period: Annotated[float, typer.Option(callback=check_positive, help="Seconds for which an item is shown.")] = 1.0,
     items: Annotated[int, typer.Option(min=1, help="Items that share a period, as tiles of a picture.")] = 1,
     buffer: Annotated[int, typer.Option(min=1, help="Items a receiver may have fetched before they are shown.")] = 4,
     rungs: Annotated[int, typer.Option(min=1, help="Fixed encodings of the ladder.")] = 7,
     safety: Annotated[
-        float, typer.Option(max=1, callback=above_0, help="The share of the throughput that the ladder uses.")
+        float, typer.Option(max=1, callback=check_positive, help="The share of the throughput that the ladder uses.")
     ] = 0.8,
     coder: Annotated[
         str | None, typer.Option(help="A fitted coder.", show_default="one trained on digits for this trace")
