@@ -125,7 +125,8 @@ def play(population: str, curves: dict[str, Doubles], own: Doubles, rungs: list[
     for name, (playback, errors) in strategies.items():
         quality = evaluate(playback, errors)
         rows.append({
-            "receiver": population, "strategy": name, "MSE": quality.error, "MSE with stalls": quality.error_with_stalls,
+            "receiver": population, "strategy": name,
+            "MSE": quality.error, "MSE with stalls": quality.error_with_stalls,
             "bits": quality.length, "stalls": quality.stalls, "stall ratio": quality.stall_ratio,
             "unused": quality.unused,
         })  # fmt: skip
