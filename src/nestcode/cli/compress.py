@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nestcode.cli.files import STANDARD, check_output, followed, image_codec, item_coder, out_file, read_array
-from nestcode.cli.options import AsJson, Force, Threads, above_0, messages
+from nestcode.cli.files import STANDARD, check_output, image_codec, item_coder, out_file, read_array, with_progress
+from nestcode.cli.options import AsJson, Force, Threads, check_positive, messages
 from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def compress(
     budget: Annotated[str | None, typer.Option(help="Bytes to keep in all, as in 2MB.")] = None,
     max_error: Annotated[
         float | None,
-        typer.Option(callback=above_0, help="Keep what leaves this mean squared error (of pixel values in [0, 1])."),
+        typer.Option(
+            callback=check_positive, help="Keep what leaves this mean squared error (of pixel values in [0, 1])."
+        ),
     ] = None,
     entropy: Annotated[bool, typer.Option("--entropy", help="Entropy code the bits of vectors.")] = False,
     skip_damaged: Annotated[bool, typer.Option("--skip-damaged", help="Leave out images that cannot be read.")] = False,
@@ -203,7 +205,7 @@ def _compress_vectors(
         length = enough[0] if length is None else min(length, enough[0])
     with StreamWriter(out, chosen, embed=embed or fit, entropy=entropy, length=length) as writer:
         starts = range(0, len(items), PIECE)
-        for first in followed(starts, "Encoding", len(starts), console):
+        for first in with_progress(starts, "Encoding", len(starts), console):
             writer.write(np.asarray(items[first : first + PIECE]))
     return int(items.nbytes), path.stat().st_size, inside
 
@@ -223,7 +225,7 @@ class _Readable(Sequence[Any]):
         return self._files[number]
 
     def __iter__(self) -> Iterator[Any]:
-        for number in followed(range(len(self)), self._title, len(self), self._console):
+        for number in with_progress(range(len(self)), self._title, len(self), self._console):
             self.at = number
             try:
                 image = self._files[number]

@@ -11,10 +11,10 @@ from nestcode.cli.files import (
     STANDARD,
     check_out,
     check_space,
-    followed,
     image_codec,
     item_coder,
     stream_file,
+    with_progress,
     write_array,
 )
 from nestcode.cli.options import AsJson, Threads, messages
@@ -83,7 +83,7 @@ def _images(stream: Path, out: Path, coder: str | None, *, force: bool, **how: A
         check_space(out, sum(map(math.prod, reader.shapes)) // PNG)
         written = 0
         try:
-            for number in followed(range(len(reader)), "Decoding", len(reader), messages()):
+            for number in with_progress(range(len(reader)), "Decoding", len(reader), messages()):
                 write_image(paths[number], reader[number])
                 written += 1
         except KeyboardInterrupt:
@@ -103,7 +103,7 @@ def _items(stream: Path, out: Path, coder: str | None, *, force: bool, **how: An
         check_out(out, force=force)
         check_space(out, len(reader) * math.prod(reader.shape) * reader.dtype.itemsize)
         total = -(-len(reader) // 1024)
-        pieces = followed(reader.batches(), "Decoding", total, messages())
+        pieces = with_progress(reader.batches(), "Decoding", total, messages())
         write_array(out, reader.dtype, (len(reader), *reader.shape), pieces)
         _tell_unverified(reader.info.unverified)
     return [out]
