@@ -381,7 +381,7 @@ def craft_array(folder: Path, segment: int, key: str, change: Callable[[NDArray[
     np.save(path, change(np.load(path)))
     names = ("codes", "ids", "heads", "tables", "places")
     arrays = [np.load(folder / f"{name}.{one}.npy") for one in names]
-    sums = np.concatenate([_core.block_sums(array.reshape(-1).view(np.uint8)) for array in arrays])
+    sums = np.concatenate([_core.block_checksums(array.reshape(-1).view(np.uint8)) for array in arrays])
     np.save(folder / f"{name}.sums.npy", sums)
     craft(folder, put(("segments", segment, "sums"), sha256(sums.tobytes())))
 
