@@ -177,7 +177,7 @@ def test_instruction_sets_agree(seed: int, kind: str, metric: Any, width: int, a
     for simd in _core.simd_names():
         scores, places = np.empty((5, ask["k"]), dtype=np.float32), np.empty((5, ask["k"]), dtype=np.uint32)
         compared = np.empty(5, dtype=np.int64)
-        out = _core.SearchOutputs(scores, places, compared)
+        out = _core.SearchResults(scores, places, compared)
         searcher: Any = Named(prepared.searcher, simd)
         prepared.scorer.estimate(searcher, batch, prepared.list_bits, ask["candidates"], out, ask["threads"])
         found.append((scores, places, compared))
@@ -221,7 +221,7 @@ def test_the_nearest_are_those_of_sorting(seed: int, many: int, k: int, shared: 
     ids = np.stack([rng.permutation(1000)[:many] for _ in range(1 if shared else 4)]).astype(np.int64)
     ids[rng.random(ids.shape) < 0.2] = -1
     near, near_ids = np.empty((4, k), dtype=np.float32), np.empty((4, k), dtype=np.int64)
-    _core.take_nearest(distances, ids, near, near_ids, threads)
+    _core.select_top_k(distances, ids, near, near_ids, threads)
     for q in range(4):
         own = ids[0 if shared else q]
         found, expected = twins.nearest(distances[q : q + 1, own >= 0].astype(float), own[own >= 0], k)
@@ -240,7 +240,7 @@ def test_rescoring_is_numpys(seed: int, features: int, metric: str) -> None:
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     items = rng.integers(-1, 20, (4, 7))
     out = np.empty((4, 7), dtype=np.float32)
-    _core.rescore(vectors, queries, items, metric, out, 2, NONE, 0.0, NONE)
+    _core.rerank(vectors, queries, items, metric, out, 2, NONE, 0.0, NONE)
     expected = np.take_along_axis(twins.distances(queries, vectors, metric), items, axis=1)
     assert np.allclose(out, np.where(items < 0, np.inf, expected), rtol=1e-4, atol=1e-5)
 
@@ -379,7 +379,7 @@ def spoiled(argument: Any, data: st.DataObject, rng: np.random.Generator) -> Any
 
 def spoiled_one(arguments: tuple[Any, ...], data: st.DataObject, rng: np.random.Generator) -> list[Any]:
     """Arguments, one of them spoiled."""
-    kinds: Any = (np.ndarray, list, _core.Searcher, _core.SumCells, _core.SearchOutputs, _core.ScanGroups)
+    kinds: Any = (np.ndarray, list, _core.Searcher, _core.CentroidDistances, _core.SearchResults, _core.FastScanGroups)
     places = [i for i, one in enumerate(arguments) if isinstance(one, kinds)]
     place = data.draw(st.sampled_from(places)) if places else -1
     return [spoiled(one, data, rng) if i == place else one for i, one in enumerate(arguments)]
@@ -402,8 +402,23 @@ def test_wrong_arrays_are_refused_or_harmless(data: st.DataObject, seed: int) ->
 
 def test_what_searches_ask_of_the_core_is_known() -> None:
     calls = recorded().calls
-    assert calls.keys() >= {"SearchPart", "Searcher", "SumCells", "SearchOutputs", "blocks", "tables", "hamming"}
-    assert calls.keys() >= {"rescore", "take_nearest", "fill_blocks", "read_planes", "permute_bits", "ScanGroups"}
+    assert calls.keys() >= {
+        "InvertedLists",
+        "Searcher",
+        "CentroidDistances",
+        "SearchResults",
+        "fastscan",
+        "adc",
+        "hamming",
+    }
+    assert calls.keys() >= {
+        "rerank",
+        "select_top_k",
+        "pack_blocks",
+        "decode_bit_planes",
+        "permute_bits",
+        "FastScanGroups",
+    }
     for known in calls.values():
         call, arguments = known[0]
         call(*arguments)  # as they are they do no harm twice
@@ -411,7 +426,7 @@ def test_what_searches_ask_of_the_core_is_known() -> None:
 
 def test_an_unknown_instruction_set_is_named() -> None:
     prepared, batch, _ = prepare("cell", "l2", 30, np.random.default_rng(0))
-    out = _core.SearchOutputs(np.empty((5, 1), np.float32), np.empty((5, 1), np.uint32), np.empty(5, np.int64))
+    out = _core.SearchResults(np.empty((5, 1), np.float32), np.empty((5, 1), np.uint32), np.empty(5, np.int64))
     searcher: Any = Named(prepared.searcher, "mmx")
     with pytest.raises(ValueError, match="simd must be one of portable"):
         prepared.scorer.estimate(searcher, batch, prepared.list_bits, 10, out, 1)
@@ -423,15 +438,15 @@ def test_searchers_have_parts_of_one_kind() -> None:
 
     def part(starts: list[int], rows: NDArray[np.uint8] = codes.packed) -> Any:
         biases = np.zeros(0, dtype=np.int16)
-        return _core.SearchPart(rows, np.array(starts, dtype=np.uint32), *none, biases, 0.0, NONE)
+        return _core.InvertedLists(rows, np.array(starts, dtype=np.uint32), *none, biases, 0.0, NONE)
 
     _core.Searcher([part([0, 50]), part([0, 50])])
     for wrong in ([], [0], [50], [0, 49], [1, 50], [0, 51], [0, 60, 50]):
-        with pytest.raises(ValueError, match="cells must begin in order"):
+        with pytest.raises(ValueError, match="starts of lists must ascend"):
             part(wrong)
-    with pytest.raises(ValueError, match="parts must have the same cells"):
+    with pytest.raises(ValueError, match="segments must have the same lists"):
         _core.Searcher([part([0, 50]), part([0, 20, 50])])
-    with pytest.raises(ValueError, match="there must be a part"):
+    with pytest.raises(ValueError, match="there must be at least one segment"):
         _core.Searcher([])
     strangers: list[Any] = [[None], [codes], None]
     for stranger in strangers:

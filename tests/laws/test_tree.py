@@ -187,17 +187,17 @@ def test_a_huge_size_asks_for_the_root() -> None:
 @given(st.integers(0, 400), st.integers(0, 2**32))
 def test_checksums_equal_their_twin(size: int, seed: int) -> None:
     data = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
-    assert _core.block_sums(data).tolist() == [checksum(data[:size].tobytes())] * (size > 0)
+    assert _core.block_checksums(data).tolist() == [checksum(data[:size].tobytes())] * (size > 0)
 
 
 def test_every_block_has_its_sum() -> None:
     data = np.random.default_rng(0).integers(0, 256, 3 * 65536 + 5, dtype=np.uint8)
     expected = [checksum(data[start : start + 65536].tobytes()) for start in range(0, len(data), 65536)]
-    assert _core.block_sums(data).tolist() == expected
+    assert _core.block_checksums(data).tolist() == expected
     for place in (0, 7, 65535, 65536, len(data) - 1):
         changed = data.copy()
         changed[place] ^= 1
-        assert np.flatnonzero(_core.block_sums(changed) != np.array(expected)).tolist() == [place // 65536]
+        assert np.flatnonzero(_core.block_checksums(changed) != np.array(expected)).tolist() == [place // 65536]
 
 
 def test_no_two_flipped_bits_cancel() -> None:
@@ -205,10 +205,10 @@ def test_no_two_flipped_bits_cancel() -> None:
     flips = np.zeros((8 * len(data), len(data)), dtype=np.uint8)
     for bit in range(8 * len(data)):
         flips[bit, bit // 8] = 1 << bit % 8
-    expected = _core.block_sums(data)[0]
+    expected = _core.block_checksums(data)[0]
     for one in range(len(flips)):
         for other in range(one, len(flips)):
-            assert _core.block_sums(data ^ flips[one] ^ (flips[other] if other > one else 0))[0] != expected
+            assert _core.block_checksums(data ^ flips[one] ^ (flips[other] if other > one else 0))[0] != expected
 
 
 def checksum(data: bytes) -> int:

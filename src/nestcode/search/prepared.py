@@ -101,7 +101,7 @@ class PreparedSnapshot:
         distances, positions = np.empty((count, keep), dtype=np.float32), np.empty((count, keep), dtype=np.uint32)
         compared = np.empty(count, dtype=np.int64)
         if self.searcher is not None:
-            out = _core.SearchOutputs(distances, positions, compared)
+            out = _core.SearchResults(distances, positions, compared)
             self.scorer.estimate(self.searcher, queries, self.list_bits, candidates, out, threads)
         return distances, positions, compared
 
