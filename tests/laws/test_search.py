@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder, _core
 from nestcode.coders import Coder
 from nestcode.coders.bit_planes import BitPlanes, dequantize
-from nestcode.index import state
-from nestcode.search.plan import Request
-from nestcode.search.view import View
+from nestcode.index import compaction
+from nestcode.index.snapshot import Snapshot
+from nestcode.search.plan import Plan
+from nestcode.search.prepared import PreparedSnapshot
 from tests import twins
 
 FEATURES = 6
@@ -36,7 +37,7 @@ def fitted(kind: str, metric: Any) -> Coder:
 @pytest.fixture(autouse=True, scope="module")
 def _never_merged() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "RATIO", 0)
+        patch.setattr(compaction, "SIZE_RATIO", 0)
         yield
 
 
@@ -46,7 +47,7 @@ def grow(index: Index, items: Any, rng: np.random.Generator) -> NDArray[np.int64
     for part in np.array_split(np.arange(len(items)), rng.integers(1, 5)):
         index.add(items[part], ids=ids[part])
         if rng.random() < 0.7:
-            index._live.change(state.State.sealed)
+            index._live.write(Snapshot.flush)
     index.remove(rng.choice(ids, rng.integers(0, len(ids) // 2 + 1), replace=False))
     return index.ids
 
@@ -143,15 +144,17 @@ def test_vectors_are_ranked_under_their_distances(
 # Kernels
 
 
-def ready(kind: str, metric: Any, width: int, rng: np.random.Generator) -> tuple[View, Any, NDArray[np.float32]]:
-    """An index made ready, with its ranking and queries."""
+def prepare(
+    kind: str, metric: Any, width: int, rng: np.random.Generator
+) -> tuple[PreparedSnapshot, Any, NDArray[np.float32]]:
+    """An index prepared for search, with its queries as its scorer takes them and as they are."""
     coder = fitted(kind, "l2")
     index = Index(coder, width=width)
     grow(index, twins.clustered(500, FEATURES, 5), rng)
     queries = twins.clustered(5, FEATURES, 6)
-    request = Request(coder, index._encode, queries, None, metric, None)
-    view = index._view(request, None)
-    return view, request.batch(view.scorer, 0, 5), queries
+    plan = Plan(coder, index._encode, queries, metric=metric)
+    prepared = index._searcher.prepare(index._live.current, plan)
+    return prepared, plan.batch(prepared.scorer, 0, 5), queries
 
 
 class Named:
@@ -169,14 +172,14 @@ class Named:
     seeds, st.sampled_from(["linear", "cell"]), st.sampled_from(["l2", "cosine", "inner"]), st.integers(1, 30), asks()
 )
 def test_instruction_sets_agree(seed: int, kind: str, metric: Any, width: int, ask: dict[str, Any]) -> None:
-    view, batch, _ = ready(kind, metric, width, np.random.default_rng(seed))
+    prepared, batch, _ = prepare(kind, metric, width, np.random.default_rng(seed))
     found = []
     for simd in _core.simd_names():
         scores, places = np.empty((5, ask["k"]), dtype=np.float32), np.empty((5, ask["k"]), dtype=np.uint32)
         compared = np.empty(5, dtype=np.int64)
-        out = _core.SearchOutputs(scores, places, compared)
-        searcher: Any = Named(view._searcher, simd)
-        view.scorer.estimate(searcher, batch, view.bits, ask["candidates"], out, ask["threads"])
+        out = _core.SearchResults(scores, places, compared)
+        searcher: Any = Named(prepared.searcher, simd)
+        prepared.scorer.estimate(searcher, batch, prepared.list_bits, ask["candidates"], out, ask["threads"])
         found.append((scores, places, compared))
     for arrays in found[1:]:
         assert all(np.array_equal(one, other) for one, other in zip(found[0], arrays, strict=True))
@@ -184,29 +187,29 @@ def test_instruction_sets_agree(seed: int, kind: str, metric: Any, width: int, a
 
 @pytest.mark.parametrize("metric", ["l2", "inner"])
 @pytest.mark.parametrize("kind", ["linear", "cell", "residual"])
-def test_rough_distances_are_nearly_those_of_the_codes(kind: str, metric: Any) -> None:
+def test_estimated_distances_are_nearly_those_of_the_codes(kind: str, metric: Any) -> None:
     """Up to what is the same for all items of a query; the core's own tests know the steps of its tables."""
     coder = fitted(kind, "l2")
-    view, batch, queries = ready(kind, metric, 20, np.random.default_rng(0))
-    rough, places, compared = view.rough(batch, 5, 10**6, view.count, 1)
-    assert (compared == view.count).all()
-    assert (np.diff(rough, axis=1) >= 0).all()
-    for q, row in enumerate(places):
-        assert len(np.unique(row)) == view.count
-        true = twins.distances(queries[q : q + 1], coder.decode(view.codes_at(row)), metric)[0]
+    prepared, batch, queries = prepare(kind, metric, 20, np.random.default_rng(0))
+    estimated, positions, compared = prepared.estimate(batch, 5, 10**6, prepared.count, 1)
+    assert (compared == prepared.count).all()
+    assert (np.diff(estimated, axis=1) >= 0).all()
+    for q, row in enumerate(positions):
+        assert len(np.unique(row)) == prepared.count
+        true = twins.distances(queries[q : q + 1], coder.decode(prepared.codes_at(row)), metric)[0]
         if metric == "inner":
-            true = 2 * (true + queries[q].astype(float) @ _mean(view))
+            true = 2 * (true + queries[q].astype(float) @ _mean(prepared))
         else:
             true -= float(batch.outside[q]) + (batch.coefficients[q].astype(float) ** 2).sum()
         if kind == "residual":
-            np.testing.assert_allclose(rough[q], true, rtol=1e-4, atol=1e-3)
+            np.testing.assert_allclose(estimated[q], true, rtol=1e-4, atol=1e-3)
         else:
-            near = np.argsort(true)[: view.count // 4]
-            assert np.abs(rough[q] - true)[near].max() < 0.05 * np.ptp(true)
+            near = np.argsort(true)[: prepared.count // 4]
+            assert np.abs(estimated[q] - true)[near].max() < 0.05 * np.ptp(true)
 
 
-def _mean(view: View) -> NDArray[np.float64]:
-    mean: NDArray[np.float64] = view.scorer._projection.mean  # type: ignore[attr-defined]
+def _mean(prepared: PreparedSnapshot) -> NDArray[np.float64]:
+    mean: NDArray[np.float64] = prepared.scorer._projection.mean  # type: ignore[attr-defined]
     return mean
 
 
@@ -218,7 +221,7 @@ def test_the_nearest_are_those_of_sorting(seed: int, many: int, k: int, shared: 
     ids = np.stack([rng.permutation(1000)[:many] for _ in range(1 if shared else 4)]).astype(np.int64)
     ids[rng.random(ids.shape) < 0.2] = -1
     near, near_ids = np.empty((4, k), dtype=np.float32), np.empty((4, k), dtype=np.int64)
-    _core.take_nearest(distances, ids, near, near_ids, threads)
+    _core.select_top_k(distances, ids, near, near_ids, threads)
     for q in range(4):
         own = ids[0 if shared else q]
         found, expected = twins.nearest(distances[q : q + 1, own >= 0].astype(float), own[own >= 0], k)
@@ -237,7 +240,7 @@ def test_rescoring_is_numpys(seed: int, features: int, metric: str) -> None:
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     items = rng.integers(-1, 20, (4, 7))
     out = np.empty((4, 7), dtype=np.float32)
-    _core.rescore(vectors, queries, items, metric, out, 2, NONE, 0.0, NONE)
+    _core.rerank(vectors, queries, items, metric, out, 2, NONE, 0.0, NONE)
     expected = np.take_along_axis(twins.distances(queries, vectors, metric), items, axis=1)
     assert np.allclose(out, np.where(items < 0, np.inf, expected), rtol=1e-4, atol=1e-5)
 
@@ -303,8 +306,8 @@ def recorded() -> Recorder:
     recorder = Recorder()
     vectors = twins.clustered(1501, FEATURES, 3)
     asks: list[dict[str, Any]] = [{}, {"rank": "hamming"}, {"vectors": vectors}, {"metric": "cosine"}, {"filter": [5]}]
-    scorers = ("adc", "decoded", "fastscan", "partition", "plan", "scorer", "view")
-    modules = ["coders.bit_planes", *(f"search.{name}" for name in scorers)]
+    files = "adc", "decoded", "exhaustive", "fastscan", "partition", "prepared", "scorer", "searcher", "vectors"
+    modules = ["coders.bit_planes", *(f"search.{name}" for name in files)]
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             patch.setattr(f"nestcode.{module}._core", recorder)
@@ -376,7 +379,7 @@ def spoiled(argument: Any, data: st.DataObject, rng: np.random.Generator) -> Any
 
 def spoiled_one(arguments: tuple[Any, ...], data: st.DataObject, rng: np.random.Generator) -> list[Any]:
     """Arguments, one of them spoiled."""
-    kinds: Any = (np.ndarray, list, _core.Searcher, _core.SumCells, _core.SearchOutputs, _core.ScanGroups)
+    kinds: Any = (np.ndarray, list, _core.Searcher, _core.CentroidDistances, _core.SearchResults, _core.FastScanGroups)
     places = [i for i, one in enumerate(arguments) if isinstance(one, kinds)]
     place = data.draw(st.sampled_from(places)) if places else -1
     return [spoiled(one, data, rng) if i == place else one for i, one in enumerate(arguments)]
@@ -399,19 +402,34 @@ def test_wrong_arrays_are_refused_or_harmless(data: st.DataObject, seed: int) ->
 
 def test_what_searches_ask_of_the_core_is_known() -> None:
     calls = recorded().calls
-    assert calls.keys() >= {"SearchPart", "Searcher", "SumCells", "SearchOutputs", "blocks", "tables", "hamming"}
-    assert calls.keys() >= {"rescore", "take_nearest", "fill_blocks", "read_planes", "permute_bits", "ScanGroups"}
+    assert calls.keys() >= {
+        "InvertedLists",
+        "Searcher",
+        "CentroidDistances",
+        "SearchResults",
+        "fastscan",
+        "adc",
+        "hamming",
+    }
+    assert calls.keys() >= {
+        "rerank",
+        "select_top_k",
+        "pack_blocks",
+        "decode_bit_planes",
+        "permute_bits",
+        "FastScanGroups",
+    }
     for known in calls.values():
         call, arguments = known[0]
         call(*arguments)  # as they are they do no harm twice
 
 
 def test_an_unknown_instruction_set_is_named() -> None:
-    view, batch, _ = ready("cell", "l2", 30, np.random.default_rng(0))
-    out = _core.SearchOutputs(np.empty((5, 1), np.float32), np.empty((5, 1), np.uint32), np.empty(5, np.int64))
-    searcher: Any = Named(view._searcher, "mmx")
+    prepared, batch, _ = prepare("cell", "l2", 30, np.random.default_rng(0))
+    out = _core.SearchResults(np.empty((5, 1), np.float32), np.empty((5, 1), np.uint32), np.empty(5, np.int64))
+    searcher: Any = Named(prepared.searcher, "mmx")
     with pytest.raises(ValueError, match="simd must be one of portable"):
-        view.scorer.estimate(searcher, batch, view.bits, 10, out, 1)
+        prepared.scorer.estimate(searcher, batch, prepared.list_bits, 10, out, 1)
 
 
 def test_searchers_have_parts_of_one_kind() -> None:
@@ -420,15 +438,15 @@ def test_searchers_have_parts_of_one_kind() -> None:
 
     def part(starts: list[int], rows: NDArray[np.uint8] = codes.packed) -> Any:
         biases = np.zeros(0, dtype=np.int16)
-        return _core.SearchPart(rows, np.array(starts, dtype=np.uint32), *none, biases, 0.0, NONE)
+        return _core.InvertedLists(rows, np.array(starts, dtype=np.uint32), *none, biases, 0.0, NONE)
 
     _core.Searcher([part([0, 50]), part([0, 50])])
     for wrong in ([], [0], [50], [0, 49], [1, 50], [0, 51], [0, 60, 50]):
-        with pytest.raises(ValueError, match="cells must begin in order"):
+        with pytest.raises(ValueError, match="starts of lists must ascend"):
             part(wrong)
-    with pytest.raises(ValueError, match="parts must have the same cells"):
+    with pytest.raises(ValueError, match="segments must have the same lists"):
         _core.Searcher([part([0, 50]), part([0, 20, 50])])
-    with pytest.raises(ValueError, match="there must be a part"):
+    with pytest.raises(ValueError, match="there must be at least one segment"):
         _core.Searcher([])
     strangers: list[Any] = [[None], [codes], None]
     for stranger in strangers:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nestcode import Codes, PrefixTree, _core
 from nestcode.errors import InvalidInput
-from nestcode.index.segment import Part, Segment
+from nestcode.index.segment import LiveSegment, Segment
 from nestcode.index.tree import Forest
 from tests import twins
 
@@ -76,7 +76,7 @@ def test_a_forest_is_the_tree_of_all_that_was_not_removed(
     parts = []
     for part in range(4):
         segment = Segment.build(Codes.from_bits(items[owner == part]), ids[owner == part])
-        parts.append(Part(segment, np.flatnonzero(dead[segment.ids]).astype(np.uint32)))
+        parts.append(LiveSegment(segment, np.flatnonzero(dead[segment.ids]).astype(np.uint32)))
     twin = twins.BitTree(items[~dead], ids[~dead])
     for size in (1, 2, 5, 33):
         check(Forest(parts, items.shape[1]), twin, queries, size)
@@ -87,7 +87,7 @@ def test_a_forest_is_the_tree_of_all_that_was_not_removed(
         if name not in ("ids", "places"):  # equal codes of different parts may come in another order
             assert np.array_equal(merged.arrays()[name], array)
     assert sorted(merged.ids) == sorted(plain.ids)
-    check(Forest([Part(merged)], items.shape[1]), twin, queries, 2)
+    check(Forest([LiveSegment(merged)], items.shape[1]), twin, queries, 2)
 
 
 @pytest.mark.parametrize("chance", [0.5, 0.2, 0.02])
@@ -157,13 +157,13 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "both": (lambda: TREE.neighborhood(CODE, size=1, fraction=0.5), "either size"),
     "size 0": (lambda: TREE.neighborhood(CODE, size=0), "size must be an integer of at least 1, got 0"),
     "size -1": (lambda: TREE.neighborhood(CODE, size=-1), "size must be an integer of at least 1, got -1"),
-    "size 1.5": (lambda: TREE.neighborhood(CODE, size=1.5), "size must be a whole number"),  # type: ignore[arg-type]
-    "size True": (lambda: TREE.neighborhood(CODE, size=True), "size must be a whole number"),
+    "size 1.5": (lambda: TREE.neighborhood(CODE, size=1.5), "size must be an integer"),  # type: ignore[arg-type]
+    "size True": (lambda: TREE.neighborhood(CODE, size=True), "size must be an integer"),
     "fraction 0": (lambda: TREE.neighborhood(CODE, fraction=0), "above 0 and at most 1, got 0"),
     "fraction 2": (lambda: TREE.neighborhood(CODE, fraction=2), "above 0 and at most 1, got 2"),
     "fraction nan": (lambda: TREE.neighborhood(CODE, fraction=float("nan")), "got nan"),
-    "threads": (lambda: TREE.neighborhood(CODE.concat(CODE), size=1, threads=0), "threads must be a whole number"),
-    "several": (lambda: TREE.nested(CODE.concat(CODE)), "nested answers for one code, got 2"),
+    "threads": (lambda: TREE.neighborhood(CODE.concat(CODE), size=1, threads=0), "threads must be an integer"),
+    "several": (lambda: TREE.nested(CODE.concat(CODE)), "nested takes one code, got 2"),
     "ids twice": (lambda: PrefixTree(CODE.concat(CODE), ids=[3, 3]), "ids must be distinct, got 3"),
     "ids below 0": (lambda: PrefixTree(CODE, ids=[-3]), "ids must be from 0"),
     "too few ids": (lambda: PrefixTree(CODE, ids=[]), "one id for each item, got 0 ids for 1 items"),
@@ -187,17 +187,17 @@ def test_a_huge_size_asks_for_the_root() -> None:
 @given(st.integers(0, 400), st.integers(0, 2**32))
 def test_checksums_equal_their_twin(size: int, seed: int) -> None:
     data = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
-    assert _core.block_sums(data).tolist() == [checksum(data[:size].tobytes())] * (size > 0)
+    assert _core.block_checksums(data).tolist() == [checksum(data[:size].tobytes())] * (size > 0)
 
 
 def test_every_block_has_its_sum() -> None:
     data = np.random.default_rng(0).integers(0, 256, 3 * 65536 + 5, dtype=np.uint8)
     expected = [checksum(data[start : start + 65536].tobytes()) for start in range(0, len(data), 65536)]
-    assert _core.block_sums(data).tolist() == expected
+    assert _core.block_checksums(data).tolist() == expected
     for place in (0, 7, 65535, 65536, len(data) - 1):
         changed = data.copy()
         changed[place] ^= 1
-        assert np.flatnonzero(_core.block_sums(changed) != np.array(expected)).tolist() == [place // 65536]
+        assert np.flatnonzero(_core.block_checksums(changed) != np.array(expected)).tolist() == [place // 65536]
 
 
 def test_no_two_flipped_bits_cancel() -> None:
@@ -205,10 +205,10 @@ def test_no_two_flipped_bits_cancel() -> None:
     flips = np.zeros((8 * len(data), len(data)), dtype=np.uint8)
     for bit in range(8 * len(data)):
         flips[bit, bit // 8] = 1 << bit % 8
-    expected = _core.block_sums(data)[0]
+    expected = _core.block_checksums(data)[0]
     for one in range(len(flips)):
         for other in range(one, len(flips)):
-            assert _core.block_sums(data ^ flips[one] ^ (flips[other] if other > one else 0))[0] != expected
+            assert _core.block_checksums(data ^ flips[one] ^ (flips[other] if other > one else 0))[0] != expected
 
 
 def checksum(data: bytes) -> int:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from nestcode.cli.options import AsJson, Threads, above_0, messages
+from nestcode.cli.options import AsJson, Threads, check_positive, messages
 from nestcode.errors import InvalidInput, import_extra
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestcode.coders import Coder
-    from nestcode.simulate.bandwidth import Outcome, Played
+    from nestcode.simulate import Playback, Quality
 
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
 UNITS = {"bit": 1.0, "byte": 8.0, "kbit": 1e3, "Mbit": 1e6}
-CUT, LADDER, OTHER = "cut to fit", "ladder", "cut, for others"
+CUT, LADDER, OTHER = "truncated stream", "bitrate ladder", "truncated, other lengths"
 COLOURS = {CUT: "#c1121f", LADDER: "#1565c0", OTHER: "#f0941f"}
 SHOWN = 120  # periods that a plot shows
 
@@ -42,17 +42,17 @@ def simulate_bandwidth(
     ] = None,
     mean: Annotated[
         float | None,
-        typer.Option(callback=above_0, help="Its mean in bits a second.", show_default="half a code an item"),
+        typer.Option(callback=check_positive, help="Its mean in bits a second.", show_default="half a code an item"),
     ] = None,
     periods: Annotated[int | None, typer.Option(min=1, help="Its length.", show_default="1000")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of what is made up, and of training.")] = 0,
     unit: Annotated[Literal["bit", "byte", "kbit", "Mbit"], typer.Option(help="What the log counts.")] = "bit",
-    period: Annotated[float, typer.Option(callback=above_0, help="Seconds for which an item is shown.")] = 1.0,
+    period: Annotated[float, typer.Option(callback=check_positive, help="Seconds for which an item is shown.")] = 1.0,
     items: Annotated[int, typer.Option(min=1, help="Items that share a period, as tiles of a picture.")] = 1,
     buffer: Annotated[int, typer.Option(min=1, help="Items a receiver may have fetched before they are shown.")] = 4,
     rungs: Annotated[int, typer.Option(min=1, help="Fixed encodings of the ladder.")] = 7,
     safety: Annotated[
-        float, typer.Option(max=1, callback=above_0, help="The share of the throughput that the ladder uses.")
+        float, typer.Option(max=1, callback=check_positive, help="The share of the throughput that the ladder uses.")
     ] = 0.8,
     coder: Annotated[
         str | None, typer.Option(help="A fitted coder.", show_default="one trained on digits for this trace")
@@ -72,9 +72,9 @@ def simulate_bandwidth(
     """
     import numpy as np
 
+    from nestcode import simulate
     from nestcode.coders import load_coder
-    from nestcode.simulate import bandwidth
-    from nestcode.simulate.traces import GENERATED, bits_per_item, read_trace
+    from nestcode.simulate.traces import GENERATORS
 
     if trace is not None:
         _check_log(trace, {"--generate": generate, "--mean": mean, "--periods": periods})
@@ -85,16 +85,16 @@ def simulate_bandwidth(
     width = width if given is None else given.width
     if trace is None:
         mean = width * items / 2 / period if mean is None else mean
-        carried = GENERATED[generate or "markov"](periods or 1000, mean * period, np.random.default_rng(seed))
+        carried = GENERATORS[generate or "markov"](periods or 1000, mean * period, np.random.default_rng(seed))
     else:
-        carried = read_trace(trace, period) * UNITS[unit]
-    bits = bits_per_item(carried, items)
-    cut = bandwidth.cut_to_fit(bits, width, buffer)
-    lengths = bandwidth.ladder_rungs(width, rungs)
-    fixed = bandwidth.ladder(bits, lengths, buffer, safety)
+        carried = simulate.read_trace(trace, period) * UNITS[unit]
+    bits = simulate.bits_per_item(carried, items)
+    cut = simulate.play_truncated(bits, width, buffer)
+    lengths = simulate.bitrate_ladder(width, rungs)
+    fixed = simulate.play_ladder(bits, lengths, buffer, safety)
     curve, others = _curves(given, other, cut.lengths, width, steps=steps, seed=seed)
     plays = {CUT: (cut, curve), LADDER: (fixed, curve)} | ({} if others is None else {OTHER: (cut, others)})
-    outcomes = {name: bandwidth.judge(played, errors) for name, (played, errors) in plays.items()}
+    outcomes = {name: simulate.evaluate(played, errors) for name, (played, errors) in plays.items()}
     if plot is not None:
         _write_figure(plot, bits, {name: played for name, (played, _) in plays.items()}, outcomes)
     facts = {"periods": len(bits), "mean_bits": float(bits.mean()), "width": width, "buffer": buffer, "rungs": lengths}
@@ -158,7 +158,7 @@ def _errors(coder: "Coder", width: int) -> "Floats":
     return np.array([coder.expected_error(length) for length in range(width + 1)])
 
 
-def _show(facts: dict[str, Any], outcomes: dict[str, "Outcome"]) -> None:
+def _show(facts: dict[str, Any], outcomes: dict[str, "Quality"]) -> None:
     title = f"{facts['periods']:,} periods of {facts['mean_bits']:.4g} bits an item on average"
     note = (
         f"Codes of {facts['width']} bits; a buffer of {facts['buffer']}; rungs {', '.join(map(str, facts['rungs']))}."
@@ -167,8 +167,8 @@ def _show(facts: dict[str, Any], outcomes: dict[str, "Outcome"]) -> None:
     for name in ("", "distortion", "with stalls", "mean bits", "stalls", "time stalled", "bits unused"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for name, found in outcomes.items():
-        cells = [f"{found.error:.5f}", f"{found.error_in_time:.5f}", f"{found.length:.1f}", f"{found.stalls:,}"]
-        table.add_row(name, *cells, f"{found.stalled:.1%}", f"{found.unused:.1%}")
+        cells = [f"{found.error:.5f}", f"{found.error_with_stalls:.5f}", f"{found.length:.1f}", f"{found.stalls:,}"]
+        table.add_row(name, *cells, f"{found.stall_ratio:.1%}", f"{found.unused:.1%}")
     console = Console()
     console.width = max(console.width, 110)
     console.print(table)
@@ -182,7 +182,7 @@ def _check_name(path: Path) -> None:
     writable(path)
 
 
-def _write_figure(path: Path, bits: "Ints", plays: dict[str, "Played"], outcomes: dict[str, "Outcome"]) -> None:
+def _write_figure(path: Path, bits: "Ints", plays: dict[str, "Playback"], outcomes: dict[str, "Quality"]) -> None:
     from nestcode.storage import write_atomic
 
     buffer = io.BytesIO()
@@ -190,7 +190,7 @@ def _write_figure(path: Path, bits: "Ints", plays: dict[str, "Played"], outcomes
     write_atomic(path, buffer.getvalue())
 
 
-def _draw(bits: "Ints", plays: dict[str, "Played"], outcomes: dict[str, "Outcome"]) -> "Figure":
+def _draw(bits: "Ints", plays: dict[str, "Playback"], outcomes: dict[str, "Quality"]) -> "Figure":
     """The lengths of the first items by the time they are shown, and the distortion of all."""
     import numpy as np
     from matplotlib.figure import Figure
@@ -204,15 +204,15 @@ def _draw(bits: "Ints", plays: dict[str, "Played"], outcomes: dict[str, "Outcome
     )
     for name in (CUT, LADDER):
         played = plays[name]
-        times = np.arange(1, len(bits) + 1) + np.cumsum(played.waits)
+        times = np.arange(1, len(bits) + 1) + np.cumsum(played.stalls)
         ends = np.append(times, times[-1] + 1)[: shown + 1]
         left.stairs(
             played.lengths[: len(ends) - 1], ends, baseline=None, color=COLOURS[name], linewidth=1.6, label=name
         )
-        late = np.flatnonzero(played.waits[: len(ends) - 1])
+        late = np.flatnonzero(played.stalls[: len(ends) - 1])
         if len(late):
             left.hlines(
-                np.full(len(late), -0.04 * width), ends[late] - played.waits[late], ends[late], color="black",
+                np.full(len(late), -0.04 * width), ends[late] - played.stalls[late], ends[late], color="black",
                 linewidth=5, label="stalled",
             )  # fmt: skip
     left.set(xlabel="time in periods", ylabel="bits of an item", xlim=(0, shown), ylim=(-0.08 * width, 1.18 * width))
@@ -221,13 +221,13 @@ def _draw(bits: "Ints", plays: dict[str, "Played"], outcomes: dict[str, "Outcome
     seen = [outcomes[name].error for name in names]
     right.bar(names, seen, color=[COLOURS[name] for name in names])
     right.bar(
-        names, [outcomes[name].error_in_time - outcomes[name].error for name in names], bottom=seen, color="black"
+        names, [outcomes[name].error_with_stalls - outcomes[name].error for name in names], bottom=seen, color="black"
     )
     for place, name in enumerate(names):
         found = outcomes[name]
-        text = f"{found.error_in_time:.4f}\nstalled {found.stalled:.1%}"
-        right.annotate(text, (place, found.error_in_time), (0, 3), "data", "offset points", ha="center", fontsize=9)
-    top = 1.2 * max(found.error_in_time for found in outcomes.values())
+        text = f"{found.error_with_stalls:.4f}\nstalled {found.stall_ratio:.1%}"
+        right.annotate(text, (place, found.error_with_stalls), (0, 3), "data", "offset points", ha="center", fontsize=9)
+    top = 1.2 * max(found.error_with_stalls for found in outcomes.values())
     right.set(ylabel="distortion, nothing shown while stalled", ylim=(0, top or 1))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)

@@ -1,8 +1,15 @@
-"""Coders: they fit data, encode items to codes and decode any prefix back.
+"""Coders: fit data, encode items to codes, decode any prefix.
 
-`fit` picks the better of `LinearCoder` and `ResidualCoder`. `CellCoder` is made for search, `AdaptiveCoder` for small
-images (for images of any size see `nestcode.images`). All of them need NumPy only. `RefinedCoder`, `AutoencoderCoder`
-and `SupervisedCoder` need PyTorch, and load when they are first used.
+    LinearCoder       PCA, then an embedded scalar quantizer: steep spectra, such as images
+    ResidualCoder     residual quantization by beam search: flat spectra, such as embeddings
+    CellCoder         coarse quantizer (k-means), then a scalar-quantized residual: fast search
+    AdaptiveCoder     backward-adaptive residual quantization: small images
+    RefinedCoder      another coder's bits, decoded by a network (PyTorch)
+    AutoencoderCoder  the paper's networks (PyTorch)
+    SupervisedCoder   bits that tell classes apart (PyTorch)
+
+`fit` chooses among the first four by recall@10 or by squared error (`auto.py`). `base.py` has the protocol that all of
+them follow. The PyTorch coders load when they are first used. For images of any size see `nestcode.images`.
 """
 
 import os
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from nestcode.coders.refined import RefinedCoder as RefinedCoder
     from nestcode.coders.supervised import SupervisedCoder as SupervisedCoder
 
-__all__ = [
+__all__ = [  # without the coders that need PyTorch
     "AdaptiveCoder",
     "CellCoder",
     "Coder",
@@ -33,25 +40,26 @@ __all__ = [
     "ResidualCoder",
     "fit",
     "load_coder",
-]  # what needs no PyTorch
+]
 
-_KINDS: dict[str, type[Coder]] = {
+# To add a coder, add its class here, and an entry to the list in tests/coders/test_contract.py.
+_NUMPY: dict[str, type[Coder]] = {
     kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder)
 }
-_TORCH_ROOMS = {"AutoencoderCoder": "autoencoder", "RefinedCoder": "refined", "SupervisedCoder": "supervised"}
+_TORCH = {"AutoencoderCoder": "autoencoder", "RefinedCoder": "refined", "SupervisedCoder": "supervised"}  # rooms
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _TORCH_ROOMS:
+    if name not in _TORCH:
         raise AttributeError(f"module 'nestcode.coders' has no attribute {name!r}")
     import_extra("torch", extra="torch", purpose=name)
-    return getattr(import_module(f"nestcode.coders.{_TORCH_ROOMS[name]}"), name)
+    return getattr(import_module(f"nestcode.coders.{_TORCH[name]}"), name)
 
 
 def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
-    """Load a coder that `save` wrote, or one that comes with Nestcode.
+    """Return a coder that `save` wrote, or one that ships with Nestcode.
 
-    >>> load_coder("cifar10-small").width       # for images of 3 x 32 x 32 pixels
+    >>> load_coder("cifar10-small").width_      # for images of 3 x 32 x 32 pixels
     256
 
     >>> import tempfile
@@ -68,7 +76,7 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
         modules: `encoder` and `decoder`, where a coder's `Network` was given modules of your own.
 
     """
-    if str(path) in PRETRAINED:  # whatever is in the working directory: "./cifar10-small" is a file there
+    if str(path) in PRETRAINED:  # even if such a file exists: "./cifar10-small" names the file
         path = pretrained_path(str(path))
     elif not Path(path).exists() and not Path(path).parent.name:
         shipped = ", ".join(pretrained_names("items"))
@@ -76,29 +84,31 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
     return coder_from_record(read_record(path), path, **modules)
 
 
-def coder_from_record(record: Record, path: str | os.PathLike[str], **modules: Any) -> Coder:
-    """Return the coder of any kind that a record holds; errors name `path`, where the record came from."""
-    name = _deep_coder(record.settings) if record.kind == "DeepCoder" else record.kind
-    kind: type[Coder] | None = __getattr__(name) if name in _TORCH_ROOMS else _KINDS.get(name)
-    if record.kind == "PictureCoder":  # an ImageCodec: its kind on disk keeps its first name
-        raise InvalidInput(
-            f"{path} holds an image codec, not a coder of items: give a coder of items (ImageCodec.load reads it)"
-        )
-    if kind is None:
-        known = ", ".join([*_KINDS, *_TORCH_ROOMS])
-        raise DamagedFile(f"{path} holds a {record.kind}, this version knows {known}: upgrade nestcode")
+def coder_from_record(record: Record, source: str | os.PathLike[str], **modules: Any) -> Coder:
+    """Return the coder of any kind that a record describes; errors call the record `source`."""
+    kind = _kind_of(record, source)
+    needed = {"encoder"} if kind == "SupervisedCoder" else {"encoder", "decoder"}
     if modules and not record.settings.get("modules"):
-        raise InvalidInput(f"{path} holds a coder without modules of its own: leave out {', '.join(modules)}")
-    needed = {"encoder"} if "classes" in record.settings else {"encoder", "decoder"}
+        raise InvalidInput(f"{source} holds a coder without modules of its own: leave out {', '.join(modules)}")
     if record.settings.get("modules") and not needed <= set(modules):
         raise InvalidInput(
-            f"{path} holds a coder with modules of its own: give load_coder the {' and '.join(sorted(needed))} too"
+            f"{source} holds a coder with modules of its own: give load_coder the {' and '.join(sorted(needed))} too"
         )
-    return kind.from_record(record, path, **modules)
+    coder: type[Coder] = _NUMPY[kind] if kind in _NUMPY else __getattr__(kind)
+    return coder.from_record(record, source, **modules)
 
 
-def _deep_coder(settings: dict[str, Any]) -> str:
-    """Return the coder in a file of an earlier version, when one class had the three algorithms."""
-    if "base" in settings:
-        return "RefinedCoder"
-    return "SupervisedCoder" if "classes" in settings else "AutoencoderCoder"
+def _kind_of(record: Record, source: str | os.PathLike[str]) -> str:
+    """Return the class of the coder in a record, whose kind keeps the name it was first written under."""
+    if record.kind == "DeepCoder":  # an earlier version had one class for three algorithms
+        if "base" in record.settings:
+            return "RefinedCoder"
+        return "SupervisedCoder" if "classes" in record.settings else "AutoencoderCoder"
+    if record.kind == "PictureCoder":  # an ImageCodec
+        raise InvalidInput(
+            f"{source} holds an image codec, not a coder of items: give a coder of items (ImageCodec.load reads it)"
+        )
+    if record.kind not in _NUMPY and record.kind not in _TORCH:
+        known = ", ".join([*_NUMPY, *_TORCH])
+        raise DamagedFile(f"{source} holds a {record.kind}, this version knows {known}: upgrade nestcode")
+    return record.kind

@@ -6,7 +6,7 @@ a list is a range of positions, and what its bits decode to is the list's centro
     query ──▶ coarse distances to all centroids ──▶ probe the nearest lists until they hold `candidates` items
 
 Centroids are sums of a coarse and a fine part, so that the inner products with 2^bits centroids come from two small
-matrix products. `cpp/nestcode/search.hpp` adds them up and probes.
+matrix products. `cpp/nestcode/inverted_lists.hpp` adds them up and probes.
 """
 
 import numpy as np
@@ -67,7 +67,7 @@ class Partition:
         }
         self._coarse, self._fine = _without_trailing_zeros(coarse), _without_trailing_zeros(fine)
 
-    def coarse_distances(self, metric: Metric, coefficients: Floats, offsets: Floats) -> _core.SumCells:
+    def coarse_distances(self, metric: Metric, coefficients: Floats, offsets: Floats) -> _core.CentroidDistances:
         """Return the distances from queries to all centroids, up to a term that all lists share.
 
         Args:
@@ -78,7 +78,7 @@ class Partition:
         """
         coarse: Floats = coefficients[:, : self._coarse.shape[1]] @ self._coarse.T
         fine: Floats = coefficients[:, : self._fine.shape[1]] @ self._fine.T
-        return _core.SumCells(coarse, fine, offsets, *self._by_metric[metric])
+        return _core.CentroidDistances(coarse, fine, offsets, *self._by_metric[metric])
 
 
 def _without_trailing_zeros(centroids: Floats) -> Floats:

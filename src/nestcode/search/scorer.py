@@ -43,9 +43,9 @@ class PreparedCodes:
     bias_unit: float = 0.0
     norms: Floats = field(default_factory=lambda: NO_NORMS)  # squared norms of what codes decode to
 
-    def part(self, skipped: NDArray[np.uint32]) -> _core.SearchPart:
+    def part(self, skipped: NDArray[np.uint32]) -> _core.InvertedLists:
         """Return them as the core searches them, without the items at `skipped` positions."""
-        return _core.SearchPart(
+        return _core.InvertedLists(
             self.rows,
             self.list_starts,
             skipped,
@@ -92,7 +92,7 @@ class Scorer(ABC):
         queries: QueryBatch,
         bits: int,
         candidates: int,
-        out: _core.SearchOutputs,
+        out: _core.SearchResults,
         threads: int,
     ) -> None:
         """Probe inverted lists until they hold `candidates` items, and write the items of least estimated distance."""

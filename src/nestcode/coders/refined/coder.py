@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from nestcode.arrays import PIECE
 from nestcode.coders.adaptive.coder import AdaptiveCoder
-from nestcode.coders.auto import better
+from nestcode.coders.auto import least_distortion
 from nestcode.coders.base import BaseLayout
 from nestcode.coders.linear.coder import LinearCoder
 from nestcode.coders.network import NetworkCoder, check_instance, check_record_sizes, check_sizes, rows_or_source
@@ -113,7 +113,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
             return deepcopy(bases[0])
         train = split_holdout(len(source), training)[1]
         rows = [source.rows(train[first : first + PIECE]) for first in range(0, len(train), PIECE)]
-        best = bases[better(rows, bases)] if len(bases) > 1 else bases[0]
+        best = bases[least_distortion(rows, bases)] if len(bases) > 1 else bases[0]
         return deepcopy(best).fit(rows)
 
     @property
