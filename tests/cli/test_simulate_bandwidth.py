@@ -11,8 +11,7 @@ import pytest
 
 from nestcode.coders import LinearCoder
 from nestcode.data import digits
-from nestcode.simulate.bandwidth import cut_to_fit, judge, ladder, ladder_rungs
-from nestcode.simulate.traces import bits_per_item, read_trace
+from nestcode.simulate import bitrate_ladder, bits_per_item, evaluate, play_ladder, play_truncated, read_trace
 from tests.cli.test_streams import misused
 
 
@@ -50,22 +49,22 @@ def test_a_trace_gives_the_results_of_the_functions(log: Path, coders: dict[int,
     bits = bits_per_item(read_trace(log) * 1000, 1000)
     coder = LinearCoder(40).fit(digits()[0])
     errors = [coder.expected_error(length) for length in range(41)]
-    rungs = ladder_rungs(40, 5)
+    rungs = bitrate_ladder(40, 5)
     assert (facts["periods"], facts["width"], facts["rungs"]) == (60, 40, rungs)
     assert facts["mean_bits"] == pytest.approx(bits.mean())
     expected = {
-        "cut to fit": judge(cut_to_fit(bits, 40, 3), errors),
-        "ladder": judge(ladder(bits, rungs, 3), errors),
+        "truncated stream": evaluate(play_truncated(bits, 40, 3), errors),
+        "bitrate ladder": evaluate(play_ladder(bits, rungs, 3), errors),
     }
     assert facts["strategies"].keys() == expected.keys()
     for name, outcome in expected.items():
         assert facts["strategies"][name] == pytest.approx(outcome.as_dict())
-    assert facts["strategies"]["ladder"]["stalls"] > 0
+    assert facts["strategies"]["bitrate ladder"]["stalls"] > 0
 
 
 def test_another_coder_is_cut_to_the_same_lengths(log: Path, coders: dict[int, Path]) -> None:
     facts = found(log, "--coder", coders[24], "--other", coders[40], "--period", "0.5")
-    cut, other = (facts["strategies"][name] for name in ("cut to fit", "cut, for others"))
+    cut, other = (facts["strategies"][name] for name in ("truncated stream", "truncated, other lengths"))
     assert cut["length"] == other["length"]
     run = simulate(log, "--coder", coders[40], "--other", coders[24])
     assert run.returncode == 1
@@ -75,7 +74,7 @@ def test_another_coder_is_cut_to_the_same_lengths(log: Path, coders: dict[int, P
 def test_coders_are_trained_by_default(tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     facts = found("--width", "16", "--steps", "5", "--periods", "200", "--generate", "uniform", "--plot", plot)
-    assert list(facts["strategies"]) == ["cut to fit", "ladder", "cut, for others"]
+    assert list(facts["strategies"]) == ["truncated stream", "bitrate ladder", "truncated, other lengths"]
     assert facts["mean_bits"] == pytest.approx(8, rel=0.2)
     assert plot.read_bytes().startswith(b"\x89PNG")
 
@@ -90,7 +89,7 @@ def test_a_table_and_a_figure(log: Path, coders: dict[int, Path], tmp_path: Path
     plot = tmp_path / "new" / "plot.svg"
     run = simulate(log, "--coder", coders[40], "--plot", plot)
     assert run.returncode == 0, run.stderr
-    for word in ("distortion", "time stalled", "bits unused", "cut to fit", "ladder"):
+    for word in ("distortion", "time stalled", "bits unused", "truncated stream", "bitrate ladder"):
         assert word in run.stdout
     assert "<svg" in plot.read_text()
 
@@ -104,8 +103,8 @@ def test_help_has_an_example() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["no-such.csv"], "there is no file no-such.csv: give a log"),
-        (["/"], "/ must be a log, but it is a folder"),
+        (["no-such.csv"], "there is no file no-such.csv: give a trace"),
+        (["/"], "the trace must be a file, got /, which is a folder"),
         (["--coder", "no-such.coder"], "no-such.coder"),
         (["--mean", "0.01"], "carry bits"),
     ],
@@ -120,8 +119,8 @@ def test_errors_are_one_line(arguments: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["link.csv", "--mean", "3"], "--mean is for traces that are made up, got link.csv too"),
-        (["link.csv", "--generate", "markov"], "--generate is for traces"),
+        (["link.csv", "--mean", "3"], "--mean is for synthetic traces, got link.csv too"),
+        (["link.csv", "--generate", "markov"], "--generate is for synthetic traces"),
         (["--plot", "figure.gif"], ".png, .svg or .pdf"),
         (["--safety", "2"], "'--safety'"),
         (["--safety", "0"], "'--safety': it must be a positive number"),
@@ -156,4 +155,4 @@ def test_a_given_coder_needs_no_torch(coders: dict[int, Path]) -> None:
     source += "from nestcode.cli import main; main()"
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert np.isfinite(json.loads(run.stdout)["strategies"]["ladder"]["error"])
+    assert np.isfinite(json.loads(run.stdout)["strategies"]["bitrate ladder"]["error"])

@@ -1,4 +1,4 @@
-"""Indexes in which search is tested, their plain answers, and how answers are compared."""
+"""Indexes that search is tested on, their plain twins, and comparisons of hits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ FRESH = twins.clustered(ROWS, seed=1)  # what items are updated to
 Q = twins.clustered(16, seed=2)
 KINDS = ["linear", "residual", "cell"]
 METRICS = [("l2", "l2"), ("l2", "cosine"), ("l2", "inner"), ("cosine", "cosine")]  # the coder's, the search's
-ERROR = 2e-4  # of distances between rows whose squared lengths are about 100
+ERROR = 2e-4  # of distances between rows whose squared norms are about 100
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 metrics = pytest.mark.parametrize(("own", "metric"), METRICS)
@@ -41,7 +41,7 @@ def fitted(kind: str, metric: Any = "l2") -> Coder:
 
 @dataclass(frozen=True)
 class Filled:
-    """An index, what it holds, and the vectors of that by id."""
+    """An index, its ids, and the vectors of its items by id."""
 
     index: Index
     ids: NDArray[np.int64]
@@ -57,7 +57,7 @@ class Filled:
 
 
 def fill(index: Index, vectors: bool = True) -> Filled:
-    """Three segments and a tail, with items removed from all of them and updated; as vectors or as codes."""
+    """Fill three segments and the buffer, delete from all of them and update; items are vectors or codes."""
     rows, changed = X.copy(), np.arange(5, ROWS, 11)
     removed = np.arange(0, ROWS, 7)
     rows[changed] = FRESH[changed]
@@ -94,8 +94,8 @@ def plain(kind: str, rows: NDArray[Any] = X) -> Index:
     return index
 
 
-def ask(rank: str, vectors: NDArray[Any], metric: str | None = None) -> dict[str, Any]:
-    """How to ask for a rank."""
+def by_rank(rank: str, vectors: NDArray[Any], metric: str | None = None) -> dict[str, Any]:
+    """The arguments of a search by a rank."""
     return {"rank": rank, "metric": metric, "vectors": vectors if rank == "exact" else None}
 
 
@@ -105,7 +105,7 @@ def assert_same(a: Hits, b: Hits) -> None:
 
 
 def assert_close(a: Hits, b: Hits) -> None:
-    """The same but for rounding, which may exchange items that are as near."""
+    """Equal up to rounding, which may reorder ties."""
     assert np.array_equal(a.ids >= 0, b.ids >= 0)
     np.testing.assert_allclose(a.distances, b.distances, rtol=1e-4, atol=ERROR)
     assert np.mean(a.ids == b.ids) > 0.7

@@ -57,11 +57,13 @@ class Buffer:
         return self.rows.nbytes + self.row_ids.nbytes + self.heads.nbytes + self.order.nbytes
 
     @cached_property
-    def tree(self) -> _core.Tree:
+    def tree(self) -> _core.PrefixTree:
         """The buffer as the core searches it."""
-        tables = _core.build_tables(self.heads, self.width)
+        tables = _core.build_prefix_tables(self.heads, self.width)
         owner = (self.rows, self.row_ids, self.heads, self.order, tables)
-        return _core.Tree(owner, self.rows, self.heads, self.order, tables, NO_TOMBSTONES, self.row_ids, self.width)
+        return _core.PrefixTree(
+            owner, self.rows, self.heads, self.order, tables, NO_TOMBSTONES, self.row_ids, self.width
+        )
 
     # what a search reads (search.prepared.SortedRun)
 

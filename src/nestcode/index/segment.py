@@ -27,7 +27,7 @@ class Segment:
 
     codes: Codes
     heads: NDArray[np.uint64]  # the first 64 bits of each code
-    tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/tables.hpp
+    tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/prefix_tables.hpp
     ids: Ids  # of the codes
     by_id: NDArray[np.uint32]  # the positions of the codes in order of ids
     mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; empty in memory
@@ -55,13 +55,13 @@ class Segment:
             one.touch()
         packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
         heads, ids = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
-        _core.Forest([one.tree for one in segments], width)._merge(packed, heads, ids)
+        _core.merge_trees([one.tree for one in segments], packed, heads, ids)
         return cls._of(Codes.unchecked(packed, width), heads, ids)
 
     @classmethod
     def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids) -> Self:
         by_id = np.argsort(ids, kind="stable").astype(np.uint32)
-        return cls(codes, heads, _core.build_tables(heads, codes.width), ids, by_id)
+        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), ids, by_id)
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -113,11 +113,11 @@ class LiveSegment:
 
     segment: Segment
     tombstones: NDArray[np.uint32] = field(default_factory=lambda: NO_TOMBSTONES)  # positions, ascending
-    tree: _core.Tree = field(init=False)
+    tree: _core.PrefixTree = field(init=False)
 
     def __post_init__(self) -> None:
         segment, guarded = self.segment, ("codes", "heads", "tables", "ids")
-        tree = _core.Tree(
+        tree = _core.PrefixTree(
             (segment, self.tombstones),
             segment.codes.packed,
             segment.heads,

@@ -1,7 +1,7 @@
 """The paper's binary tree over codes, and the nested neighborhoods of a query (section 5.1).
 
 A sorted array of codes is the tree: all codes that share a prefix lie side by side. The C++ core descends it
-(`cpp/nestcode/tree.hpp`); this file has the public queries and their results.
+(`cpp/nestcode/prefix_tree.hpp`); this file has the public queries and their results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ class TreeRun(Protocol):
     """A sorted run of codes that can be searched by prefix: a segment of an index, or its buffer."""
 
     @property
-    def tree(self) -> _core.Tree:
+    def tree(self) -> _core.PrefixTree:
         """The run as the core searches it."""
 
     def __len__(self) -> int: ...
@@ -37,6 +37,11 @@ class Neighborhoods:
     """The neighborhoods of several queries, or all the nested ones of one: arrays `length` and `count`.
 
     `hoods[i]` is one of them; its ids are gathered when they are read.
+
+    >>> codes = Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 1]])
+    >>> hoods = PrefixTree(codes).neighborhood(codes, size=2)
+    >>> hoods.length, hoods.count, hoods[0].ids
+    (array([2, 2, 0], dtype=int32), array([2, 2, 3]), array([0, 1]))
     """
 
     def __init__(

@@ -33,10 +33,10 @@ def search_all(prepared: PreparedSnapshot, plan: Plan, start: int, ids: Ids, dis
                 last = min(first + QUERIES, len(ids))
                 near, near_ids = np.empty_like(distances[first:last]), np.empty_like(ids[first:last])
                 to_all = distances_of(start + first, start + last)
-                _core.take_nearest(to_all, own[None], near, near_ids, plan.threads)
+                _core.select_top_k(to_all, own[None], near, near_ids, plan.threads)
                 both = np.concatenate([distances[first:last], near], axis=1)
                 both_ids = np.concatenate([ids[first:last], near_ids], axis=1)
-                _core.take_nearest(both, both_ids, distances[first:last], ids[first:last], plan.threads)
+                _core.select_top_k(both, both_ids, distances[first:last], ids[first:last], plan.threads)
 
 
 def _distances_to(plan: Plan, scorer: Scorer, ids: Ids, codes: Codes) -> Callable[[int, int], Floats]:

@@ -128,5 +128,5 @@ def top_k(
             near = prepared.scorer.rerank(batch, prepared.codes_at(positions), plan.threads)
         else:
             near = estimated
-        _core.take_nearest(near, hits, distances[some], ids[some], plan.threads)
+        _core.select_top_k(near, hits, distances[some], ids[some], plan.threads)
     return Hits(ids, distances, compared)

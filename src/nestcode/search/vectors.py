@@ -48,7 +48,7 @@ class Vectors:
         queries = queries.astype(np.float32, copy=False)
         out = np.empty(ids.shape, dtype=np.float32)
         own = np.ascontiguousarray(ids)
-        _core.rescore(np.asarray(vectors), queries, own, metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
+        _core.rerank(np.asarray(vectors), queries, own, metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
         if np.isnan(out).any():
             raise InvalidInput("vectors must be finite, but some of those compared hold NaN: drop or impute such rows")
         return out

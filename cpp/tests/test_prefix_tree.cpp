@@ -1,41 +1,42 @@
-// The tree, forests and checked memory against plain loops over single bits.
+// Prefix trees, forests, merging and checksum guards against plain loops over single bits.
 #include "nestcode/forest.hpp"
+#include "nestcode/merge.hpp"
 #include "support.hpp"
 
 namespace {
 
-// A tree with the arrays it looks at, each allocated to the byte.
-struct Planted {
+// A tree with its arrays, each allocated to the byte.
+struct OwnedTree {
     std::vector<std::uint8_t> rows;
     std::vector<std::uint64_t> heads;
-    std::vector<std::uint32_t> tables, dead;
-    std::unique_ptr<Removed> removed;
+    std::vector<std::uint32_t> tables, removed;
+    std::unique_ptr<Tombstones> tombstones;
     std::vector<std::int64_t> ids;
-    Tree tree;
+    PrefixTree tree;
 
-    Planted(Rows unsorted, std::int32_t width, std::int64_t first_id, std::mt19937& random)
+    OwnedTree(Rows unsorted, std::int32_t width, std::int64_t first_id, std::mt19937& random)
         : rows(unsorted.count * unsorted.bytes), heads(unsorted.count), ids(unsorted.count) {
         std::vector<std::int64_t> order(unsorted.count);
-        sort_order(unsorted, order.data());
+        argsort_rows(unsorted, order.data());
         for (std::size_t i = 0; i < unsorted.count; ++i) {
             const std::uint8_t* row = unsorted[static_cast<std::size_t>(order[i])];
             std::copy_n(row, unsorted.bytes, rows.data() + i * unsorted.bytes);
-            heads[i] = load_ordered(row, unsorted.bytes);
+            heads[i] = load_big_endian(row, unsorted.bytes);
             ids[i] = first_id + order[i];
-            if (random() % 5 == 0) dead.push_back(static_cast<std::uint32_t>(i));
+            if (random() % 5 == 0) removed.push_back(static_cast<std::uint32_t>(i));
         }
-        tables = build_tables(heads.data(), static_cast<std::uint32_t>(heads.size()), width);
+        tables = build_prefix_tables(heads.data(), static_cast<std::uint32_t>(heads.size()), width);
         tree.rows = {rows.data(), unsorted.count, unsorted.bytes, static_cast<std::ptrdiff_t>(unsorted.bytes)};
         tree.heads = {heads.data(), heads.size()};
         tree.tables = {tables.data(), tables.size()};
         tree.ids = {ids.data(), ids.size()};
         tree.width = width;
     }
-    Planted(const Planted&) = delete;
+    OwnedTree(const OwnedTree&) = delete;
 
     void remove() {
-        removed = std::make_unique<Removed>(dead, heads.size());
-        tree.removed = removed.get();
+        tombstones = std::make_unique<Tombstones>(removed, heads.size());
+        tree.tombstones = tombstones.get();
     }
 };
 
@@ -47,12 +48,11 @@ std::int32_t shared_bits(const std::uint8_t* a, const std::uint8_t* b, std::int3
 
 // The paper's procedure: lengthen the prefix while enough items share it.
 Neighborhood plain(Forest forest, const std::uint8_t* query, std::uint64_t size) {
-    std::vector<std::int64_t> members;
     const std::int32_t width = forest.front().width;
     std::vector<std::int64_t> sharing(static_cast<std::size_t>(width) + 2);
-    for (const Tree& tree : forest)
-        visit_alive(tree, {0, tree.count()}, [&](std::uint32_t place) {
-            ++sharing[static_cast<std::size_t>(shared_bits(tree.row(place), query, width))];
+    for (const PrefixTree& tree : forest)
+        visit_live(tree, {0, tree.count()}, [&](std::uint32_t position) {
+            ++sharing[static_cast<std::size_t>(shared_bits(tree.row(position), query, width))];
         });
     for (std::size_t length = sharing.size() - 1; length-- > 0;) sharing[length] += sharing[length + 1];
     std::int32_t length = 0;
@@ -61,18 +61,18 @@ Neighborhood plain(Forest forest, const std::uint8_t* query, std::uint64_t size)
 }
 
 void test_neighborhoods(std::int32_t width, std::size_t count, unsigned agree, std::mt19937& random) {
-    std::vector<std::unique_ptr<Planted>> planted;
+    std::vector<std::unique_ptr<OwnedTree>> owned;
     for (const std::size_t items : {count, count / 7, std::size_t{1}, std::size_t{0}}) {
         const Bits bits(items, static_cast<std::size_t>(width), random, agree);
-        planted.push_back(std::make_unique<Planted>(bits.rows, width, 10'000 * std::ssize(planted), random));
+        owned.push_back(std::make_unique<OwnedTree>(bits.rows, width, 10'000 * std::ssize(owned), random));
     }
     const Bits queries(11, static_cast<std::size_t>(width), random, agree);
     for (const bool removing : {false, true})
         for (const std::size_t trees : {1, 2, 4}) {
-            std::vector<Tree> forest;
+            std::vector<PrefixTree> forest;
             for (std::size_t t = 0; t < trees; ++t) {
-                if (removing) planted[t]->remove();
-                forest.push_back(planted[t]->tree);
+                if (removing) owned[t]->remove();
+                forest.push_back(owned[t]->tree);
             }
             for (const std::uint64_t size : {1u, 2u, 3u, 17u, 300u}) {
                 std::vector<std::int32_t> lengths(11);
@@ -88,28 +88,28 @@ void test_neighborhoods(std::int32_t width, std::size_t count, unsigned agree, s
                     CHECK(std::adjacent_find(ids.begin(), ids.end()) == ids.end());
                 }
             }
-            std::size_t alive = 0;
-            for (const Tree& tree : forest) alive += tree.alive();
-            std::vector<std::uint8_t> rows(alive * forest[0].rows.bytes);
-            std::vector<std::uint64_t> heads(alive);
-            std::vector<std::int64_t> ids(alive);
-            merge(forest, rows.data(), heads.data(), ids.data());
+            std::size_t live = 0;
+            for (const PrefixTree& tree : forest) live += tree.live();
+            std::vector<std::uint8_t> rows(live * forest[0].rows.bytes);
+            std::vector<std::uint64_t> heads(live);
+            std::vector<std::int64_t> ids(live);
+            merge_live(forest, rows.data(), heads.data(), ids.data());
             const std::size_t bytes = forest[0].rows.bytes;
-            for (std::size_t i = 1; i < alive; ++i)
+            for (std::size_t i = 1; i < live; ++i)
                 CHECK(std::memcmp(rows.data() + (i - 1) * bytes, rows.data() + i * bytes, bytes) <= 0);
         }
 }
 
-// Tables from a file may hold anything: searches end, and stay within the tree.
-void test_wild_tables(std::mt19937& random) {
+// Tables of a damaged file may hold any value: searches end, and their ranges stay within the tree.
+void test_damaged_tables(std::mt19937& random) {
     const Bits bits(500, 100, random, 0), queries(8, 100, random, 0);
-    Planted planted(bits.rows, 100, 0, random);
+    OwnedTree owned(bits.rows, 100, 0, random);
     for (int round = 0; round < 300; ++round) {
-        std::vector<std::uint32_t> wild(planted.tables);
-        for (int change = 0; change < 40; ++change) wild[random() % wild.size()] = random() >> random() % 32;
-        if (round % 3 == 0) wild[0] = random() % 40;
-        planted.tree.tables = {wild.data(), wild.size()};
-        const std::vector<Tree> forest(1 + round % 2, planted.tree);
+        std::vector<std::uint32_t> damaged(owned.tables);
+        for (int change = 0; change < 40; ++change) damaged[random() % damaged.size()] = random() >> random() % 32;
+        if (round % 3 == 0) damaged[0] = random() % 40;
+        owned.tree.tables = {damaged.data(), damaged.size()};
+        const std::vector<PrefixTree> forest(1 + round % 2, owned.tree);
         for (const std::uint64_t size : {1u, 5u, 100u}) {
             std::vector<std::int32_t> lengths(8);
             std::vector<std::int64_t> counts(8);
@@ -123,34 +123,34 @@ void test_wild_tables(std::mt19937& random) {
 void test_guard(std::mt19937& random) {
     std::vector<std::uint8_t> data(3 * block_bytes + 17);
     for (std::uint8_t& byte : data) byte = static_cast<std::uint8_t>(random());
-    std::vector<std::uint64_t> sums;
+    std::vector<std::uint64_t> checksums;
     for (std::size_t block = 0; block < block_count(data.size()); ++block)
-        sums.push_back(block_sum(data.data(), data.size(), block));
-    Guard whole(data.data(), data.size(), sums.data());
+        checksums.push_back(block_checksum(data.data(), data.size(), block));
+    ChecksumGuard whole(data.data(), data.size(), checksums.data());
     whole.verify();
-    CHECK(whole.damaged() == -1);
+    CHECK(whole.first_damaged() == -1);
     for (const std::size_t place : {std::size_t{0}, block_bytes - 1, block_bytes, data.size() - 1}) {
         data[place] ^= 4;
-        Guard guard(data.data(), data.size(), sums.data());
+        ChecksumGuard guard(data.data(), data.size(), checksums.data());
         const std::size_t other = place / block_bytes == 0 ? 2 * block_bytes : 0;
         guard.touch(data.data() + other, 100);
-        CHECK(guard.damaged() == -1);
+        CHECK(guard.first_damaged() == -1);
         guard.touch(data.data() + place, 1);
-        CHECK(guard.damaged() == static_cast<std::int64_t>(place / block_bytes));
-        whole.touch(data.data() + place, 1);  // it was seen before
-        CHECK(whole.damaged() == -1);
-        Guard later(data.data(), data.size(), sums.data());
+        CHECK(guard.first_damaged() == static_cast<std::int64_t>(place / block_bytes));
+        whole.touch(data.data() + place, 1);  // it was verified before
+        CHECK(whole.first_damaged() == -1);
+        ChecksumGuard later(data.data(), data.size(), checksums.data());
         later.verify();
-        CHECK(later.damaged() == static_cast<std::int64_t>(place / block_bytes));
+        CHECK(later.first_damaged() == static_cast<std::int64_t>(place / block_bytes));
         data[place] ^= 4;
     }
-    for (const std::size_t block : {1, 3, 2}) data[block * block_bytes] ^= 1;  // the first damaged block is reported
-    Guard verified(data.data(), data.size(), sums.data());
+    for (const std::size_t block : {1, 3, 2}) data[block * block_bytes] ^= 1;
+    ChecksumGuard verified(data.data(), data.size(), checksums.data());
     verified.verify();
-    CHECK(verified.damaged() == 1);
-    Guard touched(data.data(), data.size(), sums.data());
+    CHECK(verified.first_damaged() == 1);
+    ChecksumGuard touched(data.data(), data.size(), checksums.data());
     for (const std::size_t block : {3, 1, 2}) touched.touch(data.data() + block * block_bytes, 1);
-    CHECK(touched.damaged() == 1);
+    CHECK(touched.first_damaged() == 1);
 }
 
 }  // namespace
@@ -160,7 +160,7 @@ int main() {
     for (const std::int32_t width : {1, 3, 8, 63, 64, 65, 70, 200})
         for (const unsigned agree : {0u, 1u, 7u, 9u}) test_neighborhoods(width, 300, agree, random);
     test_neighborhoods(130, 3000, 0, random);
-    test_wild_tables(random);
+    test_damaged_tables(random);
     test_guard(random);
     std::puts("ok");
 }

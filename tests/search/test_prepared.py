@@ -1,4 +1,4 @@
-"""Search in an index that changes, is saved, is damaged and is shared by threads."""
+"""Search on snapshots: while the index changes, after it was saved or damaged, and from several threads."""
 
 import re
 import threading
@@ -17,7 +17,7 @@ from tests.search.searching import ERROR, ROWS, Q, X, assert_close, assert_same,
 
 
 @kinds
-def test_changes_are_seen_by_the_next_search(kind: str) -> None:
+def test_the_next_search_sees_every_write(kind: str) -> None:
     index = plain(kind)
     changes: list[Callable[[], None]] = [
         lambda: index.add(Q[:5], ids=range(5000, 5005)),
@@ -40,7 +40,7 @@ def test_changes_are_seen_by_the_next_search(kind: str) -> None:
 
 
 @kinds
-def test_merging_compacting_and_saving_change_no_answer(kind: str, tmp_path: Path) -> None:
+def test_merging_compaction_and_saving_change_no_hits(kind: str, tmp_path: Path) -> None:
     index, ids, vectors = some = fill(Index(fitted(kind)))
     questions: list[dict[str, Any]] = [
         {"candidates": ROWS},
@@ -67,7 +67,7 @@ def test_merging_compacting_and_saving_change_no_answer(kind: str, tmp_path: Pat
         assert hits.ids.ravel().tolist() == list(range(ROWS, ROWS + len(Q)))
 
 
-def test_indexes_that_were_merged_share_no_removed_items() -> None:
+def test_merged_indexes_share_no_tombstones() -> None:
     index, other = plain("cell"), Index(fitted("cell"))
     other.merge(index)
     other.search(Q)
@@ -100,7 +100,7 @@ def test_a_damaged_file_is_noticed_by_every_search(name: str, tmp_path: Path) ->
             call()
 
 
-def test_searches_see_one_state_while_others_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_sees_one_snapshot_while_others_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 5 equal items come and go as a whole, so whoever finds one of them finds all."""
     monkeypatch.setattr(buffer, "BUFFER_ITEMS", 16)
     index, done = plain("cell"), threading.Event()
@@ -141,10 +141,23 @@ def test_searches_see_one_state_while_others_write(monkeypatch: pytest.MonkeyPat
     assert not errors, errors[0]
 
 
-def test_a_coder_that_is_fitted_again_is_another_one() -> None:
+def test_fitting_the_coder_again_does_not_change_the_index() -> None:
     coder = CellCoder(24, cells=4).fit(X)
     index = Index(coder)
     index.add(X)
     before = index.search(Q, candidates=ROWS)
     coder.fit(100 * X[::-1] + 7)
     assert_same(index.search(Q, candidates=ROWS), before)
+
+
+def test_settings_changed_after_fit_do_not_change_the_index() -> None:
+    """`width` and `metric` of the constructor are wishes for the next fit; `width_` and `metric_` are facts."""
+    coder = CellCoder(24, cells=4).fit(X)
+    expected = Index(coder)
+    expected.add(X)
+    coder.set_params(width=16, metric="cosine")
+    index = Index(coder)
+    index.add(X)
+    assert index.width == 24
+    assert_same(index.search(Q, candidates=ROWS), expected.search(Q, candidates=ROWS))
+    assert_same(index.search(Q, candidates=50), expected.search(Q, candidates=50))

@@ -1,4 +1,4 @@
-"""Search: data of all kinds, and the mistakes that it names."""
+"""Plans: queries, vectors and filters of all kinds, and errors that name the mistake."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder
 from nestcode.errors import InvalidInput, NotFitted
@@ -18,10 +19,10 @@ from tests.search.searching import (
     ROWS,
     Q,
     X,
-    ask,
     assert_close,
     assert_same,
     bare,
+    by_rank,
     filled,
     fitted,
     kinds,
@@ -33,7 +34,7 @@ from tests.search.searching import (
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, np.float32, ">f4", np.uint8, np.int16, np.int64, bool])
-def test_queries_and_vectors_may_be_numbers_of_any_type(dtype: Any) -> None:
+def test_queries_and_vectors_may_have_any_numeric_dtype(dtype: Any) -> None:
     index = plain("cell")
     queries, vectors = Q.astype(dtype), X.astype(dtype)
     for candidates in (100, ROWS):
@@ -49,7 +50,7 @@ def test_queries_and_vectors_may_be_numbers_of_any_type(dtype: Any) -> None:
     assert_close(index.search(queries.tolist()[:3]), index.search(queries[:3]))
 
 
-def test_vectors_may_be_maps_views_and_lists(tmp_path: Path) -> None:
+def test_vectors_may_be_memory_maps_views_and_lists(tmp_path: Path) -> None:
     index = plain("cell")
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "double.npy", X.astype(np.float64))
@@ -77,7 +78,7 @@ def test_vectors_may_be_maps_views_and_lists(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("offset", "dtype"), [(1e3, np.float32), (1e9, np.float64)])
 def test_distances_are_exact_far_from_zero(offset: float, dtype: Any) -> None:
-    """Squares of 1e6 leave nothing of differences of 1 in a float32, and doubles of 1e9 are not even floats."""
+    """Around 1e3, squares in float32 have no digits left for differences of 1; 1e9 needs float64 even unsquared."""
     rng = np.random.default_rng(0)
     rows, queries = ((offset + rng.standard_normal((n, 8)).round(3)).astype(dtype) for n in (500, 20))
     index, ids = Index(LinearCoder(32).fit(rows)), np.arange(500)
@@ -93,7 +94,7 @@ def test_distances_are_exact_far_from_zero(offset: float, dtype: Any) -> None:
 @pytest.mark.parametrize("power", [-40, 40])
 @kinds
 def test_the_unit_of_the_data_does_not_matter(kind: str, power: int) -> None:
-    """Powers of two change no digit."""
+    """Scaling by a power of two changes exponents only."""
     scale = np.float32(2.0**power)
     coder = type(fitted(kind))(**fitted(kind).get_params()).fit(X * scale)
     index, scaled = plain(kind), Index(coder)
@@ -110,15 +111,15 @@ def test_the_unit_of_the_data_does_not_matter(kind: str, power: int) -> None:
 @metrics
 @kinds
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value", "ignore:underflow", "ignore:divide by zero")
-def test_numbers_may_be_huge_and_tiny(kind: str, own: Any, metric: Any, scale: float) -> None:
-    """Where squares leave the range of float32 nothing is lost; angles have no size."""
+def test_values_may_be_huge_and_tiny(kind: str, own: Any, metric: Any, scale: float) -> None:
+    """k hits are found where squares overflow float32; angles do not depend on the scale."""
     rows, queries = ((scale * part.astype(np.float64)).astype(np.float32) for part in (X[:400], Q))
     coder = type(fitted(kind))(**{**fitted(kind).get_params(), "metric": own}).fit(rows)
     index = Index(coder)
     index.add(rows)
     for candidates in (40, 400):
         for rank in ("asymmetric", "exact"):
-            hits = index.search(queries, 5, candidates=candidates, rerank=400, **ask(rank, rows, metric))
+            hits = index.search(queries, 5, candidates=candidates, rerank=400, **by_rank(rank, rows, metric))
             assert (hits.ids >= 0).all()
             assert all(len(set(row.tolist())) == 5 for row in hits.ids)
             assert not np.isnan(hits.distances).any()
@@ -127,7 +128,7 @@ def test_numbers_may_be_huge_and_tiny(kind: str, own: Any, metric: Any, scale: f
                 twins.check_hits(hits, expected, np.arange(400), ERROR)
 
 
-def test_vectors_of_no_direction_have_an_angle_to_none() -> None:
+def test_zero_vectors_are_at_distance_1_from_all_by_angle() -> None:
     rows = np.concatenate([X[:100], np.zeros((3, FEATURES), dtype=np.float32)])
     index = Index(LinearCoder(32, metric="cosine").fit(rows))
     index.add(rows)
@@ -144,7 +145,7 @@ def test_vectors_of_no_direction_have_an_angle_to_none() -> None:
 @kinds
 @pytest.mark.filterwarnings("ignore:the data fills")
 def test_few_and_equal_items_are_found(kind: str, rows: int) -> None:
-    """One item, fewer than cells, and all of them equal."""
+    """One item, fewer items than centroids, and equal items."""
     for equal in (False, True):
         items = np.repeat(X[:1], rows, axis=0) if equal else X[:rows]
         coder = type(fitted(kind))(**fitted(kind).get_params()).fit(items)
@@ -166,7 +167,7 @@ def test_few_and_equal_items_are_found(kind: str, rows: int) -> None:
 @kinds
 @pytest.mark.filterwarnings("ignore:the data fills")
 def test_data_without_any_variance_is_searched(kind: str) -> None:
-    """Codes that say nothing; and some features that are constant."""
+    """Only unallocated bits, and features that are constant."""
     constant = np.full((300, FEATURES), 2.5, dtype=np.float32)
     partly = X[:300].copy()
     partly[:, 2:] = 1
@@ -184,12 +185,12 @@ def test_data_without_any_variance_is_searched(kind: str) -> None:
 @pytest.mark.parametrize("width", [1, 3, 4, 5, 8, 9, 17, 24])
 @kinds
 def test_an_index_may_keep_any_number_of_bits(kind: str, width: int) -> None:
-    """Also fewer than name a cell, which are 4 here, and no whole number of bytes."""
+    """Also fewer bits than choose a centroid, 4 here, and widths that do not fill bytes."""
     index, ids, vectors = some = filled(kind, width=width)
     for rank in ("asymmetric", "exact"):
         expected = some.distances(Q, "l2", rank)
         for candidates in (10, 200, ROWS):
-            hits = index.search(Q, candidates=candidates, rerank=ROWS, **ask(rank, vectors))
+            hits = index.search(Q, candidates=candidates, rerank=ROWS, **by_rank(rank, vectors))
             twins.check_hits(hits, expected, ids, ERROR)
             assert (hits.ids >= 0).all()
         twins.check_all(hits, expected, ids, ERROR)
@@ -198,7 +199,7 @@ def test_an_index_may_keep_any_number_of_bits(kind: str, width: int) -> None:
 
 
 def test_many_items_of_few_bits_are_searched() -> None:
-    """More cells than codes have bits for."""
+    """More inverted lists than codes have bits for."""
     for width in (1, 3, 8):
         codes = twins.random_codes(40_000, width)
         index = Index(width=width)
@@ -222,17 +223,17 @@ def test_many_items_of_few_bits_are_searched() -> None:
 NAN = np.full(FEATURES, np.nan, dtype=np.float32)
 CODES = twins.random_codes(3, 33)
 Mistakes = dict[str, tuple[Callable[[Index], Any], str]]
-WHOLE = "must be an integer of at least 1, got"
+INTEGER = "must be an integer of at least 1, got"
 MISTAKES: Mistakes = {
     **{
         f"{name} {value!r}": (
             lambda index, name=name, value=value: index.search(Q, **{name: value}),  # type: ignore[misc]
-            f"{name} {WHOLE} {value!r}",
+            f"{name} {INTEGER} {value!r}",
         )
         for name in ("k", "candidates", "rerank", "threads")
         for value in (0, -1, 1.5, "10", True)
     },
-    "k None": (lambda index: index.search(Q, None), f"k {WHOLE} None"),  # type: ignore[arg-type]
+    "k None": (lambda index: index.search(Q, None), f"k {INTEGER} None"),  # type: ignore[arg-type]
     "unknown rank": (
         lambda index: index.search(Q, rank="cosine"),  # type: ignore[arg-type]
         'rank must be "asymmetric", "hamming" or "exact", got \'cosine\'',
@@ -314,22 +315,22 @@ MISTAKES: Mistakes = {
     "radius None": (lambda index: index.range_search(Q, None), "radius must be a finite number, got None"),  # type: ignore[arg-type]
     "radius in words": (lambda index: index.range_search(Q, "1"), "radius must be a finite number, got '1'"),  # type: ignore[arg-type]
     "two radii": (lambda index: index.range_search(Q, [1, 2]), "radius must be a finite number"),  # type: ignore[arg-type]
-    "candidates of a range": (lambda index: index.range_search(Q, 1, candidates=0), f"candidates {WHOLE} 0"),
+    "candidates of a range": (lambda index: index.range_search(Q, 1, candidates=0), f"candidates {INTEGER} 0"),
     "NaN in a range": (lambda index: index.range_search(NAN, 1), "data must be finite"),
     "recall 0": (lambda index: index.tune(Q, 0), "target_recall must be above 0 and at most 1, got 0"),
     "recall 1.5": (lambda index: index.tune(Q, 1.5), "target_recall must be above 0 and at most 1, got 1.5"),
     "recall NaN": (lambda index: index.tune(Q, float("nan")), "target_recall must be above 0 and at most 1, got nan"),
     "recall in words": (lambda index: index.tune(Q, "all"), "target_recall must be above 0 and at most 1, got 'all'"),  # type: ignore[arg-type]
-    "tune k": (lambda index: index.tune(Q, k=0), f"k {WHOLE} 0"),
+    "tune k": (lambda index: index.tune(Q, k=0), f"k {INTEGER} 0"),
     "tune NaN": (lambda index: index.tune(NAN), "data must be finite"),
-    "evaluate k": (lambda index: index.evaluate(Q, 0), f"k {WHOLE} 0"),
-    "evaluate candidates": (lambda index: index.evaluate(Q, candidates=0), f"candidates {WHOLE} 0"),
-    "evaluate rerank": (lambda index: index.evaluate(Q, rerank=0), f"rerank {WHOLE} 0"),
+    "evaluate k": (lambda index: index.evaluate(Q, 0), f"k {INTEGER} 0"),
+    "evaluate candidates": (lambda index: index.evaluate(Q, candidates=0), f"candidates {INTEGER} 0"),
+    "evaluate rerank": (lambda index: index.evaluate(Q, rerank=0), f"rerank {INTEGER} 0"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_named_and_the_index_goes_on(mistake: str) -> None:
+def test_mistakes_are_named_and_the_index_still_answers(mistake: str) -> None:
     call, message = MISTAKES[mistake]
     index = _correct()
     before = index.search(Q, candidates=50)
@@ -346,12 +347,12 @@ def _correct() -> Index:
 
 @pytest.mark.parametrize("metric", ["l2", "inner"])
 @kinds
-def test_items_of_length_1_are_compared_by_angle_only(kind: str, metric: Any) -> None:
+def test_normalized_items_are_compared_by_angle_only(kind: str, metric: Any) -> None:
     index, _, vectors = filled(kind, "cosine")
     message = f"the coder L2-normalizes items, so the metric can only be \"cosine\", got '{metric}'"
     for rank in ("asymmetric", "exact"):
         with pytest.raises(InvalidInput, match=message):
-            index.search(Q, **ask(rank, vectors, metric))
+            index.search(Q, **by_rank(rank, vectors, metric))
 
 
 @pytest.mark.parametrize(
@@ -386,14 +387,14 @@ def test_a_filter_that_fails_is_not_hidden() -> None:
         filled("cell").index.search(Q, filter=broken())
 
 
-def test_vectors_without_numbers_are_refused_when_they_are_compared() -> None:
+def test_vectors_with_nan_are_refused_when_they_are_compared() -> None:
     X = np.random.default_rng(0).standard_normal((500, 8)).astype(np.float32)
     index = Index(LinearCoder(16).fit(X))
     index.add(X)
-    spoilt = X.copy()
-    spoilt[3] = np.nan
+    damaged = X.copy()
+    damaged[3] = np.nan
     with pytest.raises(InvalidInput, match="vectors must be finite, but some of those compared hold NaN"):
-        index.search(X[3], k=2, candidates=100, vectors=spoilt)
+        index.search(X[3], k=2, candidates=100, vectors=damaged)
 
 
 def test_k_has_bounds() -> None:
@@ -402,3 +403,91 @@ def test_k_has_bounds() -> None:
     assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1000,)
     with pytest.raises(InvalidInput, match="k must be at most 65536 with 2 items, got 1000000000: there are no more"):
         index.search(Codes.from_bits([[0, 0, 1]]), k=10**9)
+
+
+# Filters
+
+
+def all_filters(allowed: NDArray[np.int64]) -> dict[str, Any]:
+    mask = np.zeros(ROWS, dtype=bool)
+    mask[allowed] = True
+    wide = np.concatenate([mask, np.ones(50, dtype=bool)])
+    return {
+        "array": allowed,
+        "uint16": allowed.astype(np.uint16),
+        "unsorted and twice": np.concatenate([allowed[::-1], allowed]),
+        "with others that are not there": np.concatenate([allowed, [0, 7, 10**6, 2**63 - 1]]),
+        "list": allowed.tolist(),
+        "tuple": tuple(allowed.tolist()),
+        "set": set(allowed.tolist()),
+        "generator": (int(one) for one in allowed),
+        "dict": dict.fromkeys(allowed.tolist(), "any"),
+        "mask": mask,
+        "long mask": wide,
+        "short mask": mask[: allowed.max() + 1],
+        "mask in a list": mask.tolist(),
+        "strided mask": np.repeat(mask, 2)[::2],
+    }
+
+
+FILTERS = list(all_filters(np.array([1])))
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_of_all_types_are_equivalent(name: str) -> None:
+    index, ids, _ = filled("cell")
+    allowed = ids[ids % 3 == 1][:200]
+    expected = index.search(Q, 10, candidates=50, filter=allowed)
+    assert np.isin(expected.ids, allowed).all()
+    assert_same(index.search(Q, 10, candidates=50, filter=all_filters(allowed)[name]), expected)
+
+
+@pytest.mark.parametrize("rank", ["asymmetric", "hamming", "exact"])
+@kinds
+def test_filtering_commutes_with_search(kind: str, rank: str) -> None:
+    index, ids, vectors = filled(kind)
+    options = by_rank(rank, vectors)
+    everything = index.search(Q, len(ids), candidates=ROWS, **options)
+    choices: list[Any] = [range(100, 300), ids[ids % 2 == 1], [4], ids]
+    for choice in choices:
+        allowed = np.isin(everything.ids, np.asarray(choice))
+        hits = index.search(Q, 12, candidates=ROWS, filter=choice, **options)
+        count = int(np.isin(ids, np.asarray(choice)).sum())
+        assert (hits.compared == count).all()
+        assert (hits.ids >= 0).sum() == len(Q) * min(12, count)
+        for q in range(len(Q)):
+            kept = everything.ids[q][allowed[q]][:12]
+            near = everything.distances[q][allowed[q]][:12]
+            np.testing.assert_allclose(hits.distances[q][: len(kept)], near, rtol=1e-5, atol=ERROR)
+            assert np.mean(hits.ids[q][: len(kept)] == kept) > 0.8  # others are as near
+
+
+@pytest.mark.parametrize("rank", ["asymmetric", "hamming", "exact"])
+@kinds
+def test_a_filter_leaves_k_hits_where_there_are_so_many(kind: str, rank: str) -> None:
+    index, ids, vectors = filled(kind)
+    rng = np.random.default_rng(0)
+    for count in (0, 1, 9, 10, 11, 40, 300):
+        allowed = rng.choice(ids, count, replace=False)
+        for candidates in (1, 15, 200):
+            hits = index.search(Q, 10, candidates=candidates, rerank=10, filter=allowed, **by_rank(rank, vectors))
+            assert ((hits.ids >= 0).sum(axis=1) == min(10, count)).all()
+            assert np.isin(hits.ids[hits.ids >= 0], allowed).all()
+            assert (hits.compared >= min(max(candidates, 10), count)).all()
+            assert (hits.compared <= count).all()
+
+
+@pytest.mark.parametrize("empty", [[], (), set(), np.zeros(0), np.zeros(0, dtype=bool), range(0), [ROWS], [0], "gone"])
+def test_a_filter_may_leave_nothing(empty: Any) -> None:
+    index = filled("cell").index
+    kept = np.arange(0, ROWS, 7) if isinstance(empty, str) else empty  # removed all of them
+    for candidates in (1, ROWS):
+        hits = index.search(Q, 3, candidates=candidates, filter=kept)
+        assert (hits.ids == -1).all()
+        assert (hits.compared == 0).all()
+    assert index.range_search(Q, 1e9, filter=kept)[0].ids.tolist() == []
+
+
+@pytest.mark.parametrize("one", [8, np.int64(8), np.array(8), np.uint8(8)])
+def test_one_id_is_a_filter_too(one: Any) -> None:
+    assert filled("cell").index.search(Q, 2, filter=one).ids.tolist() == [[8, -1]] * len(Q)

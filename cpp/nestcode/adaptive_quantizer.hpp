@@ -1,8 +1,10 @@
-// Adaptive codes: each byte refines the coordinates that are least known, given the bytes before it.
+// Backward-adaptive residual quantization: each byte refines the coordinates with the largest remaining scale, which
+// follow from the bytes before it, as the step size of a backward-adaptive quantizer does (Jayant, 1973).
 //
-// Every coordinate has a level, log2 of its remaining spread in steps of 1/256. A byte names one of 256 entries for the
-// `dims` coordinates of the highest levels; an entry moves them by its numbers times their spreads, and lowers their
-// levels. Levels are whole numbers, so that whoever decodes, on whatever machine, finds the same coordinates.
+// Every coordinate has a level: log2 of the standard deviation of its residual, in fixed point with 8 fractional bits.
+// A byte selects one of 256 codebook entries for the `dims` coordinates of the highest levels. The entry adds its
+// values, in units of the coordinates' scales, and changes their levels. Levels are integers, so that encoder and
+// decoder agree on the coordinates on every machine. Coordinates are kept sorted by level, as keys of level and index.
 #pragma once
 
 #include <algorithm>
@@ -11,27 +13,27 @@
 #include <vector>
 
 #include "parallel.hpp"
-#include "residual.hpp"
+#include "residual_quantizer.hpp"
 #include "rows.hpp"
 
 namespace nestcode {
 
 inline constexpr std::size_t kEntries = 256;
-inline constexpr int kLevelSteps = 256;                             // to a factor of two
-inline constexpr int kLowestLevel = -30000, kHighestLevel = 30000;  // within 16 bits
+inline constexpr int kLevelSteps = 256;                             // per factor of two
+inline constexpr int kLowestLevel = -30000, kHighestLevel = 30000;  // fit 16 bits
 
-struct Adaptive {
+struct AdaptiveCodebooks {
     std::size_t directions, stages, dims;
     const std::int16_t* levels;   // (directions): before the first byte
-    const float* books;           // (stages, dims, 256)
-    const std::int16_t* changes;  // (stages, 256, dims): of levels
+    const float* entries;         // (stages, dims, 256)
+    const std::int16_t* changes;  // (stages, 256, dims): of the levels
 };
 
-inline float spread_of(int level) {
+inline float scale_of(int level) {
     return std::exp2(static_cast<float>(level) / kLevelSteps);
 }
 
-// A level and its coordinate in one number: higher levels come later, and of equals the coordinate that comes first.
+// A sort key of a level and its coordinate: greater for higher levels, and for lower coordinates of equal level.
 inline std::uint32_t key_of(int level, std::size_t coordinate) {
     return static_cast<std::uint32_t>(level + 32768) << 16 | (0xFFFF - static_cast<std::uint32_t>(coordinate));
 }
@@ -42,7 +44,7 @@ inline std::size_t coordinate_of(std::uint32_t key) {
     return 0xFFFF - (key & 0xFFFF);
 }
 
-// All keys, highest first.
+// The keys of all coordinates in descending order.
 inline std::vector<std::uint32_t> sorted_keys(const std::int16_t* levels, std::size_t directions) {
     std::vector<std::uint32_t> keys(directions);
     for (std::size_t d = 0; d < directions; ++d) keys[d] = key_of(levels[d], d);
@@ -50,7 +52,7 @@ inline std::vector<std::uint32_t> sorted_keys(const std::int16_t* levels, std::s
     return keys;
 }
 
-// Writes the keys in order again after levels of the first `dims` changed. `moved` is scratch.
+// Writes the sorted keys after the levels of the first `dims` changed. `moved` is scratch space.
 inline void change_levels(const std::vector<std::uint32_t>& keys, const std::int16_t* changes, std::size_t dims,
                           std::vector<std::uint32_t>& moved, std::vector<std::uint32_t>& out) {
     moved.resize(dims);
@@ -63,9 +65,9 @@ inline void change_levels(const std::vector<std::uint32_t>& keys, const std::int
                std::greater<>());
 }
 
-// Writes which `dims` coordinates of each row have the highest levels, highest first.
-inline void find_widest(const std::int16_t* levels, std::size_t count, std::size_t directions, std::size_t dims,
-                        std::int32_t* out, std::size_t threads) {
+// Writes the `dims` coordinates of the highest levels of each row, highest first.
+inline void find_highest_levels(const std::int16_t* levels, std::size_t count, std::size_t directions, std::size_t dims,
+                                std::int32_t* out, std::size_t threads) {
     parallel_for(count, 64, threads, [=](std::size_t begin, std::size_t end) {
         std::vector<std::uint32_t> keys(directions);
         const auto last = keys.begin() + static_cast<std::ptrdiff_t>(dims);
@@ -78,75 +80,76 @@ inline void find_widest(const std::int16_t* levels, std::size_t count, std::size
     });
 }
 
-// A partial code of one item: what it leaves, the keys of its levels, its squared error and its bytes.
+// A partial code of one item.
 struct Beam {
-    std::vector<float> rest;
-    std::vector<std::uint32_t> keys;
+    std::vector<float> residual;
+    std::vector<std::uint32_t> keys;  // of the levels, descending
     std::vector<std::uint8_t> bytes;
-    float error = 0;
+    float error = 0;  // squared
 };
 
-// Adds, for each entry c of a book, the sum over coordinates of (spread * c)^2 - 2 * rest * spread * c to its error.
-inline void add_errors(const Beam& beam, const float* book, std::size_t dims, float* error) {
+// Adds the change of the squared error by each codebook entry c, the sum over its coordinates of
+// (scale * c)^2 - 2 * residual * scale * c.
+inline void add_errors(const Beam& beam, const float* codebook, std::size_t dims, float* error) {
     for (std::size_t j = 0; j < dims; ++j) {
-        const float spread = spread_of(level_of(beam.keys[j]));
-        const float square = spread * spread, product = -2 * spread * beam.rest[coordinate_of(beam.keys[j])];
-        const float* entry = book + j * kEntries;
+        const float scale = scale_of(level_of(beam.keys[j]));
+        const float square = scale * scale, product = -2 * scale * beam.residual[coordinate_of(beam.keys[j])];
+        const float* entry = codebook + j * kEntries;
         for (std::size_t e = 0; e < kEntries; ++e) error[e] += entry[e] * (square * entry[e] + product);
     }
 }
 
-// Writes the codes of rows, (count, stages), by beam search.
-inline void encode_adaptive(const Adaptive& coder, const float* rows, std::size_t count, std::size_t beams,
+// Writes the codes of rows by beam search: (count, directions) -> (count, stages).
+inline void encode_adaptive(const AdaptiveCodebooks& codebooks, const float* rows, std::size_t count, std::size_t beams,
                             std::uint8_t* out, std::size_t threads) {
-    const auto [directions, stages, dims, levels, books, changes] = coder;
+    const auto [directions, stages, dims, levels, entries, changes] = codebooks;
     const std::vector<std::uint32_t> start = sorted_keys(levels, directions);
     parallel_for(count, 1, threads, [=, &start](std::size_t begin, std::size_t end) {
-        std::vector<Beam> now(beams), next(beams);
+        std::vector<Beam> current(beams), next(beams);
         std::vector<float> errors(beams * kEntries);
         std::vector<std::pair<float, std::uint32_t>> best;
         std::vector<std::uint32_t> moved;
         for (std::size_t i = begin; i < end; ++i) {
             const float* row = rows + i * directions;
-            now[0].rest.assign(row, row + directions);
-            now[0].keys = start;
-            now[0].bytes.clear();
-            now[0].error = 0;
-            for (std::size_t d = 0; d < directions; ++d) now[0].error += row[d] * row[d];
-            std::size_t alive = 1;
+            current[0].residual.assign(row, row + directions);
+            current[0].keys = start;
+            current[0].bytes.clear();
+            current[0].error = 0;
+            for (std::size_t d = 0; d < directions; ++d) current[0].error += row[d] * row[d];
+            std::size_t active = 1;
             for (std::size_t t = 0; t < stages; ++t) {
-                const float* book = books + t * dims * kEntries;
-                for (std::size_t b = 0; b < alive; ++b) {
+                const float* codebook = entries + t * dims * kEntries;
+                for (std::size_t b = 0; b < active; ++b) {
                     float* error = errors.data() + b * kEntries;
-                    std::fill(error, error + kEntries, now[b].error);
-                    add_errors(now[b], book, dims, error);
+                    std::fill(error, error + kEntries, current[b].error);
+                    add_errors(current[b], codebook, dims, error);
                 }
-                const std::size_t kept = std::min(beams, alive * kEntries);
-                keep_best(errors.data(), alive * kEntries, kept, best);
+                const std::size_t kept = std::min(beams, active * kEntries);
+                select_beams(errors.data(), active * kEntries, kept, best);
                 for (std::size_t k = 0; k < kept; ++k) {
                     const std::size_t entry = best[k].second % kEntries;
-                    const Beam& from = now[best[k].second / kEntries];
+                    const Beam& from = current[best[k].second / kEntries];
                     Beam& to = next[k];
-                    to.rest = from.rest;
+                    to.residual = from.residual;
                     to.bytes = from.bytes;
                     to.bytes.push_back(static_cast<std::uint8_t>(entry));
                     to.error = best[k].first;
                     for (std::size_t j = 0; j < dims; ++j)
-                        to.rest[coordinate_of(from.keys[j])] -=
-                            spread_of(level_of(from.keys[j])) * book[j * kEntries + entry];
+                        to.residual[coordinate_of(from.keys[j])] -=
+                            scale_of(level_of(from.keys[j])) * codebook[j * kEntries + entry];
                     change_levels(from.keys, changes + (t * kEntries + entry) * dims, dims, moved, to.keys);
                 }
-                std::swap(now, next);
-                alive = kept;
+                std::swap(current, next);
+                active = kept;
             }
-            std::copy(now[0].bytes.begin(), now[0].bytes.end(), out + i * stages);
+            std::copy(current[0].bytes.begin(), current[0].bytes.end(), out + i * stages);
         }
     });
 }
 
-// Writes what codes of `coder.stages` bytes stand for, (count, directions).
-inline void decode_adaptive(const Adaptive& coder, Rows codes, float* out, std::size_t threads) {
-    const auto [directions, stages, dims, levels, books, changes] = coder;
+// Decodes codes of `stages` bytes: (count, stages) -> (count, directions).
+inline void decode_adaptive(const AdaptiveCodebooks& codebooks, Rows codes, float* out, std::size_t threads) {
+    const auto [directions, stages, dims, levels, entries, changes] = codebooks;
     const std::vector<std::uint32_t> start = sorted_keys(levels, directions);
     parallel_for(codes.count, 16, threads, [=, &start](std::size_t begin, std::size_t end) {
         std::vector<std::uint32_t> keys, next, moved;
@@ -158,7 +161,7 @@ inline void decode_adaptive(const Adaptive& coder, Rows codes, float* out, std::
                 const std::size_t entry = codes[i][t];
                 for (std::size_t j = 0; j < dims; ++j)
                     row[coordinate_of(keys[j])] +=
-                        spread_of(level_of(keys[j])) * books[(t * dims + j) * kEntries + entry];
+                        scale_of(level_of(keys[j])) * entries[(t * dims + j) * kEntries + entry];
                 change_levels(keys, changes + (t * kEntries + entry) * dims, dims, moved, next);
                 std::swap(keys, next);
             }

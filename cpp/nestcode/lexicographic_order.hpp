@@ -1,6 +1,6 @@
-// The order of codes: shared prefixes and lexicographic sorting.
+// Lexicographic order of codes: longest common prefixes, and sorting.
 //
-// A sorted array of codes is the paper's binary tree: all codes that share a prefix lie side by side.
+// A sorted array of codes is the paper's binary tree (section 5.1): all codes that share a prefix are adjacent.
 #pragma once
 
 #include <utility>
@@ -11,16 +11,16 @@
 
 namespace nestcode {
 
-// How many leading bits two rows share; `width` where they are equal.
+// The length of the longest common prefix of two rows, in bits; `width` if they are equal.
 inline std::int32_t common_prefix(const std::uint8_t* a, const std::uint8_t* b, std::size_t bytes, std::int32_t width) {
     for (std::size_t i = 0; i < bytes; i += 8) {
-        const std::uint64_t differing = load_ordered(a + i, bytes - i) ^ load_ordered(b + i, bytes - i);
+        const std::uint64_t differing = load_big_endian(a + i, bytes - i) ^ load_big_endian(b + i, bytes - i);
         if (differing != 0) return static_cast<std::int32_t>(8 * i) + std::countl_zero(differing);
     }
     return width;
 }
 
-// out[i * b.count + j] = how many leading bits a[i] and b[j] share.
+// out[i * b.count + j] = the length of the longest common prefix of a[i] and b[j].
 inline void common_prefix(Rows a, Rows b, std::int32_t width, std::int32_t* out, std::size_t threads) {
     constexpr std::size_t thread_pairs = 1 << 15;
     const std::size_t grain = thread_pairs / std::max<std::size_t>(a.count, 1);
@@ -30,33 +30,34 @@ inline void common_prefix(Rows a, Rows b, std::int32_t width, std::int32_t* out,
     });
 }
 
-// order[0], order[1], ... are the rows in lexicographic order; equal rows keep theirs.
+// Writes the stable argsort of the rows in lexicographic order.
 //
-// Rows are sorted by their first eight bytes held as one number beside the row's own; only runs that
-// agree there go on to the next eight. Random codes are settled by the first word.
-inline void sort_order(Rows rows, std::int64_t* order) {
+// MSD sorting by 64-bit words: rows are sorted by their first eight bytes, and only runs of equal words are sorted by
+// the next eight. Random codes differ in the first word.
+inline void argsort_rows(Rows rows, std::int64_t* order) {
     struct Key {
         std::uint64_t word;
         std::int64_t row;
         bool operator<(const Key& other) const { return word != other.word ? word < other.word : row < other.row; }
     };
     struct Run {
-        std::size_t begin, end, byte;  // rows begin..end agree on every byte before `byte`
+        std::size_t begin, end, byte;  // rows [begin, end) are equal in every byte before `byte`
     };
     std::vector<Key> keys(rows.count);
     for (std::size_t i = 0; i < rows.count; ++i) keys[i] = {0, static_cast<std::int64_t>(i)};
-    std::vector<Run> open{{0, rows.count, 0}};
-    while (!open.empty()) {
-        const Run run = open.back();
-        open.pop_back();
+    std::vector<Run> unsorted{{0, rows.count, 0}};
+    while (!unsorted.empty()) {
+        const Run run = unsorted.back();
+        unsorted.pop_back();
         if (run.end - run.begin < 2 || run.byte >= rows.bytes) continue;
         for (std::size_t i = run.begin; i < run.end; ++i)
-            keys[i].word = load_ordered(rows[static_cast<std::size_t>(keys[i].row)] + run.byte, rows.bytes - run.byte);
+            keys[i].word =
+                load_big_endian(rows[static_cast<std::size_t>(keys[i].row)] + run.byte, rows.bytes - run.byte);
         std::sort(keys.begin() + static_cast<std::ptrdiff_t>(run.begin),
                   keys.begin() + static_cast<std::ptrdiff_t>(run.end));
         for (std::size_t begin = run.begin, i = run.begin + 1; i <= run.end; ++i) {
             if (i < run.end && keys[i].word == keys[begin].word) continue;
-            if (i - begin > 1) open.push_back({begin, i, run.byte + 8});
+            if (i - begin > 1) unsorted.push_back({begin, i, run.byte + 8});
             begin = i;
         }
     }

@@ -1,14 +1,15 @@
-// The paper's binary tree (section 5.1): sorted codes, descended by the bits of a query.
+// The paper's binary tree (section 5.1): a prefix tree over sorted codes, descended by the bits of a query.
 //
-// A node is a prefix and its members lie side by side, so the sorted array is the tree. Tables answer for its top;
-// below them a node is bisected for, first in the heads (the first 64 bits of each code, an array of their own), then
-// in rows.
+// A node is a prefix, and its items are adjacent in the sorted array, so the array is the tree. Lookup tables answer
+// queries at the top (prefix_tables.hpp). Below them a node is found by binary search, first over the heads (the first
+// 64 bits of each code, in an array of their own), then over whole rows.
 #pragma once
 
 #include <span>
 
-#include "order.hpp"
-#include "tables.hpp"
+#include "lexicographic_order.hpp"
+#include "prefix_tables.hpp"
+#include "tombstones.hpp"
 
 namespace nestcode {
 
@@ -17,81 +18,52 @@ struct Query {
     std::uint64_t head;
 
     Query() = default;
-    Query(const std::uint8_t* row, std::size_t bytes) : row(row), head(load_ordered(row, bytes)) {}
+    Query(const std::uint8_t* row, std::size_t bytes) : row(row), head(load_big_endian(row, bytes)) {}
 };
 
-// The place of the first head that is not below `key`. No branch depends on the heads.
+// The position of the first head that is not less than `key`, by branchless binary search.
 inline std::uint32_t lower_bound(const std::uint64_t* heads, Range range, std::uint64_t key) {
     const std::uint64_t* first = heads + range.begin;
-    std::uint32_t left = range.size();
-    if (left == 0) return range.begin;
-    while (left > 1) {
-        const std::uint32_t half = left / 2;
+    std::uint32_t remaining = range.size();
+    if (remaining == 0) return range.begin;
+    while (remaining > 1) {
+        const std::uint32_t half = remaining / 2;
         first += first[half - 1] < key ? half : 0;
-        left -= half;
+        remaining -= half;
     }
     return static_cast<std::uint32_t>(first - heads) + (*first < key);
 }
 
-// The neighbourhood of a query in one tree: the items that share its first `length` bits.
+// A node on the query's path: the items that share its first `length` bits.
 struct Node {
     std::int32_t length;
     Range range;
 };
 
-// Places of removed items: a bit for each place, and how many bits are set before each word.
-struct Removed {
-    std::vector<std::uint64_t> bits;
-    std::vector<std::uint32_t> before;
-    std::uint32_t count = 0;
-
-    // `places` must be ascending and below `size`.
-    Removed(std::span<const std::uint32_t> places, std::size_t size) : bits(size / 64 + 1), before(size / 64 + 1) {
-        for (const std::uint32_t place : places) bits[place / 64] |= std::uint64_t{1} << place % 64;
-        for (std::size_t word = 0; word < bits.size(); ++word) {
-            before[word] = count;
-            count += static_cast<std::uint32_t>(std::popcount(bits[word]));
-        }
-    }
-
-    bool contains(std::uint32_t place) const { return bits[place / 64] >> place % 64 & 1; }
-
-    std::uint32_t below(std::uint32_t place) const {
-        const std::uint64_t lower = bits[place / 64] & ((std::uint64_t{1} << place % 64) - 1);
-        return before[place / 64] + static_cast<std::uint32_t>(std::popcount(lower));
-    }
-};
-
-// How many items of a range have not been removed.
-inline std::uint32_t count_alive(Range range, const Removed* removed) {
-    if (removed == nullptr) return range.size();
-    return range.size() - (removed->below(range.end) - removed->below(range.begin));
-}
-
-struct Tree {
+struct PrefixTree {
     Rows rows;
-    Guard* rows_guard = nullptr;
-    Column<std::uint64_t> heads;   // of the sorted codes
-    Column<std::uint32_t> order;   // the row of each; none where the rows are sorted themselves
-    Column<std::uint32_t> tables;  // tables.hpp
-    const Removed* removed = nullptr;
+    ChecksumGuard* rows_guard = nullptr;
+    Column<std::uint64_t> heads;   // in sorted order
+    Column<std::uint32_t> order;   // the row at each position; empty if the rows themselves are sorted
+    Column<std::uint32_t> tables;  // prefix_tables.hpp
+    const Tombstones* tombstones = nullptr;
     Column<std::int64_t> ids;  // of the rows
     std::int32_t width = 0;
 
     std::uint32_t count() const { return static_cast<std::uint32_t>(heads.count); }
-    std::uint32_t alive() const { return count() - (removed != nullptr ? removed->count : 0); }
+    std::uint32_t live() const { return count() - (tombstones != nullptr ? tombstones->count : 0); }
 
-    std::size_t row_of(std::uint32_t place) const { return order.count != 0 ? order[place] : place; }
+    std::size_t row_of(std::uint32_t position) const { return order.count != 0 ? order[position] : position; }
 
-    const std::uint8_t* row(std::uint32_t place) const {
-        const std::uint8_t* found = rows[row_of(place)];
+    const std::uint8_t* row(std::uint32_t position) const {
+        const std::uint8_t* found = rows[row_of(position)];
         if (rows_guard != nullptr && rows.bytes != 0) rows_guard->touch(found, rows.bytes);
         return found;
     }
 
-    std::uint32_t alive(Range range) const { return count_alive(range, removed); }
+    std::uint32_t live(Range range) const { return count_live(range, tombstones); }
 
-    // The items of `within` that share the query's first `length` bits, given that all share `length` or their heads'.
+    // The items of `within` that share the query's first `length` bits.
     Range narrow(const Query& query, std::int32_t length, Range within) const {
         if (within.size() == 0) return within;
         const std::uint64_t* near = heads.at(within.begin, within.size()) - within.begin;
@@ -117,7 +89,7 @@ struct Tree {
 
     // All items that share the query's first `length` bits.
     Range find(const Query& query, std::int32_t length) const {
-        Table table(tables, 0);
+        PrefixTable table(tables, 0);
         std::uint64_t head = query.head;
         std::int32_t shared = 0;
         while (length > shared + table.depth) {
@@ -125,38 +97,38 @@ struct Tree {
             if (below == 0 || shared >= 64) return narrow(query, length, within(table.find(head, table.depth)));
             shared += table.depth;
             head <<= table.depth;
-            table = Table(tables, below);
+            table = PrefixTable(tables, below);
         }
         return within(table.find(head, length - shared));
     }
 
-    // The items that share `length` bits, and those of them that share one more. Where few are left at the bottom of
-    // the table they are compared at once: no branch depends on how many.
-    std::pair<Range, Range> find_two(const Query& query, std::int32_t length) const {
+    // The items that share `length` bits, and those of them that share one more. If few are left at the last level of
+    // the table, they are compared without branches.
+    std::pair<Range, Range> find_with_child(const Query& query, std::int32_t length) const {
         constexpr std::uint32_t few = 4;
-        const Table root(tables, 0);
+        const PrefixTable root(tables, 0);
         if (length < root.depth)
             return {within(root.find(query.head, length)), within(root.find(query.head, length + 1))};
-        const Range left = within(root.find(query.head, root.depth));
-        if (count() == 0 || left.size() > few || length >= std::min(width, 64))
+        const Range node = within(root.find(query.head, root.depth));
+        if (count() == 0 || node.size() > few || length >= std::min(width, 64))
             return {find(query, length), length < width ? find(query, length + 1) : Range{0, 0}};
-        if (heads.guard != nullptr && left.size() != 0) heads.at(left.begin, left.size());
+        if (heads.guard != nullptr && node.size() != 0) heads.at(node.begin, node.size());
         const std::uint64_t key = leading(query.head, length + 1);
         std::uint32_t below = 0, equal = 0, below_longer = 0, equal_longer = 0;
         for (std::uint32_t i = 0; i < few; ++i) {
-            const bool inside = i < left.size();
-            const std::uint64_t own = leading(heads.data[inside ? left.begin + i : 0], length + 1);
+            const bool inside = i < node.size();
+            const std::uint64_t own = leading(heads.data[inside ? node.begin + i : 0], length + 1);
             below += inside & (own >> 1 < key >> 1);
             equal += inside & (own >> 1 == key >> 1);
             below_longer += inside & (own < key);
             equal_longer += inside & (own == key);
         }
-        return {{left.begin + below, left.begin + below + equal},
-                {left.begin + below_longer, left.begin + below_longer + equal_longer}};
+        return {{node.begin + below, node.begin + below + equal},
+                {node.begin + below_longer, node.begin + below_longer + equal_longer}};
     }
 
-    // Descend to the deepest node with at least `size` members, for at most `lanes` queries in step: while one waits
-    // for memory the others go on. Removed items count here.
+    // Descends to the deepest node with at least `size` items, for at most `lanes` queries in lockstep: their cache
+    // misses overlap. Removed items count here.
     static constexpr std::size_t lanes = 8;
 
     void descend(std::span<const Query> queries, std::uint32_t size, Node* nodes) const {
@@ -170,9 +142,9 @@ struct Tree {
     void descend(std::span<const Query> queries, std::uint32_t size, Node* nodes) const {
         for (std::size_t i = 0; i < queries.size(); ++i) nodes[i] = {0, {0, count()}};
         if (count() < size) return;
-        const Table root(tables, 0);
-        // Arrays side by side, not a struct for each lane: this loop is what a search costs.
-        std::uint64_t head[lanes];  // without the bits above the lane's table
+        const PrefixTable root(tables, 0);
+        // A structure of arrays over the lanes: the time of a search is spent in this loop.
+        std::uint64_t head[lanes];  // shifted by the bits above the lane's table
         std::size_t table[lanes], query[lanes], below_tables[lanes], open = 0, low = 0;
         std::int32_t depth[lanes], above[lanes], length[lanes];
         const auto members = [&](std::size_t start, std::uint64_t bits, std::int32_t many) {
@@ -182,7 +154,7 @@ struct Tree {
             std::memcpy(&found, tables.data + at, sizeof found);
             return found;
         };
-        // Balanced codes end within two bits of log2(N / R): look-ups that need not wait for each other.
+        // Balanced codes end within two bits of log2(count / size): independent lookups settle most queries.
         const auto likely = static_cast<std::int32_t>(std::bit_width(count() / size)) - 1;
         const bool balanced = likely + 2 <= root.depth;
         for (std::size_t i = 0; i < queries.size(); ++i) {
@@ -232,7 +204,7 @@ struct Tree {
             }
             open = kept;
             for (std::size_t i = 0; i < open; ++i) {
-                const Table next(tables, table[i]);
+                const PrefixTable next(tables, table[i]);
                 table[i] = next.start;
                 depth[i] = next.depth;
             }
@@ -249,21 +221,21 @@ struct Tree {
         return {std::min(range.begin, end), end};
     }
 
-    // Below the tables: among the windows of `size` items around the query's place, the one that shares most.
+    // Below the tables: of the windows of `size` adjacent items around the query's position, the one that shares most.
     Node bisect(const Query& query, Node node, std::uint32_t size) const {
         if (node.range.size() < size) return node;
         const auto [begin, end] = node.range;
         const std::uint64_t* near = heads.at(begin, end - begin) - begin;
-        const auto shared = [&](std::uint32_t place) { return std::countl_zero(near[place] ^ query.head); };
-        const std::uint32_t place = lower_bound(near, node.range, query.head);
-        // A window that starts further right shares more on its left and less on its right: the best is where they
-        // cross. An end on the other side of the query's place does not count.
-        std::uint32_t first = place - begin > size ? place - size : begin;
-        std::uint32_t last = std::min(place, end - size);
+        const auto shared = [&](std::uint32_t at) { return std::countl_zero(near[at] ^ query.head); };
+        const std::uint32_t position = lower_bound(near, node.range, query.head);
+        // A window that starts further right shares more bits at its left end and fewer at its right end; the best
+        // start is where the two cross. An end on the other side of the query's position does not count.
+        std::uint32_t first = position - begin > size ? position - size : begin;
+        std::uint32_t last = std::min(position, end - size);
         const auto common = [&](std::uint32_t start) { return std::min(shared(start), shared(start + size - 1)); };
         while (first < last) {
             const std::uint32_t middle = first + (last - first) / 2, right = middle + size - 1;
-            if (right < place || shared(middle) < shared(right))
+            if (right < position || shared(middle) < shared(right))
                 first = middle + 1;
             else
                 last = middle;
@@ -275,7 +247,7 @@ struct Tree {
         return length < 64 || width <= 64 ? node : bisect_rows(query, node, size);
     }
 
-    // More than 64 shared bits: whole rows are compared, in steps that double until too few are left.
+    // More than 64 shared bits: galloping search over the length, comparing whole rows.
     Node bisect_rows(const Query& query, Node node, std::uint32_t size) const {
         std::int32_t too_long = width + 1;
         for (std::int32_t step = 1; node.length + 1 < too_long;) {
@@ -291,9 +263,9 @@ struct Tree {
         return node;
     }
 
-    // Whether the first `length` bits of an item are below (-1), equal to (0) or above (1) the query's.
-    int compare(std::uint32_t place, const Query& query, std::int32_t length) const {
-        const std::uint8_t* item = row(place);
+    // Whether the first `length` bits of an item are less than (-1), equal to (0) or greater than (1) the query's.
+    int compare(std::uint32_t position, const Query& query, std::int32_t length) const {
+        const std::uint8_t* item = row(position);
         if (common_prefix(item, query.row, rows.bytes, width) >= length) return 0;
         return std::memcmp(item, query.row, rows.bytes) < 0 ? -1 : 1;
     }
