@@ -59,6 +59,30 @@ def test_special_files_are_refused_before_any_work(force: list[str], photos: Pat
     assert (tmp_path / "pipe").is_fifo()
 
 
+def test_force_does_not_overwrite_inputs(photos: Path, tmp_path: Path) -> None:
+    path, coder, _ = vectors(tmp_path)
+    items, own, folder = tmp_path / "stream.npy", tmp_path / "coder.npy", tmp_path / "out"
+    fine("compress", path, "-c", coder, "-o", items)
+    coder.rename(own)
+    folder.mkdir()
+    images = album(folder / "a.png", "a.png")
+    before = {entry: entry.read_bytes() for entry in tmp_path.rglob("*.*")}
+    for *command, out in (
+        ("compress", path, path),
+        ("compress", path, "-c", own, own),
+        ("compress", photos, photos / "color.png"),
+        ("compress", photos, photos / "below" / "grey.png"),
+        ("compress", photos / "color.png", photos / "color.png"),
+        ("decompress", items, "-c", own, items),
+        ("decompress", items, "-c", own, own),
+        ("decompress", images, folder),
+    ):
+        assert "the output must not overwrite an input, got " in refused(*command, "-o", out, "--force")
+    assert {entry: entry.read_bytes() for entry in before} == before
+    fine("compress", photos, "-o", photos / "album.nest", "--bpp", 0.01)
+    fine("compress", photos, "-o", photos / "album.nest", "--bpp", 0.01, "--force")  # not an image
+
+
 def test_a_link_is_written_through(photos: Path, tmp_path: Path) -> None:
     stream, link = tmp_path / "far.nest", tmp_path / "link.nest"
     link.symlink_to(stream)
@@ -82,7 +106,7 @@ def test_all_paths_are_checked_before_the_first_write(tmp_path: Path) -> None:
     for name, said in [("taken.jpg", "it is a folder"), ("file/below", f"{out / 'file'} is a file")]:
         assert said in refused("decompress", album(tmp_path / "a.nest", "a", name), "-o", out, "--force")
     os.mkfifo(tmp_path / "pipe")
-    assert "must be a folder for images" in refused("decompress", tmp_path / "a.nest", "-o", tmp_path / "pipe")
+    assert "images need a folder" in refused("decompress", tmp_path / "a.nest", "-o", tmp_path / "pipe")
     assert sorted(path.name for path in out.iterdir()) == ["file", "taken.png"]
     long = "y" * 251
     fine("decompress", album(tmp_path / "a.nest", f"{long}.jpeg"), "-o", out)
@@ -102,13 +126,13 @@ def test_skipped_files_are_reported(photos: Path, tmp_path: Path) -> None:
         assert result.exception is None
         return result.stderr
 
-    assert "passed over 1 file that is no image it reads: notes.txt\n" in told()
+    assert "skipped 1 file that is not in a supported image format: notes.txt\n" in told()
     for name in ("[float].tif", "one.txt", "two.txt", ".hidden"):
         (photos / name).write_text("no image")
-    assert "passed over 4 files that are no images it reads: [float].tif, notes.txt, one.txt, …\n" in told()
+    assert "skipped 4 files that are not in a supported image format: [float].tif, notes.txt, one.txt, …\n" in told()
     for path in photos.glob("*.t*"):
         path.unlink()
-    assert "passed over" not in told()
+    assert "skipped" not in told()
 
 
 def from_input(data: bytes, *arguments: object) -> Result:
@@ -129,13 +153,13 @@ def test_streams_are_read_from_standard_input_and_pipes(photos: Path, tmp_path: 
         assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
     assert (tmp_path / "whole.npy").read_bytes() == (tmp_path / "out.npy").read_bytes()
     for data in (b"", b"not a stream " * 1000):
-        assert "standard input is not what Nestcode writes" in str(from_input(data, "info", "-").exception)
+        assert "standard input is not a file of Nestcode" in str(from_input(data, "info", "-").exception)
     reading, writing = os.pipe()
     os.write(writing, items.read_bytes()[:60_000])
     os.close(writing)
     assert fine("info", f"/dev/fd/{reading}").startswith("400 items")
     os.close(reading)
-    assert "/dev/zero is not what Nestcode writes" in refused("info", "/dev/zero")
+    assert "/dev/zero is not a file of Nestcode" in refused("info", "/dev/zero")
     assert "there is no index in" in refused("info", tmp_path)
     assert "which is a folder" in refused("decompress", tmp_path, "-o", tmp_path / "none")
     assert "give -o a name" in misused("decompress", stream, "-o", "-")
@@ -148,7 +172,7 @@ def test_streams_are_written_to_standard_output(photos: Path, tmp_path: Path) ->
         result = run("compress", *inputs, "-o", "-")
         assert result.exception is None
         assert result.stdout_bytes == stream.read_bytes()
-        assert " as files, became " in result.stderr
+        assert " in files, " in result.stderr
     assert "leave out --json, or give -o a name" in misused("compress", photos, "-o", "-", "--json")
     assert run("compress", photos / "notes.txt", "-o", "-").stdout_bytes == b""
 
@@ -256,11 +280,11 @@ def test_streams_larger_than_their_inputs_are_reported(photos: Path, tmp_path: P
     np.save(path, items[:5])
     nestcode.LinearCoder(width=64).fit(items).save(coder)
     said = told(path, "--coder", coder, "--embed")
-    assert ", mostly the coder (" in said
-    assert "more than the files had: --budget" in said
-    assert "more than the files had" in told(photos / "color.png", "--fit", "--bpp", 0.01)
+    assert ", most of it the embedded coder (" in said
+    assert "that is more than the files: lower it by --budget" in said
+    assert "that is more than the files" in told(photos / "color.png", "--fit", "--bpp", 0.01)
     pixels, file = read(photos / "color.png").nbytes, (photos / "color.png").stat().st_size
-    assert f"{pixels:,} bytes of numbers, {file:,} as files, became " in told(photos / "color.png", "--bpp", 0.01)
+    assert f"{pixels:,} bytes raw, {file:,} in files, " in told(photos / "color.png", "--bpp", 0.01)
     assert "more than" not in told(photos / "color.png", "--bpp", 0.01)
     facts = json.loads(fine("compress", path, "--coder", coder, "--embed", "-o", tmp_path / "a", "-f", "--json"))
     assert 0 < facts["coder_bytes"] < facts["bytes"]

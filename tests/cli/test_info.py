@@ -3,8 +3,11 @@
 import gzip
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from nestcode.cli.plot import plot_errors, some_lengths
 from nestcode.coders import load_coder
 from nestcode.data.mnist import FILES
 from nestcode.images import ImageCodec
+from nestcode.storage import Record, read_record, write_record
 from tests.cli.test_streams import fine, misused, refused, vectors
 
 
@@ -81,6 +85,40 @@ def test_foreign_files_are_refused(data: bytes | None, tmp_path: Path) -> None:
     said = refused("info", path)
     assert str(path) in said
     assert ": give a coder, an index, a stream or codes (.npy)" in said
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"  # window title, clear screen, color, right-to-left override
+
+
+def test_info_escapes_control_characters(tmp_path: Path) -> None:
+    path, coder, _ = vectors(tmp_path)
+    record = read_record(coder)
+    settings = {**record.settings, f"name{ESCAPE}": 1, "note": ESCAPE}
+    forged = Record(f"Linear{ESCAPE}", record.version, settings, record.arrays)
+    write_record(tmp_path / "forged.coder", forged)
+    fine("index", "build", path, "-c", coder, "-o", tmp_path / "index")
+    (own,) = (tmp_path / "index").glob("coder-*")
+    own.write_bytes((tmp_path / "forged.coder").read_bytes())
+    for forgery in (tmp_path / "forged.coder", tmp_path / "index"):
+        for shown in (fine("info", forgery), fine("info", forgery, "--json")):
+            assert not set(ESCAPE) & set(shown) - set("owned;02J31m[]")
+            assert "owned" in shown
+    said = subprocess.run(
+        [sys.executable, "-m", "nestcode", "encode", path, "-c", tmp_path / "forged.coder", "-o", "-"],
+        capture_output=True, text=True, check=False,
+    ).stderr  # fmt: skip
+    assert "Linear\\x1b]0;owned" in said
+    assert "\x1b]0" not in said
+
+
+@pytest.mark.parametrize("change", [{"features": "many"}, {"errors": np.zeros((3, 3))}, {"selection": 5}])
+def test_invalid_settings_raise_damaged_file(change: dict[str, Any], tmp_path: Path) -> None:
+    record = read_record(vectors(tmp_path)[1])
+    arrays = {**record.arrays, **{name: value for name, value in change.items() if name == "errors"}}
+    settings = {**record.settings, **{name: value for name, value in change.items() if name == "features"}}
+    notes = {name: value for name, value in change.items() if name == "selection"}
+    write_record(tmp_path / "forged.coder", Record(record.kind, record.version, settings, arrays, notes))
+    assert "is not a valid coder" in refused("info", tmp_path / "forged.coder")
 
 
 @given(st.integers(0, 10_000))
@@ -156,9 +194,9 @@ def test_damaged_mnist_is_refused(tmp_path: Path) -> None:
     for name in FILES:
         (tmp_path / name).write_bytes(idx(np.zeros(3, np.uint8)))
     for data, said in (
-        (b"", "is not a whole file of MNIST"),
-        (idx(np.zeros(3, np.uint8))[:-1], "is not a whole file of MNIST"),
-        (b"\x00\x00\x0d" + idx(np.zeros(3, np.uint8))[3:], "is not a whole file of MNIST"),
+        (b"", "is not a complete file of MNIST"),
+        (idx(np.zeros(3, np.uint8))[:-1], "is not a complete file of MNIST"),
+        (b"\x00\x00\x0d" + idx(np.zeros(3, np.uint8))[3:], "is not a complete file of MNIST"),
         (idx(np.zeros(4, np.uint8)), "images without labels"),
     ):
         (tmp_path / FILES[0]).write_bytes(data)
@@ -169,5 +207,5 @@ def test_damaged_mnist_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.tgz").write_bytes(archive.getvalue())
     assert "holds no 'train-images-idx3-ubyte'" in refused("data", "mnist", "--from", tmp_path / "a.tgz")
     (tmp_path / "a.tgz").write_bytes(b"no archive")
-    assert "is not a whole archive" in refused("data", "mnist", "--from", tmp_path / "a.tgz")
+    assert "is not a complete archive" in refused("data", "mnist", "--from", tmp_path / "a.tgz")
     assert not (tmp_path / "out").exists()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nestcode.cli.files import check_place, item_coder
-from nestcode.cli.info import tell_index
+from nestcode.cli.info import show_index
 from nestcode.cli.options import AreCodes, ArrayName, AsJson, CoderIfAny, Data, Size, Threads, messages
 from nestcode.errors import DamagedFile, InvalidInput
 
@@ -60,7 +60,7 @@ def build(
         if fresh:
             shutil.rmtree(out, ignore_errors=True)
         raise
-    _tell(out, made, as_json=as_json, added=count)
+    _report(out, made, as_json=as_json, added=count)
 
 
 @index.command(epilog="Example: nestcode index add my.index more.npy --ids more-ids.npy --replace")
@@ -83,7 +83,7 @@ def add(
         known = read_codes(data, array, opened.coder, opened.width) if codes else None
         count = _add(opened, data, ids, codes=known, array=array, size=size, replace=replace)
         opened.commit()
-        _tell(path, opened, as_json=as_json, added=count)
+        _report(path, opened, as_json=as_json, added=count)
 
 
 @index.command(epilog="Example: nestcode index remove my.index 17 42")
@@ -105,7 +105,7 @@ def remove(
     with Index.open(path, mode="a") as opened:
         opened.remove(unwanted)
         opened.commit()
-        _tell(path, opened, as_json=as_json, removed=len(unwanted))
+        _report(path, opened, as_json=as_json, removed=len(unwanted))
 
 
 @index.command(epilog="Example: nestcode index compact my.index")
@@ -118,7 +118,7 @@ def compact(path: Folder, as_json: AsJson = False) -> None:
         with messages().status("Compacting"):
             opened.compact()
             opened.commit()
-        _tell(path, opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
+        _report(path, opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
 
 
 @index.command(epilog="Example: nestcode index verify my.index")
@@ -130,7 +130,7 @@ def verify(path: Folder, as_json: AsJson = False) -> None:
         with Index.open(path) as opened:
             with messages().status("Verifying"):
                 opened.verify()
-            _tell(path, opened, as_json=as_json, intact=True)
+            _report(path, opened, as_json=as_json, intact=True)
     except DamagedFile as error:
         if as_json:
             print(json.dumps({"path": str(path), "intact": False, "error": str(error)}))
@@ -140,7 +140,7 @@ def verify(path: Folder, as_json: AsJson = False) -> None:
 @index.command(epilog="Example: nestcode index info my.index --json")
 def info(path: Folder, as_json: AsJson = False) -> None:
     """Show what an index holds, and the expected error of its codes by length."""
-    tell_index(path, as_json=as_json)
+    show_index(path, as_json=as_json)
 
 
 def _check_folder(out: Path, *inputs: str | Path | None, force: bool) -> bool:
@@ -194,7 +194,7 @@ def _bytes(path: Path) -> int:
     return sum(entry.stat().st_size for entry in path.iterdir())
 
 
-def _tell(path: Path, opened: "Index", *, as_json: bool, **facts: Any) -> None:
+def _report(path: Path, opened: "Index", *, as_json: bool, **facts: Any) -> None:
     if as_json:
         print(json.dumps({"path": str(path), "count": len(opened), **facts}))
         return

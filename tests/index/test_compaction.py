@@ -1,4 +1,4 @@
-"""Threads: a reader sees one state, writers lose nothing, and the background says what went wrong."""
+"""Compaction and threads: readers see one snapshot, writers lose nothing, and failures reach the next writer."""
 
 import sys
 import threading
@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nestcode import Codes, Index
@@ -25,8 +27,8 @@ CODES = twins.random_codes(2 * BLOCKS, WIDTH)  # two for each block: before and 
 
 
 @pytest.fixture(autouse=True)
-def restless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Few items make many segments, and threads take turns often."""
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Few items make many segments, and threads switch often."""
     monkeypatch.setattr(buffer, "BUFFER_ITEMS", 8)
     monkeypatch.setattr(compaction, "SIZE_RATIO", 2)
     monkeypatch.setattr(compaction, "STALL", 4)
@@ -99,7 +101,7 @@ def check_whole(ids: NDArray[np.int64]) -> None:
 def change_blocks(
     index: Index, there: dict[int, bool], blocks: Sequence[int], rounds: int, seed: int
 ) -> dict[int, bool]:
-    """Add, replace, update and remove blocks, one call each; what is there in the end, and whether it was updated."""
+    """Add, replace, update and remove blocks, one call each; return what is left, and whether it was updated."""
     rng = np.random.default_rng(seed)
     for _ in range(rounds):
         block = int(rng.choice(blocks))
@@ -126,7 +128,7 @@ def check_holds(index: Index, there: dict[int, bool]) -> None:
 
 
 def look(index: Index, turn: int) -> None:
-    """Whatever is asked, the answer is about one state."""
+    """Every query sees one snapshot."""
     block, staying = turn % BLOCKS, turn % STAYING
     check_whole(index.ids)
     assert index.codes(ids_of(staying)) in (codes_of(staying), codes_of(staying, after=True))  # also while it changes
@@ -178,7 +180,7 @@ def test_compacting_and_saving_lose_nothing_while_others_write(tmp_path: Path) -
     check_holds(Index.open(tmp_path / "last"), there)
 
 
-def test_ids_that_go_on_are_given_to_one_item_each() -> None:
+def test_automatic_ids_are_unique_across_threads() -> None:
     index, codes = Index(width=WIDTH), twins.random_codes(600, WIDTH, seed=1)
 
     def add(part: Codes) -> None:
@@ -224,15 +226,15 @@ def test_indexes_may_be_merged_into_each_other_at_once() -> None:
         check_holds(index, dict.fromkeys(range(8), False))
 
 
-# While segments are merged
+# During compaction
 
 
-def during_merging(monkeypatch: pytest.MonkeyPatch, happen: Callable[[], object]) -> threading.Event:
-    """Have something happen once, after parts were read and before the merged one takes their place."""
+def during_compaction(monkeypatch: pytest.MonkeyPatch, happen: Callable[[], object]) -> threading.Event:
+    """Run `happen` once, after segments were read and before the merged one takes their place."""
     plain, happened = Segment.merge, threading.Event()
 
-    def merge(parts: Sequence[LiveSegment], width: int) -> Segment:
-        merged = plain(parts, width)
+    def merge(segments: Sequence[LiveSegment], width: int) -> Segment:
+        merged = plain(segments, width)
         if not happened.is_set():
             happened.set()
             happen()
@@ -298,9 +300,9 @@ CHANGES = [remove_one, remove_all, update_one, remove_and_add_again, add_one, me
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("way", ["compact", "background"])
-def test_what_changes_during_merging_is_kept(way: str, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_during_compaction_are_kept(way: str, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     index, there = blocks(4)
-    happened = during_merging(monkeypatch, lambda: change(index, there))
+    happened = during_compaction(monkeypatch, lambda: change(index, there))
     if way == "compact":
         index.compact()
     else:
@@ -315,8 +317,8 @@ def test_what_changes_during_merging_is_kept(way: str, change: Any, monkeypatch:
     assert len(index._live.current.segments) == bool(there)
 
 
-def test_compact_does_not_wait_for_a_background_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    index, there = blocks(6)  # more than the backlog
+def test_compact_does_not_wait_for_the_background_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, there = blocks(6)  # more than stall writers
     monkeypatch.setattr(buffer, "BUFFER_ITEMS", BLOCK)
     add_one(index, there)
     compacting = threading.Thread(target=index.compact, daemon=True)
@@ -326,14 +328,14 @@ def test_compact_does_not_wait_for_a_background_that_waits_for_it(monkeypatch: p
     check_holds(index, there)
 
 
-def test_a_failure_in_the_background_is_raised_by_the_next_change_and_loses_nothing(
+def test_a_failure_of_compaction_is_raised_by_the_next_write_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail() -> None:
         raise MemoryError("no room to merge")
 
     index, there = blocks(4)
-    happened = during_merging(monkeypatch, fail)
+    happened = during_compaction(monkeypatch, fail)
     remove_one(index, there)
     index._live.wait()
     assert happened.is_set()
@@ -341,21 +343,21 @@ def test_a_failure_in_the_background_is_raised_by_the_next_change_and_loses_noth
     with pytest.raises(MemoryError, match="no room to merge"):
         index.add(codes_of(9), ids_of(9))
     check_holds(index, there)
-    add_one(index, there)  # told once, then all goes on
+    add_one(index, there)  # raised once, then writes go on
     index.update(codes_of(2, after=True), ids_of(2))
     there[2] = True
     check_holds(index, there)
-    index.compact()  # which also has the background go on
+    index.compact()  # which also resumes the background
     check_holds(index, there)
     assert len(index._live.current.segments) == 1
 
 
-def test_a_failure_in_compacting_is_raised_there_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_compact_is_raised_there_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise MemoryError("no room to merge")
 
     index, there = blocks(4)
-    during_merging(monkeypatch, fail)
+    during_compaction(monkeypatch, fail)
     with pytest.raises(MemoryError, match="no room to merge"):
         index.compact()
     check_holds(index, there)
@@ -363,7 +365,7 @@ def test_a_failure_in_compacting_is_raised_there_and_loses_nothing(monkeypatch: 
     check_holds(index, there)
 
 
-def test_where_no_thread_can_be_started_changes_are_made_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_succeed_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -376,3 +378,27 @@ def test_where_no_thread_can_be_started_changes_are_made_all_the_same(monkeypatc
     index._live.wait()
     index.compact()
     check_holds(index, there)
+
+
+# The policy
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(1, 60), st.floats(0, 0.9)), max_size=8))
+def test_the_policy_holds_after_merging_what_it_picks(sizes: list[tuple[int, float]]) -> None:
+    """Each segment is then larger than all smaller ones together, by the ratio, and few of its items are deleted."""
+    segments = []
+    for count, share in sizes:
+        codes = twins.random_codes(count, 8)
+        tombstones = np.arange(int(share * count), dtype=np.uint32)
+        segments.append(LiveSegment(Segment.build(codes, np.arange(count)), tombstones))
+    rounds = 0
+    while picked := compaction.pick_segments(segments):
+        merged = LiveSegment(Segment.merge(picked, 8))
+        assert len(merged) == sum(map(len, picked))
+        segments = [one for one in segments if one not in picked] + [merged]
+        rounds += 1
+    assert rounds <= 2 * len(sizes)
+    by_size = sorted(map(len, segments))
+    assert all(size >= compaction.SIZE_RATIO * sum(by_size[:i]) for i, size in enumerate(by_size))
+    assert all(len(one.tombstones) <= len(one.segment) / 4 for one in segments)
