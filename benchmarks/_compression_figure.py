@@ -1,4 +1,4 @@
-"""The figure of the compression benchmark: errors by bits of an image."""
+"""The figure of the compression benchmark: MSE by bits per image."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from matplotlib.ticker import StrMethodFormatter
 
 from nestcode.reproduce.lab.rate_distortion import Curve
 
-# Colours by the first word that fits; without headers they are dashed.
+# Colors by the first word that matches; curves without headers are dashed.
 COLORS = {
     "Adaptive": "#c1121f",
     "Linear": "#ef5d60",
@@ -24,11 +24,11 @@ COLORS = {
     "AVIF": "#f0941f",
     "bound": "#000000",
 }
-MOST = 4096  # bits: what the files of all codecs reach
+MOST = 4096  # bits per image, which all codecs reach
 
 
 def draw(title: str, curves: Sequence[Curve]) -> Figure:
-    """One panel, with logarithmic axes; ours last, so that they lie on top."""
+    """Draw all curves on logarithmic axes, ours on top."""
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     axes = figure.subplots()
     ranks = {"bound": 0, "codec": 1, "network": 2, "ours": 3}
@@ -36,7 +36,7 @@ def draw(title: str, curves: Sequence[Curve]) -> Figure:
         some = (curve.bits > 0) & (curve.bits <= MOST)
         if some.any():
             axes.plot(curve.bits[some], curve.errors[some], label=curve.name, **style(curve))
-    axes.set(xscale="log", yscale="log", xlabel="bits of an image", ylabel="squared error of a pixel", xlim=(16, MOST))
+    axes.set(xscale="log", yscale="log", xlabel="bits per image", ylabel="MSE", xlim=(16, MOST))
     axes.set_xticks([16, 32, 64, 128, 256, 512, 1024, 2048, 4096], minor=False)
     axes.minorticks_off()
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
@@ -52,7 +52,7 @@ def draw(title: str, curves: Sequence[Curve]) -> Figure:
 
 
 def style(curve: Curve) -> dict[str, Any]:
-    """How a curve is drawn."""
+    """Return the line style of a curve."""
     color = next(color for word, color in COLORS.items() if word in curve.name)
     dashed = "no headers" in curve.name or "(ours)" in curve.name
     line = ":" if curve.kind == "bound" else "--" if dashed else "-"

@@ -1,4 +1,4 @@
-"""The images of the compression benchmark: errors by bits of coders, networks, codecs and the bound."""
+"""Rate-distortion on small images: MSE by bits per image of coders, networks, codecs and the Gaussian bound."""
 
 import sys
 from collections.abc import Iterator
@@ -22,24 +22,24 @@ from nestcode.reproduce.lab.optimal_brain_damage import errors_in_order, pruning
 from nestcode.reproduce.lab.rate_distortion import Curve, codec_curves
 from nestcode.training import Run, Training, train
 
-SHOWN = (64, 128, 256, 512, 742, 1024, 1108)  # WebP's smallest files have 742 bits
-SEEN = 1000  # images that damage is estimated on
-ROUNDS = 32  # in which it is estimated anew
+SHOWN = (64, 128, 256, 512, 742, 1024, 1108)  # bits per image; WebP's smallest files have 742
+SEEN = 1000  # images that Optimal Brain Damage is estimated on
+ROUNDS = 32  # of repeated estimates
 
 
 def measure(task: Task) -> list[dict[str, Any]]:
-    """Print errors and verdicts, draw the figure, and return rows for the file."""
+    """Print the curves and comparisons, draw the figure, and return rows for the JSON file."""
     curves = []
     for curve in all_curves(task):
-        say(f"{curve.name}: {curve.errors[-1]:.5f} at {curve.bits[-1]:.0f} bits")
+        log(f"{curve.name}: {curve.errors[-1]:.5f} at {curve.bits[-1]:.0f} bits")
         curves.append(curve)
-    title = f"Squared error of a pixel by bits of an image, {task.name}"
-    note = f"Learnt from {len(task.train):,} images, measured on {len(task.test):,} others, the same for all."
+    title = f"MSE by bits per image, {task.name}"
+    note = f"Trained on {len(task.train):,} images, measured on {len(task.test):,} others."
     show(title, [table_row(curve) for curve in curves], note)
     best = min((curve for curve in curves if curve.kind == "ours"), key=lambda curve: curve.errors[-1])
     verdicts = [verdict(best, rival) for rival in curves if rival.kind in ("codec", "network")]
     show(
-        f"{best.name} beside each, at every size that it has up to {best.bits[-1]:.0f} bits",
+        f"{best.name} against each, at all of its rates up to {best.bits[-1]:.0f} bits",
         verdicts,
         sentence(verdicts),
     )
@@ -50,7 +50,7 @@ def measure(task: Task) -> list[dict[str, Any]]:
 
 
 def all_curves(task: Task) -> Iterator[Curve]:
-    """Every method, as it is measured."""
+    """Yield the curve of every method."""
     for name, coder in task.coders.items():
         yield coder_curve(task, name, coder)
     lengths = network_lengths(task.width)
@@ -58,13 +58,13 @@ def all_curves(task: Task) -> Iterator[Curve]:
         yield from network_curves(task, kind, lengths)
     for name in ("JPEG", "WebP", "AVIF", "JPEG 2000"):
         codec = CODECS[name]
-        yield from codec_curves(codec, task.pictures, codec.qualities[:: 12 if task.options.quick else 1])
+        yield from codec_curves(codec, task.images, codec.qualities[:: 12 if task.options.quick else 1])
     bits = sorted({*lengths, *(size for size in SHOWN if not task.options.quick)})
     yield Curve.of("Gaussian bound", "bound", bits, gaussian_bound(task.train, bits))
 
 
 def network_lengths(width: int) -> list[int]:
-    """Some lengths, denser where they are short.
+    """Return lengths to measure at, denser where they are short.
 
     >>> network_lengths(64)
     [8, 16, 24, 32, 40, 48, 56, 64]
@@ -74,7 +74,7 @@ def network_lengths(width: int) -> list[int]:
 
 
 def coder_curve(task: Task, name: str, coder: Coder) -> Curve:
-    """One of ours."""
+    """Return the curve of one of our coders."""
     rows = as_rows(task.test)
     codes = coder.encode(rows)
     lengths = [0, *(network_lengths(coder.width) if isinstance(coder, NetworkCoder) else range(8, coder.width + 1, 8))]
@@ -82,7 +82,7 @@ def coder_curve(task: Task, name: str, coder: Coder) -> Curve:
 
 
 def network_curves(task: Task, kind: str, lengths: list[int]) -> Iterator[Curve]:
-    """An autoencoder, truncated in the order its units have and in others; and one trained with nested dropout."""
+    """Yield an autoencoder truncated in the order of its units and by OBD, and one trained with nested dropout."""
     plain = train_autoencoder(task, kind, nested=False)
     as_it_is = np.arange(task.width)
     orders = {
@@ -99,7 +99,7 @@ def network_curves(task: Task, kind: str, lengths: list[int]) -> Iterator[Curve]
 
 
 def train_autoencoder(task: Task, kind: str, *, nested: bool) -> OrderedAutoencoder:
-    """A network from pixels to bits and back, trained with nested dropout or without."""
+    """Train an autoencoder with binary units, with nested dropout or without."""
     training = Training(epochs=task.options.epochs, batch_size=min(256, len(task.rows)), device=task.options.device)
     recipe = RECIPES[kind]
     lengths = recipe.lengths if nested else unordered(task.width)
@@ -110,42 +110,42 @@ def train_autoencoder(task: Task, kind: str, *, nested: bool) -> OrderedAutoenco
 
 
 def table_row(curve: Curve) -> dict[str, Any]:
-    """Errors at the sizes that are shown, and where the method begins and ends."""
+    """Return the MSE at the rates that are shown, and the range of the method's rates."""
     at = {str(bits): curve.at(bits) for bits in SHOWN}
     return {
         "method": curve.name,
         **{bits: "-" if error is None else f"{error:.5f}" for bits, error in at.items()},
         "from": f"{curve.bits[0]:,.0f}",
         "to bits": f"{curve.bits[-1]:,.0f}",
-        "error there": f"{curve.errors[-1]:.5f}",
+        "MSE there": f"{curve.errors[-1]:.5f}",
     }
 
 
 def verdict(ours: Curve, rival: Curve) -> dict[str, Any]:
-    """At how many of a rival's sizes ours is below it, and where it comes nearest."""
+    """Count the rates of a rival where ours has the smaller MSE, and find where the rival is nearest."""
     pairs = [(bits, error, ours.at(bits)) for bits, error in zip(rival.bits, rival.errors, strict=True)]
     ratios = {float(bits): float(error / own) for bits, error, own in pairs if own is not None and bits > 0}
     if not ratios:
-        return {"rival": rival.name, "sizes": 0, "below it at": "-", "its error / ours, least": "-", "at bits": "-"}
+        return {"rival": rival.name, "rates": 0, "lower MSE at": "-", "smallest MSE ratio": "-", "at bits": "-"}
     nearest = min(ratios, key=lambda bits: ratios[bits])
     below = sum(ratio > 1 for ratio in ratios.values())
     return {
         "rival": rival.name,
-        "sizes": len(ratios),
-        "below it at": "all" if below == len(ratios) else below,
-        "its error / ours, least": ratios[nearest],
+        "rates": len(ratios),
+        "lower MSE at": "all" if below == len(ratios) else below,
+        "smallest MSE ratio": ratios[nearest],
         "at bits": nearest,
     }
 
 
 def sentence(verdicts: list[dict[str, Any]]) -> str:
-    """What the verdicts come to."""
-    lost = [row["rival"] for row in verdicts if row["below it at"] not in ("all", "-")]
-    none = [row["rival"] for row in verdicts if row["below it at"] == "-"]
-    said = f"Ours is not below everywhere: {', '.join(lost)}." if lost else "Ours is below all of them everywhere."
-    return said + (f" Too large to compare: {', '.join(none)}." if none else "")
+    """Summarize the verdicts."""
+    lost = [row["rival"] for row in verdicts if row["lower MSE at"] not in ("all", "-")]
+    none = [row["rival"] for row in verdicts if row["lower MSE at"] == "-"]
+    text = f"Ours is not lower everywhere: {', '.join(lost)}." if lost else "Ours is lower than all of them everywhere."
+    return text + (f" Too large to compare: {', '.join(none)}." if none else "")
 
 
-def say(line: str) -> None:
-    """To whoever waits."""
+def log(line: str) -> None:
+    """Report progress."""
     print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What the parts of the compression benchmark share: images, fitted coders, errors by size."""
+"""What the parts of the compression benchmark share: images, fitted coders, the error of decoded images."""
 
 import argparse
 from functools import cached_property
@@ -15,7 +15,7 @@ from nestcode.training.runtime.accelerator import pick_device
 
 
 class Task:
-    """Images to learn from and to measure on, and the coders fitted on them."""
+    """Training and test images, and the coders fitted on the former."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -26,18 +26,18 @@ class Task:
 
     @cached_property
     def rows(self) -> Floats:
-        """Training images between 0 and 1, (n, features)."""
+        """Training images in [0, 1], (n, features)."""
         return as_rows(self.train)
 
     @cached_property
-    def pictures(self) -> Pixels:
-        """Test images as codecs take them, (n, side, side, 3)."""
+    def images(self) -> Pixels:
+        """Test images with channels last, as codecs take them: (n, side, side, 3)."""
         planes = self.test.reshape(-1, 3, self.side, self.side)
         return np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
 
     @cached_property
     def coders(self) -> dict[str, Coder]:
-        """Ours."""
+        """Our coders by name."""
         made: dict[str, Coder] = {
             f"LinearCoder({self.width})": LinearCoder(self.width).fit(self.rows),
             f"AdaptiveCoder({self.width})": AdaptiveCoder(self.width, beams=self.options.beams).fit(self.rows),
@@ -53,5 +53,5 @@ class Task:
         return made
 
     def error(self, made: Floats) -> float:
-        """The error of what decodes of the test images, as the image of whole numbers that a receiver sees."""
+        """Return the MSE of decoded test images, rounded to 8 bits per channel."""
         return pixel_mse(self.test, as_pixels(made))

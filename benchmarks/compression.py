@@ -1,19 +1,19 @@
-"""Compression beside image codecs and truncated autoencoders, as in section 6 of the paper.
+"""Compression against image codecs and truncated autoencoders, as in section 6 of the paper.
 
---parts images: the squared error of a pixel against the bits of an image, on CIFAR-10 with --data DIR, else on patches
-of two photographs. What decodes is rounded to whole pixels first, as codecs do.
+--parts images: MSE by bits per image on CIFAR-10 with --data DIR, else on patches of two images. Decoded images are
+rounded to 8 bits per channel first, as codecs do.
 
     coders          each fitted once, at the largest length; shorter codes are prefixes
-    autoencoder     one layer of bits trained without nested dropout, truncated; in the paper's form (only tied weights
-                    learn, dropped bits read as 0) and with bits of -1 and 1 that learn by straight-through gradients
+    autoencoder     one layer of bits trained without nested dropout, truncated; in the paper's form (tied weights,
+                    dropped bits are 0) and with bits of -1 and 1 trained by the straight-through estimator
     OBD             the same with its units ordered by Optimal Brain Damage, estimated once as in the paper, or repeated
     nested dropout  the same trained with it (--nested)
-    codecs          over their qualities, with headers and without
-    Gaussian bound  of Gaussian data with the principal variances of the training images; images may be below it
+    codecs          over their quality settings, with headers and without
+    Gaussian bound  R(D) of Gaussian data with the principal variances of the training images; images may be below it
 
---parts photos: PSNR and SSIM of photographs (two that come with scikit-learn, or --photos DIR) by bits a pixel.
+--parts photos: PSNR and SSIM of large images (scikit-learn's two, or --photos DIR) by bits per pixel, and BD-rate.
 
---parts speed: megabytes of raw pixels a second beside the same codecs, on one thread.
+--parts speed: MB/s of raw pixels against the same codecs, on one thread.
 """
 
 import argparse
@@ -36,7 +36,7 @@ PARTS: dict[str, Callable[[Task], list[dict[str, Any]]]] = {
 
 
 def main() -> None:
-    """Measure, print, draw and save."""
+    """Run the chosen parts."""
     options = read_options()
     task = Task(options)
     rows = [{"part": name, **row} for name in options.parts for row in PARTS[name](task)]
@@ -44,16 +44,14 @@ def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    """Data, sizes, and how long to train."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which (all)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, for a smoke test")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="parts to run (all)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10")
-    parser.add_argument("--photos", type=Path, metavar="DIR", help="folder of photographs")
-    parser.add_argument("--train", type=int, metavar="N", help="images to learn from (all)")
-    parser.add_argument(
-        "--test", type=int, default=1000, metavar="N", help="images to measure on, same for all (1,000)"
-    )
+    parser.add_argument("--photos", type=Path, metavar="DIR", help="folder of large images")
+    parser.add_argument("--train", type=int, metavar="N", help="training images (all)")
+    parser.add_argument("--test", type=int, default=1000, metavar="N", help="test images (1,000)")
     parser.add_argument("--width", type=int, default=1024, metavar="K", help="bits of a code (1024)")
     parser.add_argument("--beams", type=int, default=8, metavar="N", help="of the adaptive coder's search (8)")
     parser.add_argument("--deep", type=Path, metavar="FILE", help="also a RefinedCoder of these images, as saved")
@@ -61,9 +59,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--nested", action="store_true", help="also autoencoders trained with nested dropout")
     parser.add_argument("--epochs", type=float, default=20, metavar="N", help="of training autoencoders (20)")
     parser.add_argument("--device", default="auto", help='of networks; "auto" takes a GPU if there is one')
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
-    parser.add_argument("--figure", type=Path, metavar="FILE", help="also draw the errors by bits")
-    parser.add_argument("--photos-figure", type=Path, metavar="FILE", help="also draw the quality of photographs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="also draw MSE by bits per image")
+    parser.add_argument("--photos-figure", type=Path, metavar="FILE", help="also draw PSNR by bpp")
     options = parser.parse_args()
     if options.quick:
         options.train, options.test, options.width, options.epochs = 600, 20, 64, 1

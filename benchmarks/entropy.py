@@ -1,8 +1,8 @@
-"""What entropy coding saves: bits of the stream for each bit of the codes, and how fast it is, on one thread.
+"""Entropy coding of codes: the ratio of bits of the stream to bits of the codes, and the throughput on one thread.
 
-Codes of three coders, of scikit-learn's digits and of images (CIFAR-10's first 5,000 test images with --data); codes of
-an ordered autoencoder whose bits are 1 a fifth of the time; and random bits that are, each of which tells 0.722 bits.
-What was encoded is decoded again and compared.
+Codes of three coders for scikit-learn's digits and for images (CIFAR-10's first 5,000 test images with --data); codes
+of an ordered autoencoder whose bits are 1 with probability 0.2; and independent random bits of that probability, whose
+entropy is 0.722 bits. Decoding is verified.
 """
 
 from typing import Any
@@ -28,26 +28,26 @@ def main() -> None:
         "digits": (small[:1000] if options.quick else small, small, 64),
         name: (train, test, 256),
     }
-    rows = [chance(0.2, 200 if options.quick else 5000), chance(0.5, 200 if options.quick else 5000)]
+    rows = [random_bits(0.2, 200 if options.quick else 5000), random_bits(0.5, 200 if options.quick else 5000)]
     training = Training(steps=50 if options.quick else 1000)
     sparse = AutoencoderCoder(width=64, network=Network(beta=0.2), training=training).fit(small, progress=False)
     rows.append(measure("digits", "AutoencoderCoder, beta 0.2", sparse.encode(small).packed, 64))
-    for label, (learnt, coded, width) in sets.items():
+    for label, (train_rows, rows_to_code, width) in sets.items():
         for kind in (LinearCoder, AdaptiveCoder, ResidualCoder):
-            coder: Coder = kind(width=width).fit(learnt)
-            rows.append(measure(label, kind.__name__, coder.encode(coded).packed, width))
-    show("Entropy coding", rows, "share: bits of the stream for each bit of the codes.")
+            coder: Coder = kind(width=width).fit(train_rows)
+            rows.append(measure(label, kind.__name__, coder.encode(rows_to_code).packed, width))
+    show("Entropy coding", rows, "ratio: bits of the stream per bit of the codes.")
     save(options.json, rows, ["nestcode", "numpy"])
 
 
-def chance(one: float, count: int) -> dict[str, str | int | float]:
-    """Bits that have nothing to do with each other."""
+def random_bits(one: float, count: int) -> dict[str, str | int | float]:
+    """Measure independent bits that are 1 with that probability."""
     bits = np.random.default_rng(0).random((count, 256)) < one
     return measure("random", f"P(1) = {one}", np.packbits(bits, axis=1), 256)
 
 
 def measure(label: str, coder: str, packed: NDArray[np.uint8], width: int) -> dict[str, str | int | float]:
-    """One set of codes."""
+    """Measure one set of codes."""
     data = np.frombuffer(entropy_encode(packed, width), dtype=np.uint8)
 
     def decode() -> NDArray[np.uint8]:
@@ -64,7 +64,7 @@ def measure(label: str, coder: str, packed: NDArray[np.uint8], width: int) -> di
         "coder": coder,
         "count": len(packed),
         "width": width,
-        "share": 8 * len(data) / bits,
+        "ratio": 8 * len(data) / bits,
         "encode Mbit/s": bits / best["encode"] / 1e6,
         "decode Mbit/s": bits / best["decode"] / 1e6,
     }

@@ -176,27 +176,27 @@ def test_the_core_refuses_out_of_bounds_accesses() -> None:
             _core.common_prefix(packed, packed, 12, out)
     with pytest.raises(ValueError, match="same number of bytes"):
         _core.hamming(packed, packed[:, :1], np.empty((3, 3), np.int32))
-    with pytest.raises(ValueError, match="one entry for each row"):
-        _core.sort_order(packed, np.empty(2, np.int64))
-    with pytest.raises(ValueError, match="side by side"):
-        _core.sort_order(np.zeros((2, 4), np.uint8)[:, ::2], np.empty(2, np.int64))
+    with pytest.raises(ValueError, match="one entry per row"):
+        _core.argsort_rows(packed, np.empty(2, np.int64))
+    with pytest.raises(ValueError, match="must be contiguous"):
+        _core.argsort_rows(np.zeros((2, 4), np.uint8)[:, ::2], np.empty(2, np.int64))
     numbers, bits = np.zeros((2, 3), np.float32), np.zeros(16, np.int32)
     for depth, columns in ((9, 512), (3, 4)):
         thresholds = np.zeros((3, columns), np.float32)
         with pytest.raises(ValueError, match="2\\^depth thresholds"):
-            _core.find_cells(numbers, thresholds, np.full(3, depth, np.uint8), np.empty((2, 3), np.uint8))
-    with pytest.raises(ValueError, match="same number of dimensions"):
-        _core.find_cells(numbers, np.zeros((2, 8), np.float32), np.ones(2, np.uint8), np.empty((2, 2), np.uint8))
-    with pytest.raises(ValueError, match="cells must have the shape"):
-        _core.find_cells(numbers, np.zeros((3, 8), np.float32), np.ones(3, np.uint8), np.empty((1, 3), np.uint8))
-    with pytest.raises(ValueError, match="beyond the row"):
+            _core.quantize_scalars(numbers, thresholds, np.full(3, depth, np.uint8), np.empty((2, 3), np.uint8))
+    with pytest.raises(ValueError, match="same number of directions"):
+        _core.quantize_scalars(numbers, np.zeros((2, 8), np.float32), np.ones(2, np.uint8), np.empty((2, 2), np.uint8))
+    with pytest.raises(ValueError, match="intervals must have the shape"):
+        _core.quantize_scalars(numbers, np.zeros((3, 8), np.float32), np.ones(3, np.uint8), np.empty((1, 3), np.uint8))
+    with pytest.raises(ValueError, match="must be bits of the row"):
         _core.permute_bits(packed, bits + 16, np.empty((3, 2), np.uint8))
     with pytest.raises(ValueError, match="a byte for each 8 sources"):
         _core.permute_bits(packed, bits, np.empty((3, 3), np.uint8))
     with pytest.raises(ValueError, match="256 entries"):
-        _core.sum_tables(packed, np.zeros((1, 2, 255), np.float32), np.empty((1, 3), np.float32))
+        _core.sum_lookup_tables(packed, np.zeros((1, 2, 255), np.float32), np.empty((1, 3), np.float32))
     with pytest.raises(ValueError, match="a row for each query"):
-        _core.sum_tables(packed, np.zeros((1, 2, 256), np.float32), np.empty((3, 1), np.float32))
+        _core.sum_lookup_tables(packed, np.zeros((1, 2, 256), np.float32), np.empty((3, 1), np.float32))
     with pytest.raises(ValueError, match="simd must be one of portable"):
         _core.hamming(packed, packed, np.empty((3, 3), np.int32), simd="mmx")
 

@@ -170,7 +170,7 @@ def test_verdicts_count_the_sizes_where_ours_is_below() -> None:
     mixed = Curve.of("mixed", "codec", [10, 50], [0.25, 0.12])
     large = Curve.of("large", "codec", [200], [0.01])
     rows = [images.verdict(ours, rival) for rival in (worse, mixed, large)]
-    assert [row["sizes"] for row in rows] == [2, 2, 0]
-    assert [row["below it at"] for row in rows] == ["all", 1, "-"]
-    assert rows[1]["its error / ours, least"] == pytest.approx(0.8)
-    assert images.sentence(rows) == "Ours is not below everywhere: mixed. Too large to compare: large."
+    assert [row["rates"] for row in rows] == [2, 2, 0]
+    assert [row["lower MSE at"] for row in rows] == ["all", 1, "-"]
+    assert rows[1]["smallest MSE ratio"] == pytest.approx(0.8)
+    assert images.sentence(rows) == "Ours is not lower everywhere: mixed. Too large to compare: large."

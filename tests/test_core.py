@@ -53,7 +53,7 @@ def test_unknown_metrics_are_refused() -> None:
     vectors, out = np.zeros((3, 2), dtype=np.float32), np.zeros((1, 2), dtype=np.float32)
     items, none = np.array([[0, 2]]), np.zeros(0, dtype=np.float32)
     with pytest.raises(ValueError, match="metric must be one of l2, cosine and inner, got 'manhattan'"):
-        _core.rescore(vectors, vectors[:1], items, "manhattan", out, 1, none, 0.0, none)
+        _core.rerank(vectors, vectors[:1], items, "manhattan", out, 1, none, 0.0, none)
 
 
 def test_the_first_damaged_block_is_reported(tmp_path: Path) -> None:

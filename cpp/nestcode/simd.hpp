@@ -1,7 +1,7 @@
-// Which instructions this processor has, asked once at run time.
+// Runtime dispatch over SIMD instruction sets.
 //
-// One wheel serves every processor of an architecture, so the kernels are compiled for each set of
-// instructions and picked when they are called.
+// One wheel serves every processor of an architecture: kernels are compiled for each instruction set and selected at
+// run time by what the processor supports.
 #pragma once
 
 #include <cstring>
@@ -21,13 +21,13 @@
 
 namespace nestcode {
 
-// Four numbers that the compiler adds and multiplies at once, on every processor.
-using Four = float __attribute__((vector_size(16)));
+// Four floats in a vector register, by the compiler's vector extension: portable to every processor.
+using Float4 = float __attribute__((vector_size(16)));
 
-inline Four load_four(const float* from) {
-    Four four;
-    std::memcpy(&four, from, sizeof four);
-    return four;
+inline Float4 load_float4(const float* from) {
+    Float4 values;
+    std::memcpy(&values, from, sizeof values);
+    return values;
 }
 
 enum class Simd { portable, neon, avx2, avx512 };
@@ -41,7 +41,7 @@ inline std::string_view name_of(Simd simd) {
     }
 }
 
-// The sets this processor runs, slowest first.
+// The instruction sets that this processor supports, slowest first.
 inline const std::vector<Simd>& available_simd() {
     static const std::vector<Simd> available = [] {
         std::vector<Simd> found{Simd::portable};
@@ -60,7 +60,7 @@ inline const std::vector<Simd>& available_simd() {
     return available;
 }
 
-// The set with this name, or the fastest for an empty name.
+// The instruction set with this name; the fastest one for an empty name.
 inline Simd choose_simd(std::string_view name) {
     const auto& available = available_simd();
     if (name.empty()) return available.back();

@@ -1,12 +1,15 @@
-// nestcode._core: the kernels of cpp/nestcode for Python. Nothing is decided in this folder.
+// nestcode._core: the kernels of cpp/nestcode for Python. These files check arguments and convert arrays; the
+// algorithms are in the headers.
 #include "arrays.hpp"
 
 NB_MODULE(_core, m) {
-    nb::set_leak_warnings(false);  // what a program still holds when it ends is not ours to complain about
-    m.doc() = "Kernels over packed bits. Use nestcode.Codes.";
+    nb::set_leak_warnings(false);  // objects that a program still holds at exit are not leaks of ours
+    m.doc() = "C++ kernels of Nestcode; `_core.pyi` documents them.";
     add_codes(m);
+    add_coders(m);
+    add_storage(m);
     add_index(m);
-    add_pictures(m);
     add_search(m);
     add_streams(m);
+    add_images(m);
 }

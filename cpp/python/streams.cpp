@@ -7,7 +7,7 @@ namespace {
 using nestcode::CodeDecoder, nestcode::CodeEncoder;
 
 void encode(CodeEncoder& encoder, const Packed& packed, std::size_t group) {
-    if (packed.shape(1) <= 8 * group) throw nb::value_error("there is no such group");
+    if (packed.shape(1) <= 8 * group) throw nb::value_error("group must be one of the codes' groups of 64 bits");
     const nestcode::Rows rows = rows_of(packed);
     nb::gil_scoped_release released;
     encoder.encode(rows, group);
@@ -18,12 +18,12 @@ nb::bytes finish(CodeEncoder& encoder) {
     return nb::bytes(bytes.data(), bytes.size());
 }
 
-// A decoder and the array it writes into.
-class Decoder {
+// A decoder and the array that it writes into.
+class PyCodeDecoder {
   public:
-    Decoder(std::size_t count, std::size_t width, Array<std::uint8_t, 1> plain)
+    PyCodeDecoder(std::size_t count, std::size_t width, Array<std::uint8_t, 1> plain)
         : decoder_(count, width), plain_(std::move(plain)) {
-        if (plain_.shape(0) != count * ((width + 7) / 8)) throw nb::value_error("plain must hold every code");
+        if (plain_.shape(0) != count * ((width + 7) / 8)) throw nb::value_error("plain must have room for every code");
     }
     std::uint64_t feed(const Vec<std::uint8_t>& bytes) {
         const std::uint8_t* data = bytes.data();
@@ -40,11 +40,13 @@ class Decoder {
 }  // namespace
 
 void add_streams(nb::module_& m) {
-    nb::class_<CodeEncoder>(m, "CodeEncoder")
+    nb::class_<CodeEncoder>(m, "CodeEncoder", "An entropy coder of packed codes, 64 bits of all codes at a time.")
         .def(nb::init<std::size_t>(), "width"_a)
-        .def("encode", &encode, "packed"_a, "group"_a)
-        .def("finish", &finish);
-    nb::class_<Decoder>(m, "CodeDecoder")
+        .def("encode", &encode, "packed"_a, "group"_a,
+             "Encode one group of 64 bits of all codes; groups come in order.")
+        .def("finish", &finish, "Return the bytes.");
+    nb::class_<PyCodeDecoder>(m, "CodeDecoder", "The decoder of a string that arrives in pieces.")
         .def(nb::init<std::size_t, std::size_t, Array<std::uint8_t, 1>>(), "count"_a, "width"_a, "plain"_a)
-        .def("feed", &Decoder::feed, "data"_a);
+        .def("feed", &PyCodeDecoder::feed, "data"_a,
+             "Append bytes, write every bit that can be decoded, and return how many there are so far.");
 }

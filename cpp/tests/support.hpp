@@ -1,5 +1,5 @@
-// What the native tests share. Buffers are allocated to the byte, so that under the address sanitizer a kernel that
-// reads past a row is caught.
+// Shared by the native tests. Buffers are allocated to the byte, so that the address sanitizer catches a kernel that
+// reads past a row.
 #pragma once
 
 #include <cstdio>
@@ -9,6 +9,7 @@
 #include <random>
 
 #include "nestcode/rows.hpp"
+#include "nestcode/simd.hpp"
 
 using namespace nestcode;
 
@@ -20,6 +21,7 @@ using namespace nestcode;
         }                                                                        \
     } while (false)
 
+// Random packed codes that share their first `agree` bytes.
 struct Bits {
     std::unique_ptr<std::uint8_t[]> data;
     Rows rows;
@@ -37,4 +39,10 @@ struct Bits {
 
 inline bool bit(const std::uint8_t* row, std::size_t i) {
     return row[i / 8] >> (7 - i % 8) & 1;
+}
+
+inline void print_simd(const char* test) {
+    std::printf("%s:", test);
+    for (const Simd simd : available_simd()) std::printf(" %s", std::string(name_of(simd)).c_str());
+    std::printf(" ok\n");
 }

@@ -1,4 +1,4 @@
-// Entropy coding of codes: they come back, whatever arrives when, and a cut leaves a true beginning.
+// Entropy coding of codes: a round trip in pieces of any size, and truncation leaves a prefix.
 #include <vector>
 
 #include "nestcode/code_entropy.hpp"
@@ -10,7 +10,7 @@ std::vector<std::uint8_t> encoded(const Rows& rows, std::size_t width) {
     return encoder.finish();
 }
 
-// The codes as a stream without entropy coding has them.
+// The codes in the order of a stream without entropy coding.
 std::vector<std::uint8_t> in_groups(const Rows& rows) {
     std::vector<std::uint8_t> plain;
     for (std::size_t first = 0; first < rows.bytes; first += 8)
@@ -19,7 +19,7 @@ std::vector<std::uint8_t> in_groups(const Rows& rows) {
     return plain;
 }
 
-void comes_back_in_pieces(std::mt19937& random) {
+void test_round_trip(std::mt19937& random) {
     const std::size_t count = random() % 9, width = random() % 200;
     const Bits codes(count, width, random, random() % 4);
     const auto bytes = encoded(codes.rows, width), plain = in_groups(codes.rows);
@@ -30,7 +30,7 @@ void comes_back_in_pieces(std::mt19937& random) {
         const std::uint64_t bits = decoder.feed(bytes.data() + at, 1, found.data());
         CHECK(bits >= before);
         before = bits;
-        std::vector<std::uint8_t> fresh(plain.size());  // pieces make no difference
+        std::vector<std::uint8_t> fresh(plain.size());  // all bytes at once give the same
         CHECK(CodeDecoder(count, width).feed(bytes.data(), at + 1, fresh.data()) == bits);
         CHECK(fresh == found);
         for (std::size_t i = 0; i < found.size(); ++i) CHECK((found[i] & ~plain[i]) == 0);
@@ -39,7 +39,7 @@ void comes_back_in_pieces(std::mt19937& random) {
     CHECK(found == plain);
 }
 
-void survives_noise(std::mt19937& random) {
+void test_noise(std::mt19937& random) {
     const std::size_t count = random() % 9, width = random() % 200;
     std::vector<std::uint8_t> noise(random() % 500), found(count * ((width + 7) / 8));
     for (auto& byte : noise) byte = static_cast<std::uint8_t>(random());
@@ -48,7 +48,7 @@ void survives_noise(std::mt19937& random) {
 
 int main() {
     std::mt19937 random(0);
-    for (int i = 0; i < 15; ++i) comes_back_in_pieces(random);
-    for (int i = 0; i < 60; ++i) survives_noise(random);
+    for (int i = 0; i < 15; ++i) test_round_trip(random);
+    for (int i = 0; i < 60; ++i) test_noise(random);
     std::puts("code_entropy: ok");
 }

@@ -1,6 +1,6 @@
 // The semantic hashing of the benchmarks against the Hamming distance of every pair.
 #include "benchmarks/semantic_hashing.cpp"
-#include "nestcode/order.hpp"
+#include "nestcode/lexicographic_order.hpp"
 #include "support.hpp"
 
 namespace {
@@ -8,13 +8,13 @@ namespace {
 void test_ball(std::size_t width, std::mt19937& random) {
     const Bits bits(300, width, random), queries(5, width, random);
     std::vector<std::int64_t> order(300);
-    sort_order(bits.rows, order.data());
+    argsort_rows(bits.rows, order.data());
     std::vector<std::uint8_t> sorted;
     for (const std::int64_t i : order) {
         const std::uint8_t* row = bits.rows[static_cast<std::size_t>(i)];
         sorted.insert(sorted.end(), row, row + bits.rows.bytes);
     }
-    const HashTable table({sorted.data(), 300, bits.rows.bytes, bits.rows.step});
+    const HashTable table({sorted.data(), 300, bits.rows.bytes, bits.rows.stride});
     for (std::size_t q = 0; q < 5; ++q)
         for (std::int32_t radius = 0; radius < 4; ++radius) {
             std::uint64_t expected = 0;

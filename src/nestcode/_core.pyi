@@ -1,37 +1,68 @@
+"""The C++ kernels (`cpp/nestcode`, bound in `cpp/python`).
+
+Arrays must have the given dtype and be C-contiguous, except that the rows of packed codes may have any stride. Results
+are written into the arrays passed as `out` and the like. Shapes that do not fit raise ValueError, and a worker thread
+that runs out of memory raises MemoryError. `simd` names an instruction set of `simd_names()`; the default is the
+fastest one.
+"""
+
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+_Metric = Literal["l2", "cosine", "inner"]
+
+# Packed codes (cpp/python/codes.cpp)
+
 def hamming(
     a: NDArray[np.uint8], b: NDArray[np.uint8], out: NDArray[np.int32], threads: int = 1, simd: str = ""
-) -> None: ...
+) -> None:
+    """Write the Hamming distance of every pair of rows, (rows of a, rows of b)."""
+
 def common_prefix(
     a: NDArray[np.uint8], b: NDArray[np.uint8], width: int, out: NDArray[np.int32], threads: int = 1
-) -> None: ...
-def sort_order(packed: NDArray[np.uint8], order: NDArray[np.int64]) -> None: ...
-def find_cells(
-    numbers: NDArray[np.float32],
+) -> None:
+    """Write the length of the longest common prefix of every pair of rows, (rows of a, rows of b)."""
+
+def argsort_rows(packed: NDArray[np.uint8], order: NDArray[np.int64]) -> None:
+    """Write the stable argsort of the rows in lexicographic order."""
+
+def simd_names() -> list[str]:
+    """Return the instruction sets that this processor supports, slowest first."""
+
+# Quantizers and ADC (cpp/python/coders.cpp)
+
+def quantize_scalars(
+    coefficients: NDArray[np.float32],
     thresholds: NDArray[np.float32],
     depths: NDArray[np.uint8],
-    cells: NDArray[np.uint8],
+    intervals: NDArray[np.uint8],
     threads: int = 1,
-) -> None: ...
+) -> None:
+    """Write the interval of each coefficient in its direction's tree of thresholds, as the high bits of a byte."""
+
 def permute_bits(
     packed: NDArray[np.uint8], sources: NDArray[np.int32], out: NDArray[np.uint8], threads: int = 1
-) -> None: ...
-def read_planes(
+) -> None:
+    """Write rows whose bit j is bit sources[j] of the row, or 0 if that is negative."""
+
+def decode_bit_planes(
     packed: NDArray[np.uint8],
-    owners: NDArray[np.int32],
+    allocation: NDArray[np.int32],
     first: int,
-    numbers: NDArray[np.float32],
+    levels: NDArray[np.float32],
     out: NDArray[np.float32],
     threads: int = 1,
-) -> None: ...
-def sum_tables(
-    cells: NDArray[np.uint8], tables: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
-) -> None: ...
+) -> None:
+    """Write the coefficients, (rows, directions), that the bit planes from bit `first` on decode to."""
+
+def sum_lookup_tables(
+    codes: NDArray[np.uint8], tables: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
+) -> None:
+    """Write ADC sums, (queries, codes): of the entries that codes select in tables (queries, bytes, 256)."""
+
 def extend_beams(
     errors: NDArray[np.float32],
     products: NDArray[np.float32],
@@ -40,38 +71,65 @@ def extend_beams(
     entry: NDArray[np.uint16],
     new_errors: NDArray[np.float32],
     threads: int = 1,
-) -> None: ...
-def sum_entries(
-    cells: NDArray[np.uint8], codebooks: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
-) -> None: ...
-def find_widest(levels: NDArray[np.int16], out: NDArray[np.int32], threads: int = 1) -> None: ...
+) -> None:
+    """Write the best continuations of each item's beams by one more codebook entry: beam, entry and squared error."""
+
+def sum_codebook_entries(
+    codes: NDArray[np.uint8], codebooks: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
+) -> None:
+    """Add the entries that codes select in codebooks (bytes, 256, features) to the rows of `out`."""
+
+def find_highest_levels(levels: NDArray[np.int16], out: NDArray[np.int32], threads: int = 1) -> None:
+    """Write the coordinates of the highest levels of each row, highest first."""
+
 def encode_adaptive(
     rows: NDArray[np.float32],
     levels: NDArray[np.int16],
-    books: NDArray[np.float32],
+    entries: NDArray[np.float32],
     changes: NDArray[np.int16],
     beams: int,
     out: NDArray[np.uint8],
     threads: int = 1,
-) -> None: ...
+) -> None:
+    """Write the codes of rows, (rows, stages), by backward-adaptive residual quantization with beam search."""
+
 def decode_adaptive(
     codes: NDArray[np.uint8],
     levels: NDArray[np.int16],
-    books: NDArray[np.float32],
+    entries: NDArray[np.float32],
     changes: NDArray[np.int16],
     out: NDArray[np.float32],
     threads: int = 1,
-) -> None: ...
-def simd_names() -> list[str]: ...
+) -> None:
+    """Write the rows, (codes, directions), that codes of the adaptive quantizer decode to."""
 
-class Guard:
-    def __init__(self, data: NDArray[np.uint8], sums: NDArray[np.uint64]) -> None: ...
-    def touch(self, begin: int, end: int) -> None: ...
-    def verify(self) -> None: ...
+# Memory-mapped files (cpp/python/storage.cpp)
+
+class ChecksumGuard:
+    """Memory-mapped data whose blocks of 65,536 bytes are verified when first touched."""
+
+    def __init__(self, data: NDArray[np.uint8], checksums: NDArray[np.uint64]) -> None: ...
+    def touch(self, begin: int, end: int) -> None:
+        """Verify the blocks of a range of bytes that have not been verified yet."""
+    def verify(self) -> None:
+        """Verify every block, including those that were verified before."""
     @property
-    def damaged(self) -> int: ...
+    def first_damaged(self) -> int:
+        """The first damaged block among those checked so far, -1 if there is none."""
 
-class Tree:
+def block_checksums(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return the checksum of each block of 65,536 bytes."""
+
+# Prefix trees (cpp/python/index.cpp)
+
+class PrefixTree:
+    """Sorted codes with the lookup tables of their top levels, and tombstones.
+
+    `heads` are the first 64 bits of the sorted codes, `order` the row at each position (empty if the rows are sorted),
+    `tables` what `build_prefix_tables` returned, `tombstones` the ascending positions of removed items. `owner` is kept
+    alive with the tree.
+    """
+
     def __init__(
         self,
         owner: object,
@@ -79,20 +137,26 @@ class Tree:
         heads: NDArray[np.uint64],
         order: NDArray[np.uint32],
         tables: NDArray[np.uint32],
-        dead: NDArray[np.uint32],
+        tombstones: NDArray[np.uint32],
         ids: NDArray[np.int64],
         width: int,
-        rows_guard: Guard | None = None,
-        heads_guard: Guard | None = None,
-        tables_guard: Guard | None = None,
-        ids_guard: Guard | None = None,
+        rows_guard: ChecksumGuard | None = None,
+        heads_guard: ChecksumGuard | None = None,
+        tables_guard: ChecksumGuard | None = None,
+        ids_guard: ChecksumGuard | None = None,
     ) -> None: ...
 
 class Forest:
-    def __init__(self, trees: Sequence[Tree], width: int) -> None: ...
+    """Prefix trees that are queried as one.
+
+    The methods with an underscore are for the Python subclass, `nestcode.index.tree.Forest`, which checks arguments.
+    """
+
+    def __init__(self, trees: Sequence[PrefixTree], width: int) -> None: ...
     def neighborhood(
         self, query: Any, *, size: int | None = None, fraction: float | None = None, threads: int | None = 1
-    ) -> Any: ...
+    ) -> Any:
+        """Return the deepest neighborhood of a query that is large enough; a fast path for one code."""
     def _find_neighborhoods(
         self,
         queries: NDArray[np.uint8],
@@ -101,23 +165,34 @@ class Forest:
         counts: NDArray[np.int64],
         ranges: NDArray[np.uint32],
         threads: int = 1,
-    ) -> None: ...
-    def _find_prefixes(
-        self, query: NDArray[np.uint8], counts: NDArray[np.int64], ranges: NDArray[np.uint32]
-    ) -> None: ...
-    def _gather_ids(self, neighborhood: Neighborhood, ids: NDArray[np.int64]) -> None: ...
-    def _merge(self, rows: NDArray[np.uint8], heads: NDArray[np.uint64], ids: NDArray[np.int64]) -> None: ...
+    ) -> None:
+        """Write the length, the number of items and the ranges, (queries, trees, 2), of each query's neighborhood."""
+    def _find_prefixes(self, query: NDArray[np.uint8], counts: NDArray[np.int64], ranges: NDArray[np.uint32]) -> None:
+        """Write the number of items and the ranges, (lengths, trees, 2), of each prefix of a query, shortest first."""
+    def _gather_ids(self, neighborhood: Neighborhood, ids: NDArray[np.int64]) -> None:
+        """Write the ids of a neighborhood."""
     @property
-    def _damaged(self) -> bool: ...
+    def _damaged(self) -> bool:
+        """Whether a damaged block was read."""
 
 class Neighborhood:
+    """All items that share a prefix with a query."""
+
     def __init__(self, forest: Forest, length: int, count: int, ranges: NDArray[np.uint32]) -> None: ...
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """The length of the prefix, in bits."""
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """The number of items."""
     @property
-    def ids(self) -> NDArray[np.int64]: ...
+    def ids(self) -> NDArray[np.int64]:
+        """The ids of the items, ascending."""
+
+def merge_trees(
+    trees: Sequence[PrefixTree], rows: NDArray[np.uint8], heads: NDArray[np.uint64], ids: NDArray[np.int64]
+) -> None:
+    """Write the rows, heads and ids of all live items in sorted order, by a k-way merge."""
 
 def insert_rows(
     packed: NDArray[np.uint8],
@@ -126,120 +201,188 @@ def insert_rows(
     order: NDArray[np.uint32],
     new_heads: NDArray[np.uint64],
     new_order: NDArray[np.uint32],
-) -> None: ...
+) -> None:
+    """Write the sorted order of all rows, given that of the rows before `first`."""
+
 def find_ids(
     ids: NDArray[np.int64],
-    places: NDArray[np.uint32],
+    by_id: NDArray[np.uint32],
     wanted: NDArray[np.int64],
     found: NDArray[np.int64],
-    ids_guard: Guard | None = None,
-    places_guard: Guard | None = None,
-) -> None: ...
-def load_heads(packed: NDArray[np.uint8], heads: NDArray[np.uint64]) -> None: ...
-def build_tables(heads: NDArray[np.uint64], width: int) -> NDArray[np.uint32]: ...
-def block_sums(data: NDArray[np.uint8]) -> NDArray[np.uint64]: ...
+    ids_guard: ChecksumGuard | None = None,
+    by_id_guard: ChecksumGuard | None = None,
+) -> None:
+    """Write the position of each wanted id, or -1; `by_id` lists all positions by ascending id."""
 
-class SearchPart:
+def load_heads(packed: NDArray[np.uint8], heads: NDArray[np.uint64]) -> None:
+    """Write the first 64 bits of each row as an integer."""
+
+def build_prefix_tables(heads: NDArray[np.uint64], width: int) -> NDArray[np.uint32]:
+    """Return the lookup tables of sorted heads."""
+
+# Search over inverted lists (cpp/python/search.cpp)
+
+class InvertedLists:
+    """The inverted lists of one segment: sorted codes, and what the scorers need of them.
+
+    `starts` has the first position of each list and the end, `tombstones` the ascending positions to skip. Fast-scan
+    reads `blocks`, (blocks, bytes, 32), the first block of each centroid in `block_starts`, and `biases` in units of
+    `bias_unit`; ADC reads `norms`. Arrays that a scorer does not need are empty.
+    """
+
     def __init__(
         self,
-        rows: NDArray[np.uint8],
+        codes: NDArray[np.uint8],
         starts: NDArray[np.uint32],
-        skipped: NDArray[np.uint32],
+        tombstones: NDArray[np.uint32],
         blocks: NDArray[np.uint8],
         block_starts: NDArray[np.uint32],
         biases: NDArray[np.int16],
-        unit: float,
+        bias_unit: float,
         norms: NDArray[np.float32],
     ) -> None: ...
 
-class ScanGroups:
+class FastScanGroups:
+    """The directions, (groups, 4), of 4-bit groups, the levels, (groups, 4, 16), of their values, and parents."""
+
     def __init__(
-        self, directions: NDArray[np.int32], numbers: NDArray[np.float32], parents: NDArray[np.float32]
+        self, directions: NDArray[np.int32], levels: NDArray[np.float32], parents: NDArray[np.float32]
     ) -> None: ...
 
-class SumCells:
+class CentroidDistances:
+    """Distances from queries to the centroids of lists: (coarse + fine product + offset) * scale + shift."""
+
     def __init__(
         self,
-        products: NDArray[np.float32],
-        rest: NDArray[np.float32],
+        coarse_products: NDArray[np.float32],
+        fine_products: NDArray[np.float32],
         offsets: NDArray[np.float32],
         scales: NDArray[np.float32],
         shifts: NDArray[np.float32],
     ) -> None: ...
 
-class SearchOutputs:
+class SearchResults:
+    """The arrays that a search writes into: scores and positions, (queries, k), and the number of items compared."""
+
     def __init__(
-        self, scores: NDArray[np.float32], places: NDArray[np.uint32], compared: NDArray[np.int64]
+        self, scores: NDArray[np.float32], positions: NDArray[np.uint32], compared: NDArray[np.int64]
     ) -> None: ...
 
 class Searcher:
-    def __init__(self, parts: Sequence[SearchPart]) -> None: ...
-    def blocks(
+    """Segments of inverted lists that are searched as one.
+
+    Each method probes lists in order of distance until they hold `candidates` items, and writes the best k of these.
+    """
+
+    def __init__(self, segments: Sequence[InvertedLists]) -> None: ...
+    def fastscan(
         self,
-        cells: SumCells,
+        centroids: CentroidDistances,
         norms: NDArray[np.float32],
         queries: NDArray[np.float32],
-        groups: ScanGroups,
-        inner: bool,
+        groups: FastScanGroups,
+        metric: _Metric,
         candidates: int,
-        out: SearchOutputs,
+        out: SearchResults,
         threads: int = 1,
         simd: str = "",
-    ) -> None: ...
-    def tables(
+    ) -> None:
+        """Write the hits of least estimated distance by 4-bit fast-scan; `norms` are those of the centroids."""
+    def adc(
         self,
-        cells: SumCells,
+        centroids: CentroidDistances,
         tables: NDArray[np.float32],
-        inner: bool,
+        metric: _Metric,
         candidates: int,
-        out: SearchOutputs,
+        out: SearchResults,
         threads: int = 1,
-    ) -> None: ...
+    ) -> None:
+        """Write the hits of least estimated distance by ADC with tables (queries, bytes, 256)."""
     def hamming(
-        self, queries: NDArray[np.uint8], candidates: int, out: SearchOutputs, threads: int = 1, simd: str = ""
-    ) -> None: ...
+        self, queries: NDArray[np.uint8], candidates: int, out: SearchResults, threads: int = 1, simd: str = ""
+    ) -> None:
+        """Write the hits of least Hamming distance."""
 
-def rescore(
+def rerank(
     vectors: NDArray[np.float32],
     queries: NDArray[np.float32],
-    items: NDArray[np.int64],
+    candidates: NDArray[np.int64],
     metric: str,
     out: NDArray[np.float32],
     threads: int,
-    shift: NDArray[np.float32],
-    square: float,
+    mean: NDArray[np.float32],
+    norm: float,
     products: NDArray[np.float32],
-) -> None: ...
-def take_nearest(
+) -> None:
+    """Write the distances from each query to its candidates, (queries, many), rows of `vectors` or -1.
+
+    For "cosine" and "inner", `mean` is added to every row, and the component of the decoded vectors outside of their
+    features adds `norm` to the squared norm of a row and `products` to its inner product with each query. Empty arrays
+    stand for zeros.
+    """
+
+def select_top_k(
     distances: NDArray[np.float32],
     ids: NDArray[np.int64],
-    near: NDArray[np.float32],
-    near_ids: NDArray[np.int64],
+    top_distances: NDArray[np.float32],
+    top_ids: NDArray[np.int64],
     threads: int = 1,
-) -> None: ...
-def fill_blocks(cells: NDArray[np.uint8], places: NDArray[np.uint32], out: NDArray[np.uint8]) -> None: ...
+) -> None:
+    """Write the k nearest items of each query, nearest first, ties by ascending id; id -1 if there are fewer."""
+
+def pack_blocks(grouped: NDArray[np.uint8], slots: NDArray[np.uint32], out: NDArray[np.uint8]) -> None:
+    """Write grouped codes, (codes, bytes), into the slots of fast-scan blocks, (blocks, bytes, 32)."""
+
+# Entropy coding of codes (cpp/python/streams.cpp)
 
 class CodeEncoder:
+    """An entropy coder of packed codes, 64 bits of all codes at a time."""
+
     def __init__(self, width: int) -> None: ...
-    def encode(self, packed: NDArray[np.uint8], group: int) -> None: ...
-    def finish(self) -> bytes: ...
+    def encode(self, packed: NDArray[np.uint8], group: int) -> None:
+        """Encode one group of 64 bits of all codes; groups come in order."""
+    def finish(self) -> bytes:
+        """Return the bytes."""
 
 class CodeDecoder:
+    """The decoder of entropy-coded codes that arrive in pieces; it writes into `plain`, which must be zeros."""
+
     def __init__(self, count: int, width: int, plain: NDArray[np.uint8]) -> None: ...
-    def feed(self, data: NDArray[np.uint8]) -> int: ...
+    def feed(self, data: NDArray[np.uint8]) -> int:
+        """Append bytes, write every bit that can be decoded, and return how many there are so far."""
 
-class PictureModel:
+# Bit-plane coding of images (cpp/python/images.cpp)
+
+class ImageModel:
+    """The adaptive binary models and mixers of the bit-plane coder."""
+
     def __init__(self) -> None: ...
-    def write(self, chances: NDArray[np.uint16], seen: NDArray[np.uint8], weights: NDArray[np.int32]) -> None: ...
-    def read(self, chances: NDArray[np.uint16], seen: NDArray[np.uint8], weights: NDArray[np.int32]) -> None: ...
+    def save(self, probabilities: NDArray[np.uint16], counts: NDArray[np.uint8], weights: NDArray[np.int32]) -> None:
+        """Write the state of all models and mixers."""
+    def load(self, probabilities: NDArray[np.uint16], counts: NDArray[np.uint8], weights: NDArray[np.int32]) -> None:
+        """Restore a state that `save` wrote."""
 
-class PictureReader:
-    def __init__(self, model: PictureModel, kinds: list[int], planes: int, known: NDArray[np.int32]) -> None: ...
-    def feed(self, data: bytes) -> None: ...
+class ImageDecoder:
+    """The bit-plane decoder of one image that arrives in pieces; it writes into `decoded`.
+
+    A decoded value is (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p), and 0 for an insignificant
+    coefficient.
+    """
+
+    def __init__(self, model: ImageModel, kinds: list[int], planes: int, decoded: NDArray[np.int32]) -> None: ...
+    def feed(self, data: bytes) -> None:
+        """Append bytes and decode as far as they reach."""
     @property
-    def plane(self) -> int: ...
+    def plane(self) -> int:
+        """The lowest bit plane that has been decoded completely."""
 
-def picture_model_sizes() -> tuple[int, int]: ...
-def encode_picture(
-    model: PictureModel, kinds: list[int], numbers: NDArray[np.int32], planes: int, limit: int, learn: bool
-) -> tuple[bytes, list[tuple[int, float]]]: ...
+def image_model_sizes() -> tuple[int, int]:
+    """Return the number of binary models and of mixer weights."""
+
+def encode_image(
+    model: ImageModel, kinds: list[int], coefficients: NDArray[np.int32], planes: int, limit: int, train: bool
+) -> tuple[bytes, list[tuple[int, float]]]:
+    """Return the coded image, and the number of bytes and the squared error after every pass.
+
+    Coding stops at about `limit` bytes; with `train` the model keeps what it learned.
+    """

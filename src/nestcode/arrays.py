@@ -1,4 +1,4 @@
-"""Checking and normalizing what users pass in: rows of data, their dtypes, integers.
+"""Checking and normalizing what users pass in: rows of data, their dtypes, integers, ids.
 
 Rows are checked once, processed in pieces that fit the cache, and become float32 only after centering.
 """
@@ -123,3 +123,44 @@ def check_int(value: Any, name: str, least: int) -> int:
     if number < least:
         raise InvalidInput(f"{name} must be an integer of at least {least}, got {number}")
     return number
+
+
+def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True) -> Ids:
+    """Return ids as an array: integers of at least 0, one for each of `count` items.
+
+    >>> check_ids([5, 3], count=2)
+    array([5, 3])
+    """
+    array = np.atleast_1d(np.asarray(ids))
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"ids must be integers in 1 dimension, got {array.dtype} of shape {array.shape}: "
+            "number your items, and keep names in a list beside the index"
+        )
+    if count is not None and len(array) != count:
+        raise InvalidInput(f"there must be one id for each item, got {len(array)} ids for {count} items")
+    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
+        raise InvalidInput(f"ids must be from 0 to 2^63 - 1, got {array.min()} to {array.max()}")
+    array = array.astype(np.int64)
+    if distinct:
+        ordered = np.sort(array)
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if twice.size:
+            raise InvalidInput(f"ids must be distinct, got {twice[0]} more than once: give each item its own")
+    return array
+
+
+def next_ids(largest: int, count: int) -> Ids:
+    """Return `count` ids that follow the largest one used so far.
+
+    >>> next_ids(4, count=3)
+    array([5, 6, 7])
+    """
+    if largest + count >= 2**63:
+        raise InvalidInput(
+            f"ids cannot go on from {largest}: give ids of your own, as {count} more than the largest used so far "
+            "would reach 2^63"
+        )
+    return np.arange(count) + (largest + 1)  # not arange up to 2^63, which is no int64

@@ -190,7 +190,7 @@ class Codes:
         Codes(3 items of 2 bits: 01, 10, 10)
         """
         order = np.empty(len(self), dtype=np.int64)
-        _core.sort_order(self._packed, order)
+        _core.argsort_rows(self._packed, order)
         return order
 
     def __len__(self) -> int:

@@ -271,7 +271,7 @@ def write_array(path: Path, array: NDArray[Any]) -> NDArray[np.uint64]:
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     pieces = (flat[start : start + PIECE].data for start in range(0, flat.size, PIECE))
     write_new(path, chain([_npy_header(array.dtype, array.shape)], pieces))
-    return _core.block_sums(flat)
+    return _core.block_checksums(flat)
 
 
 class Mapped:
@@ -305,7 +305,7 @@ class Mapped:
             else:
                 self.array = np.ndarray(shape, dtype, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), len(header))
         # Without checksums the caller verifies the contents.
-        self.guard = None if sums is None else _core.Guard(self.array.reshape(-1).view(np.uint8), sums)
+        self.guard = None if sums is None else _core.ChecksumGuard(self.array.reshape(-1).view(np.uint8), sums)
 
     def touch(self, begin: int, end: int) -> None:
         """Check the blocks of a range of bytes that were not checked yet; raise if one is damaged."""
@@ -321,10 +321,10 @@ class Mapped:
 
     def check(self) -> None:
         """Raise if a block that was checked so far is damaged."""
-        if self.guard is not None and self.guard.damaged >= 0:
+        if self.guard is not None and self.guard.first_damaged >= 0:
             raise DamagedFile(
-                f"{self.path} is damaged: block {self.guard.damaged} of 65,536 bytes does not match its checksum: "
-                "restore a copy, or build it again"
+                f"{self.path} is damaged: block {self.guard.first_damaged} of 65,536 bytes does not match its "
+                "checksum: restore a copy, or build it again"
             )
 
 

@@ -1,4 +1,4 @@
-"""The command line: what it prints, where, and how it fails."""
+"""The command line as a whole: version, help, global options, errors."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def test_version() -> None:
     assert (run.returncode, run.stdout) == (0, f"nestcode {nestcode.__version__}\n")
 
 
-def test_info_for_people_and_for_scripts() -> None:
+def test_info_of_the_installation() -> None:
     facts = json.loads(nestcode_command("info", "--json").stdout)
     assert facts["nestcode"] == nestcode.__version__
     assert facts["simd"] == _core.simd_names()
@@ -61,7 +61,7 @@ COMMANDS = (
 )  # fmt: skip
 
 
-def test_the_commands_are_these() -> None:
+def test_the_list_of_commands_is_complete() -> None:
     groups = get_command(app).commands  # type: ignore[attr-defined]
     assert {*groups} == {"index", *(name for name in COMMANDS if " " not in name)}
     assert {*groups["index"].commands} == {*INDEX}
@@ -75,7 +75,7 @@ def test_help_has_an_example(command: str) -> None:
     assert f"Example: nestcode {command}" in run.stdout
 
 
-def test_quiet_and_debug_stand_anywhere(tmp_path: Path) -> None:
+def test_global_options_may_stand_anywhere(tmp_path: Path) -> None:
     X = np.random.default_rng(0).standard_normal((50, 2))
     np.save(tmp_path / "x.npy", X)
     fit = ["fit", str(tmp_path / "x.npy"), "-o", str(tmp_path / "x.coder"), "--kind", "linear", "--width", "4", "-f"]
@@ -84,12 +84,12 @@ def test_quiet_and_debug_stand_anywhere(tmp_path: Path) -> None:
     for quiet in (["--quiet", *fit], [*fit, "--quiet"], [*fit[:2], "--quiet", *fit[2:]]):
         run = CliRunner().invoke(app, quiet)
         assert (run.exit_code, run.stdout, run.stderr) == (0, loud.stdout, "")
-    assert CliRunner().invoke(app, fit).stderr == loud.stderr  # and not for ever
+    assert CliRunner().invoke(app, fit).stderr == loud.stderr  # --quiet does not outlast its command
     run = CliRunner().invoke(app, ["info", "--", "--quiet"])
     assert "there is no file --quiet" in str(run.exception)
 
 
-def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     run = nestcode_command("info", str(tmp_path / "none"))
     assert (run.returncode, len(run.stderr.splitlines())) == (1, 1)
     run = nestcode_command("info", str(tmp_path / "none"), "--debug")
@@ -97,9 +97,7 @@ def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     assert "Traceback" in run.stderr
 
 
-def test_what_should_not_happen_is_one_line_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bug_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(**_: object) -> None:
         raise KeyError("lost")
 
@@ -107,14 +105,14 @@ def test_what_should_not_happen_is_one_line_too(
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() changes it
     with pytest.raises(SystemExit, match="1"):
         commands.main()
-    told = "error: KeyError ('lost'), which should not happen: please report what --debug shows\n"
-    assert capsys.readouterr().err == told
+    line = "error: KeyError ('lost') is a bug in nestcode: please report the output of --debug\n"
+    assert capsys.readouterr().err == line
     monkeypatch.setattr(sys, "argv", ["nestcode", "--debug"])
     with pytest.raises(KeyError):
         commands.main()
 
 
-def test_mistakes_end_with_a_status_and_one_line(tmp_path: Path) -> None:
+def test_errors_are_one_line_and_a_status(tmp_path: Path) -> None:
     assert nestcode_command("no-such-command").returncode == 2
     (tmp_path / "file").write_text("in the way")
     run = nestcode_command("demo", "--steps", "1", "--out", str(tmp_path / "file"))
@@ -123,7 +121,7 @@ def test_mistakes_end_with_a_status_and_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
 
 
-def test_a_missing_extra_is_an_error_line() -> None:
+def test_a_missing_extra_is_one_line() -> None:
     source = "import sys; sys.modules['matplotlib'] = None; sys.argv = ['nestcode', 'demo']\n"
     source += "from nestcode.cli import main; main()"
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""`nestcode fit`, `encode` and `decode`: from files of all kinds to codes and back."""
+"""`nestcode fit`, `encode` and `decode`: files of all kinds to codes and back."""
 
 import io
 import json
@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from numpy.typing import NDArray
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -23,8 +22,6 @@ from nestcode.cli.app import app
 from nestcode.coders import load_coder
 from tests.cli.test_streams import fine, misused, refused, run, vectors
 
-Floats = NDArray[np.float32]
-
 
 def table(path: Path, **columns: Any) -> Path:
     pq.write_table(pa.table(columns), path, row_group_size=150)
@@ -33,12 +30,12 @@ def table(path: Path, **columns: Any) -> Path:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything comes in many pieces."""
+    """Read all inputs in many small pieces."""
     monkeypatch.setattr(inputs, "PIECE", 1000)
 
 
 @pytest.mark.parametrize("kind", ["auto", "linear", "residual", "adaptive", "cell"])
-def test_fit_is_the_library_s(kind: str, tmp_path: Path) -> None:
+def test_fit_equals_the_library(kind: str, tmp_path: Path) -> None:
     path, _, items = vectors(tmp_path)
     out = tmp_path / "my.coder"
     told = json.loads(fine("fit", path, "-o", out, "--width", 20, "--kind", kind, "--seed", 3, "--json"))
@@ -52,7 +49,7 @@ def test_fit_is_the_library_s(kind: str, tmp_path: Path) -> None:
     assert told["expected_error"] == pytest.approx(own.expected_error(20))
 
 
-def test_items_are_compared_as_asked(tmp_path: Path) -> None:
+def test_fit_passes_the_metric_on(tmp_path: Path) -> None:
     path, _, items = vectors(tmp_path)
     fine("fit", path, "-o", tmp_path / "a.coder", "--width", 16, "--metric", "cosine", "--kind", "linear")
     own = load_coder(tmp_path / "a.coder")
@@ -60,7 +57,7 @@ def test_items_are_compared_as_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_codes_there_and_back(tmp_path: Path) -> None:
+def test_encode_then_decode(tmp_path: Path) -> None:
     path, _, items = vectors(tmp_path)
     coder, codes, back = tmp_path / "odd.coder", tmp_path / "codes.npy", tmp_path / "back.npy"
     fine("fit", path, "-o", coder, "--width", 45, "--kind", "linear")
@@ -81,7 +78,7 @@ def test_codes_there_and_back(tmp_path: Path) -> None:
     assert "at most the 24 bits" in refused("decode", codes, "-c", coder, "-o", none, "--length", 25)
 
 
-def test_codes_flow_through_pipes(tmp_path: Path) -> None:
+def test_encode_and_decode_work_in_pipes(tmp_path: Path) -> None:
     path, coder, items = vectors(tmp_path)
     command = f'"{sys.executable}" -m nestcode'
     line = f'{command} encode - -c "{coder}" -o - < "{path}" | {command} decode - -c "{coder}" --length 9 -o -'
@@ -91,11 +88,11 @@ def test_codes_flow_through_pipes(tmp_path: Path) -> None:
     given = ["encode", "-", "-c", str(coder), "-o", str(tmp_path / "a.npy")]
     result = CliRunner().invoke(app, given, input=b"no array")
     assert "standard input must be a .npy file" in str(result.exception)
-    assert "leave it out, or give -o a name" in misused("encode", path, "-c", coder, "-o", "-", "--json")
+    assert "leave out --json, or give -o a name" in misused("encode", path, "-c", coder, "-o", "-", "--json")
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_arrays_come_from_archives_and_tables(tmp_path: Path) -> None:
+def test_items_are_read_from_archives_and_tables(tmp_path: Path) -> None:
     path, coder, items = vectors(tmp_path)
     np.savez(tmp_path / "one.npz", items)
     np.savez(tmp_path / "two.npz", items=items, others=items[:5])
@@ -118,20 +115,22 @@ def test_arrays_come_from_archives_and_tables(tmp_path: Path) -> None:
     for given, said in (
         ([tmp_path / "two.npz"], "holds 2 arrays: give --array one of items, others"),
         ([tmp_path / "two.npz", "--array", "no"], "has no array no: give --array one of items, others"),
-        ([path, "--array", "items"], "has one array: leave it out"),
+        ([path, "--array", "items"], "which has one array: leave it out"),
         ([lists, "--array", "no"], "has no column no: give --array one of name, vector"),
-        ([lists, "--array", "name"], "a column of lists of numbers"),
-        ([table(tmp_path / "0.parquet", a=[1.0, None])], "some are null"),
-        ([table(tmp_path / "1.parquet", a=[[1.0, 2.0], None])], "some are null"),
-        ([table(tmp_path / "2.parquet", a=[[1.0, 2.0], [3.0, None]])], "equally long and whole"),
-        ([table(tmp_path / "3.parquet", a=[[1.0, 2.0], [3.0]])], "equally long and whole"),
-        ([table(tmp_path / "4.parquet", a=[[1.0] * 2] * 500 + [[1.0] * 3])], "must have 2 numbers each, got 3"),
+        ([lists, "--array", "name"], "one column of lists of numbers"),
+        ([table(tmp_path / "0.parquet", a=[1.0, None])], "got nulls"),
+        ([table(tmp_path / "1.parquet", a=[[1.0, 2.0], None])], "got nulls"),
+        ([table(tmp_path / "2.parquet", a=[[1.0, 2.0], [3.0, None]])], "equally long without nulls"),
+        ([table(tmp_path / "3.parquet", a=[[1.0, 2.0], [3.0]])], "equally long without nulls"),
+        ([table(tmp_path / "4.parquet", a=[[1.0] * 2] * 500 + [[1.0] * 3])], "must have 2 values each, got 3"),
         ([table(tmp_path / "5.parquet", a=pa.array([], pa.float32()))], "at least one item"),
     ):
         assert said in refused("fit", *given, "-o", tmp_path / "none", "--kind", "linear"), given
     for name in ("a.parquet", "a.npz"):
         (tmp_path / name).write_bytes(b"PK\x03\x04 and so on")
-        assert f"{name} cannot be read as" in refused("fit", tmp_path / name, "-o", tmp_path / "none")
+        assert f"it is damaged or not a {Path(name).suffix} file" in refused(
+            "fit", tmp_path / name, "-o", tmp_path / "none"
+        )
     assert not (tmp_path / "none").exists()
 
 
@@ -139,7 +138,7 @@ def header(text: str) -> bytes:
     return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.encode().ljust(117) + b"\n"
 
 
-def test_damaged_files_are_refused_in_our_words(tmp_path: Path) -> None:
+def test_damaged_inputs_are_named(tmp_path: Path) -> None:
     path, coder, items = vectors(tmp_path)
     np.savez(tmp_path / "v.npz", items)
     table(tmp_path / "v.parquet", vector=list(items))
@@ -157,41 +156,41 @@ def test_damaged_files_are_refused_in_our_words(tmp_path: Path) -> None:
     for name, data in strange.items():
         (tmp_path / name).write_bytes(data)
         said = refused("encode", tmp_path / name, "-c", coder, "-o", tmp_path / "none.npy")
-        assert f"{name} cannot be read as a" in said
-        assert f"it is damaged or no {(tmp_path / name).suffix} file: " in said
+        assert f"it is damaged or not a {(tmp_path / name).suffix} file: " in said
+        assert name in said
     with zipfile.ZipFile(tmp_path / "note.npz", "w") as archive:
         archive.writestr("note.txt", "no array")
-    assert "cannot be read as arrays" in refused("fit", tmp_path / "note.npz", "-o", tmp_path / "none.npy")
+    assert "does not hold arrays" in refused("fit", tmp_path / "note.npz", "-o", tmp_path / "none.npy")
     np.savez(tmp_path / "no.npz")
-    assert "holds 0 arrays: save one by np.savez" in refused("fit", tmp_path / "no.npz", "-o", tmp_path / "none.npy")
+    assert "holds 0 arrays: write one with np.savez" in refused("fit", tmp_path / "no.npz", "-o", tmp_path / "none.npy")
     for name in ("v.npy", "nothing.npy", "cut.npy"):
         assert "damaged or not a Nestcode file: " in refused("encode", path, "-c", tmp_path / name, "-o", "none.npy")
     assert "but it is a folder" in refused("encode", path, "-c", tmp_path, "-o", tmp_path / "none.npy")
     assert not (tmp_path / "none.npy").exists()
 
 
-def test_without_pyarrow_tables_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_name_the_missing_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = table(tmp_path / "6.parquet", a=[1.0, 2.0])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert "pip install 'nestcode[arrow]'" in refused("fit", path, "-o", tmp_path / "none")
 
 
-def test_folders_of_images_are_read_as_coders_that_come_along_take_them(tmp_path: Path) -> None:
+def test_folders_of_images_suit_the_shipped_coders(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
     (tmp_path / "photos").mkdir()
     for number, image in enumerate(images):
         Image.fromarray(image).save(tmp_path / "photos" / f"{number}.png")
     np.save(tmp_path / "bytes.npy", images.transpose(0, 3, 1, 2))
     rows = images.transpose(0, 3, 1, 2).reshape(6, -1).astype(np.float32) / np.float32(255)
-    for given in ("photos", "bytes.npy"):  # bytes become shares of 255 for these coders
+    for given in ("photos", "bytes.npy"):  # bytes are divided by 255 for these coders
         fine("encode", tmp_path / given, "-c", "cifar10-small", "-o", tmp_path / "codes.npy", "-f")
         assert np.array_equal(np.load(tmp_path / "codes.npy"), load_coder("cifar10-small").encode(rows).packed)
     fine("fit", tmp_path / "photos", "--size", 4, "--width", 8, "--kind", "linear", "-o", tmp_path / "a.coder")
     assert load_coder(tmp_path / "a.coder").n_features_in_ == 3 * 4 * 4
 
 
-def test_mistakes_are_named_and_leave_nothing(tmp_path: Path) -> None:
+def test_errors_leave_no_output(tmp_path: Path) -> None:
     path, coder, items = vectors(tmp_path)
     out, codes = tmp_path / "none.npy", tmp_path / "codes.npy"
     bad = {
@@ -209,27 +208,27 @@ def test_mistakes_are_named_and_leave_nothing(tmp_path: Path) -> None:
         (("fit", tmp_path / "complex.npy"), "must be numbers"),
         (("fit", tmp_path / "flat.npy"), "must hold an array (n, …)"),
         (("fit", tmp_path / "empty.npy"), "at least one item"),
-        (("fit", tmp_path / "objects.npy"), "cannot be read as an array of numbers, it is damaged or no .npy file"),
+        (("fit", tmp_path / "objects.npy"), "is not an array of numbers; it is damaged or not a .npy file"),
         (("encode", path, "-c", tmp_path / "no.coder"), "no.coder"),
         (("encode", path, "-c", path), "not a Nestcode file"),
         (("encode", path, "-c", "photos"), "which codes images"),
-        (("encode", tmp_path / "narrow.npy", "-c", coder), "the 12 numbers the coder was fitted on, got 5"),
+        (("encode", tmp_path / "narrow.npy", "-c", coder), "the 12 features the coder was fitted on, got 5"),
         (("encode", tmp_path / "nan.npy", "-c", coder), "must be finite"),
         (("decode", path, "-c", coder), "must hold packed codes (uint8), got float32"),
-        (("decode", tmp_path / "wide.npy", "-c", coder), "holds codes of 99 bytes, of 64 bits there are 8"),
+        (("decode", tmp_path / "wide.npy", "-c", coder), "codes of 64 bits must have 8 bytes, got 99"),
     ):
         assert said in refused(*arguments, "-o", out), arguments
         assert not out.exists()
     for command in (("fit", path), ("encode", path, "-c", coder), ("decode", codes, "-c", coder)):
         (tmp_path / "mine.npy").write_text("mine")
-        assert "--force to replace it" in refused(*command, "-o", tmp_path / "mine.npy")
+        assert "give --force to overwrite it" in refused(*command, "-o", tmp_path / "mine.npy")
         assert (tmp_path / "mine.npy").read_text() == "mine"
     for mistaken, said in (
-        (("encode", path, "-c", coder, "-o", "codes.bin"), "go into a .npy file"),
+        (("encode", path, "-c", coder, "-o", "codes.bin"), "must be a .npy file"),
         (("fit", path, "-o", out, "--kind", "supervised"), "--kind supervised and --labels come together"),
         (("fit", path, "-o", out, "--labels", path), "--kind supervised and --labels come together"),
-        (("fit", path, "-o", out, "--resume"), "--resume is for training: add --kind refined"),
-        (("fit", path, "-o", out, "--steps", 3), "--steps is for training: add --kind refined"),
+        (("fit", path, "-o", out, "--resume"), "--resume is for PyTorch coders, got --kind auto: add --kind refined"),
+        (("fit", path, "-o", out, "--steps", 3), "--steps is for PyTorch coders, got --kind auto: add --kind refined"),
         (("fit", path, "-o", "-", "--kind", "refined", "--resume"), "give -o a name"),
     ):
         assert said in misused(*mistaken), mistaken
@@ -262,7 +261,7 @@ def test_an_interrupt_leaves_no_output(tmp_path: Path, monkeypatch: pytest.Monke
     assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == before
 
 
-def test_training_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_continues_an_interrupted_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nestcode.coders import RefinedCoder
 
     path, _, _ = vectors(tmp_path)
@@ -280,7 +279,7 @@ def test_training_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pyte
     kept = tmp_path / "resumed.coder.ckpt"
     assert (kept.exists(), resumed.exists()) == (True, False)
     assert json.loads(fine("info", kept, "--json"))["file"] == "checkpoint"
-    assert "--resume goes on from it, --force starts again" in refused(*train, "-o", resumed)
+    assert "give --resume to continue it, or --force to restart" in refused(*train, "-o", resumed)
     fine(*train, "-o", resumed, "--resume")
     assert (kept.exists(), resumed.read_bytes()) == (False, whole.read_bytes())
     facts = json.loads(fine("info", resumed, "--json"))
@@ -289,7 +288,7 @@ def test_training_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pyte
     assert facts["expected_errors"] == {str(k): pytest.approx(own.expected_error(k)) for k in (0, 1, 2, 4, 8)}
 
 
-def test_threads_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_limited_for_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _, _ = vectors(tmp_path)
     before, whole = os.sched_getaffinity(0), nestcode.LinearCoder.fit
     seen = []
@@ -304,15 +303,37 @@ def test_threads_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert os.sched_getaffinity(0) == before
 
 
-def test_an_input_is_not_replaced_by_what_is_made_of_it(tmp_path: Path) -> None:
-    path, coder, items = vectors(tmp_path)
-    for command in (("encode", path, "--coder", coder), ("fit", path), ("decode", path, "--coder", coder)):
-        assert "would be replaced by what is made of it" in refused(*command, "-o", path, "--force")
-    assert np.array_equal(np.load(path), items)
+def test_force_does_not_overwrite_inputs(tmp_path: Path) -> None:
+    path, coder, _ = vectors(tmp_path)
+    codes, own = tmp_path / "codes.npy", tmp_path / "coder.npy"
+    fine("encode", path, "-c", coder, "-o", codes)
+    coder.rename(own)
+    (tmp_path / "link.npy").hardlink_to(path)
+    (tmp_path / "images").mkdir()
+    for number, image in enumerate(np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3), dtype=np.uint8)):
+        Image.fromarray(image).save(tmp_path / "images" / f"{number}.png")
+    before = {entry: entry.read_bytes() for entry in tmp_path.rglob("*.*")}
+    for *command, out in (
+        ("fit", path, path),
+        ("fit", path, tmp_path / "link.npy"),
+        ("fit", tmp_path / "images", tmp_path / "images" / "0.png"),
+        ("fit", path, "--kind", "supervised", "--labels", codes, codes),
+        ("encode", path, "-c", own, path),
+        ("encode", path, "-c", own, own),
+        ("decode", codes, "-c", own, codes),
+        ("decode", codes, "-c", own, own),
+    ):
+        assert f"the output must not overwrite an input, got {out}" in refused(*command, "-o", out, "--force")
+    (tmp_path / "a.ckpt").write_bytes(path.read_bytes())  # the checkpoint of a
+    assert "must not overwrite an input" in refused(
+        "fit", tmp_path / "a.ckpt", "--kind", "refined", "-o", tmp_path / "a", "--force"
+    )
+    assert {entry: entry.read_bytes() for entry in before} == before
+    fine("fit", tmp_path / "images", "--kind", "linear", "--width", 1, "-o", tmp_path / "images" / "my.coder")
 
 
 def test_two_arrays_in_one_file_are_refused(tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
     path.write_bytes(2 * path.read_bytes())
-    assert "goes on after its array" in refused("encode", path, "--coder", coder, "-o", tmp_path / "codes.npy")
+    assert "has data after its array" in refused("encode", path, "--coder", coder, "-o", tmp_path / "codes.npy")
     assert not (tmp_path / "codes.npy").exists()

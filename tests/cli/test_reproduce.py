@@ -11,17 +11,17 @@ from nestcode.reproduce import NAMES, Lab, pca
 from tests.cli.test_streams import fine, misused, refused
 
 
-def test_all_experiments_can_be_named() -> None:
+def test_every_experiment_has_a_name() -> None:
     assert tuple(Name) == ("all", *NAMES)
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
     assert "'pcb' is not one of 'all', 'pca'" in misused("reproduce", "pcb")
-    assert "one scale must be chosen" in misused("reproduce", "pca", "--toy", "--full")
+    assert "exclude each other: give one of them" in misused("reproduce", "pca", "--toy", "--full")
     assert "nestcode data cifar10 --to" in refused("reproduce", "pca", "--data", tmp_path / "none")
 
 
-def test_findings_for_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_has_the_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(lab: Lab) -> None:
         lab.finding("it holds", paper="yes", ours=f"with {len(lab.seeds)} seeds", holds=True)
 

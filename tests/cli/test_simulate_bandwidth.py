@@ -11,8 +11,7 @@ import pytest
 
 from nestcode.coders import LinearCoder
 from nestcode.data import digits
-from nestcode.simulate.bandwidth import cut_to_fit, judge, ladder, ladder_rungs
-from nestcode.simulate.traces import bits_per_item, read_trace
+from nestcode.simulate import bitrate_ladder, bits_per_item, evaluate, play_ladder, play_truncated, read_trace
 from tests.cli.test_streams import misused
 
 
@@ -45,52 +44,52 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_log_gives_the_numbers_of_the_functions(log: Path, coders: dict[int, Path]) -> None:
+def test_a_trace_gives_the_results_of_the_functions(log: Path, coders: dict[int, Path]) -> None:
     facts = found(log, "--unit", "kbit", "--items", "1000", "--coder", coders[40], "--buffer", "3", "--rungs", "5")
     bits = bits_per_item(read_trace(log) * 1000, 1000)
     coder = LinearCoder(40).fit(digits()[0])
     errors = [coder.expected_error(length) for length in range(41)]
-    rungs = ladder_rungs(40, 5)
+    rungs = bitrate_ladder(40, 5)
     assert (facts["periods"], facts["width"], facts["rungs"]) == (60, 40, rungs)
     assert facts["mean_bits"] == pytest.approx(bits.mean())
     expected = {
-        "cut to fit": judge(cut_to_fit(bits, 40, 3), errors),
-        "ladder": judge(ladder(bits, rungs, 3), errors),
+        "truncated stream": evaluate(play_truncated(bits, 40, 3), errors),
+        "bitrate ladder": evaluate(play_ladder(bits, rungs, 3), errors),
     }
     assert facts["strategies"].keys() == expected.keys()
     for name, outcome in expected.items():
         assert facts["strategies"][name] == pytest.approx(outcome.as_dict())
-    assert facts["strategies"]["ladder"]["stalls"] > 0
+    assert facts["strategies"]["bitrate ladder"]["stalls"] > 0
 
 
-def test_a_coder_for_others_is_cut_alike(log: Path, coders: dict[int, Path]) -> None:
+def test_another_coder_is_cut_to_the_same_lengths(log: Path, coders: dict[int, Path]) -> None:
     facts = found(log, "--coder", coders[24], "--other", coders[40], "--period", "0.5")
-    cut, other = (facts["strategies"][name] for name in ("cut to fit", "cut, for others"))
+    cut, other = (facts["strategies"][name] for name in ("truncated stream", "truncated, other lengths"))
     assert cut["length"] == other["length"]
     run = simulate(log, "--coder", coders[40], "--other", coders[24])
     assert run.returncode == 1
     assert "at least the width 40, got 24" in run.stderr
 
 
-def test_coders_are_trained_where_none_is_named(tmp_path: Path) -> None:
+def test_coders_are_trained_by_default(tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     facts = found("--width", "16", "--steps", "5", "--periods", "200", "--generate", "uniform", "--plot", plot)
-    assert list(facts["strategies"]) == ["cut to fit", "ladder", "cut, for others"]
+    assert list(facts["strategies"]) == ["truncated stream", "bitrate ladder", "truncated, other lengths"]
     assert facts["mean_bits"] == pytest.approx(8, rel=0.2)
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_seed_gives_the_same_numbers(coders: dict[int, Path]) -> None:
+def test_the_same_seed_gives_the_same_results(coders: dict[int, Path]) -> None:
     made = [found("--coder", coders[24], "--periods", "300", "--seed", seed) for seed in ("1", "1", "2")]
     assert made[0] == made[1]
     assert made[0] != made[2]
 
 
-def test_people_see_a_table_and_a_figure(log: Path, coders: dict[int, Path], tmp_path: Path) -> None:
+def test_a_table_and_a_figure(log: Path, coders: dict[int, Path], tmp_path: Path) -> None:
     plot = tmp_path / "new" / "plot.svg"
     run = simulate(log, "--coder", coders[40], "--plot", plot)
     assert run.returncode == 0, run.stderr
-    for word in ("distortion", "time stalled", "bits unused", "cut to fit", "ladder"):
+    for word in ("distortion", "time stalled", "bits unused", "truncated stream", "bitrate ladder"):
         assert word in run.stdout
     assert "<svg" in plot.read_text()
 
@@ -104,13 +103,13 @@ def test_help_has_an_example() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["no-such.csv"], "there is no file no-such.csv: give a log"),
-        (["/"], "/ must be a log, but it is a folder"),
+        (["no-such.csv"], "there is no file no-such.csv: give a trace"),
+        (["/"], "the trace must be a file, got /, which is a folder"),
         (["--coder", "no-such.coder"], "no-such.coder"),
         (["--mean", "0.01"], "carry bits"),
     ],
 )
-def test_mistakes_end_with_one_line(arguments: list[str], said: str) -> None:
+def test_errors_are_one_line(arguments: list[str], said: str) -> None:
     run = simulate(*arguments)
     assert run.returncode == 1
     assert said in run.stderr
@@ -120,20 +119,20 @@ def test_mistakes_end_with_one_line(arguments: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["link.csv", "--mean", "3"], "--mean is for traces that are made up, got link.csv too"),
-        (["link.csv", "--generate", "markov"], "--generate is for traces"),
+        (["link.csv", "--mean", "3"], "--mean is for synthetic traces, got link.csv too"),
+        (["link.csv", "--generate", "markov"], "--generate is for synthetic traces"),
         (["--plot", "figure.gif"], ".png, .svg or .pdf"),
         (["--safety", "2"], "'--safety'"),
-        (["--safety", "0"], "'--safety': it must be a number above 0"),
-        (["--period", "0"], "'--period': it must be a number above 0"),
-        (["--mean", "nan"], "'--mean': it must be a number above 0"),
+        (["--safety", "0"], "'--safety': it must be a positive number"),
+        (["--period", "0"], "'--period': it must be a positive number"),
+        (["--mean", "nan"], "'--mean': it must be a positive number"),
     ],
 )
-def test_options_that_cannot_be(arguments: list[str], said: str) -> None:
+def test_invalid_options_are_named(arguments: list[str], said: str) -> None:
     assert said in misused("simulate-bandwidth", *arguments)
 
 
-def test_a_bad_line_of_a_log_is_named(log: Path) -> None:
+def test_an_invalid_line_of_a_trace_is_named(log: Path) -> None:
     log.write_text(log.read_text() + "oops\n")
     run = simulate(log)
     assert run.returncode == 1
@@ -141,7 +140,7 @@ def test_a_bad_line_of_a_log_is_named(log: Path) -> None:
     assert "'oops'" in run.stderr
 
 
-def test_without_the_extra_it_says_what_to_install_or_to_name() -> None:
+def test_without_torch_the_error_names_the_extra_and_the_option() -> None:
     source = "import sys; sys.modules['torch'] = None; sys.argv = ['nestcode', 'simulate-bandwidth']\n"
     source += "from nestcode.cli import main; main()"
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
@@ -150,10 +149,10 @@ def test_without_the_extra_it_says_what_to_install_or_to_name() -> None:
     assert "--coder" in run.stderr
 
 
-def test_a_named_coder_needs_no_torch(coders: dict[int, Path]) -> None:
+def test_a_given_coder_needs_no_torch(coders: dict[int, Path]) -> None:
     source = "import sys; sys.modules['torch'] = None\n"
     source += f"sys.argv = ['nestcode', 'simulate-bandwidth', '--coder', {str(coders[24])!r}, '--json']\n"
     source += "from nestcode.cli import main; main()"
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert np.isfinite(json.loads(run.stdout)["strategies"]["ladder"]["error"])
+    assert np.isfinite(json.loads(run.stdout)["strategies"]["bitrate ladder"]["error"])

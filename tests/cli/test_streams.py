@@ -30,21 +30,21 @@ def run(*arguments: object) -> Result:
 
 
 def fine(*arguments: object) -> str:
-    """What a command prints that must end well."""
+    """Return the output of a command that must succeed."""
     result = run(*arguments)
     assert result.exception is None, result.exception
     return result.stdout
 
 
 def refused(*arguments: object) -> str:
-    """What a command says that must not."""
+    """Return the error of a command that must fail."""
     result = run(*arguments)
     assert isinstance(result.exception, NestcodeError | OSError), (result.output, result.exception)
     return str(result.exception)
 
 
 def misused(*arguments: object) -> str:
-    """What a command says of a command line that is wrong whatever the files hold."""
+    """Return the usage error of an invalid command line."""
     result = run(*arguments)
     assert result.exit_code == 2, (result.output, result.exception)
     return " ".join(result.stderr.replace("│", " ").split())
@@ -56,7 +56,7 @@ def read(path: Path) -> Pixels:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """A folder with images of all kinds, and one that is none."""
+    """Return a folder with images of all kinds, and a file that is not an image."""
     folder = tmp_path / "photos"
     (folder / "below").mkdir(parents=True)
     Image.fromarray(PIECE).save(folder / "color.png")
@@ -81,7 +81,7 @@ SHAPES = {
 }
 
 
-def test_a_folder_there_and_back(photos: Path, tmp_path: Path) -> None:
+def test_compress_then_decompress_a_folder(photos: Path, tmp_path: Path) -> None:
     stream, out = tmp_path / "photos.nest", tmp_path / "out"
     assert fine("compress", photos, "-o", stream) == f"{stream}\n"
     known = stream_info(stream.read_bytes())
@@ -98,7 +98,7 @@ def test_a_folder_there_and_back(photos: Path, tmp_path: Path) -> None:
         assert error([expected], [read(out / f"{name}.png")]) < most, name
 
 
-def test_single_files_come_by_their_names(photos: Path, tmp_path: Path) -> None:
+def test_single_files_keep_their_names(photos: Path, tmp_path: Path) -> None:
     stream, out = tmp_path / "some.nest", tmp_path / "out"
     fine("compress", photos / "color.png", photos / "below" / "grey.png", "-o", stream)
     told = json.loads(fine("decompress", stream, "-o", out, "--json"))
@@ -113,7 +113,7 @@ def test_single_files_come_by_their_names(photos: Path, tmp_path: Path) -> None:
     )
 
 
-def test_less_can_be_kept(photos: Path, tmp_path: Path) -> None:
+def test_rate_options_lower_the_size(photos: Path, tmp_path: Path) -> None:
     def size(*options: object) -> int:
         told = json.loads(fine("compress", photos / "color.png", "-o", tmp_path / "a", "--force", "--json", *options))
         assert told["bytes"] == (tmp_path / "a").stat().st_size
@@ -134,7 +134,7 @@ def test_less_can_be_kept(photos: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
-def test_a_cut_file_decodes(share: float, photos: Path, tmp_path: Path) -> None:
+def test_a_truncated_stream_decodes(share: float, photos: Path, tmp_path: Path) -> None:
     stream = tmp_path / "a.nest"
     fine("compress", photos, "-o", stream)
     data = stream.read_bytes()
@@ -142,49 +142,51 @@ def test_a_cut_file_decodes(share: float, photos: Path, tmp_path: Path) -> None:
     stream.write_bytes(data[: start + int(share * (len(data) - start))])  # head -c
     result = run("decompress", stream, "-o", tmp_path / "out", "--bpp", 0.3)
     assert result.exception is None
-    assert ("came without their checksum" in result.stderr) == bool(stream_info(stream.read_bytes()).unverified)
+    assert ("bytes have no checksum" in result.stderr) == bool(stream_info(stream.read_bytes()).unverified)
     with ImageStreamReader(stream, bpp=0.3) as reader:
         for name, image in zip(reader.names, reader, strict=True):
             assert np.array_equal(read((tmp_path / "out" / name).with_suffix(".png")), image)
     told = json.loads(fine("info", stream, "--json"))
     assert told == {"file": "stream", **json.loads(stream_info(stream.read_bytes()).to_json())}
     assert "6 images: below/grey.png 40 x 60" in fine("info", stream)
-    assert "images, which go into a folder" in refused("decompress", stream, "-o", tmp_path / "none.npy")
+    assert "images need a folder" in refused("decompress", stream, "-o", tmp_path / "none.npy")
     stream.write_bytes(data[: start - 1])
     assert "can be cut after its header" in refused("decompress", stream, "-o", tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("fit", [[], ["--fit"]])
-def test_damaged_images_are_named_or_left_out(fit: list[str], photos: Path, tmp_path: Path) -> None:
+def test_damaged_images_are_named_or_skipped(fit: list[str], photos: Path, tmp_path: Path) -> None:
     bad, stream = photos / "below" / "cut.png", tmp_path / "a.nest"
     bad.write_bytes((photos / "color.png").read_bytes()[:500])
     message = refused("compress", photos, "-o", stream, *fit)
     assert str(bad) in message
-    assert "--skip-damaged leaves it out" in message
+    assert "--skip-damaged skips it" in message
     assert not stream.exists()
     result = run("compress", photos, "-o", stream, "--skip-damaged", "--bpp", 0.01, *fit)
     assert result.exception is None
-    assert f"left out {bad}" in result.stderr
+    assert f"skipped {bad}" in result.stderr
     assert set(stream_info(stream.read_bytes()).names) == set(SHAPES)
-    assert "none of the images can be read" in refused("compress", bad, "-o", tmp_path / "b", "--skip-damaged", *fit)
+    assert "at least one image must be readable" in refused(
+        "compress", bad, "-o", tmp_path / "b", "--skip-damaged", *fit
+    )
     assert not (tmp_path / "b").exists()
 
 
-def test_nothing_is_overwritten_unasked(photos: Path, tmp_path: Path) -> None:
+def test_outputs_are_not_overwritten_without_force(photos: Path, tmp_path: Path) -> None:
     stream, out = tmp_path / "a.nest", tmp_path / "out"
     stream.write_text("mine")
-    assert "--force to replace it" in refused("compress", photos, "-o", stream)
+    assert "give --force to overwrite it" in refused("compress", photos, "-o", stream)
     assert stream.read_text() == "mine"
     fine("compress", photos, "-o", stream, "-f", "--bpp", 0.01)
     out.mkdir()
     (out / "color.png").write_text("mine")
-    assert f"{out / 'color.png'} is there already" in refused("decompress", stream, "-o", out)
+    assert f"{out / 'color.png'} exists already" in refused("decompress", stream, "-o", out)
     assert [path.name for path in out.iterdir()] == ["color.png"]
     assert (out / "color.png").read_text() == "mine"
     fine("decompress", stream, "-o", out, "--force")
     assert read(out / "color.png").shape == PIECE.shape
-    assert "must be a folder for images, but it is a file" in refused("decompress", stream, "-o", stream)
+    assert "images need a folder" in refused("decompress", stream, "-o", stream)
 
 
 def test_an_interrupt_leaves_no_output(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +206,7 @@ def test_an_interrupt_leaves_no_output(photos: Path, tmp_path: Path, monkeypatch
 
 
 def vectors(folder: Path) -> tuple[Path, Path, np.ndarray[Any, np.dtype[np.float32]]]:
-    """A file of vectors, one of a coder for them, and the vectors."""
+    """Write vectors and a coder for them; return both paths and the vectors."""
     items = np.random.default_rng(0).standard_normal((400, 12)).astype(np.float32) * 0.7 ** np.arange(12)
     items = items.astype(np.float32)
     np.save(folder / "v.npy", items)
@@ -212,7 +214,7 @@ def vectors(folder: Path) -> tuple[Path, Path, np.ndarray[Any, np.dtype[np.float
     return folder / "v.npy", folder / "v.coder", items
 
 
-def test_vectors_there_and_back(tmp_path: Path) -> None:
+def test_compress_then_decompress_vectors(tmp_path: Path) -> None:
     path, coder, items = vectors(tmp_path)
     stream, out = tmp_path / "v.nest", tmp_path / "back.npy"
     fine("compress", path, "-o", stream, "--length", 32)  # a coder is fitted and embedded
@@ -221,10 +223,10 @@ def test_vectors_there_and_back(tmp_path: Path) -> None:
     assert (back.shape, back.dtype) == (items.shape, items.dtype)
     assert np.array_equal(back, decompress(stream.read_bytes()))
     assert np.mean((back - items) ** 2) < 0.1 * np.mean(items**2)
-    assert "is there already" in refused("decompress", stream, "-o", out)
+    assert "exists already" in refused("decompress", stream, "-o", out)
     fine("decompress", stream, "-o", out, "--length", 0, "--force")
     assert np.ptp(np.load(out), axis=0).max() == 0
-    assert "go into a .npy file" in refused("decompress", stream, "-o", tmp_path / "folder")
+    assert "vectors need a .npy file" in refused("decompress", stream, "-o", tmp_path / "folder")
 
     fine("compress", path, "-o", stream, "--coder", coder, "--entropy", "--force")
     assert "neither embedded nor shipped with Nestcode" in refused("decompress", stream, "-o", tmp_path / "b.npy")
@@ -253,7 +255,7 @@ def test_vectors_within_a_budget(given: bool, tmp_path: Path) -> None:
     assert stream.read_bytes() == before
 
 
-def test_vectors_as_near_as_asked(tmp_path: Path) -> None:
+def test_vectors_within_an_error(tmp_path: Path) -> None:
     path, coder, items = vectors(tmp_path)
     fine("compress", path, "-o", tmp_path / "v", "--coder", coder, "--max-error", 0.01)
     width = item_stream_info((tmp_path / "v").read_bytes()).width
@@ -261,12 +263,12 @@ def test_vectors_as_near_as_asked(tmp_path: Path) -> None:
     assert known.expected_error(width) <= 0.01 < known.expected_error(width - 1)
     fine("decompress", tmp_path / "v", "-o", tmp_path / "back.npy", "--coder", coder)
     assert np.mean((np.load(tmp_path / "back.npy") - items) ** 2) < 0.012
-    assert "max_error 1e-09 is less than" in refused(
+    assert "max_error must be at least" in refused(
         "compress", path, "-o", tmp_path / "w", "--coder", coder, "--max-error", 1e-9
     )
 
 
-def test_mistakes_are_named(photos: Path, tmp_path: Path) -> None:
+def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.nest"
     path, coder, _ = vectors(tmp_path)
     for arguments, message in [
@@ -286,9 +288,9 @@ def test_mistakes_are_named(photos: Path, tmp_path: Path) -> None:
         ((photos, "--entropy"), "--entropy is for vectors"),
         ((photos, "--length", 8), "--length is for vectors"),
         ((path, "--bpp", 1), "--bpp is for images"),
-        ((photos, "--budget", "much"), "as in 2MB or 64KiB, got 'much'"),
+        ((photos, "--budget", "much"), "such as 2MB or 64KiB, got 'much'"),
         ((photos, "--max-error", "2"), "max_error must be at most 1"),
-        ((path, photos), "vectors come as one .npy file, got 2 inputs"),
+        ((path, photos), "vectors must be one .npy file, got 2 inputs"),
     ]:
         assert message in misused("compress", *arguments, "-o", out)
     (tmp_path / "empty").mkdir()
@@ -306,12 +308,12 @@ def test_mistakes_are_named(photos: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "size"), [("0", 0), ("12", 12), ("1.5kB", 1500), ("2 MiB", 2 << 20), (" 1gb ", 10**9), ("3B", 3)]
 )
-def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+def test_byte_sizes_are_parsed(text: str, size: int) -> None:
     assert read_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1e3", "2 TB", "1.", "1,5MB", "²MB"])
-def test_sizes_that_are_none_are_refused(text: str) -> None:
+def test_invalid_byte_sizes_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="must be a number of bytes"):
         read_bytes(text)
 
@@ -322,7 +324,7 @@ def test_help_has_an_example(command: str) -> None:
     assert f"Example: nestcode {command} photos" in shown
 
 
-def test_a_mistake_is_one_line_and_a_status(tmp_path: Path) -> None:
+def test_an_error_is_one_line_and_a_status(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nestcode", "compress", str(tmp_path / "[no].png"), "-o", str(tmp_path / "a.nest")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1

@@ -57,7 +57,7 @@ def test_the_widest_are_those_of_a_stable_sort(seed: int, count: int, directions
     rng = np.random.default_rng(seed)
     levels = rng.choice([-32768, -5, -4, 0, 3, 32767], (count, directions)).astype(np.int16)
     out = np.empty((count, rng.integers(1, directions + 1)), dtype=np.int32)
-    _core.find_widest(levels, out, threads=threads)
+    _core.find_highest_levels(levels, out, threads=threads)
     expected = np.argsort(-levels.astype(int), axis=1, kind="stable")[:, : out.shape[1]]
     assert np.array_equal(out, expected)
 
@@ -122,14 +122,14 @@ def test_the_core_refuses_arrays_that_do_not_fit() -> None:
     )
     rows, codes = np.zeros((4, 3), np.float32), np.zeros((4, 2), np.uint8)
     with pytest.raises(ValueError, match="1 to all of the coordinates"):
-        _core.find_widest(levels[None], np.zeros((1, 4), np.int32))
+        _core.find_highest_levels(levels[None], np.zeros((1, 4), np.int32))
     with pytest.raises(ValueError, match="256 entries for 1 to all"):
         _core.decode_adaptive(codes, levels[:1], codebooks, changes, rows)
-    with pytest.raises(ValueError, match="a change of level for each number"):
+    with pytest.raises(ValueError, match="a change of level for each value"):
         _core.decode_adaptive(codes, levels, codebooks, changes[:1], rows)
-    with pytest.raises(ValueError, match="a byte for each book"):
+    with pytest.raises(ValueError, match="a byte for each codebook"):
         _core.decode_adaptive(codes[:, :1], levels, codebooks, changes, rows)
-    with pytest.raises(ValueError, match="out a byte for each book"):
+    with pytest.raises(ValueError, match="out a byte for each codebook"):
         _core.encode_adaptive(rows, levels, codebooks, changes, 1, codes[:3])
     for beams in (0, 1025):
         with pytest.raises(ValueError, match="1 to 1024 beams"):

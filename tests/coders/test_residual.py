@@ -43,7 +43,7 @@ def test_entries_are_summed() -> None:
     chosen = rng.integers(0, 256, (700, 3), dtype=np.uint8)
     codebooks = rng.standard_normal((3, 256, 5)).astype(np.float32)
     out = np.ones((700, 5), dtype=np.float32)
-    _core.sum_entries(chosen, codebooks, out, threads=2)
+    _core.sum_codebook_entries(chosen, codebooks, out, threads=2)
     assert np.allclose(out, 1 + sum(codebooks[m][chosen[:, m]] for m in range(3)), atol=1e-5)
 
 
@@ -55,10 +55,12 @@ def test_the_core_refuses_arrays_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="room for each beam"):
         _core.extend_beams(floats, products, norms, shorts, shorts[:1], np.zeros((2, 3), np.float32))
     many = np.zeros((2, 5), np.uint16)
-    with pytest.raises(ValueError, match="no more than there are choices"):
+    with pytest.raises(ValueError, match="no more than there are candidates"):
         _core.extend_beams(floats, products, norms, many, many, np.zeros((2, 5), np.float32))
     with pytest.raises(ValueError, match="codebook of 256"):
-        _core.sum_entries(np.zeros((2, 3), np.uint8), np.zeros((2, 256, 4), np.float32), np.zeros((2, 4), np.float32))
+        _core.sum_codebook_entries(
+            np.zeros((2, 3), np.uint8), np.zeros((2, 256, 4), np.float32), np.zeros((2, 4), np.float32)
+        )
 
 
 @pytest.mark.parametrize("beams", [1, 3])

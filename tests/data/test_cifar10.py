@@ -1,4 +1,4 @@
-"""CIFAR-10 is read as it is or not at all."""
+"""CIFAR-10 is verified before it is read or written."""
 
 import hashlib
 import io
@@ -14,11 +14,11 @@ from nestcode.errors import DamagedFile
 
 
 def small_files() -> dict[str, bytes]:
-    """The official layout with 100 made-up images a file."""
+    """Write the official format with 100 synthetic images per file."""
     rng = np.random.default_rng(0)
     files = {}
     for name in SHA256:
-        pixels = rng.integers(0, 256, (100, 3072)).cumsum(axis=1) // 40 % 256  # neighbours resemble each other
+        pixels = rng.integers(0, 256, (100, 3072)).cumsum(axis=1) // 40 % 256  # neighbors are correlated
         files[name] = np.concatenate([rng.integers(0, 10, (100, 1)), pixels], axis=1).astype(np.uint8).tobytes()
     return files
 
@@ -59,14 +59,14 @@ def test_an_archive_is_unpacked_and_read(tmp_path: Path) -> None:
     assert images.train_labels[0] == first[0]
     assert np.array_equal(images.train[0], first[1:3073])
     (tmp_path / "archive.tar.gz").unlink()
-    assert fetch_cifar10(tmp_path / "data", tmp_path / "archive.tar.gz") == place  # nothing is fetched twice
+    assert fetch_cifar10(tmp_path / "data", tmp_path / "archive.tar.gz") == place  # nothing is downloaded twice
     assert np.array_equal(cifar10(place).train, images.train)
 
 
 @pytest.mark.usefixtures("_small")
 def test_wrong_archives_are_named_and_leave_nothing(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not an archive")
-    with pytest.raises(DamagedFile, match="not a whole CIFAR-10 archive"):
+    with pytest.raises(DamagedFile, match="not a complete CIFAR-10 archive"):
         fetch_cifar10(tmp_path / "data", tmp_path / "text")
     files = small_files()
     files["data_batch_1.bin"] = bytes(reversed(files["data_batch_1.bin"]))
@@ -74,14 +74,14 @@ def test_wrong_archives_are_named_and_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(DamagedFile, match=r"data_batch_1.bin in .*changed is not CIFAR-10's"):
         fetch_cifar10(tmp_path / "data", tmp_path / "changed")
     write_archive(tmp_path / "short", dict(list(small_files().items())[:3]))
-    with pytest.raises(DamagedFile, match="not a whole CIFAR-10 archive"):
+    with pytest.raises(DamagedFile, match="not a complete CIFAR-10 archive"):
         fetch_cifar10(tmp_path / "other", tmp_path / "short")
     assert not list(tmp_path.glob("data/**/data_batch_1.bin"))
 
 
 def test_a_changed_file_is_not_read(tmp_path: Path) -> None:
-    write_small_cifar10(tmp_path)  # the right names, not the right bytes
-    with pytest.raises(DamagedFile, match="checksum does not match: fetch it again"):
+    write_small_cifar10(tmp_path)  # the official names with other contents
+    with pytest.raises(DamagedFile, match="checksum does not match: download it again"):
         cifar10(tmp_path)
     with pytest.raises(FileNotFoundError, match="run `nestcode data cifar10"):
         cifar10(tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""A folder of images is read as it should look, and what cannot be read is named."""
+"""Images of a folder are rotated, cropped and resized, and unreadable files are named."""
 
 import pickle
 import re
@@ -21,7 +21,7 @@ def noise(height: int, width: int, *bands: int) -> Image.Image:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Seven images with names in no order, and what is not one."""
+    """Make a folder of seven images with unordered names, and a file that is no image."""
     (tmp_path / "b" / "deep").mkdir(parents=True)
     (tmp_path / ".hidden").mkdir()
     for name in ("z.png", "a.PNG", "b/2.bmp", "b/10.ppm", "b/deep/x.webp", "c.gif", "d.jpeg"):
@@ -41,17 +41,17 @@ def test_images_come_in_the_order_of_their_names(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("color", [True, False])
-def test_an_image_of_the_right_size_is_not_touched(folder: Path, color: bool) -> None:
+def test_an_image_of_the_requested_size_is_unchanged(folder: Path, color: bool) -> None:
     images = ImageFolder(folder, 12, color)
     assert images.shape == ((12, 12, 3) if color else (12, 12))
     for i, path in enumerate(images.paths):
         with Image.open(path) as image:
             expected = np.asarray(image.convert("RGB" if color else "L"))
         difference = np.abs(images[i].astype(int) - expected).mean()
-        assert difference <= (0.5 if path.suffix == ".jpeg" else 0)  # a JPEG holds its grey as such
+        assert difference <= (0.5 if path.suffix == ".jpeg" else 0)  # a JPEG stores its own gray channel
 
 
-def test_every_way_to_ask_gives_the_same(folder: Path) -> None:
+def test_every_kind_of_index_gives_the_same_images(folder: Path) -> None:
     images = ImageFolder(folder, size=6)
     every = np.stack([images[i] for i in range(7)])
     assert every.dtype == np.uint8
@@ -77,7 +77,7 @@ def test_every_way_to_ask_gives_the_same(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(12, 40), (41, 12), (12, 13)])
-def test_the_middle_is_cut_out(tmp_path: Path, height: int, width: int) -> None:
+def test_the_central_square_is_cropped(tmp_path: Path, height: int, width: int) -> None:
     image = noise(height, width, 3)
     image.save(tmp_path / "long.png")
     top, left = (height - 12) // 2, (width - 12) // 2
@@ -85,8 +85,8 @@ def test_the_middle_is_cut_out(tmp_path: Path, height: int, width: int) -> None:
     assert np.array_equal(ImageFolder(tmp_path, size=12)[0], middle)
 
 
-def test_reducing_averages(tmp_path: Path) -> None:
-    """A board of black and white pixels is grey from afar; picking some of them would give black or white."""
+def test_downscaling_averages(tmp_path: Path) -> None:
+    """A checkerboard becomes gray; subsampling would give black or white."""
     board = np.indices((64, 96)).sum(axis=0) % 2 * 255
     Image.fromarray(board.astype(np.uint8)).save(tmp_path / "board.png")
     small = ImageFolder(tmp_path, size=8, color=False)[0]
@@ -94,7 +94,7 @@ def test_reducing_averages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("color", [True, False])
-def test_large_photographs_take_a_shortcut_to_the_same_image(tmp_path: Path, color: bool) -> None:
+def test_draft_decoding_of_large_jpegs_gives_the_same_image(tmp_path: Path, color: bool) -> None:
     image = Image.fromarray(sample_images()["china"])
     image.save(tmp_path / "china.jpg", quality=95)
     with Image.open(tmp_path / "china.jpg") as whole:
@@ -104,9 +104,9 @@ def test_large_photographs_take_a_shortcut_to_the_same_image(tmp_path: Path, col
     assert np.abs(difference).mean() < 2
 
 
-def test_a_camera_held_sideways(tmp_path: Path) -> None:
+def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # turn by 90 degrees
+    exif[0x0112] = 6  # rotate by 90 degrees
     image = noise(16, 16).resize((16, 16))
     image.save(tmp_path / "turned.png", exif=exif)
     image.save(tmp_path / "upright.png")
@@ -114,12 +114,12 @@ def test_a_camera_held_sideways(tmp_path: Path) -> None:
     assert np.array_equal(turned, np.rot90(upright, k=-1))
 
 
-def test_transparent_is_white_and_frames_are_the_first(tmp_path: Path) -> None:
+def test_transparent_parts_become_white_and_the_first_frame_is_used(tmp_path: Path) -> None:
     half = np.full((4, 4, 4), [200, 0, 0, 255], dtype=np.uint8)
     half[:2, :, 3] = 0
     Image.fromarray(half).save(tmp_path / "a.png")
     Image.fromarray(half).quantize(4).save(tmp_path / "b.png")  # a palette with transparent colors
-    Image.fromarray(half[:, :, [0, 3]]).save(tmp_path / "c.png")  # grey and transparency
+    Image.fromarray(half[:, :, [0, 3]]).save(tmp_path / "c.png")  # gray with alpha
     frames = [Image.new("RGB", (4, 4), color) for color in ("blue", "green")]
     frames[0].save(tmp_path / "d.gif", save_all=True, append_images=frames[1:])
     images = ImageFolder(tmp_path, size=4)[:]
@@ -142,7 +142,7 @@ def test_sixteen_bits_become_eight(tmp_path: Path, suffix: str) -> None:
 
 
 def damage(folder: Path) -> dict[str, Path]:
-    """Files named like images that are none, are cut short or changed."""
+    """Write files with a suffix of images that are foreign, truncated or changed."""
     for name in ("cut.png", "cut.jpg", "cut.webp", "cut.gif", "cut.bmp"):
         path = folder / name
         noise(200, 200, 3).save(path)
@@ -175,11 +175,11 @@ def test_damaged_files_are_named_and_can_be_skipped(tmp_path: Path) -> None:
     (tmp_path / "good.png").unlink()
     with pytest.raises(InvalidInput, match="found none among 10 files"):
         ImageFolder(tmp_path, size=8, skip_damaged=True)
-    with pytest.raises(FileNotFoundError, match=r"good\.png"):  # gone is not damaged
+    with pytest.raises(FileNotFoundError, match=r"good\.png"):  # a deleted file is not a damaged one
         rest[0]
 
 
-def test_pillows_guard_against_bombs_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pillows_guard_against_decompression_bombs_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noise(50, 50).save(tmp_path / "bomb.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.raises(DamagedFile, match=r"bomb\.png cannot be read as an image \(Image size \(2500 pixels\)"):

@@ -1,4 +1,4 @@
-"""GloVe vectors are read whole or not at all, from each of the forms they come in."""
+"""GloVe vectors are read completely or not at all, from every supported file."""
 
 import io
 import json
@@ -16,11 +16,11 @@ from nestcode.errors import DamagedFile
 
 
 def made_up(words: int = 5, numbers: int = 100) -> dict[str, Any]:
-    """The package's layout: each vector is followed by its length and the word's number."""
+    """Return the package's JSON: each vector is followed by its norm and the word's rank."""
     rows = np.random.default_rng(0).standard_normal((words, numbers)).round(3)
     names = [f"word{row} é\n" for row in range(words)]
     vectors = {names[place]: [*row, float(np.linalg.norm(row)), place] for place, row in enumerate(rows)}
-    shuffled = dict(reversed(list(vectors.items())))  # the order is that of the words
+    shuffled = dict(reversed(list(vectors.items())))  # vectors come in the order of the words
     return {"size": words, "dimensions": numbers, "words": names, "vectors": shuffled}
 
 
@@ -37,7 +37,7 @@ def write_archive(path: Path, name: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["json", "tgz"])
-def test_every_form_gives_the_same(tmp_path: Path, kind: str) -> None:
+def test_every_file_format_gives_the_same_vectors(tmp_path: Path, kind: str) -> None:
     facts, path = made_up(), tmp_path / f"package-1.1.0.{kind}"
     if kind == "json":
         path.write_text(json.dumps(facts))
@@ -70,7 +70,7 @@ def test_the_cache_is_used_until_it_is_old_or_damaged(tmp_path: Path) -> None:
     assert glove(path).vectors.shape == (7, 100)
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+def test_a_read_only_folder_needs_no_cache(tmp_path: Path) -> None:
     path = tmp_path / "vectors.json"
     path.write_text(json.dumps(made_up()))
     (tmp_path / "vectors.words.json").mkdir()
@@ -107,11 +107,11 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "text.npy").write_text("no array")
     np.save(tmp_path / "doubles.npy", np.ones((3, 2)))
     messages = {
-        "short.tgz": "is not a whole archive",
+        "short.tgz": "is not a complete archive",
         "other.tgz": f"holds no {PACKAGE}.json",
         "text.json": f"is not {PACKAGE}'s",
-        "text.npy": "is not a whole .npy file",
-        "doubles.npy": "does not hold rows of float32",
+        "text.npy": "is not a complete .npy file",
+        "doubles.npy": "does not hold float32 vectors",
     }
     for name, message in messages.items():
         with pytest.raises(DamagedFile, match=f"{name} {message}"):

@@ -1,4 +1,4 @@
-"""Files of pictures: which are read, and where they go."""
+"""Image files: which are read, and where PNG files go."""
 
 from pathlib import Path
 
@@ -19,11 +19,11 @@ def where(*names: str) -> list[str]:
     return [path.relative_to(OUT).as_posix() for path in png_paths(OUT, names)]
 
 
-def test_only_those_that_collide_keep_their_endings() -> None:
+def test_only_names_that_clash_keep_their_suffixes() -> None:
     assert where("a.jpg", "b/same.png", "b/same.jpg", "c/same.jpg", "plain") == [
         "a.png", "b/same.png.png", "b/same.jpg.png", "c/same.png", "plain.png",
     ]  # fmt: skip
-    # What one of them is called now may be another's name, which then keeps its ending too.
+    # A new name may be another image's name, which then keeps its suffix too.
     assert where("s.png", "s.jpg", "s.png.gif") == ["s.png.png", "s.jpg.png", "s.png.gif.png"]
 
 
@@ -33,7 +33,7 @@ def test_paths_differ_and_none_is_inside_of_another(drawn: list[str]) -> None:
     try:
         paths = png_paths(OUT, names)
     except InvalidInput:
-        assert any(len(Path(name).parts) > 1 for name in names)  # only what has a folder can be inside of another
+        assert any(len(Path(name).parts) > 1 for name in names)  # only a name with a folder can be inside of another
         return
     assert len(set(paths)) == len(names)
     assert not any(above in paths for path in paths for above in path.parents)
@@ -42,7 +42,7 @@ def test_paths_differ_and_none_is_inside_of_another(drawn: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         (["x.png", "x.png/y.jpg"], "x.png/y.jpg would be inside of x.png"),
         (["x.jpg", "x.png/deep/y.jpg"], "would be inside of x.png"),
@@ -50,13 +50,13 @@ def test_paths_differ_and_none_is_inside_of_another(drawn: list[str]) -> None:
         (["é" * 128 + "/y"], "more than 255 bytes"),
     ],
 )
-def test_names_that_cannot_be_files_together(names: list[str], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+def test_names_that_cannot_be_files_together(names: list[str], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         png_paths(OUT, names)
     assert where("y" * 251 + ".jpeg", "é" * 127 + "/y") == ["y" * 251 + ".png", "é" * 127 + "/y.png"]
 
 
-def test_what_was_passed_over_is_known(tmp_path: Path) -> None:
+def test_skipped_files_are_listed(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / ".git").mkdir()
     Image.new("L", (4, 3)).save(tmp_path / "a.png")
@@ -64,8 +64,8 @@ def test_what_was_passed_over_is_known(tmp_path: Path) -> None:
         (tmp_path / name).write_text("no image")
     files = ImageFiles([tmp_path])
     assert files.names == ["a.png"]
-    assert files.passed_over == [tmp_path / "below" / "float.tif", tmp_path / "notes.txt"]
-    assert ImageFiles([tmp_path / "a.png"]).passed_over == []
+    assert files.skipped == [tmp_path / "below" / "float.tif", tmp_path / "notes.txt"]
+    assert ImageFiles([tmp_path / "a.png"]).skipped == []
 
 
 def test_the_formats_that_are_read_are_named(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_the_current_version_is_written_byte_for_byte() -> None:
         assert decoder._known is not None
         quantized = np.sign(decoder._known) * (np.abs(decoder._known) // 2)
         start = decoder._start[: 4 if decoder._start[0] >> 7 else 1]
-        bits, _ = _core.encode_picture(codec._model, decoder._channels, quantized, start[0] & 0x7F, UNLIMITED, False)
+        bits, _ = _core.encode_image(codec._model, decoder._channels, quantized, start[0] & 0x7F, UNLIMITED, False)
         written.append(start + bits)
     assert written[0][0] >> 7 == 1  # rotated colors
     assert b"".join(lay_out(header, b"", lambda image, part: written[image][part])) == data

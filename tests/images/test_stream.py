@@ -277,7 +277,7 @@ def test_stream_info_takes_both_kinds_of_streams() -> None:
     assert any_stream_info(stream(), codec()) == image_stream_info(stream())
     for data, wrong in ((items, codec()), (stream(), some_coder())):
         with pytest.raises(InvalidInput, match=r"code[rc] must be"):
-            any_stream_info(data, wrong)  # type: ignore[arg-type]
+            any_stream_info(data, wrong)
     for cut in range(1, 30):
         for data in (items, stream()):
             with pytest.raises(InvalidInput, match="can be cut after its header"):

@@ -1,8 +1,7 @@
-"""A disk on paper: every step that a program makes is noted, and what a crash between two of them may leave is told.
+"""A simulated disk: record every system call of a program, and replay them up to a crash.
 
-Nothing is written after a crash, because there is no crash: the program runs once to its end, and its steps are
-replayed on a disk in memory as far as wanted. A disk that keeps what was synced, and nothing else, is the strictest
-one that the system's promises allow.
+The program runs once to its end. Its steps are replayed on a disk in memory up to any point, and `Disk.crashes` lists
+what a crash there may leave. The strictest disk that the system's guarantees allow keeps what was synced and no more.
 """
 
 import errno
@@ -20,7 +19,7 @@ Files = dict[str, bytes | None]  # by path; None is a folder
 
 @dataclass(frozen=True)
 class Step:
-    """One change of a disk, or one promise of it."""
+    """One change of the disk, or one sync."""
 
     kind: str
     path: str  # below the recorder's root
@@ -29,7 +28,7 @@ class Step:
 
 
 class Recorder:
-    """Notes every step below `root` while it is on; step `fail_at` fails as on a full disk, or as given."""
+    """Records every step below `root`; step `fail_at` fails as on a full disk, or with `failure`."""
 
     def __init__(self, root: Path, fail_at: int = -1, failure: BaseException | None = None) -> None:
         self.root = root.resolve()
@@ -50,7 +49,7 @@ class Recorder:
         self._patch.undo()
 
     def note(self, kind: str, path: Any, data: bytes = b"", to: Any = None) -> None:
-        """Add a step, before it is made."""
+        """Record a step, before it is made."""
         below = [str(Path(one).absolute().relative_to(self.root)) if one is not None else "" for one in (path, to)]
         if len(self.steps) == self._fail_at and not self.failed:
             self.failed = True
@@ -83,7 +82,7 @@ class Recorder:
 
 
 class Written:
-    """An open file whose writes are noted; one that fails has written half."""
+    """An open file whose writes are recorded; one that fails has written half."""
 
     def __init__(self, recorder: Recorder, path: Path, file: Any) -> None:
         self._recorder, self._path, self._file = recorder, path, file
@@ -109,27 +108,27 @@ class Written:
 
 @dataclass
 class File:
-    """What is in a file, and how much of it is sure to stay."""
+    """The data of a file, and how much of it was synced."""
 
     data: bytes = b""
-    sure: bytes = b""
+    synced: bytes = b""
 
 
 @dataclass
 class Disk:
-    """Files as a program sees them, and as they would be found after the power went."""
+    """Files as a program sees them, and as a power failure would leave them."""
 
     seen: dict[str, File | None] = field(default_factory=dict)
-    sure: dict[str, File | None] = field(default_factory=dict)
+    synced: dict[str, File | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, root: Path) -> Self:
-        """What lies there, all of it sure."""
+        """The files of a folder, all of them synced."""
         files = {path: None if data is None else File(data, data) for path, data in files_in(root).items()}
         return cls(files, dict(files))
 
     def make(self, step: Step) -> None:
-        """Go one step on."""
+        """Apply a step."""
         match step.kind:
             case "create":
                 self.seen[step.path] = File()
@@ -138,15 +137,15 @@ class Disk:
             case "write":
                 self._file(step).data += step.data
             case "sync":
-                self._file(step).sure = self._file(step).data
+                self._file(step).synced = self._file(step).data
             case "rename":
                 self.seen[step.to] = self.seen.pop(step.path)
             case "unlink":
                 del self.seen[step.path]
             case "sync folder":
-                for path in {*self.seen, *self.sure}:
+                for path in {*self.seen, *self.synced}:
                     if str(Path(path).parent) == step.path:
-                        _put(self.sure, path, self.seen)
+                        _put(self.synced, path, self.seen)
             case _:
                 raise AssertionError(step)
 
@@ -156,12 +155,12 @@ class Disk:
         return file
 
     def left(self, keeps_name: Callable[[], bool], keeps_data: Callable[[File], bytes]) -> Files:
-        """What a crash leaves, given what becomes of names and data that no sync covers."""
+        """What a crash leaves, given what happens to names and data that no sync covers."""
         entries: dict[str, File | None] = {}
-        for path in sorted({*self.seen, *self.sure}):
-            _put(entries, path, self.seen if keeps_name() else self.sure)
+        for path in sorted({*self.seen, *self.synced}):
+            _put(entries, path, self.seen if keeps_name() else self.synced)
         files = {
-            path: None if file is None else file.data if file.data == file.sure else keeps_data(file)
+            path: None if file is None else file.data if file.data == file.synced else keeps_data(file)
             for path, file in entries.items()
         }
         return {
@@ -171,9 +170,9 @@ class Disk:
         }
 
     def crashes(self, random: Random) -> Iterator[tuple[str, Files]]:
-        """Disks that keep more or less of what they need not keep."""
+        """Yield what a crash leaves on disks that keep more or less of what was not synced."""
         yield "keeps everything", self.left(lambda: True, lambda file: file.data)
-        yield "keeps what was synced", self.left(lambda: False, lambda file: file.sure)
+        yield "keeps what was synced", self.left(lambda: False, lambda file: file.synced)
         yield "keeps names", self.left(lambda: True, lambda file: bytes(len(file.data)))
         yield "keeps data", self.left(lambda: False, lambda file: file.data)
         yield "keeps some", self.left(lambda: random.random() < 0.5, lambda file: _some(file, random))
@@ -187,9 +186,9 @@ def _put(entries: dict[str, File | None], path: str, source: dict[str, File | No
 
 
 def _some(file: File, random: Random) -> bytes:
-    """Anything between what was promised and what was written, or noise."""
+    """Anything between what was synced and what was written, or noise."""
     kept = file.data[: random.randint(0, len(file.data))]
-    return random.choice([file.data, file.sure, kept, kept + random.randbytes(len(file.data) - len(kept))])
+    return random.choice([file.data, file.synced, kept, kept + random.randbytes(len(file.data) - len(kept))])
 
 
 def torn(steps: list[Step]) -> Iterator[Step]:

@@ -1,4 +1,4 @@
-"""Damaged, foreign and crafted files: an error that names the file and the remedy, or the right answer."""
+"""Damaged, foreign and crafted files: an error that names the file and the remedy, or the correct result."""
 
 import contextlib
 import hashlib
@@ -32,7 +32,7 @@ def vectors(n: int, seed: int) -> NDArray[np.float64]:
 
 
 class Original:
-    """An index of three segments with removed items and more than one block of codes, and what it answers."""
+    """An index of three segments with tombstones and more than one block of codes, and the results of its queries."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +46,7 @@ class Original:
                 index.add(vectors(count, seed))
                 index.remove([seed, 1500 + seed])
                 index.commit()
-            self.answers = {name: ask(index, self) for name, ask in QUESTIONS.items()}
+            self.results = {name: ask(index, self) for name, ask in QUERIES.items()}
         self.files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
         codes = [data for name, data in self.files.items() if name.endswith("codes.npy")]
         assert len(codes) == 3
@@ -92,7 +92,7 @@ def _all(index: Index, _: Original) -> Any:
     return len(index), index.ids.tolist(), index.codes(index.ids).packed.tolist()
 
 
-QUESTIONS: dict[str, Callable[[Index, Original], Any]] = {
+QUERIES: dict[str, Callable[[Index, Original], Any]] = {
     "neighborhood": _hood,
     "neighborhoods": _hoods,
     "nested": _nested,
@@ -124,20 +124,20 @@ def check_message(error: Exception, folder: Path) -> None:
         assert re.search(re.escape(str(folder)) + r"/(\d{6}\.\w+\.npy|manifest\.json|coder-\w{16})", message), message
 
 
-def check_answers(folder: Path, original: Original, order: list[str]) -> bool:
-    """Ask in this order; True if the damage was noticed."""
+def check_results(folder: Path, original: Original, order: list[str]) -> bool:
+    """Run all queries in this order; return whether the damage was noticed."""
     try:
         with Index.open(folder) as index:
             for name in order:
-                assert QUESTIONS[name](index, original) == original.answers[name], name
+                assert QUERIES[name](index, original) == original.results[name], name
     except (DamagedFile, FileNotFoundError) as error:
         check_message(error, folder)
         return True
     return False
 
 
-def check_changes(folder: Path, original: Original) -> None:
-    """Change and commit; what is there then is what should be, or an error said so."""
+def check_writes(folder: Path, original: Original) -> None:
+    """Write and commit; the index then has the right contents, or an error was raised."""
     try:
         with Index.open(folder, mode="a") as index:
             index.remove([11, 1535])
@@ -146,10 +146,10 @@ def check_changes(folder: Path, original: Original) -> None:
             index.compact()
             index.commit()
         with Index.open(folder) as index:
-            ids = set(original.answers["all"][1]) - {11, 1535} | {5000, 5001, 5002, 5003}
+            ids = set(original.results["all"][1]) - {11, 1535} | {5000, 5001, 5002, 5003}
             assert index.ids.tolist() == sorted(ids)
             for name in ("reconstruct", "codes"):
-                assert QUESTIONS[name](index, original) == original.answers[name]
+                assert QUERIES[name](index, original) == original.results[name]
             index.verify()
     except (DamagedFile, FileNotFoundError) as error:
         check_message(error, folder)
@@ -205,41 +205,41 @@ def foreign(files: Files, random: Random) -> Files:
 
 DAMAGE = [flipped, resized, overwritten, swapped, foreign]
 Damage = Callable[[Files, Random], Files]
-seeds = st.integers(0, 2**63).map(Random)  # places are drawn evenly
+seeds = st.integers(0, 2**63).map(Random)  # positions are drawn uniformly
 by_kind = pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 
 
 @by_kind
 @settings(max_examples=600, deadline=None)
-@given(random=seeds, order=st.permutations(list(QUESTIONS)))
+@given(random=seeds, order=st.permutations(list(QUERIES)))
 def test_damage_is_noticed_or_does_not_matter(
     damage: Damage, random: Random, order: list[str], original: Original, folder: Path
 ) -> None:
     original.copy(folder)
     for name, content in damage(original.files, random).items():
         (folder / name).write_bytes(content)
-    check_answers(folder, original, order)
+    check_results(folder, original, order)
 
 
 @by_kind
 @settings(max_examples=100, deadline=None)
 @given(random=seeds)
-def test_changes_do_not_hide_damage(damage: Damage, random: Random, original: Original, folder: Path) -> None:
+def test_writes_do_not_hide_damage(damage: Damage, random: Random, original: Original, folder: Path) -> None:
     original.copy(folder)
     for name, content in damage(original.files, random).items():
         (folder / name).write_bytes(content)
-    check_changes(folder, original)
+    check_writes(folder, original)
 
 
 def test_every_file_is_needed_but_the_lock(original: Original, folder: Path) -> None:
     for name in original.files:
         (original.copy(folder) / name).unlink()
-        assert check_answers(folder, original, list(QUESTIONS)) == (name != "lock"), name
+        assert check_results(folder, original, list(QUERIES)) == (name != "lock"), name
         (folder / name).mkdir()
-        assert check_answers(folder, original, list(QUESTIONS)) == (name != "lock"), name
+        assert check_results(folder, original, list(QUERIES)) == (name != "lock"), name
 
 
-def test_damage_to_any_block_is_found_when_all_is_asked(original: Original, folder: Path) -> None:
+def test_verify_finds_damage_in_any_block(original: Original, folder: Path) -> None:
     for name, data in original.files.items():
         for place in range(0, len(data), 5000):
             damaged = bytearray(data)
@@ -249,11 +249,11 @@ def test_damage_to_any_block_is_found_when_all_is_asked(original: Original, fold
                 index.verify()
 
 
-# Crafted manifests, whose checksums are right
+# Crafted manifests with valid checksums
 
 
 def craft(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a manifest and sign it again."""
+    """Change a manifest and update its checksum."""
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     del manifest["sha256"]
@@ -284,18 +284,18 @@ MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no width": (lambda manifest: manifest.pop("width"), "'width'"),
     "no segments": (lambda manifest: manifest.pop("segments"), "'segments'"),
     "no coder": (lambda manifest: manifest.pop("coder"), "'coder'"),
-    "width 0": (put(("width",), 0), "0 should be a whole number"),
-    "negative width": (put(("width",), -8), "-8 should be a whole number"),
+    "width 0": (put(("width",), 0), "0 should be an integer"),
+    "negative width": (put(("width",), -8), "-8 should be an integer"),
     "another width": (put(("width",), WIDTH + 8), r"codes\.npy is damaged|sums\.npy is damaged"),
-    "huge width": (put(("width",), 10**12), "should be a whole number"),
-    "width that is true": (put(("width",), True), "True should be a whole number"),
-    "fractional width": (put(("width",), 512.0), "512.0 should be a whole number"),
-    "negative count": (put((*SEGMENT, "count"), -1), "-1 should be a whole number"),
-    "no items": (put((*SEGMENT, "count"), 0), "0 should be a whole number"),
+    "huge width": (put(("width",), 10**12), "should be an integer"),
+    "width that is true": (put(("width",), True), "True should be an integer"),
+    "fractional width": (put(("width",), 512.0), "512.0 should be an integer"),
+    "negative count": (put((*SEGMENT, "count"), -1), "-1 should be an integer"),
+    "no items": (put((*SEGMENT, "count"), 0), "0 should be an integer"),
     "huge count": (put((*SEGMENT, "count"), 2**30), r"000001\.sums\.npy is damaged"),
-    "count beyond all": (put((*SEGMENT, "count"), 10**30), "should be a whole number"),
+    "count beyond all": (put((*SEGMENT, "count"), 10**30), "should be an integer"),
     "one item more": (put((*SEGMENT, "count"), 1501), r"000001\.\w+\.npy is damaged"),
-    "no tables": (put((*SEGMENT, "tables"), 0), "0 should be a whole number"),
+    "no tables": (put((*SEGMENT, "tables"), 0), "0 should be an integer"),
     "huge tables": (put((*SEGMENT, "tables"), 2**32), r"000001\.sums\.npy is damaged"),
     "a name that leads out": (put((*SEGMENT, "name"), "../../etc/passwd"), "is no file of an index"),
     "a name that leads in": (put((*SEGMENT, "name"), "000001/000001"), "is no file of an index"),
@@ -307,15 +307,15 @@ MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a list for a segment": (put(SEGMENT, []), "does not describe"),
     "text for segments": (put(("segments",), "segments"), "does not describe"),
     "removed that is true": (put((*SEGMENT, "removed"), True), "does not describe"),
-    "none removed": (put((*SEGMENT, "removed", "count"), 0), "0 should be a whole number"),
-    "all and more removed": (put((*SEGMENT, "removed", "count"), 1501), "1501 should be a whole number"),
+    "none removed": (put((*SEGMENT, "removed", "count"), 0), "0 should be an integer"),
+    "all and more removed": (put((*SEGMENT, "removed", "count"), 1501), "1501 should be an integer"),
     "removed that leads out": (put((*SEGMENT, "removed", "name"), "../000001"), "is no file of an index"),
     "a coder that leads out": (put(("coder", "name"), "../coder-0123456789abcdef"), "is no file of an index"),
     "a coder that is missing": (put(("coder", "name"), "coder-0123456789abcdef"), "coder-0123456789abcdef is missing"),
     "another fingerprint": (put(("coder", "fingerprint"), "0" * 64), "is not the coder of this index"),
-    "files to come that are there": (put(("next",), 1), "1 should be a whole number"),
-    "a largest id beyond all": (put(("largest",), 2**63), "should be a whole number"),
-    "a largest id below all": (put(("largest",), -2), "-2 should be a whole number"),
+    "files to come that are there": (put(("next",), 1), "1 should be an integer"),
+    "a largest id beyond all": (put(("largest",), 2**63), "should be an integer"),
+    "a largest id below all": (put(("largest",), -2), "-2 should be an integer"),
 }
 
 
@@ -331,7 +331,7 @@ def test_a_crafted_manifest_is_refused(mistake: str, original: Original, folder:
 
 def test_a_crafted_manifest_may_change_nothing(original: Original, folder: Path) -> None:
     craft(original.copy(folder), dict)
-    assert not check_answers(folder, original, list(QUESTIONS))
+    assert not check_results(folder, original, list(QUERIES))
 
 
 PLACES: list[tuple[str | int, ...]] = [
@@ -351,39 +351,43 @@ VALUES = st.recursive(
 
 @settings(max_examples=500, deadline=None)
 @given(place=st.sampled_from(PLACES), value=VALUES)
-def test_whatever_a_manifest_says_it_is_refused_or_read(
+def test_any_manifest_is_refused_or_read(
     place: tuple[str | int, ...], value: Any, original: Original, folder: Path
 ) -> None:
     craft(original.copy(folder), put(place, value))
     try:
         with Index.open(folder) as index:
-            for ask in QUESTIONS.values():
+            for ask in QUERIES.values():
                 ask(index, original)
     except NestcodeError as error:
         if isinstance(error, DamagedFile):
             check_message(error, folder)
         else:
-            assert place in [("segments",), (*SEGMENT, "removed"), ("coder",)]  # fewer items, or no coder: as it says
+            assert place in [
+                ("segments",),
+                (*SEGMENT, "removed"),
+                ("coder",),
+            ]  # fewer items, or no coder, as the manifest has it
 
 
-# Crafted arrays, whose checksums are right: nothing outside of an array may be read, and every search ends
+# Crafted arrays with valid checksums: nothing outside an array may be read, and every search ends
 
 
 def craft_array(folder: Path, segment: int, key: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-    """Change an array of a segment, and sign its blocks, the sums and the manifest again."""
+    """Change an array of a segment, and update the checksums of its blocks, of the sums and of the manifest."""
     manifest = json.loads((folder / "manifest.json").read_text())
     name = manifest["segments"][segment]["name"]
     path = folder / f"{name}.{key}.npy"
     np.save(path, change(np.load(path)))
     names = ("codes", "ids", "heads", "tables", "places")
     arrays = [np.load(folder / f"{name}.{one}.npy") for one in names]
-    sums = np.concatenate([_core.block_sums(array.reshape(-1).view(np.uint8)) for array in arrays])
+    sums = np.concatenate([_core.block_checksums(array.reshape(-1).view(np.uint8)) for array in arrays])
     np.save(folder / f"{name}.sums.npy", sums)
     craft(folder, put(("segments", segment, "sums"), sha256(sums.tobytes())))
 
 
 def noise(array: NDArray[Any], random: Random) -> NDArray[Any]:
-    """Numbers that could be places, or could not, in some or all of an array."""
+    """Random values, valid positions or not, in some or all of an array."""
     rng = np.random.default_rng(random.randrange(2**32))
     top = min(random.choice([3, 40, 2000, 2**63]), np.iinfo(array.dtype).max)
     numbers = rng.integers(0, top, array.shape, dtype=array.dtype, endpoint=True)
@@ -393,8 +397,8 @@ def noise(array: NDArray[Any], random: Random) -> NDArray[Any]:
     return changed
 
 
-def ask_crafted(source: Path, folder: Path, count: int) -> None:
-    """Ask everything of an index with crafted arrays, again and again."""
+def query_crafted(source: Path, folder: Path, count: int) -> None:
+    """Run all queries and writes on indexes with crafted arrays."""
     original = Original(source)
     for seed in range(count):
         random = Random(seed)
@@ -402,7 +406,7 @@ def ask_crafted(source: Path, folder: Path, count: int) -> None:
         key = random.choice(["codes", "ids", "heads", "tables", "tables", "places"])
         craft_array(folder, random.choice([0, 0, 1, 2]), key, partial(noise, random=random))
         with Index.open(folder, mode="a") as index:
-            acts: list[Callable[[], Any]] = [partial(ask, index, original) for ask in QUESTIONS.values()]
+            acts: list[Callable[[], Any]] = [partial(ask, index, original) for ask in QUERIES.values()]
             acts += [partial(index.remove, [11, 1535]), index.compact]
             for act in acts:
                 with contextlib.suppress(NestcodeError, ValueError):
@@ -411,7 +415,7 @@ def ask_crafted(source: Path, folder: Path, count: int) -> None:
 
 def test_crafted_arrays_crash_nothing(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(
-        target=ask_crafted, args=(tmp_path / "source", tmp_path / "crafted", 300)
+        target=query_crafted, args=(tmp_path / "source", tmp_path / "crafted", 300)
     )
     process.start()
     process.join(timeout=120)

@@ -1,4 +1,4 @@
-"""Every version of the layout that was ever written can be read."""
+"""Golden files: every version of the format that was ever written can be read."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ def test_each_version_has_a_golden_index() -> None:
 
 
 @every_version
-def test_a_golden_index_holds_what_it_held(version: int) -> None:
+def test_a_golden_index_has_its_contents(version: int) -> None:
     held = json.loads((HERE / f"index-v{version}.json").read_text())
     left = sorted(set(ids().tolist()) - set(REMOVED))
     with Index.open(HERE / f"index-v{version}") as index:
@@ -33,8 +33,8 @@ def test_a_golden_index_holds_what_it_held(version: int) -> None:
 
 
 @every_version
-def test_a_golden_index_answers(version: int) -> None:
-    """As scanning its codes does."""
+def test_a_golden_index_finds_neighborhoods(version: int) -> None:
+    """The same as a scan of its codes."""
     with Index.open(HERE / f"index-v{version}") as index:
         codes = index.codes(index.ids)
         shared = codes.common_prefix(codes)
@@ -46,13 +46,13 @@ def test_a_golden_index_answers(version: int) -> None:
 
 
 @every_version
-def test_a_golden_coder_codes_as_it_did(version: int) -> None:
+def test_a_golden_coder_encodes_the_same(version: int) -> None:
     X = dict(zip(ids().tolist(), vectors(), strict=True))
     with Index.open(HERE / f"index-v{version}") as index:
         assert index.coder is not None
         left = np.stack([X[item] for item in index.ids.tolist()])
         agree = index.coder.encode(left).prefix(index.width).hamming(index.codes(index.ids)).diagonal() == 0
-        assert agree.mean() > 0.9  # a number on a threshold may fall to either side elsewhere
+        assert agree.mean() > 0.9  # a value at a threshold may fall to either side on another machine
         error = np.mean((index.reconstruct(index.ids) - left) ** 2)
         assert error < 2 * index.coder.expected_error(index.width)
 
@@ -67,6 +67,6 @@ def test_a_golden_index_can_be_changed(version: int, tmp_path: Path) -> None:
         index.compact()
         index.commit()
     with Index.open(folder) as index:
-        assert index.ids.tolist() == [*before.tolist(), 197]  # ids go on from the largest ever used
+        assert index.ids.tolist() == [*before.tolist(), 197]  # ids follow the largest ever used
         assert isinstance(index.codes([197]), Codes)
         index.verify()

@@ -1,4 +1,4 @@
-"""An index: how it is made, what it takes, what it answers, and what it refuses without losing anything."""
+"""The index: construction, neighborhoods, ids, writes, and errors that change nothing."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nestcode import Codes, Index, LinearCoder
 from nestcode.errors import InvalidInput
-from nestcode.index import Neighborhood, Neighborhoods, state
+from nestcode.index import Neighborhood, Neighborhoods, buffer
 from tests import twins
 
 X = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32)
@@ -20,11 +20,11 @@ CODER = LinearCoder(width=30).fit(X)
 OTHER = LinearCoder(width=30).fit(X[:40])
 CODES = twins.random_codes(40, 70)
 LAST = 2**63 - 1  # the largest id
-QUESTIONS: list[dict[str, Any]] = [{"size": 1}, {"size": 2}, {"size": 2**70}, {"fraction": 0.1}, {"fraction": 1}]
+REQUESTS: list[dict[str, Any]] = [{"size": 1}, {"size": 2}, {"size": 2**70}, {"fraction": 0.1}, {"fraction": 1}]
 
 
-def lively() -> Index:
-    """Items in a segment and in the tail, and some removed from each: ids 0 to 19 without 3 and 13."""
+def mixed() -> Index:
+    """Items in a segment and in the buffer, some deleted from each: ids 0 to 19 without 3 and 13."""
     index = Index(CODER, width=21)
     index.add(X[:10])
     index.compact()
@@ -44,7 +44,7 @@ def codes_index(items: int = 0, width: int = 70) -> Index:
     return index
 
 
-# How it is made
+# Construction
 
 
 def test_it_keeps_the_leading_bits_and_takes_vectors_and_codes_of_both_widths() -> None:
@@ -64,38 +64,38 @@ def test_it_keeps_the_leading_bits_and_takes_vectors_and_codes_of_both_widths() 
     assert index.reconstruct([]).shape == (0, 5)
 
 
-def test_its_width_is_the_coders_if_none_is_given() -> None:
+def test_the_width_is_the_coders_by_default() -> None:
     assert Index(CODER).width == 30
     assert Index(CODER, width=np.int64(30)).width == 30  # type: ignore[arg-type]
     assert Index(width=3).coder is None
 
 
-def test_it_says_what_it_is() -> None:
+def test_repr() -> None:
     assert repr(codes_index(2)) == "Index(2 items of 70 bits)"
-    assert repr(lively()) == "Index(18 items of 21 bits, LinearCoder(width=30, metric='l2', seed=0))"
+    assert repr(mixed()) == "Index(18 items of 21 bits, LinearCoder(width=30, metric='l2', seed=0))"
 
 
-# Answers
+# Neighborhoods
 
 
-def test_one_question_has_one_answer_and_a_batch_has_arrays() -> None:
-    index = lively()
+def test_one_query_gives_a_neighborhood_and_a_batch_gives_arrays() -> None:
+    index = mixed()
     for one in (X[0], CODER.encode(X[:1])):
         assert isinstance(index.neighborhood(one, size=2), Neighborhood)
     for batch, items in ((X[:1], 1), (X[:7], 7), (X[:0], 0), (CODER.encode(X[:7]), 7), (CODER.encode(X[:0]), 0)):
-        for question in QUESTIONS:
-            hoods = index.neighborhood(batch, **question)
+        for request in REQUESTS:
+            hoods = index.neighborhood(batch, **request)
             assert isinstance(hoods, Neighborhoods)
             assert hoods.length.shape == hoods.count.shape == (items,)
             for row, hood in zip(batch, hoods, strict=True):
-                single = index.neighborhood(row, **question)
+                single = index.neighborhood(row, **request)
                 assert (hood.length, hood.count) == (single.length, single.count)
                 assert hood.ids.tolist() == single.ids.tolist()
 
 
 @pytest.mark.parametrize("threads", [1, 2, None])
-def test_any_number_of_threads_gives_the_same_answer(threads: int | None) -> None:
-    index = lively()
+def test_threads_do_not_change_neighborhoods(threads: int | None) -> None:
+    index = mixed()
     for queries in (X[0], X, CODER.encode(X[:1]), CODER.encode(X)):
         answer, expected = (index.neighborhood(queries, size=2, threads=many) for many in (threads, 1))
         assert np.array_equal(answer.length, expected.length)
@@ -103,28 +103,28 @@ def test_any_number_of_threads_gives_the_same_answer(threads: int | None) -> Non
 
 
 @pytest.mark.parametrize("make", [codes_index, lambda: emptied(codes_index(9)), lambda: emptied(codes_index(9), True)])
-def test_where_nothing_is_the_root_answers(make: Callable[[], Index]) -> None:
+def test_an_empty_index_answers_with_the_root(make: Callable[[], Index]) -> None:
     index = make()
-    for question in QUESTIONS:
-        hood = index.neighborhood(CODES[0], **question)
+    for request in REQUESTS:
+        hood = index.neighborhood(CODES[0], **request)
         assert (hood.length, hood.count, hood.ids.tolist()) == (0, 0, [])
         assert hood.ids.dtype == np.int64
-        assert index.neighborhood(CODES, **question).count.tolist() == [0] * 40
+        assert index.neighborhood(CODES, **request).count.tolist() == [0] * 40
     assert index.nested(CODES[0]).count.tolist() == [0]
     assert (len(index), index.ids.tolist(), 0 in index) == (0, [], False)
     assert index.codes([]) == CODES[:0]
     index.compact()
-    assert not index._live.state.parts
+    assert not index._live.current.segments
 
 
-def emptied(index: Index, by_parts: bool = False) -> Index:
-    if by_parts:
+def emptied(index: Index, from_segments: bool = False) -> Index:
+    if from_segments:
         index.compact()
     index.remove(index.ids)
     return index
 
 
-def test_a_share_of_the_items_is_counted_exactly() -> None:
+def test_a_fraction_of_the_items_is_counted_exactly() -> None:
     """7 of 25 items are 0.28 of them, although 0.28 * 25 is rounded to more than 7."""
     for items in range(1, 60):
         for members in range(1, items + 1):
@@ -135,7 +135,7 @@ def test_a_share_of_the_items_is_counted_exactly() -> None:
             assert index.neighborhood(Codes.from_bits(bits[:1]), fraction=members / items).count == members
 
 
-def test_a_size_beyond_any_number_of_items_gives_the_root() -> None:
+def test_a_size_beyond_the_number_of_items_gives_the_root() -> None:
     index = codes_index(40)
     for size in (41, 2**32 + 1, 2**63, 2**64 + 1, np.int64(41), np.uint8(200)):
         for query in (CODES[0], CODES[:2]):
@@ -163,7 +163,7 @@ def test_equal_codes_are_all_found() -> None:
     [[7, 3], (7, 3), range(7, 5, -1), np.array([7, 3], dtype=np.uint64), np.array([7, 3], dtype=">i4")],
     ids=lambda ids: f"{type(ids).__name__} {getattr(ids, 'dtype', '')}",
 )
-def test_ids_are_any_whole_numbers(ids: Any) -> None:
+def test_ids_may_have_any_integer_type(ids: Any) -> None:
     index = Index(width=70)
     index.add(CODES[:2], ids)
     assert index.ids.tolist() == sorted(map(int, ids))
@@ -177,7 +177,7 @@ def test_ids_are_any_whole_numbers(ids: Any) -> None:
 
 
 @pytest.mark.parametrize("one", [4, np.int8(4), np.uint64(4), np.array(4)])
-def test_one_id_is_as_good_as_a_list_of_one(one: Any) -> None:
+def test_one_id_is_a_list_of_one(one: Any) -> None:
     index = codes_index(9)
     assert index.codes(one) == CODES[4]
     index.update(CODES[20], one)
@@ -186,13 +186,13 @@ def test_one_id_is_as_good_as_a_list_of_one(one: Any) -> None:
     assert 4 not in index
 
 
-def test_what_is_no_id_is_not_in_it() -> None:
+def test_other_objects_are_not_in_the_index() -> None:
     index = codes_index(9)
-    strangers: list[Any] = [-1, 9, 2**63, 2**64, 1.0, "1", None, True, np.True_, [1], np.int64(-1)]
-    assert not any(one in index for one in strangers)
+    others: list[Any] = [-1, 9, 2**63, 2**64, 1.0, "1", None, True, np.True_, [1], np.int64(-1)]
+    assert not any(one in index for one in others)
 
 
-def test_ids_go_on_from_the_largest_ever_used(tmp_path: Path) -> None:
+def test_ids_follow_the_largest_ever_used(tmp_path: Path) -> None:
     index = codes_index()
     index.add(CODES[:2], ids=[50, 7])
     index.remove(50)
@@ -210,9 +210,9 @@ def test_ids_go_on_from_the_largest_ever_used(tmp_path: Path) -> None:
     assert other.ids.tolist() == [7, 53]
 
 
-@pytest.mark.parametrize("tail", [1024, 2])
-def test_ids_go_up_to_the_last_one_and_no_further(tail: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "TAIL", tail)
+@pytest.mark.parametrize("room", [1024, 2])
+def test_ids_end_at_the_largest_int64(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffer, "BUFFER_ITEMS", room)
     index = codes_index()
     index.add(CODES[:1], ids=[LAST - 4])
     index.add(CODES[1:5])
@@ -226,11 +226,11 @@ def test_ids_go_up_to_the_last_one_and_no_further(tail: int, monkeypatch: pytest
     assert index.codes([*expected, 0]) == CODES[:6]
 
 
-# Changes
+# Writes
 
 
-def test_nothing_may_be_added_updated_and_removed() -> None:
-    for index in (Index(CODER), lively()):
+def test_empty_writes_change_nothing() -> None:
+    for index in (Index(CODER), mixed()):
         before = contents(index)
         index.add(X[:0])
         index.add(X[:0], ids=[])
@@ -242,7 +242,7 @@ def test_nothing_may_be_added_updated_and_removed() -> None:
         assert contents(index) == before
 
 
-def test_codes_may_be_views_and_maps(tmp_path: Path) -> None:
+def test_codes_may_be_views_and_memory_maps(tmp_path: Path) -> None:
     np.save(tmp_path / "wide.npy", twins.random_codes(3000, 160).packed)
     wide = Codes(np.load(tmp_path / "wide.npy", mmap_mode="r"), 160)
     for view in (wide[::2], wide[::-1], wide[::-7], wide.prefix(80), wide[::3].prefix(61), wide[5:6], wide[:0]):
@@ -256,8 +256,8 @@ def test_codes_may_be_views_and_maps(tmp_path: Path) -> None:
         assert np.all(hoods.count == expected.count)
 
 
-def test_a_tail_full_of_removed_items_is_no_burden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "TAIL", 4)
+def test_a_buffer_full_of_deleted_items_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffer, "BUFFER_ITEMS", 4)
     index = codes_index(1)
     for turn in range(1, 40):
         index.update(CODES[turn], 0)
@@ -269,24 +269,24 @@ def test_a_tail_full_of_removed_items_is_no_burden(monkeypatch: pytest.MonkeyPat
         index.add(CODES[turn])
         assert index.ids.tolist() == [turn + 1]
     index._live.wait()
-    assert len(index._live.state.parts) <= 1
+    assert len(index._live.current.segments) <= 1
 
 
-def test_items_move_between_tail_and_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "TAIL", 4)
+def test_items_move_between_buffer_and_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffer, "BUFFER_ITEMS", 4)
     index = codes_index()
     index.add(CODES[:6])  # a segment
-    index.add(CODES[6:9])  # the tail
+    index.add(CODES[6:9])  # the buffer
     index.add(CODES[10:12], ids=[0, 8], on_duplicate="replace")  # one of each
     expected = [10, 1, 2, 3, 4, 5, 6, 7, 11]
     assert index.codes(range(9)) == CODES[expected]
     index.compact()
     assert index.codes(range(9)) == CODES[expected]
-    assert [len(part) for part in index._live.state.parts] == [9]
+    assert [len(one) for one in index._live.current.segments] == [9]
 
 
-def test_merging_takes_the_items_and_leaves_the_other_as_it_was() -> None:
-    index, other = lively(), Index(CODER, width=21)
+def test_merging_adds_items_and_leaves_the_other_index_unchanged() -> None:
+    index, other = mixed(), Index(CODER, width=21)
     other.add(X[30:36], ids=[3, 4, 100, 101, 102, 13])
     other.compact()
     other.remove(102)
@@ -303,7 +303,7 @@ def test_merging_takes_the_items_and_leaves_the_other_as_it_was() -> None:
 
 
 def test_an_index_may_be_merged_into_another_again_and_again() -> None:
-    """Both then know some segments, each with items of its own removed."""
+    """Both then share segments, each with its own tombstones."""
     index, other = codes_index(), codes_index(10)
     other.compact()
     for turn in range(5):
@@ -316,8 +316,8 @@ def test_an_index_may_be_merged_into_another_again_and_again() -> None:
     assert other.ids.tolist() == [5, 6, 7, 8, 9]
 
 
-def test_an_index_merged_into_itself_is_what_it_was() -> None:
-    index = lively()
+def test_merging_an_index_into_itself_changes_nothing() -> None:
+    index = mixed()
     before = contents(index)
     with pytest.raises(InvalidInput, match="ids must be new, but 0, 1, 2, … are in use"):
         index.merge(index)
@@ -329,7 +329,7 @@ def test_an_index_merged_into_itself_is_what_it_was() -> None:
 
 
 def test_equal_coders_are_the_same_coder() -> None:
-    index = lively()
+    index = mixed()
     other = Index(LinearCoder(width=30).fit(X), width=21)
     other.add(X[50:], ids=range(50, 60))
     index.merge(other)
@@ -373,14 +373,14 @@ BAD_IDS: dict[str, tuple[Any, str]] = {
     "negative": ([0, -1], "ids must be from 0 to 2^63 - 1, got -1 to 0"),
     "huge": ([2**63, 2**63 + 1], "ids must be from 0 to 2^63 - 1, got 9223372036854775808 to 9223372036854775809"),
     "huge and small": ([1, 2**63], "ids must be"),
-    "beyond 64 bits": ([1, 2**64], "ids must be whole numbers in 1 dimension, got object"),
-    "floats": ([1.0, 2.0], "ids must be whole numbers in 1 dimension, got float64 of shape (2,): number your items"),
-    "NaN": ([1, float("nan")], "ids must be whole numbers in 1 dimension, got float64"),
-    "booleans": ([True, False], "ids must be whole numbers in 1 dimension, got bool"),
-    "words": (["a", "b"], "ids must be whole numbers in 1 dimension, got <U1 of shape (2,)"),
+    "beyond 64 bits": ([1, 2**64], "ids must be integers in 1 dimension, got object"),
+    "floats": ([1.0, 2.0], "ids must be integers in 1 dimension, got float64 of shape (2,): number your items"),
+    "NaN": ([1, float("nan")], "ids must be integers in 1 dimension, got float64"),
+    "booleans": ([True, False], "ids must be integers in 1 dimension, got bool"),
+    "words": (["a", "b"], "ids must be integers in 1 dimension, got <U1 of shape (2,)"),
     "a word": ("ab", "keep names in a list beside the index"),
-    "objects": (np.array([1, 2], dtype=object), "ids must be whole numbers in 1 dimension, got object"),
-    "two dimensions": ([[1, 2]], "ids must be whole numbers in 1 dimension, got int64 of shape (1, 2)"),
+    "objects": (np.array([1, 2], dtype=object), "ids must be integers in 1 dimension, got object"),
+    "two dimensions": ([[1, 2]], "ids must be integers in 1 dimension, got int64 of shape (1, 2)"),
     "twice": ([4, 4], "ids must be distinct, got 4 more than once: give each item its own"),
     "twice in types": (np.array([4, 4], dtype=np.uint8), "ids must be distinct, got 4 more than once"),
 }
@@ -422,7 +422,7 @@ MISTAKES: Mistakes = {
         "ids must be of items in the index, but 20, 21, 22, … are not",
     ),
     "remove again": (lambda index: index.remove(13), "ids must be of items in the index, but 13 is not"),
-    "remove None": (lambda index: index.remove(None), "ids must be whole numbers"),  # type: ignore[arg-type]
+    "remove None": (lambda index: index.remove(None), "ids must be integers"),  # type: ignore[arg-type]
     "codes of what is not there": (lambda index: index.codes([3, 1]), "but 3 is not"),
     "reconstruct what is not there": (lambda index: index.reconstruct(99), "but 99 is not"),
     "merge items": (lambda index: index.merge(X), "expected an Index, got ndarray: add(items) takes items"),  # type: ignore[arg-type]
@@ -433,12 +433,12 @@ MISTAKES: Mistakes = {
     "merge another coder": (lambda index: index.merge(Index(OTHER, width=21)), "must have the same coder to merge"),
     "merge no coder": (lambda index: index.merge(Index(width=21)), "must have the same coder to merge"),
     "merge nonsense": (
-        lambda index: index.merge(lively(), on_duplicate="keep"),  # type: ignore[arg-type]
+        lambda index: index.merge(mixed(), on_duplicate="keep"),  # type: ignore[arg-type]
         'on_duplicate must be "error" or "replace", got \'keep\'',
     ),
-    "merge ids in use": (lambda index: index.merge(lively()), "ids must be new, but 0, 1, 2, … are in use"),
+    "merge ids in use": (lambda index: index.merge(mixed()), "ids must be new, but 0, 1, 2, … are in use"),
     "size 0": (lambda index: index.neighborhood(X[0], size=0), "size must be an integer of at least 1, got 0"),
-    "size 0 of codes": (lambda index: index.neighborhood(CODER.encode(X[:1]), size=0), "size must be a whole number"),
+    "size 0 of codes": (lambda index: index.neighborhood(CODER.encode(X[:1]), size=0), "size must be an integer"),
     "size -1": (lambda index: index.neighborhood(X[0], size=-1), "size must be an integer of at least 1, got -1"),
     "size True": (lambda index: index.neighborhood(X[0], size=True), "at least 1, got True"),
     "size 1.5": (lambda index: index.neighborhood(X[0], size=1.5), "at least 1, got 1.5"),  # type: ignore[arg-type]
@@ -449,12 +449,12 @@ MISTAKES: Mistakes = {
     "fraction in words": (lambda index: index.neighborhood(X[0], fraction="all"), "got 'all'"),  # type: ignore[arg-type]
     "both": (lambda index: index.neighborhood(X[0], size=1, fraction=0.5), "give either size, the fewest members"),
     "neither": (lambda index: index.neighborhood(X[0]), "got size=None and fraction=None"),
-    "no threads": (lambda index: index.neighborhood(X, size=1, threads=0), "threads must be a whole number of at"),
+    "no threads": (lambda index: index.neighborhood(X, size=1, threads=0), "threads must be an integer of at"),
     "ask for NaN": (lambda index: index.neighborhood(X[0] * np.nan, size=1), "data must be finite"),
     "ask for other codes": (lambda index: index.neighborhood(CODES, size=1), "the index's width 21, got 70"),
     "ask for other features": (lambda index: index.neighborhood(X[0, :2], size=1), "the 5 features"),
-    "nested of several": (lambda index: index.nested(X[:2]), "nested answers for one code, got 2"),
-    "nested of none": (lambda index: index.nested(X[:0]), "nested answers for one code, got 0"),
+    "nested of several": (lambda index: index.nested(X[:2]), "nested takes one code, got 2"),
+    "nested of none": (lambda index: index.nested(X[:0]), "nested takes one code, got 0"),
     "commit in memory": (lambda index: index.commit(), "this index is in memory: save(path) it"),
 }
 
@@ -464,7 +464,7 @@ WITHOUT_CODER: Mistakes = {
     "update": (lambda index: index.update(X[:1], [0]), "an index without a coder takes Codes"),
     "ask": (lambda index: index.neighborhood(X[0], size=1), "an index without a coder takes Codes"),
     "nested": (lambda index: index.nested(X[0]), "an index without a coder takes Codes"),
-    "reconstruct": (lambda index: index.reconstruct(0), "an index without a coder has codes only: ask for codes(ids)"),
+    "reconstruct": (lambda index: index.reconstruct(0), "an index without a coder has codes only: call codes(ids)"),
     "other codes": (lambda index: index.add(CODES.prefix(64)), "the index's width 70, got 64: take prefix(70)"),
 }
 
@@ -489,7 +489,7 @@ def test_mistakes_in_making_one_are_named(mistake: str) -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_named_and_change_nothing(mistake: str) -> None:
     call, message = MISTAKES[mistake]
-    index = lively()
+    index = mixed()
     before = contents(index)
     with pytest.raises(InvalidInput, match=re.escape(message)):
         call(index)
@@ -499,7 +499,7 @@ def test_mistakes_are_named_and_change_nothing(mistake: str) -> None:
 
 
 def test_an_item_may_be_read_more_than_once() -> None:
-    index = lively()
+    index = mixed()
     first = int(index.ids[0])
     assert index.codes([first, first]) == index.codes(first).concat(index.codes(first))
 
@@ -517,7 +517,7 @@ def test_a_coder_that_is_fitted_again_is_another_one() -> None:
 @pytest.mark.parametrize("mistake", BAD_IDS)
 def test_bad_ids_are_named_and_change_nothing(mistake: str) -> None:
     ids, message = BAD_IDS[mistake]
-    index = lively()
+    index = mixed()
     before = contents(index)
     calls: list[Callable[[Any], Any]] = [index.remove, partial(index.add, X[:2]), partial(index.update, X[:2])]
     if "distinct" not in message:  # reading the same item twice is no mistake
@@ -543,7 +543,7 @@ def test_vectors_need_a_coder(mistake: str) -> None:
 def test_an_index_that_was_opened_to_read_or_closed_answers_and_does_not_change(
     mode: str, change: str, tmp_path: Path
 ) -> None:
-    index = lively()
+    index = mixed()
     index.save(tmp_path)
     opened = Index.open(tmp_path, mode="r" if mode == "r" else "a")
     if mode == "closed":
@@ -556,7 +556,7 @@ def test_an_index_that_was_opened_to_read_or_closed_answers_and_does_not_change(
 
 
 def test_answers_may_be_changed_by_whoever_got_them() -> None:
-    index = lively()
+    index = mixed()
     before = contents(index)
     ids: NDArray[np.int64] = index.ids
     ids[:] = 0

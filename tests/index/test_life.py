@@ -1,4 +1,4 @@
-"""The life of an index beside a plain dict: whatever is done to it, and in whatever order, both hold the same."""
+"""Random sequences of operations on an index and on a plain dict: both hold the same after every step."""
 
 import tempfile
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nestcode import Codes, Index
 from nestcode.errors import InvalidInput
-from nestcode.index import Neighborhood, live, state
+from nestcode.index import Neighborhood, buffer, compaction
 from tests.twins import Bits
 
 Row = NDArray[np.bool_]
@@ -53,7 +53,7 @@ class Beside:
         self.largest = max([self.largest, *ids])
 
     def known(self, picks: list[int]) -> list[int]:
-        """Ids of the index, picked by any numbers."""
+        """Ids of the index, picked by any integers."""
         ids = sorted(self.items)
         return list(dict.fromkeys(ids[pick % len(ids)] for pick in picks)) if ids else []
 
@@ -73,7 +73,7 @@ class Beside:
         return found
 
     def check(self, queries: Bits, index: Index | None = None) -> None:
-        """Compare all that can be asked."""
+        """Compare all queries."""
         index = self.index if index is None else index
         ids = sorted(self.items)
         assert len(index) == len(ids)
@@ -87,13 +87,13 @@ class Beside:
             assert nested.length.tolist() == list(range(len(family)))
             assert nested.count.tolist() == [len(members) for members in family]
             assert nested[-1].ids.tolist() == family[-1].tolist()
-        asked: list[dict[str, Any]] = [{"size": size} for size in (1, 2, 6)]
-        for question in [*asked, {"fraction": 0.28}, {"fraction": 1.0}]:
-            least = question.get("size") or question["fraction"] * len(ids) - 1e-9
-            hoods = index.neighborhood(codes[[0, *range(len(codes))]], **question)  # always a batch
+        sizes: list[dict[str, Any]] = [{"size": size} for size in (1, 2, 6)]
+        for request in [*sizes, {"fraction": 0.28}, {"fraction": 1.0}]:
+            least = request.get("size") or request["fraction"] * len(ids) - 1e-9
+            hoods = index.neighborhood(codes[[0, *range(len(codes))]], **request)  # always a batch
             for i, (code, family) in enumerate(zip(codes, families, strict=True)):
                 length = max((b for b, members in enumerate(family) if len(members) >= least), default=0)
-                for hood in (hoods[i + 1], index.neighborhood(code, **question)):
+                for hood in (hoods[i + 1], index.neighborhood(code, **request)):
                     assert (hood.length, hood.count) == (length, len(family[length]))
                     assert hood.ids.tolist() == family[length].tolist()
 
@@ -103,10 +103,10 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patch = pytest.MonkeyPatch()  # few items should make many segments
-        self.patch.setattr(state, "TAIL", 4)
-        self.patch.setattr(state, "RATIO", 2)
-        self.patch.setattr(live, "BACKLOG", 3)
+        self.patch = pytest.MonkeyPatch()  # so that few items make many segments
+        self.patch.setattr(buffer, "BUFFER_ITEMS", 4)
+        self.patch.setattr(compaction, "SIZE_RATIO", 2)
+        self.patch.setattr(compaction, "STALL", 3)
         self.folder = tempfile.TemporaryDirectory()
         self.saves = 0
         self.seen: list[tuple[Neighborhood, list[int]]] = []
@@ -126,10 +126,10 @@ class Life(RuleBasedStateMachine):
         width = self.one.index.width
         return np.array([row_of(kind, width) for kind in kinds], dtype=np.bool_).reshape(-1, width)
 
-    # changes
+    # writes
 
     @rule()
-    def turn_to_the_other(self) -> None:
+    def swap(self) -> None:
         self.one, self.other = self.other, self.one
 
     @rule(kinds=KINDS)
@@ -190,11 +190,11 @@ class Life(RuleBasedStateMachine):
     @rule()
     def compact(self) -> None:
         self.one.index.compact()
-        parts = self.one.index._live.state.parts
-        assert [len(part.dead) for part in parts] == [0] * min(len(self.one.items), 1)
+        segments = self.one.index._live.current.segments
+        assert [len(segment.tombstones) for segment in segments] == [0] * min(len(self.one.items), 1)
 
     @rule()
-    def let_the_background_finish(self) -> None:
+    def wait_for_compaction(self) -> None:
         self.one.index._live.wait()
 
     # files
@@ -236,7 +236,7 @@ class Life(RuleBasedStateMachine):
         self.one.check(self.queries)
 
     @invariant()
-    def an_answer_stays_what_it_was(self) -> None:
+    def neighborhoods_keep_their_snapshot(self) -> None:
         for hood, ids in self.seen:
             assert hood.ids.tolist() == ids
 

@@ -1,4 +1,4 @@
-"""The folder of an index: what a writer keeps to, and what it leaves alone."""
+"""The store: what a writer writes to its folder, and what it leaves alone."""
 
 import copy
 import os
@@ -24,7 +24,7 @@ def saved(path: Path, count: int = 100) -> Path:
     return path
 
 
-def test_a_writer_keeps_to_its_folder_wherever_the_process_goes(
+def test_a_writer_keeps_its_folder_when_the_working_directory_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):
@@ -87,7 +87,7 @@ def test_verify_reads_again_what_was_read_before(tmp_path: Path) -> None:
         index.verify()
 
 
-def test_what_lies_in_the_way_of_a_new_file_is_not_written_through(tmp_path: Path) -> None:
+def test_a_symbolic_link_in_the_place_of_a_new_file_is_not_followed(tmp_path: Path) -> None:
     saved(tmp_path / "x")
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "x" / "000002.codes.npy").symlink_to(tmp_path / "precious")
@@ -98,14 +98,14 @@ def test_what_lies_in_the_way_of_a_new_file_is_not_written_through(tmp_path: Pat
     assert len(Index.open(tmp_path / "x")) == 9
 
 
-def test_somebody_elses_folder_is_left_as_it_was(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_left_unchanged(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InvalidInput, match=r"other files, 'notes\.txt'"):
         saved(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_an_index_says_how_it_is_copied() -> None:
+def test_copying_and_pickling_are_refused_with_the_remedy() -> None:
     index = Index(width=64)
     for way in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(InvalidInput, match="not copied or pickled: save"):
@@ -114,7 +114,7 @@ def test_an_index_says_how_it_is_copied() -> None:
 
 @pytest.mark.parametrize("shared", [3, 7, 8])
 def test_codes_in_clusters_take_no_more_memory(shared: int) -> None:
-    """Rows that agree in most of their first 64 bits, where tables would tell little."""
+    """Rows that share most of their first 64 bits, where prefix tables separate little."""
     rng = np.random.default_rng(0)
     packed = rng.integers(0, 256, (500, 64), dtype=np.uint8).repeat(40, axis=0)
     packed[:, shared:] = rng.integers(0, 256, (20_000, 64 - shared), dtype=np.uint8)

@@ -1,7 +1,7 @@
-"""A process that writes an index until it is killed. What a commit holds follows from its number.
+"""A process that writes an index until it is killed. The number of a commit determines its contents.
 
-python -m tests.index.writer FOLDER          commit and say so, for ever
-python -m tests.index.writer FOLDER KILLS    kill such a process again and again, and look at what it left
+python -m tests.index.writer FOLDER          commit and report each commit, forever
+python -m tests.index.writer FOLDER KILLS    kill such a process again and again, and check what it left
 """
 
 import json
@@ -24,7 +24,7 @@ Held = dict[int, bytes]  # codes by id
 
 
 def codes_of(seeds: ArrayLike) -> Codes:
-    """A code for each number, no two alike."""
+    """A distinct code for each number."""
     numbers = np.add.outer(np.asarray(seeds, dtype=np.uint64) * 12, np.arange(1, 13, dtype=np.uint64))
     for _ in range(2):  # as splitmix64 does
         numbers *= np.uint64(0x9E3779B97F4A7C15)
@@ -70,7 +70,7 @@ def begin(folder: Path) -> None:
     index.save(folder)
 
 
-def write_for_ever(folder: Path, report: int) -> None:
+def write_forever(folder: Path, report: int) -> None:
     """Commit after commit, each reported when it is complete."""
     with Index.open(folder, mode="a") as index:
         commit = last_commit(index)
@@ -86,7 +86,7 @@ def kill_once(folder: Path, random: Random, pace: float) -> tuple[int, float]:
     child = os.fork()  # no threads are running: nothing that starts one was called
     if child == 0:
         try:
-            write_for_ever(folder, report)
+            write_forever(folder, report)
         finally:
             os._exit(1)
     os.close(report)
@@ -117,7 +117,7 @@ def kill_often(folder: Path, kills: int) -> dict[str, int]:
             index.verify()
         before = set(folder.iterdir())
         Index.open(folder, mode="a").close()
-        midway += before != set(folder.iterdir())  # something was swept
+        midway += before != set(folder.iterdir())  # leftover files were swept
         unreported += found > reported
         last = found
     return {"kills": kills, "commits": last, "unreported": unreported, "midway": midway}
@@ -127,4 +127,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 2:
         print(json.dumps(kill_often(Path(sys.argv[1]), int(sys.argv[2]))))
     else:
-        write_for_ever(Path(sys.argv[1]), sys.stdout.fileno())
+        write_forever(Path(sys.argv[1]), sys.stdout.fileno())

@@ -1,34 +1,35 @@
-"""Neighborhoods of images become more alike, and what says so is measured as it should be."""
+"""Neighborhoods of images become more similar with length, and similarity equals plain loops."""
 
 from pathlib import Path
 
 import numpy as np
 
-from nestcode import Codes, PrefixTree
+from nestcode import Codes
+from nestcode.index import PrefixTree
 from nestcode.reproduce.lab import Images, Lab
 from nestcode.reproduce.neighborhoods.experiment import (
     RANKS,
-    SIZES,
     add_findings,
     by_length,
-    choose,
-    company,
     distances,
     measure,
-    nearness,
+    queries_shown,
+    relative_distances,
+    sizes,
 )
+from nestcode.reproduce.neighborhoods.figures import SIZES
 from tests.reproduce.toy import run
 
 
-def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
-    found = run("neighborhoods", tmp_path)
-    holds = {finding["claim"]: finding["holds"] for finding in found["findings"]}
-    assert holds["smaller neighborhoods are more alike, our linear coder"]
+def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
+    result = run("neighborhoods", tmp_path)
+    holds = {finding["claim"]: finding["holds"] for finding in result["findings"]}
+    assert holds["smaller neighborhoods are more similar to the query, our linear coder"]
     for name in ("the paper's linear model", "our linear coder"):
-        by_size = found["numbers"][name]["by size"]
+        by_size = result["numbers"][name]["by size"]
         assert by_size[-1] < by_size[0] < 1  # two images, 512 images, all of them
         assert holds[f"similarity rises with length, {name}"]
-        assert holds[f"each neighborhood lies in the one before, {name}"]
+        assert holds[f"each neighborhood is contained in the one before, {name}"]
     names = {path.name for path in tmp_path.iterdir()}
     assert {"neighborhoods-model.png", "neighborhoods-coder.svg", "neighborhoods-similarity.png"} <= names
 
@@ -40,29 +41,29 @@ def small(n: int = 80) -> tuple[Images, Codes]:
     return Images("noise", 4, rows, rows[:0], labels, labels[:0]), Codes.from_bits(rng.random((n, 24)) < 0.5)
 
 
-def test_codes_that_say_nothing_are_told_apart(tmp_path: Path) -> None:
+def test_claims_differ_for_random_codes(tmp_path: Path) -> None:
     images, codes = small(600)
-    asked = np.arange(100)
+    queries = np.arange(100)
     lab = Lab(tmp_path, scale="toy")
-    add_findings(lab, "noise", codes, asked, measure(images, codes, asked, distances(images, asked)))
+    add_findings(lab, "noise", codes, queries, measure(images, codes, queries, distances(images, queries)))
     holds = {finding.claim: finding.holds for finding in lab.findings}
-    assert not holds["smaller neighborhoods are more alike, noise"]
+    assert not holds["smaller neighborhoods are more similar to the query, noise"]
     assert not holds["similarity rises with length, noise"]
-    assert holds["each neighborhood lies in the one before, noise"]
+    assert holds["each neighborhood is contained in the one before, noise"]
     assert min(lab.measured["noise"]["by size"]) > 0.9
     assert [block["rows"][0][0] for block in lab.blocks] == ["same class"]
 
 
-def test_nearness_is_that_of_a_plain_count() -> None:
+def test_relative_distances_equal_plain_loops() -> None:
     images, codes = small()
-    asked = np.array([3, 40, 77])
-    far = distances(images, asked)
+    queries = np.array([3, 40, 77])
+    far = distances(images, queries)
     rows = images.train / 255
-    np.testing.assert_allclose(far, ((rows[asked, None] - rows) ** 2).sum(axis=2), atol=1e-4)
-    found = nearness(PrefixTree(codes), codes, asked, far, images.labels)
-    shared = codes[asked].common_prefix(codes)
+    np.testing.assert_allclose(far, ((rows[queries, None] - rows) ** 2).sum(axis=2), atol=1e-4)
+    found = relative_distances(PrefixTree(codes), codes, queries, far, images.labels)
+    shared = codes[queries].common_prefix(codes)
     assert images.labels is not None
-    for row, item in enumerate(asked):
+    for row, item in enumerate(queries):
         others = np.arange(len(codes)) != item
         usual = far[row, others].mean()
         for column, size in enumerate(SIZES):
@@ -77,7 +78,7 @@ def test_nearness_is_that_of_a_plain_count() -> None:
             np.testing.assert_allclose(found["by length"][row, length], mean, rtol=1e-5, atol=1e-6)
 
 
-def test_lengths_with_little_company_are_left_out() -> None:
+def test_lengths_with_few_neighborhoods_are_left_out() -> None:
     values = np.full((20, 5), np.nan)
     values[:, 0], values[:2, 1], values[:1, 2] = 1, 0.5, 0.1
     lengths, curve = by_length({"by length": values})
@@ -89,14 +90,14 @@ def test_a_query_is_alone_where_no_other_shares_its_prefix() -> None:
     _, codes = small()
     tree = PrefixTree(codes)
     for item in range(10):
-        count, alone = company(tree, codes[item])
+        count, alone = sizes(tree, codes[item])
         shared = codes[item].common_prefix(codes)[0]
         assert alone == np.sort(shared)[-2] + 1
         assert count[alone] == 1 < count[alone - 1]
     twice = codes.concat(codes)
-    assert company(PrefixTree(twice), twice[0])[1] == 24  # its twin stays
+    assert sizes(PrefixTree(twice), twice[0])[1] == 24  # its duplicate never leaves
 
 
 def test_queries_are_at_fixed_ranks() -> None:
     alone = np.random.default_rng(0).permutation(101)
-    assert [int(alone[place]) for place in choose(alone)] == [int(100 * rank) for rank in RANKS]
+    assert [int(alone[place]) for place in queries_shown(alone)] == [int(100 * rank) for rank in RANKS]

@@ -1,4 +1,4 @@
-"""Prefixes of codes decode, the longer the nearer, and what is said of them is measured."""
+"""Images decode from prefixes, and claims agree with the measured errors."""
 
 from pathlib import Path
 
@@ -8,36 +8,36 @@ from nestcode.coders import LinearCoder
 from nestcode.data import sample_images
 from nestcode.reproduce.lab import Images
 from nestcode.reproduce.lab.images import as_rows
-from nestcode.reproduce.reconstructions.experiment import CODER, NAMES, look, of_coder
+from nestcode.reproduce.reconstructions.experiment import CODER, NAMES, coder_decoder, decode_lengths
 from tests.reproduce.toy import run
 
 
-def test_it_shows_what_the_paper_says(tmp_path: Path) -> None:
-    found = run("reconstructions", tmp_path, seeds=(0, 1))
+def test_claims_agree_with_the_measured_errors(tmp_path: Path) -> None:
+    result = run("reconstructions", tmp_path, seeds=(0, 1))
     for name, seeds in (*((name, 2) for name in NAMES.values()), (CODER, 1)):
-        errors = np.array(found["numbers"][name]["errors"])
-        bits = found["numbers"][name]["bits"]
+        errors = np.array(result["numbers"][name]["errors"])
+        bits = result["numbers"][name]["bits"]
         assert errors.shape == (seeds, len(bits))
         assert np.all(errors[:, bits.index(16)] < errors[:, 0])
-        assert set(found["numbers"][name]["ssim"]) == {"16", "64"}
-    coder = np.array(found["numbers"][CODER]["errors"])[0]
+        assert set(result["numbers"][name]["ssim"]) == {"16", "64"}
+    coder = np.array(result["numbers"][CODER]["errors"])[0]
     assert coder[-1] < coder[2] < 0.7 * coder[0]
-    claims = {finding["claim"]: finding["holds"] for finding in found["findings"]}
+    claims = {finding["claim"]: finding["holds"] for finding in result["findings"]}
     for name in (*NAMES.values(), CODER):
-        means = np.mean(found["numbers"][name]["errors"], axis=0)
+        means = np.mean(result["numbers"][name]["errors"], axis=0)
         assert claims[f"the error falls with every bit, {name}"] == bool(np.all(np.diff(means) < 0))
     assert {"reconstructions-rows.png", "reconstructions-errors.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_what_is_shown_decodes_from_prefixes() -> None:
+def test_images_shown_decode_from_prefixes() -> None:
     photo = next(iter(sample_images().values()))
     tiles = photo[:160, :160].reshape(20, 8, 20, 8, 3).transpose(0, 2, 4, 1, 3).reshape(400, -1)
     images = Images("tiles", 8, tiles[:300], tiles[300:], None, None)
     coder = LinearCoder(64).fit(as_rows(images.train))
-    decoded = look(images, np.arange(65), np.zeros((1, 65)), of_coder(coder, images.test))
+    decoded = decode_lengths(images, np.arange(65), np.zeros((1, 65)), coder_decoder(coder, images.test))
     assert list(decoded.shown) == [16, 64]
     codes = coder.encode(as_rows(images.test[:8]))
     for length, rows in decoded.shown.items():
         expected = 255 * coder.decode(codes.prefix(length)).clip(0, 1)
         assert np.abs(rows - expected).max() <= 0.501
-    assert decoded.similar[16] < decoded.similar[64] < 1
+    assert decoded.ssim[16] < decoded.ssim[64] < 1

@@ -1,4 +1,4 @@
-"""Indexes in which search is tested, their plain answers, and how answers are compared."""
+"""Indexes that search is tested on, their plain twins, and comparisons of hits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Index, LinearCoder, ResidualCoder
 from nestcode.coders import Coder
-from nestcode.index import state
+from nestcode.index import compaction
+from nestcode.index.snapshot import Snapshot
 from nestcode.search.hits import Hits
 from tests import twins
 
@@ -21,7 +22,7 @@ FRESH = twins.clustered(ROWS, seed=1)  # what items are updated to
 Q = twins.clustered(16, seed=2)
 KINDS = ["linear", "residual", "cell"]
 METRICS = [("l2", "l2"), ("l2", "cosine"), ("l2", "inner"), ("cosine", "cosine")]  # the coder's, the search's
-ERROR = 2e-4  # of distances between rows whose squared lengths are about 100
+ERROR = 2e-4  # of distances between rows whose squared norms are about 100
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 metrics = pytest.mark.parametrize(("own", "metric"), METRICS)
@@ -40,7 +41,7 @@ def fitted(kind: str, metric: Any = "l2") -> Coder:
 
 @dataclass(frozen=True)
 class Filled:
-    """An index, what it holds, and the vectors of that by id."""
+    """An index, its ids, and the vectors of its items by id."""
 
     index: Index
     ids: NDArray[np.int64]
@@ -56,22 +57,22 @@ class Filled:
 
 
 def fill(index: Index, vectors: bool = True) -> Filled:
-    """Three segments and a tail, with items removed from all of them and updated; as vectors or as codes."""
+    """Fill three segments and the buffer, delete from all of them and update; items are vectors or codes."""
     rows, changed = X.copy(), np.arange(5, ROWS, 11)
     removed = np.arange(0, ROWS, 7)
     rows[changed] = FRESH[changed]
     assert index.coder is not None or not vectors
     items, fresh = (part if vectors else fitted("cell").encode(part).prefix(index.width) for part in (X, FRESH))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "RATIO", 0)  # so that nothing is merged
+        patch.setattr(compaction, "SIZE_RATIO", 0)  # so that nothing is merged
         for first, last in ((0, 700), (700, 900), (900, 1100), (1100, ROWS)):
             index.add(items[first:last], ids=np.arange(first, last))
             if last < ROWS:
-                index._live.change(state.State.sealed)
+                index._live.write(Snapshot.flush)
         index.update(fresh[changed], changed)
         index.remove(removed)
-    assert len(index._live.state.parts) == 3
-    assert len(index._live.state.tail) > 0
+    assert len(index._live.current.segments) == 3
+    assert len(index._live.current.buffer) > 0
     return Filled(index, np.setdiff1d(np.arange(ROWS), removed), rows)
 
 
@@ -93,8 +94,8 @@ def plain(kind: str, rows: NDArray[Any] = X) -> Index:
     return index
 
 
-def ask(rank: str, vectors: NDArray[Any], metric: str | None = None) -> dict[str, Any]:
-    """How to ask for a rank."""
+def by_rank(rank: str, vectors: NDArray[Any], metric: str | None = None) -> dict[str, Any]:
+    """The arguments of a search by a rank."""
     return {"rank": rank, "metric": metric, "vectors": vectors if rank == "exact" else None}
 
 
@@ -104,7 +105,7 @@ def assert_same(a: Hits, b: Hits) -> None:
 
 
 def assert_close(a: Hits, b: Hits) -> None:
-    """The same but for rounding, which may exchange items that are as near."""
+    """Equal up to rounding, which may reorder ties."""
     assert np.array_equal(a.ids >= 0, b.ids >= 0)
     np.testing.assert_allclose(a.distances, b.distances, rtol=1e-4, atol=ERROR)
     assert np.mean(a.ids == b.ids) > 0.7

@@ -1,4 +1,4 @@
-"""With every candidate a search is exact, however badly the data is scaled."""
+"""Exhaustive search is exact, however badly the data is scaled."""
 
 from functools import cache
 from typing import Any
@@ -53,7 +53,7 @@ def filled(kind: str, own: Any, scale: str) -> Index:
     """An index of all rows but the first 20, which are the queries."""
     like, rows = fitted(kind, own), SCALES[scale][20:]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warnings.warn", lambda *_, **__: None)  # that some of the bits say nothing
+        patch.setattr("warnings.warn", lambda *_, **__: None)  # about unallocated bits
         index = Index(type(like)(**like.get_params()).fit(rows))
     index.add(rows)
     return index
@@ -62,10 +62,10 @@ def filled(kind: str, own: Any, scale: str) -> Index:
 @scales
 @metrics
 @kinds
-def test_vectors_are_those_of_brute_force(kind: str, own: Any, metric: Any, scale: str) -> None:
+def test_hits_by_vectors_are_those_of_brute_force(kind: str, own: Any, metric: Any, scale: str) -> None:
     queries, rows = np.split(SCALES[scale], [20])
     true = twins.distances(queries, rows, metric)
-    digits = 2.0**-23 * np.abs(np.sort(true, axis=1)[:, :5]) + 1e-15  # of floats, and of doubles at length 1
+    digits = 2.0**-23 * np.abs(np.sort(true, axis=1)[:, :5]) + 1e-15  # of float32, and of float64 for unit vectors
     for vectors in (rows, rows.astype(np.float64)):
         hits = filled(kind, own, scale).search(queries, 5, candidates=len(rows), metric=metric, vectors=vectors)
         check_nearest(hits.ids, true, digits)
@@ -75,7 +75,7 @@ def test_vectors_are_those_of_brute_force(kind: str, own: Any, metric: Any, scal
 @scales
 @metrics
 @kinds
-def test_codes_are_those_of_decoding_all(kind: str, own: Any, metric: Any, scale: str) -> None:
+def test_hits_by_codes_are_those_of_decoding_all(kind: str, own: Any, metric: Any, scale: str) -> None:
     queries, index = SCALES[scale][:20], filled(kind, own, scale)
     decoded = index.reconstruct(index.ids)
     true = twins.distances(queries, decoded, metric)
@@ -93,7 +93,7 @@ def rounding(near: twins.Doubles, queries: NDArray[Any], rows: NDArray[Any], met
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.sampled_from([0.0, 1.0, 1e4, 1e9, 1e15]))
-def test_squared_distances_are_those_of_differences(seed: int, features: int, apart: float) -> None:
+def test_squared_distances_are_those_of_subtracting_first(seed: int, features: int, apart: float) -> None:
     rng = np.random.default_rng(seed)
     queries, rows = (rng.standard_normal((n, features)) + apart * rng.integers(0, 2, (n, 1)) for n in (4, 9))
     rows[0] = queries[0]

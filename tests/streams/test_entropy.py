@@ -74,7 +74,7 @@ def test_redundant_bytes_take_few_bits() -> None:
 
 
 def test_the_output_of_the_decoder_is_checked() -> None:
-    with pytest.raises(ValueError, match="plain must hold every code"):
+    with pytest.raises(ValueError, match="plain must have room for every code"):
         _core.CodeDecoder(3, 64, np.zeros(23, dtype=np.uint8))
-    with pytest.raises(ValueError, match="no such group"):
+    with pytest.raises(ValueError, match="must be one of the codes' groups"):
         _core.CodeEncoder(64).encode(np.zeros((3, 8), dtype=np.uint8), 1)

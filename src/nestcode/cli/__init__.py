@@ -1,4 +1,7 @@
-"""The `nestcode` command: one thin file for each of its commands."""
+"""The `nestcode` command: one small file per subcommand.
+
+`app.py` registers them; `options.py`, `files.py` and `inputs.py` hold what several share.
+"""
 
 import os
 import signal
@@ -16,6 +19,6 @@ def main() -> None:
 
 
 def end(*_: object) -> None:
-    """What Ctrl-C does until a command begins: nothing was done yet, and imports would make other errors of it."""
+    """Exit with status 130: before a command starts, an interrupt in an import would surface as another error."""
     os.write(2, b"interrupted\n")
     os._exit(130)

@@ -1,4 +1,4 @@
-"""Put the commands together, and turn errors into one line and an exit status."""
+"""The application: registers the commands, and turns errors into one line and an exit status."""
 
 import io
 import signal
@@ -14,24 +14,24 @@ from typer.core import TyperGroup
 import nestcode
 from nestcode import cli
 from nestcode.cli import bench, compress, data, decode, decompress, demo, encode, fit, index, info, reproduce, search
-from nestcode.cli.options import be_quiet, messages
+from nestcode.cli.options import messages, printable, set_quiet
 from nestcode.cli.simulate_bandwidth import simulate_bandwidth
 from nestcode.errors import NestcodeError
 
-ANYWHERE = ("--quiet", "--debug")  # options of all commands, before the command or after it
+GLOBAL = ("--quiet", "--debug")  # options that may stand before or after the command
 
 
 class Commands(TyperGroup):
-    """Commands that Ctrl-C ends with one line and the status 130."""
+    """The command group; Ctrl-C ends a command with one line and status 130."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options; some of them may stand anywhere."""
+        """Move the global options to the front, then parse."""
         end = args.index("--") if "--" in args else len(args)
-        first = [arg for arg in args[:end] if arg in ANYWHERE]
-        return super().parse_args(ctx, [*first, *(arg for arg in args[:end] if arg not in ANYWHERE), *args[end:]])
+        first = [arg for arg in args[:end] if arg in GLOBAL]
+        return super().parse_args(ctx, [*first, *(arg for arg in args[:end] if arg not in GLOBAL), *args[end:]])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run one."""
+        """Run a command."""
         if signal.getsignal(signal.SIGINT) is cli.end:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
@@ -40,23 +40,23 @@ class Commands(TyperGroup):
             interrupt = _interrupt(error)
             if interrupt is None:
                 raise
-            said = f"interrupted: {interrupt}" if str(interrupt) else "interrupted"
-        _print(said)  # out here the command's progress bars are gone
+            line = f"interrupted: {interrupt}" if str(interrupt) else "interrupted"
+        _print(line)  # outside of the handler, where progress bars are closed
         raise typer.Exit(130)
 
 
 app = typer.Typer(
     name="nestcode",
     cls=Commands,
-    help="Nested codes: bit strings that can be cut anywhere, as every prefix is itself a code.",
-    epilog="Every command has --help with an example; --quiet and --debug may stand anywhere. Exit status: 0 if all is "
-    "well, 1 after an error, 2 if the command line itself is wrong, 130 when interrupted by Ctrl-C.",
+    help="Learn, search and compress with nested codes: bit strings whose every prefix is a good code.",
+    epilog="The --help of each command has an example; --quiet and --debug may stand before or after the command. Exit "
+    "status: 0 on success, 1 after an error, 2 for an invalid command line, 130 when interrupted by Ctrl-C.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog="Example: nestcode fit data.npy -o my.coder --width 512")(fit.fit)
+app.command(epilog="Example: nestcode fit data.npy -o my.coder --width 512 --goal search")(fit.fit)
 app.command(epilog="Example: nestcode encode data.npy --coder my.coder -o codes.npy")(encode.encode)
 app.command(epilog="Example: nestcode decode codes.npy --coder my.coder --length 64 -o back.npy")(decode.decode)
 app.add_typer(index.index, name="index")
@@ -81,19 +81,19 @@ def _print_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", callback=be_quiet, help="Print results and errors only.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where in the source an error comes from.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", callback=set_quiet, help="Print only results and errors.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run the command line; errors of Nestcode's own end it with status 1 and one line."""
+    """Run the command line; an error ends it with one line and status 1."""
     warnings.showwarning = _print_warning
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names of files are any bytes, and not everything knows all letters
+        if isinstance(stream, io.TextIOWrapper):  # file names are arbitrary bytes, and a terminal may lack characters
             stream.reconfigure(errors="surrogateescape" if stream.encoding == "utf-8" else "replace")
     try:
         app()
@@ -101,30 +101,30 @@ def main() -> None:
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        said = _said(error)
-    _print(f"[bold red]error:[/] {escape(' '.join(said.split()))}")
+        message = _message(error)
+    _print(f"[bold red]error:[/] {escape(printable(' '.join(message.split())))}")
     sys.exit(1)
 
 
 def _interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
-    """The Ctrl-C behind an error; imports make others of it."""
+    """Return the interrupt that caused an error, if one did; imports wrap it in other errors."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, NestcodeError | OSError):
         return str(error)
-    told = f" ({error})" if str(error) else ""
+    detail = f" ({error})" if str(error) else ""
     if isinstance(error, MemoryError):
-        return f"there is not enough memory for this{told}: give less, or smaller ones"
-    return f"{type(error).__name__}{told}, which should not happen: please report what --debug shows"
+        return f"there is not enough memory{detail}: process fewer or smaller items"
+    return f"{type(error).__name__}{detail} is a bug in nestcode: please report the output of --debug"
 
 
 def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning as one line, without where in the source it came from."""
-    messages().print(f"[bold yellow]warning:[/] {escape(' '.join(str(message).split()))}", soft_wrap=True)
+    """Print a warning as one line without its source location."""
+    messages().print(f"[bold yellow]warning:[/] {escape(printable(' '.join(str(message).split())))}", soft_wrap=True)
 
 
 def _print(line: str) -> None:

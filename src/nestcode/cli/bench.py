@@ -1,4 +1,4 @@
-"""`nestcode bench`: how fast coding and search are on this machine, and how much is found, beside an exact scan."""
+"""`nestcode bench`: QPS and recall of a search on this machine, against an exact scan by NumPy."""
 
 import json
 import time
@@ -15,43 +15,39 @@ from nestcode.cli.options import ArrayName, AsJson, Seed, Size, Threads, message
 from nestcode.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from nestcode.arrays import Floats, Ids
 
-    Floats = NDArray[np.float32]
-
-Answer = TypeVar("Answer")
-MOST, QUERIES = 50_000, 500
+Result = TypeVar("Result")
+MAX_ITEMS, QUERIES = 50_000, 500
 
 
 def bench(
     data: Annotated[
         Path | None,
         typer.Argument(
-            help="Items, as nestcode fit takes them; at most 50,000 are used.", show_default="20,000 x 64 made up"
+            help="Items, as for nestcode fit; at most 50,000 are used.", show_default="20,000 x 64 synthetic"
         ),
     ] = None,
     width: Annotated[int, typer.Option(min=1, help="Bits of a code.")] = 256,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many items a search finds.")] = 10,
-    candidates: Annotated[int | None, typer.Option(min=1, help="Items that a search looks at.")] = None,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Neighbors per query.")] = 10,
+    candidates: Annotated[
+        int | None, typer.Option(min=1, help="Candidate budget: items scored per query.", show_default="auto")
+    ] = None,
     seed: Seed = 0,
     array: ArrayName = None,
     size: Size = 32,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fit, encode and search for a few seconds, and compare with a scan of all vectors by NumPy.
-
-    Recall is the share of the true nearest items that a search finds: speed without it says nothing.
-    """
+    """Fit a CellCoder, encode and search, and compare QPS and recall with an exact scan by NumPy."""
     import numpy as np
 
     from nestcode.coders import CellCoder
     from nestcode.index import Index
 
-    items, queries = _split(_made(seed) if data is None else _read(data, array, size), seed)
+    items, queries = _split(_synthetic(seed) if data is None else _read(data, array, size), seed)
     if k > len(items):
-        raise InvalidInput(f"k must be at most the {len(items)} items, got {k}: find fewer")
+        raise InvalidInput(f"k must be at most the number of items {len(items)}, got {k}: give a smaller one")
     with messages().status("Measuring"):
         coder, fitting = _timed(lambda: CellCoder(width, seed=seed).fit(items))
         codes, encoding = _timed(lambda: coder.encode(items))
@@ -59,14 +55,14 @@ def bench(
         _, building = _timed(lambda: index.add(codes))
         how: dict[str, Any] = {"candidates": candidates, "threads": threads}
         for vectors in (None, items):
-            index.search(queries[:1], k, vectors=vectors, **how)  # the first search makes ready
-        true, scanning = _timed(lambda: _scan(items, queries, k))
-        found = {"exact scan": _judged(true, true, scanning, scanning, 1.0, items.nbytes / len(items))}
-        for name, vectors in (("codes", None), ("codes, then vectors", items)):
+            index.search(queries[:1], k, vectors=vectors, **how)  # the first search builds the scorer
+        exact, scanning = _timed(lambda: _scan(items, queries, k))
+        found = {"exact scan": _measures(exact, exact, scanning, scanning, 1.0, items.nbytes / len(items))}
+        for name, vectors in (("codes", None), ("codes, reranked by vectors", items)):
             hits, seconds = _timed(partial(index.search, queries, k, vectors=vectors, **how))
-            held = (index.nbytes + (0 if vectors is None else vectors.nbytes)) / len(items)
+            stored = (index.nbytes + (0 if vectors is None else vectors.nbytes)) / len(items)
             compared = float(np.mean(hits.compared)) / len(items)
-            found[name] = _judged(true, hits.ids, seconds, scanning, compared, held)
+            found[name] = _measures(exact, hits.ids, seconds, scanning, compared, stored)
     facts: dict[str, Any] = {
         "count": len(items), "features": items.shape[1], "width": width, "k": k, "queries": len(queries),
         "fit_seconds": fitting, "encode_per_second": len(items) / encoding, "index_seconds": building, "search": found,
@@ -77,27 +73,26 @@ def bench(
         _show(facts)
 
 
-def _judged(
-    true: "NDArray[Any]", ids: "NDArray[Any]", seconds: float, scanning: float, compared: float, size: float
+def _measures(
+    exact: "Ids", ids: "Ids", seconds: float, scanning: float, compared: float, size: float
 ) -> dict[str, float]:
-    """How a search did, beside the scan."""
-    import numpy as np
+    """Return a search's recall, QPS, speed-up over the scan, and cost."""
+    from nestcode.metrics import recall
 
-    recall = float(np.mean([np.isin(*pair).mean() for pair in zip(true, ids, strict=True)]))
     return {
-        "recall": recall, "queries_per_second": len(true) / seconds, "times_scan": scanning / seconds,
+        "recall": recall(ids, exact), "queries_per_second": len(exact) / seconds, "times_scan": scanning / seconds,
         "compared": compared, "bytes_per_item": size,
     }  # fmt: skip
 
 
-def _timed(work: Callable[[], Answer]) -> tuple[Answer, float]:
+def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
     start = time.perf_counter()
-    done = work()
-    return done, time.perf_counter() - start
+    result = work()
+    return result, time.perf_counter() - start
 
 
-def _made(seed: int) -> "Floats":
-    """Points around 200 centers, in directions that matter less and less, as those of embeddings do."""
+def _synthetic(seed: int) -> "Floats":
+    """Return a mixture of 200 Gaussians with a decaying spectrum, as embeddings have."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -114,17 +109,17 @@ def _read(path: Path, array: str | None, size: int) -> "Floats":
 
     parts, count = [], 0
     for piece in open_rows(path, array, size):
-        parts.append(as_floats(piece[: MOST - count]).astype(np.float32))
+        parts.append(as_floats(piece[: MAX_ITEMS - count]).astype(np.float32))
         count += len(parts[-1])
-        if count == MOST:
+        if count == MAX_ITEMS:
             break
     if count < 100:
-        raise InvalidInput(f"{path} must hold at least 100 items to measure with, got {count}: give more, or none")
+        raise InvalidInput(f"{path} must hold at least 100 items, got {count}: give more, or none for synthetic items")
     return np.concatenate(parts)
 
 
 def _split(rows: "Floats", seed: int) -> "tuple[Floats, Floats]":
-    """Items, and queries that are not among them."""
+    """Split rows into items and held-out queries."""
     import numpy as np
 
     order = np.random.default_rng(seed).permutation(len(rows))
@@ -132,8 +127,8 @@ def _split(rows: "Floats", seed: int) -> "tuple[Floats, Floats]":
     return rows[np.sort(order[count:])], rows[order[:count]]
 
 
-def _scan(items: "Floats", queries: "Floats", k: int) -> "NDArray[np.intp]":
-    """The k nearest by comparing everything, in products of 100 queries."""
+def _scan(items: "Floats", queries: "Floats", k: int) -> "Ids":
+    """Return the k nearest items of each query by float32 matrix products, 100 queries at a time: what is timed."""
     import numpy as np
 
     norms = np.einsum("ij,ij->i", items, items)
@@ -148,14 +143,14 @@ def _show(facts: dict[str, Any]) -> None:
     console = Console()
     console.width = max(console.width, 100)
     console.print(
-        f"{facts['count']:,} items of {facts['features']:,} numbers, codes of {facts['width']} bits: "
-        f"fitted in {facts['fit_seconds']:.2g} s, {facts['encode_per_second']:,.0f} encoded a second, "
-        f"indexed in {facts['index_seconds']:.2g} s",
+        f"{facts['count']:,} items of {facts['features']:,} features, codes of {facts['width']} bits: "
+        f"fit {facts['fit_seconds']:.2g} s, encode {facts['encode_per_second']:,.0f} items/s, "
+        f"index {facts['index_seconds']:.2g} s",
         highlight=False,
         soft_wrap=True,
     )
-    table = Table(title=f"The nearest {facts['k']} of {facts['queries']} queries", title_justify="left")
-    for name in ("", "recall", "queries/s", "times the scan", "compared", "bytes an item"):
+    table = Table(title=f"{facts['k']} nearest neighbors of {facts['queries']} queries", title_justify="left")
+    for name in ("", f"recall@{facts['k']}", "QPS", "speed-up", "compared", "bytes/item"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for name, row in facts["search"].items():
         table.add_row(

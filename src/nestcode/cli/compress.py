@@ -1,4 +1,4 @@
-"""`nestcode compress`: images or vectors as a stream that can be cut anywhere."""
+"""`nestcode compress`: compress images or vectors to an embedded bitstream, which can be cut at any byte."""
 
 import json
 import math
@@ -11,51 +11,57 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nestcode.cli.files import STANDARD, check_output, followed, image_codec, item_coder, out_file, read_array
-from nestcode.cli.options import AsJson, Force, Threads, above_0, messages
+from nestcode.cli.files import STANDARD, check_output, image_codec, item_coder, out_file, read_array, with_progress
+from nestcode.cli.options import AsJson, Force, Threads, check_positive, messages, printable
 from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
     from nestcode.data import ImageFiles
 
 UNITS = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
-WIDTH = 256  # bits of a vector, where a coder is fitted here
-PIECE = 1 << 16  # vectors that are coded at a time
-HEADER = 1024  # bytes that a stream of vectors has besides them, roughly
-SHOWN = 3  # files that were passed over
+WIDTH = 256  # bits of a vector when a coder is fitted here
+PIECE = 1 << 16  # vectors encoded at a time
+HEADER = 1024  # bytes of a stream's header and checksums, at least
+SHOWN = 3  # names of skipped files
 
 
 def compress(
-    inputs: Annotated[list[Path], typer.Argument(help="Images, folders of them, or one .npy file of vectors.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The stream; - is standard output.")],
+    inputs: Annotated[list[Path], typer.Argument(help="Images, folders of images, or one .npy file of vectors.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output stream; - is standard output.")],
     coder: Annotated[
         str | None,
         typer.Option(
-            "--coder", "-c", help="A coder: a file, or one that comes along.", show_default="photos; of vectors, --fit"
+            "--coder", "-c", help="The coder: a file or a shipped one.", show_default="photos; for vectors --fit"
         ),
     ] = None,
-    fit: Annotated[bool, typer.Option("--fit", help="Fit a coder on these inputs, and embed it.")] = False,
-    embed: Annotated[bool, typer.Option("--embed", help="Put the coder into the stream.")] = False,
-    length: Annotated[int | None, typer.Option(min=0, help="Bits of each vector to keep.")] = None,
-    bpp: Annotated[float | None, typer.Option(min=0, help="Bits per pixel of images to keep, on average.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Bytes to keep in all, as in 2MB.")] = None,
+    fit: Annotated[bool, typer.Option("--fit", help="Fit a coder to these inputs, and embed it.")] = False,
+    embed: Annotated[bool, typer.Option("--embed", help="Embed the coder in the stream.")] = False,
+    length: Annotated[int | None, typer.Option(min=0, help="Prefix length of vectors in bits.")] = None,
+    bpp: Annotated[
+        float | None, typer.Option(min=0, help="Rate of images in bits per pixel (bpp), on average.")
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Size of the stream in bytes, such as 2MB.")] = None,
     max_error: Annotated[
         float | None,
-        typer.Option(callback=above_0, help="Keep what leaves this mean squared error (of pixel values in [0, 1])."),
+        typer.Option(
+            callback=check_positive, help="Mean squared error to reach (for images: of pixel values in [0, 1])."
+        ),
     ] = None,
     entropy: Annotated[bool, typer.Option("--entropy", help="Entropy code the bits of vectors.")] = False,
-    skip_damaged: Annotated[bool, typer.Option("--skip-damaged", help="Leave out images that cannot be read.")] = False,
+    skip_damaged: Annotated[bool, typer.Option("--skip-damaged", help="Skip images that cannot be read.")] = False,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Encode once; whoever receives it may stop after any byte."""
+    """Compress images or vectors to a stream that decodes when cut at any byte."""
     if fit and coder is not None:
-        raise typer.BadParameter("--fit makes a coder of its own: leave out --coder, or --fit")
+        raise typer.BadParameter("--fit and --coder exclude each other: leave out --coder, or --fit")
     bytes_kept = None if budget is None else read_bytes(budget)
     vectors = [path for path in inputs if path.suffix == ".npy"]
     if vectors and len(inputs) > 1:
-        raise typer.BadParameter(f"vectors come as one .npy file, got {len(inputs)} inputs: make a stream of each")
+        raise typer.BadParameter(
+            f"vectors must be one .npy file, got {len(inputs)} inputs: compress each to its own stream"
+        )
     if entropy and not vectors:
         raise typer.BadParameter("--entropy is for vectors: images are always entropy coded")
     if length is not None and not vectors:
@@ -64,36 +70,35 @@ def compress(
         raise typer.BadParameter(f"--bpp is for images, got {bpp:g} with vectors: give --length")
     if max_error is not None and max_error > 1 and not vectors:
         raise typer.BadParameter(f"max_error must be at most 1 for images, got {max_error:g}: 0.001 is 30 dB")
-    check_output(out, *inputs, force=force, as_json=as_json)
+    check_output(out, *inputs, coder, force=force, as_json=as_json)
     shared: dict[str, Any] = {"fit": fit, "embed": embed, "budget": bytes_kept, "max_error": max_error}
     with out_file(out) as path:
         if vectors:
             sizes = _compress_vectors(vectors[0], path, coder, entropy=entropy, length=length, **shared)
         else:
             sizes = _compress_images(inputs, path, coder, skip_damaged=skip_damaged, bpp=bpp, **shared)
-        before, files, inside = sizes
+        raw, in_files, in_coder = sizes
         after = path.stat().st_size
     if as_json:
         facts = {
-            "path": str(out), "bytes": after, "raw_bytes": before, "file_bytes": files, "coder_bytes": inside,
-            "ratio": before / after,
+            "path": str(out), "bytes": after, "raw_bytes": raw, "file_bytes": in_files, "coder_bytes": in_coder,
+            "ratio": raw / after,
         }  # fmt: skip
         print(json.dumps(facts))
     else:
-        messages().print(_summary(before, files, after, inside), soft_wrap=True)
+        messages().print(_summary(raw, in_files, after, in_coder), soft_wrap=True)
         if out != STANDARD:
             print(out)
 
 
-def _summary(before: int, files: int, after: int, inside: int) -> str:
-    """What became of so many bytes of numbers, and of the files they came in, with a coder of `inside` bytes."""
-    said = f"{before:,} bytes of numbers, {files:,} as files, became {after:,}"
-    if inside:
-        share = "mostly the coder" if 2 * inside > after else "with the coder"
-        said += f", {share} ({inside:,} bytes) that is in it"
-    if after > files:
-        said += ", more than the files had: --budget, --length, --bpp or --max-error keep less"
-    return f"{said}."
+def _summary(raw: int, files: int, stream: int, coder: int) -> str:
+    """Return a line that compares the sizes of raw values, input files, stream and embedded coder in bytes."""
+    line = f"{raw:,} bytes raw, {files:,} in files, {stream:,} in the stream"
+    if coder:
+        line += f", {'most' if 2 * coder > stream else 'some'} of it the embedded coder ({coder:,} bytes)"
+    if stream > files:
+        line += "; that is more than the files: lower it by --budget, --length, --bpp or --max-error"
+    return f"{line}."
 
 
 def _compress_images(
@@ -115,13 +120,13 @@ def _compress_images(
 
     console = messages()
     files = ImageFiles(inputs)
-    if files.passed_over:
-        _tell_passed_over(files.passed_over, console)
+    if files.skipped:
+        _note_skipped(files.skipped, console)
     chosen = ImageCodec.load() if coder is None else image_codec(coder)
-    inside = len(record_bytes(chosen.to_record())) if embed or fit else 0  # all have the same size
+    inside = len(record_bytes(chosen.to_record())) if embed or fit else 0  # the size does not depend on the fit
     if budget is not None and inside > budget:
         raise InvalidInput(
-            f"budget must leave room for the coder of {inside:,} bytes, got {budget:,}: give more, or leave out "
+            f"budget must leave room for the coder of {inside:,} bytes, got {budget:,}: raise it, or leave out "
             f"{'--fit' if fit else '--embed'}"
         )
     if fit:
@@ -134,16 +139,16 @@ def _compress_images(
             before += image.nbytes
             in_files += files.paths[readable.at].stat().st_size
         for path in readable.damaged:
-            console.print(f"left out {escape(str(path))}", soft_wrap=True)
+            console.print(f"skipped {escape(printable(str(path)))}, which is damaged", soft_wrap=True)
         if not before:
-            raise InvalidInput("none of the images can be read: give some that can")
+            raise InvalidInput("at least one image must be readable, got none: check the files")
     return before, in_files, inside
 
 
-def _tell_passed_over(paths: Sequence[Path], console: Console) -> None:
+def _note_skipped(paths: Sequence[Path], console: Console) -> None:
     shown = ", ".join(path.name for path in paths[:SHOWN]) + (", …" if len(paths) > SHOWN else "")
-    files = "1 file that is no image it reads" if len(paths) == 1 else f"{len(paths)} files that are no images it reads"
-    console.print(f"passed over {files}: {escape(shown)}", soft_wrap=True)
+    files = "1 file that is" if len(paths) == 1 else f"{len(paths)} files that are"
+    console.print(f"skipped {files} not in a supported image format: {escape(printable(shown))}", soft_wrap=True)
 
 
 def _compress_vectors(
@@ -168,11 +173,10 @@ def _compress_vectors(
 
     console = messages()
     items = read_array(path)
-    as_items(items[:0], math.prod(items.shape[1:]))  # their type is refused before the work
+    as_items(items[:0], math.prod(items.shape[1:]))  # raises before any work if the type is wrong
     if budget is not None and budget < HEADER:
         raise InvalidInput(
-            f"budget must leave room for the header and the coder, the former takes {HEADER} bytes, got {budget}: "
-            "give more"
+            f"budget must leave room for the header and the coder, at least {HEADER} bytes, got {budget}: raise it"
         )
     if coder is None:
         fit = True
@@ -184,26 +188,26 @@ def _compress_vectors(
         chosen = item_coder(coder)
     inside = len(record_bytes(chosen.to_record())) if embed or fit else 0
     if budget is not None:
-        start = HEADER + 24 * (chosen.width // 64) + inside
+        start = HEADER + 24 * (chosen.width_ // 64) + inside
         room = 8 * ((budget - start) * 1024 // 1025 // len(items))  # bits of an item, in whole bytes
         if room < 0:
-            smaller = f", a --length below {chosen.width}, or a --coder that receivers have" if inside else ""
+            smaller = f", a --length below {chosen.width_}, or a --coder that receivers have" if inside else ""
             raise InvalidInput(
                 f"budget must leave room for the header and the coder, about {start:,} bytes, got {budget:,}: "
-                f"give more{smaller}"
+                f"raise it{smaller}"
             )
-        length = min(chosen.width if length is None else length, room)
+        length = min(chosen.width_ if length is None else length, room)
     if max_error is not None:
-        enough = [k for k in range(chosen.width + 1) if chosen.expected_error(k) <= max_error]
+        enough = [k for k in range(chosen.width_ + 1) if chosen.expected_error(k) <= max_error]
         if not enough:
             raise InvalidInput(
-                f"max_error {max_error:g} is less than the {chosen.expected_error(chosen.width):.3g} expected of all "
-                f"{chosen.width} bits: give a wider coder, as by --length"
+                f"max_error must be at least {chosen.expected_error(chosen.width_):.3g}, the expected error of all "
+                f"{chosen.width_} bits, got {max_error:g}: raise it, or fit a wider coder by --length"
             )
         length = enough[0] if length is None else min(length, enough[0])
     with StreamWriter(out, chosen, embed=embed or fit, entropy=entropy, length=length) as writer:
         starts = range(0, len(items), PIECE)
-        for first in followed(starts, "Encoding", len(starts), console):
+        for first in with_progress(starts, "Encoding", len(starts), console):
             writer.write(np.asarray(items[first : first + PIECE]))
     return int(items.nbytes), path.stat().st_size, inside
 
@@ -223,25 +227,25 @@ class _Readable(Sequence[Any]):
         return self._files[number]
 
     def __iter__(self) -> Iterator[Any]:
-        for number in followed(range(len(self)), self._title, len(self), self._console):
+        for number in with_progress(range(len(self)), self._title, len(self), self._console):
             self.at = number
             try:
                 image = self._files[number]
             except DamagedFile as error:
                 if not self._skip:
-                    raise DamagedFile(f"{error}; --skip-damaged leaves it out") from error
+                    raise DamagedFile(f"{error}; --skip-damaged skips it") from error
                 self.damaged.append(self._files.paths[number])
             else:
                 yield image
 
 
 def read_bytes(text: str) -> int:
-    """A number of bytes, as in 2MB.
+    """Return the number of bytes that a text such as 2MB stands for.
 
     >>> read_bytes("2MB"), read_bytes("64 KiB"), read_bytes("100")
     (2000000, 65536, 100)
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if found is None or found[2].upper() not in UNITS:
-        raise typer.BadParameter(f"budget must be a number of bytes, as in 2MB or 64KiB, got {text!r}")
+        raise typer.BadParameter(f"budget must be a number of bytes such as 2MB or 64KiB, got {text!r}")
     return int(float(found[1]) * UNITS[found[2].upper()])

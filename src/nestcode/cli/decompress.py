@@ -1,4 +1,4 @@
-"""`nestcode decompress`: what arrived of a stream, as images or as an array."""
+"""`nestcode decompress`: decode a stream, whole or truncated, to images or vectors."""
 
 import json
 import math
@@ -9,12 +9,13 @@ import typer
 
 from nestcode.cli.files import (
     STANDARD,
+    check_distinct,
     check_out,
     check_space,
-    followed,
     image_codec,
     item_coder,
     stream_file,
+    with_progress,
     write_array,
 )
 from nestcode.cli.options import AsJson, Threads, messages
@@ -24,33 +25,40 @@ PNG = 4  # compression ratio of PNG files that is rarely exceeded
 
 
 def decompress(
-    stream: Annotated[Path, typer.Argument(help="A stream, or as much of one as there is; - is standard input.")],
+    stream: Annotated[Path, typer.Argument(help="A stream, whole or truncated; - is standard input.")],
     out: Annotated[
         Path,
         typer.Option(
             "--out",
             "-o",
-            help="A folder for images, or a .npy file for vectors. name.jpg becomes name.png there; images that would "
-            "get the same name so keep theirs, as name.jpg.png.",
+            help="Folder for images, or .npy file for vectors. An image name.jpg is written as name.png; images with "
+            "equal stems as name.jpg.png.",
         ),
     ],
-    length: Annotated[int | None, typer.Option(min=0, help="Bits of each vector to use.")] = None,
-    bpp: Annotated[float | None, typer.Option(min=0, help="Bits per pixel of images to use, on average.")] = None,
+    length: Annotated[
+        int | None, typer.Option(min=0, help="Prefix length of vectors in bits.", show_default="all")
+    ] = None,
+    bpp: Annotated[
+        float | None,
+        typer.Option(min=0, help="Rate of images in bits per pixel (bpp), on average.", show_default="all"),
+    ] = None,
     coder: Annotated[
-        str | None, typer.Option("--coder", "-c", help="The coder, unless it is embedded or comes along.")
+        str | None, typer.Option("--coder", "-c", help="The coder, if it is neither embedded nor shipped.")
     ] = None,
     on_damage: Annotated[
-        Literal["error", "keep"], typer.Option(help="Whether to decode what precedes the first damaged block.")
+        Literal["error", "keep"], typer.Option(help="Fail at a damaged block, or keep what precedes the first one.")
     ] = "error",
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that are there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite existing outputs; inputs are never overwritten.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Decode a stream, whole or cut after any byte."""
+    """Decode a stream, whole or cut at any byte."""
     from nestcode.container.layout import IMAGES_MAGIC
 
     if out == STANDARD:
-        raise typer.BadParameter("what comes out goes into files, not to standard output: give -o a name")
+        raise typer.BadParameter("the output must be a folder or a .npy file, not standard output: give -o a name")
     with stream_file(stream) as path:
         with path.open("rb") as file:
             has_images = file.read(8) == IMAGES_MAGIC
@@ -73,22 +81,23 @@ def _images(stream: Path, out: Path, coder: str | None, *, force: bool, **how: A
     from nestcode.images import ImageStreamReader
 
     if out.exists() and not out.is_dir():
-        raise InvalidInput(f"{out} must be a folder for images, but it is a file: give another name")
+        raise InvalidInput(f"images need a folder, got {out}, which is a file: choose another name")
     if out.suffix == ".npy":
-        raise InvalidInput(f"{stream} holds images, which go into a folder, got {out}: give another name")
+        raise InvalidInput(f"images need a folder, got {out}: choose another name")
     with ImageStreamReader(stream, None if coder is None else image_codec(coder), **how) as reader:
         paths = png_paths(out, reader.names)
         for path in paths:
             check_out(path, force=force)
+            check_distinct(path, stream, coder)
         check_space(out, sum(map(math.prod, reader.shapes)) // PNG)
         written = 0
         try:
-            for number in followed(range(len(reader)), "Decoding", len(reader), messages()):
+            for number in with_progress(range(len(reader)), "Decoding", len(reader), messages()):
                 write_image(paths[number], reader[number])
                 written += 1
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{written} of {len(reader)} images were written") from None
-        _tell_unverified(reader.info.unverified)
+        _note_unverified(reader.info.unverified)
     return paths
 
 
@@ -97,18 +106,17 @@ def _items(stream: Path, out: Path, coder: str | None, *, force: bool, **how: An
 
     with StreamReader(stream, None if coder is None else item_coder(coder), **how) as reader:
         if out.suffix != ".npy":
-            raise InvalidInput(
-                f"{stream} holds vectors, which go into a .npy file, got {out}: give a name that ends so"
-            )
+            raise InvalidInput(f"vectors need a .npy file, got {out}: give a name that ends in .npy")
         check_out(out, force=force)
+        check_distinct(out, stream, coder)
         check_space(out, len(reader) * math.prod(reader.shape) * reader.dtype.itemsize)
         total = -(-len(reader) // 1024)
-        pieces = followed(reader.batches(), "Decoding", total, messages())
+        pieces = with_progress(reader.batches(), "Decoding", total, messages())
         write_array(out, reader.dtype, (len(reader), *reader.shape), pieces)
-        _tell_unverified(reader.info.unverified)
+        _note_unverified(reader.info.unverified)
     return [out]
 
 
-def _tell_unverified(count: int) -> None:
+def _note_unverified(count: int) -> None:
     if count:
-        messages().print(f"The stream was cut: its last {count:,} bytes came without their checksum.", soft_wrap=True)
+        messages().print(f"The stream is truncated: its last {count:,} bytes have no checksum.", soft_wrap=True)

@@ -10,12 +10,12 @@ from nestcode.cli.options import AsJson, Threads, messages
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page and its pictures.")] = Path("report"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page and its images.")] = Path("report"),
     steps: Annotated[int, typer.Option(min=1, help="Training steps of the ordinary autoencoder.")] = 400,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     as_json: AsJson = False,
 ) -> None:
-    """Take a tour of what nested codes do, on real images, and write a page of pictures to show."""
+    """Run the guided tour of nested codes on real images, and write it as an HTML page."""
     from nestcode.demo import NEXT, run
 
     console = messages()

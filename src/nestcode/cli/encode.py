@@ -1,4 +1,4 @@
-"""`nestcode encode`: items as packed codes."""
+"""`nestcode encode`: encode items as packed codes."""
 
 import json
 from pathlib import Path
@@ -14,28 +14,31 @@ from nestcode.errors import InvalidInput
 def encode(
     data: Data,
     coder: CoderName,
-    out: Annotated[Path, typer.Option("--out", "-o", help="A .npy file for the codes; - is standard output.")],
-    length: Annotated[int | None, typer.Option(min=1, help="Bits to keep: all, or a multiple of 8.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output .npy file of codes; - is standard output.")],
+    length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Prefix length in bits: a multiple of 8.", show_default="the coder's width"),
+    ] = None,
     array: ArrayName = None,
     size: Size = 32,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Encode items as packed codes: a row of bytes (uint8) for each, as np.packbits lays out its bits.
+    """Encode items as packed codes: one row of bytes (uint8) per item, as np.packbits packs bits.
 
-    The coder knows how many bits count of the last byte.
+    The file does not store the width: the coder knows how many bits of the last byte are used.
     """
-    check_output(out, data, force=force, as_json=as_json)
+    check_output(out, data, coder, force=force, as_json=as_json)
     check_array_name(out)
     from nestcode.cli.inputs import open_rows, pieces_for
 
     chosen = item_coder(coder)
-    width = chosen.width if length is None else length
-    if width > chosen.width or (width % 8 and width != chosen.width):
+    width = chosen.width_ if length is None else length
+    if width > chosen.width_ or (width % 8 and width != chosen.width_):
         raise InvalidInput(
-            f"length must be the coder's width {chosen.width} or a multiple of 8 below it, got {width}: keep more, "
-            "and use fewer when they are decoded"
+            f"length must be the coder's width {chosen.width_} or a multiple of 8 below it, got {width}: round it up, "
+            "and give decode the length"
         )
     rows = open_rows(data, array, size)
     codes = (chosen.encode(piece).prefix(width).packed for piece in pieces_for(chosen, rows, "Encoding"))

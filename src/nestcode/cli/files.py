@@ -1,4 +1,4 @@
-"""What commands share: files that come and go, and coders by name."""
+"""Input and output files of the commands: checks before any work, pipes, arrays, coders by name."""
 
 import io
 import os
@@ -22,50 +22,68 @@ if TYPE_CHECKING:
     from nestcode.images import ImageCodec
 
 Piece = TypeVar("Piece")
-STANDARD = Path("-")  # standard input, or output
+STANDARD = Path("-")  # standard input or output
 
 
 def check_out(path: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written or must not be replaced, before any work."""
+    """Raise if a file cannot be written, or exists and --force is not given; call it before any work."""
     from nestcode.storage import writable
 
     check_place(writable(path))
     if os.path.lexists(path) and not force:
-        raise InvalidInput(f"{path} is there already: give another name, or --force to replace it")
+        raise InvalidInput(f"{path} exists already: choose another name, or give --force to overwrite it")
 
 
 def check_place(path: Path) -> None:
-    """Refuse to write where that is not allowed."""
+    """Raise if the folder that a path goes into is not writable."""
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not os.access(above, os.W_OK | os.X_OK):
-        raise PermissionError(f"{path} cannot be written, as {above} must not be changed: give another name")
+        raise PermissionError(f"{path} cannot be written, as {above} is not writable: choose another place")
 
 
-def check_output(out: Path, *sources: Path, force: bool, as_json: bool) -> None:
-    """The same for what may go to standard output, and is made of other files."""
+def check_output(out: Path, *inputs: str | Path | None, force: bool, as_json: bool) -> None:
+    """Raise if an output cannot be written, to its file or to standard output, or would overwrite an input."""
     if out != STANDARD:
         check_out(out, force=force)
-        if out.exists() and any(source.exists() and out.samefile(source) for source in sources):
-            raise InvalidInput(f"{out} would be replaced by what is made of it: give another name")
+        check_distinct(out, *inputs)
     elif as_json:
-        raise typer.BadParameter("--json prints to standard output, as the result: leave it out, or give -o a name")
+        raise typer.BadParameter("--json and -o - both print to standard output: leave out --json, or give -o a name")
     elif sys.stdout is None:
         raise InvalidInput("standard output is closed: give -o a name")
     elif sys.stdout.isatty():
-        raise InvalidInput("what comes out is nothing to look at: send standard output to a file or a command")
+        raise InvalidInput("binary output must not go to a terminal: redirect standard output, or give -o a name")
+
+
+def check_distinct(out: Path, *inputs: str | Path | None) -> None:
+    """Raise if writing `out` would overwrite an input, also one of the images in an input folder.
+
+    Inputs are paths, names of shipped coders, or None.
+    """
+    if not out.exists():
+        return
+    for source in (Path(source) for source in inputs if source is not None):
+        if source.exists() and (out.samefile(source) or _is_image_of(out, source)):
+            raise InvalidInput(f"the output must not overwrite an input, got {out} for both: choose another output")
+
+
+def _is_image_of(file: Path, folder: Path) -> bool:
+    from nestcode.data.folder import image_files
+
+    inside = folder.is_dir() and file.is_file() and folder.resolve() in file.resolve().parents
+    return inside and any(file.samefile(image) for image in image_files(folder))
 
 
 def check_array_name(out: Path) -> None:
-    """Refuse a name that does not say what is written."""
+    """Raise unless a name has the suffix of an array."""
     if out != STANDARD and out.suffix != ".npy":
-        raise typer.BadParameter(f"arrays go into a .npy file, got {out}: give a name that ends so")
+        raise typer.BadParameter(f"the output must be a .npy file, got {out}: give a name that ends in .npy")
 
 
 @contextmanager
 def stream_file(path: Path) -> Iterator[Path]:
-    """The file of a stream: this one, or a copy of what a pipe or standard input holds."""
+    """Yield the path of a stream: the file, or a temporary copy of a pipe or standard input."""
     if path != STANDARD and path.is_dir():
-        raise InvalidInput(f"{path} must be a stream, but it is a folder: give the path of a stream")
+        raise InvalidInput(f"the input must be a stream, got {path}, which is a folder: give the path of a stream")
     if path != STANDARD and not path.exists():
         raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
     if path != STANDARD and path.is_file():
@@ -82,9 +100,9 @@ def stream_file(path: Path) -> Iterator[Path]:
 
 
 def standard_input() -> BinaryIO:
-    """What comes by standard input."""
+    """Return standard input as a binary file."""
     if sys.stdin is None:
-        raise InvalidInput("standard input is closed: send a file to it, or give the name of one")
+        raise InvalidInput("standard input is closed: redirect a file to it, or give the name of one")
     return sys.stdin.buffer
 
 
@@ -93,13 +111,13 @@ def _copy_stream(source: BinaryIO, target: Any) -> None:
 
     start = source.read(len(ITEMS_MAGIC))
     target.write(start)
-    if start in (ITEMS_MAGIC, IMAGES_MAGIC):  # whatever else comes may have no end
+    if start in (ITEMS_MAGIC, IMAGES_MAGIC):  # other input may be endless
         shutil.copyfileobj(source, target)
 
 
 @contextmanager
 def out_file(path: Path) -> Iterator[Path]:
-    """The file to write: this one, or one that goes to standard output once it is whole."""
+    """Yield the path to write: the file, or a temporary one that is copied to standard output when complete."""
     if path != STANDARD:
         yield path
         return
@@ -110,18 +128,18 @@ def out_file(path: Path) -> Iterator[Path]:
             with draft.open("rb") as file:
                 shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.buffer.flush()
-        except BrokenPipeError:  # whoever receives it may stop, and Python is not to complain when it ends
+        except BrokenPipeError:  # the reader may stop early; Python must not complain about it at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def check_space(path: Path, size: int) -> None:
-    """Refuse to write more than the disk has room for."""
+    """Raise if the disk has too little free space for an output."""
     above = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     free = shutil.disk_usage(above).free
     if size > free:
         raise InvalidInput(
-            f"what comes out takes about {size:,} bytes, but the disk of {above} has {free:,} free: make room, or "
-            "write elsewhere"
+            f"the output takes about {size:,} bytes, but the disk of {above} has {free:,} free: make room, or choose "
+            "another place"
         )
 
 
@@ -152,43 +170,45 @@ def item_coder(name: str) -> "Coder":
 
 
 def read_array(path: Path, *, least: int = 2, name: str | None = None) -> Any:
-    """An array in a .npy file, of so many dimensions at least, mapped into memory; errors call it `name`."""
+    """Return the memory-mapped array in a .npy file with at least `least` dimensions; errors call it `name`."""
     import numpy as np
 
-    said = name or str(path)
+    label = name or str(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {said}: give the path of an array")
+        raise FileNotFoundError(f"there is no file {label}: give the path of an array")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # a strange header causes many kinds, whose words help nobody
+    except Exception as error:  # a malformed header raises errors of many kinds
         raise DamagedFile(
-            f"{said} cannot be read as an array of numbers, it is damaged or no .npy file: save one by np.save"
+            f"{label} is not an array of numbers; it is damaged or not a .npy file: write it with np.save"
         ) from error
     if not isinstance(array, np.ndarray):
         array.close()
-        raise DamagedFile(f"{said} holds several arrays: save one of them by np.save")
+        raise DamagedFile(f"{label} holds several arrays: write one of them with np.save")
     if array.ndim < least or not len(array):
         shape = "(n, …)" if least > 1 else "(n,)"
-        raise InvalidInput(f"{said} must hold an array {shape} of at least one item, got shape {array.shape}")
+        raise InvalidInput(
+            f"{label} must hold an array {shape} of at least one item, got shape {array.shape}: reshape it"
+        )
     if isinstance(array, np.memmap) and path.stat().st_size != array.offset + array.nbytes:
-        raise DamagedFile(f"{said} goes on after its array: give one array at a time")
+        raise DamagedFile(f"{label} has data after its array: give one array per file")
     return array
 
 
 def write_array(path: Path, dtype: Any, shape: tuple[int, ...], pieces: Iterable[Any]) -> None:
-    """Write an array that comes in pieces as a .npy file, whole or not at all."""
+    """Write an array that comes in pieces as a .npy file, atomically."""
     import numpy as np
 
     from nestcode.storage import write_pieces
 
     head = io.BytesIO()
-    facts = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(head, facts)
+    header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, header)
     write_pieces(path, chain([head.getvalue()], (piece.tobytes() for piece in pieces)))
 
 
-def followed(work: Iterable[Piece], title: str, total: int, console: Console) -> Iterable[Piece]:
-    """Work with a progress bar where somebody can see it."""
+def with_progress(work: Iterable[Piece], title: str, total: int, console: Console) -> Iterable[Piece]:
+    """Iterate with a progress bar if the console is a terminal."""
     return track(work, title, total=total, console=console, transient=True, disable=not console.is_terminal)

@@ -1,4 +1,4 @@
-"""`nestcode fit`: learn a coder from data."""
+"""`nestcode fit`: fit a coder to data."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from nestcode.cli.files import STANDARD, check_output, out_file
+from nestcode.cli.files import STANDARD, check_distinct, check_output, out_file
 from nestcode.cli.options import ArrayName, AsJson, Data, Force, Seed, Size, Threads, messages
 from nestcode.errors import InvalidInput, import_extra
 
@@ -22,13 +22,13 @@ Goal = Literal["search", "distortion"]
 
 def fit(
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The coder; - is standard output.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file of the coder; - is standard output.")],
     width: Annotated[int, typer.Option(min=1, max=1 << 20, help="Bits of a code.")] = 256,
     kind: Annotated[
         Kind,
         typer.Option(
-            help="auto compares linear, cell, residual and adaptive on held-out items. With PyTorch: "
-            "refined (a learned decoder), autoencoder, supervised (needs --labels)."
+            help="auto compares linear, cell, residual and adaptive on held-out items by --goal. With PyTorch: refined "
+            "(a learned decoder of another coder's bits), autoencoder (the paper's), supervised (by --labels)."
         ),
     ] = "auto",
     goal: Annotated[
@@ -52,18 +52,19 @@ def fit(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a coder of items. Every prefix of its codes decodes."""
+    """Fit a coder to items. Every prefix of its codes decodes."""
     if kind not in TRAINED and (resume or steps is not None):
         raise typer.BadParameter(
-            f"{'--resume' if resume else '--steps'} is for training: add --kind {' or '.join(TRAINED)}, or leave it out"
+            f"{'--resume' if resume else '--steps'} is for PyTorch coders, got --kind {kind}: add --kind "
+            f"{' or '.join(TRAINED)}, or leave it out"
         )
     if (kind == "supervised") != (labels is not None):
         raise typer.BadParameter(f"--kind supervised and --labels come together, got --kind {kind}: add the other one")
     if resume and out == STANDARD:
-        raise typer.BadParameter("--resume goes on from a checkpoint beside the coder: give -o a name")
-    check_output(out, data, force=force, as_json=as_json)
+        raise typer.BadParameter("--resume reads the checkpoint beside the coder, got -o -: give -o a name")
+    check_output(out, data, labels, force=force, as_json=as_json)
     if kind in TRAINED:
-        _check_checkpoint(out, resume=resume, force=force)
+        _check_checkpoint(out, data, labels, resume=resume, force=force)
         import_extra("torch", extra="torch", purpose=f"nestcode fit --kind {kind}")
     from nestcode.cli.inputs import open_rows
 
@@ -73,15 +74,15 @@ def fit(
         coder = _train(coder, rows, labels, out, resume=resume)
     else:
         with messages().status(f"Fitting a coder of {width} bits to {len(rows):,} items"):
-            coder = _learn(rows, kind, width, metric, goal, seed)
+            coder = _fit(rows, kind, width, metric, goal, seed)
     with out_file(out) as path:
         coder.save(path)
     if kind in TRAINED and out != STANDARD:
         _checkpoint(out).unlink(missing_ok=True)
-    _tell(coder, rows, out, as_json=as_json)
+    _report(coder, rows, out, as_json=as_json)
 
 
-def _learn(rows: "Rows", kind: Kind, width: int, metric: Metric, goal: Goal, seed: int) -> "Coder":
+def _fit(rows: "Rows", kind: Kind, width: int, metric: Metric, goal: Goal, seed: int) -> "Coder":
     from nestcode import coders
 
     if kind == "auto":
@@ -94,11 +95,12 @@ def _learn(rows: "Rows", kind: Kind, width: int, metric: Metric, goal: Goal, see
     return coder
 
 
-def _check_checkpoint(out: Path, *, resume: bool, force: bool) -> None:
-    kept = _checkpoint(out)
-    if out != STANDARD and kept.exists() and not (resume or force):
+def _check_checkpoint(out: Path, *inputs: Path | None, resume: bool, force: bool) -> None:
+    checkpoint = _checkpoint(out)
+    check_distinct(checkpoint, *inputs)
+    if out != STANDARD and checkpoint.exists() and not (resume or force):
         raise InvalidInput(
-            f"{kept} is there, of a run that was stopped: --resume goes on from it, --force starts again"
+            f"{checkpoint} exists already, from an interrupted run: give --resume to continue it, or --force to restart"
         )
 
 
@@ -117,20 +119,20 @@ def _untrained(rows: "Rows", kind: Kind, width: int, metric: Metric, *, seed: in
 
 
 def _train(coder: "Coder", rows: "Rows", labels: Path | None, out: Path, *, resume: bool) -> "Coder":
-    """Train a coder, with a checkpoint beside its file until that is written."""
+    """Train a coder, with a checkpoint beside its file until the file is written."""
     from nestcode.cli.files import read_array
 
     y = None if labels is None else read_array(labels, least=1)
-    kept, console = None if out == STANDARD else _checkpoint(out), messages()
+    checkpoint, console = None if out == STANDARD else _checkpoint(out), messages()
     progress = console.is_terminal and not console.quiet
-    return coder.fit(rows.to_train(), y, checkpoint=kept, resume=resume, progress=progress)  # type: ignore[call-arg]
+    return coder.fit(rows.to_train(), y, checkpoint=checkpoint, resume=resume, progress=progress)  # type: ignore[call-arg]
 
 
 def _checkpoint(out: Path) -> Path:
     return out.with_name(f"{out.name}.ckpt")
 
 
-def _tell(coder: "Coder", rows: "Rows", out: Path, *, as_json: bool) -> None:
+def _report(coder: "Coder", rows: "Rows", out: Path, *, as_json: bool) -> None:
     start, end = coder.expected_error(0), coder.expected_error(coder.width_)
     if as_json:
         facts = {
@@ -139,10 +141,10 @@ def _tell(coder: "Coder", rows: "Rows", out: Path, *, as_json: bool) -> None:
         }  # fmt: skip
         print(json.dumps(facts))
         return
-    left = f"{end / start:.2%} of the variance is left" if start else "all items are the same"
+    quality = f"MSE {end:.4g}, {end / start:.2%} of the variance" if start else "all items are equal"
     messages().print(
-        f"{type(coder).__name__} of {coder.width_} bits, learnt from {len(rows):,} items of {rows.features:,} numbers: "
-        f"{left}.",
+        f"{type(coder).__name__} of {coder.width_} bits, fitted to {len(rows):,} items of {rows.features:,} features: "
+        f"{quality}.",
         soft_wrap=True,
     )
     if coder.selection_ is not None:

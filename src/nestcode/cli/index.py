@@ -1,4 +1,4 @@
-"""`nestcode index`: build an index, change it, and see that it is well."""
+"""`nestcode index`: build, update, compact and verify an index."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nestcode.cli.files import check_place, item_coder
-from nestcode.cli.info import tell_index
+from nestcode.cli.info import show_index
 from nestcode.cli.options import AreCodes, ArrayName, AsJson, CoderIfAny, Data, Size, Threads, messages
 from nestcode.errors import DamagedFile, InvalidInput
 
@@ -17,34 +17,36 @@ if TYPE_CHECKING:
     from nestcode.index import Index
 
 index = typer.Typer(
-    help="Build an index, change it, and see that it is well.",
+    help="Build, update, compact and verify an index.",
     epilog="Example: nestcode index build data.npy --coder my.coder -o my.index",
     no_args_is_help=True,
 )
-Folder = Annotated[Path, typer.Argument(help="An index, which is a folder.", show_default=False)]
-Ids = Annotated[
-    Path | None, typer.Option(help="A .npy file with the id of each item.", show_default="the next numbers")
-]
+Folder = Annotated[Path, typer.Argument(help="The folder of an index.", show_default=False)]
+Ids = Annotated[Path | None, typer.Option(help="A .npy file with one id per item.", show_default="consecutive")]
 
 
 @index.command(epilog="Example: nestcode index build data.npy --coder my.coder -o my.index")
 def build(
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the index.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the index.")],
     coder: CoderIfAny = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Bits to keep.", show_default="all")] = None,
+    width: Annotated[
+        int | None, typer.Option(min=1, help="Bits of each code to store.", show_default="the coder's width")
+    ] = None,
     ids: Ids = None,
     codes: AreCodes = False,
     array: ArrayName = None,
     size: Size = 32,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace an index that is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite an existing index; inputs are never overwritten.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Build an index of items."""
     if coder is None and not codes:
-        raise typer.BadParameter("an index needs a --coder, or --codes: give one of them")
-    fresh = _check_folder(out, force=force)
+        raise typer.BadParameter("an index needs --coder, or --codes for packed codes: give one of them")
+    fresh = _check_folder(out, data, coder, ids, force=force)
     from nestcode.cli.inputs import read_codes
     from nestcode.index import Index
 
@@ -58,7 +60,7 @@ def build(
         if fresh:
             shutil.rmtree(out, ignore_errors=True)
         raise
-    _tell(out, made, as_json=as_json, added=count)
+    _report(out, made, as_json=as_json, added=count)
 
 
 @index.command(epilog="Example: nestcode index add my.index more.npy --ids more-ids.npy --replace")
@@ -66,14 +68,14 @@ def add(
     path: Folder,
     data: Data,
     ids: Ids = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace items whose ids are in use.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace items with the same ids.")] = False,
     codes: AreCodes = False,
     array: ArrayName = None,
     size: Size = 32,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     as_json: AsJson = False,
 ) -> None:
-    """Add items to an index: all of them, or none if something is wrong."""
+    """Add items to an index, all or none of them."""
     from nestcode.cli.inputs import read_codes
     from nestcode.index import Index
 
@@ -81,52 +83,54 @@ def add(
         known = read_codes(data, array, opened.coder, opened.width) if codes else None
         count = _add(opened, data, ids, codes=known, array=array, size=size, replace=replace)
         opened.commit()
-        _tell(path, opened, as_json=as_json, added=count)
+        _report(path, opened, as_json=as_json, added=count)
 
 
 @index.command(epilog="Example: nestcode index remove my.index 17 42")
 def remove(
     path: Folder,
-    numbers: Annotated[list[int] | None, typer.Argument(help="Ids of items.", show_default=False)] = None,
+    item_ids: Annotated[
+        list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of the items.", show_default=False)
+    ] = None,
     ids: Annotated[Path | None, typer.Option(help="A .npy file of ids.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove items from an index: all of them, or none if one is not there."""
-    if bool(numbers) == (ids is not None):
-        raise typer.BadParameter("ids come as arguments or by --ids, one of them: nestcode index remove my.index 17 42")
+    """Remove items from an index: all of them, or none if an id is unknown."""
+    if bool(item_ids) == (ids is not None):
+        raise typer.BadParameter("ids must be given as arguments or by --ids: nestcode index remove my.index 17 42")
     from nestcode.cli.inputs import read_ids
     from nestcode.index import Index
 
-    unwanted: Any = numbers if ids is None else read_ids(ids)
+    unwanted: Any = item_ids if ids is None else read_ids(ids)
     with Index.open(path, mode="a") as opened:
         opened.remove(unwanted)
         opened.commit()
-        _tell(path, opened, as_json=as_json, removed=len(unwanted))
+        _report(path, opened, as_json=as_json, removed=len(unwanted))
 
 
 @index.command(epilog="Example: nestcode index compact my.index")
 def compact(path: Folder, as_json: AsJson = False) -> None:
-    """Merge all segments of an index into one, without what was removed: searches are faster then."""
+    """Merge all segments of an index into one and drop tombstones, which speeds up searches."""
     from nestcode.index import Index
 
     with Index.open(path, mode="a") as opened:
         before = _bytes(path)
-        with messages().status("Merging"):
+        with messages().status("Compacting"):
             opened.compact()
             opened.commit()
-        _tell(path, opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
+        _report(path, opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
 
 
 @index.command(epilog="Example: nestcode index verify my.index")
 def verify(path: Folder, as_json: AsJson = False) -> None:
-    """Read all of an index and prove that it is what was written; status 1 if it is not."""
+    """Verify the checksums of all files of an index; exit with status 1 if one is damaged."""
     from nestcode.index import Index
 
     try:
         with Index.open(path) as opened:
-            with messages().status("Reading"):
+            with messages().status("Verifying"):
                 opened.verify()
-            _tell(path, opened, as_json=as_json, intact=True)
+            _report(path, opened, as_json=as_json, intact=True)
     except DamagedFile as error:
         if as_json:
             print(json.dumps({"path": str(path), "intact": False, "error": str(error)}))
@@ -135,18 +139,23 @@ def verify(path: Folder, as_json: AsJson = False) -> None:
 
 @index.command(epilog="Example: nestcode index info my.index --json")
 def info(path: Folder, as_json: AsJson = False) -> None:
-    """Say what an index holds, and the error to expect of its codes by length."""
-    tell_index(path, as_json=as_json)
+    """Show what an index holds, and the expected error of its codes by length."""
+    show_index(path, as_json=as_json)
 
 
-def _check_folder(out: Path, *, force: bool) -> bool:
-    """Whether the folder is new; refuse one that must not be replaced, before any work."""
+def _check_folder(out: Path, *inputs: str | Path | None, force: bool) -> bool:
+    """Return whether the folder is new; raise if it must not be overwritten, or holds an input."""
     from nestcode.index.store import Store
 
     if out.exists() and not out.is_dir():
-        raise InvalidInput(f"{out} is a file, and an index is a folder: give another name")
+        raise InvalidInput(f"an index must be a folder, got {out}, which is a file: choose another name")
     if out.exists() and Store(out, write=False).exists() and not force:
-        raise InvalidInput(f"{out} is there already: give another name, --force to replace it, or nestcode index add")
+        raise InvalidInput(
+            f"{out} exists already: choose another name, give --force to overwrite it, or use nestcode index add"
+        )
+    for source in (Path(source) for source in inputs if source is not None):
+        if source.exists() and out.resolve() in (source.resolve(), *source.resolve().parents):
+            raise InvalidInput(f"the index must not overwrite an input, got {source} in {out}: choose another folder")
     check_place(out)
     return not out.exists()
 
@@ -161,23 +170,23 @@ def _add(
     size: int,
     replace: bool = False,
 ) -> int:
-    """Add items at once, so that all are added or none."""
+    """Add items in one call, which adds all or none, and return their number."""
     import numpy as np
 
     from nestcode.cli.inputs import encode_all, open_rows, read_ids
 
-    known = None if ids is None else read_ids(ids)
-    if known is not None and not replace:
-        taken = known[np.isin(known, opened.ids)]
+    new = None if ids is None else read_ids(ids)
+    if new is not None and not replace:
+        taken = new[np.isin(new, opened.ids)]
         if len(taken):
-            raise InvalidInput(f"ids must be new, but {taken[0]} is in use: give others, or --replace it")
+            raise InvalidInput(f"ids must be new, got {taken[0]}, which is in use: give others, or --replace")
     if codes is not None:
         items = codes
     elif opened.coder is None:
-        raise InvalidInput(f"an index without a coder takes codes: add --codes if {data} holds them")
+        raise InvalidInput(f"an index without a coder takes packed codes: add --codes if {data} holds them")
     else:
         items = encode_all(opened.coder, open_rows(data, array, size), opened.width)
-    opened.add(items, known, on_duplicate="replace" if replace else "error")
+    opened.add(items, new, on_duplicate="replace" if replace else "error")
     return len(items)
 
 
@@ -185,11 +194,11 @@ def _bytes(path: Path) -> int:
     return sum(entry.stat().st_size for entry in path.iterdir())
 
 
-def _tell(path: Path, opened: "Index", *, as_json: bool, **facts: Any) -> None:
+def _report(path: Path, opened: "Index", *, as_json: bool, **facts: Any) -> None:
     if as_json:
         print(json.dumps({"path": str(path), "count": len(opened), **facts}))
         return
     what = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items() if value is not True)
-    said = "all of it is what was written" if "intact" in facts else what
-    messages().print(f"{said}: {len(opened):,} items of {opened.width} bits", soft_wrap=True)
+    summary = "all checksums match" if "intact" in facts else what
+    messages().print(f"{summary}: {len(opened):,} items of {opened.width} bits", soft_wrap=True)
     print(path)

@@ -1,4 +1,4 @@
-"""`nestcode info`: what a file of ours holds, or what is installed here and what it can use."""
+"""`nestcode info`: describe a file of Nestcode, or the installation."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from rich.table import Table
 
 import nestcode
 from nestcode.cli.files import STANDARD, stream_file
-from nestcode.cli.options import AsJson
+from nestcode.cli.options import AsJson, printable
 from nestcode.cli.plot import plot_errors, some_lengths
 from nestcode.errors import DamagedFile
 
@@ -31,14 +31,14 @@ def info(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="A coder, an index, codes or a stream, or as much of one as there is; - is standard input, a stream."
+            help="A coder, an index, codes, or a stream, whole or truncated; - reads a stream from standard input."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a file holds; without one, which version this is, what the processor offers and what is installed.
+    """Describe a file; without one, the version, the SIMD kernels and the optional packages of this installation.
 
-    What --json calls "file" is coder, index, stream, codes (any rows of bytes), array or checkpoint.
+    The key "file" of --json is coder, index, stream, codes (any rows of bytes), array or checkpoint.
     """
     if file is None:
         _show(gather(), as_json=as_json)
@@ -47,7 +47,7 @@ def info(
 
         if not (file / MANIFEST).exists():
             raise _foreign(f"there is no index in {file}")
-        tell_index(file, as_json=as_json)
+        show_index(file, as_json=as_json)
     elif file != STANDARD and not file.exists():
         raise FileNotFoundError(f"there is no file {file}: {GIVE}")
     else:
@@ -59,12 +59,12 @@ def info(
         elif start.startswith(b"nestcode checkpoint"):
             _show({"file": "checkpoint", "bytes": file.stat().st_size}, as_json=as_json)
         else:
-            _tell_stream(file, as_json=as_json)
+            _show_stream(file, as_json=as_json)
 
 
-def tell_index(path: Path, *, as_json: bool) -> None:
-    """Say what an index holds."""
-    from nestcode.index.manifest import checked, read_manifest
+def show_index(path: Path, *, as_json: bool) -> None:
+    """Print what an index holds."""
+    from nestcode.index.manifest import checked_name, read_manifest
     from nestcode.index.store import CODER
 
     manifest = read_manifest(path)
@@ -77,7 +77,7 @@ def tell_index(path: Path, *, as_json: bool) -> None:
         "bytes": sum(entry.stat().st_size for entry in path.iterdir()),
     }  # fmt: skip
     if manifest["coder"] is not None:
-        about = coder_facts(path / checked(manifest["coder"]["name"], CODER))
+        about = coder_facts(path / checked_name(manifest["coder"]["name"], CODER))
         errors = {length: error for length, error in about.pop(ERRORS, {}).items() if length <= manifest["width"]}
         facts |= {"coder": {name: about[name] for name in about if name not in ("file", "bytes", "chosen")}}
         if "chosen" in about:
@@ -87,21 +87,25 @@ def tell_index(path: Path, *, as_json: bool) -> None:
 
 
 def coder_facts(path: Path) -> dict[str, Any]:
-    """What a coder's file says; PyTorch is not needed to read it."""
+    """Return the facts in a coder's file; PyTorch is not needed to read it."""
     from nestcode.storage import read_record
 
     record = read_record(path)
     settings = {name: value for name, value in record.settings.items() if isinstance(value, str | int | float)}
     facts: dict[str, Any] = {"file": "coder", "kind": record.kind, "version": record.version, **settings}
-    if "selection" in record.notes:
-        facts["chosen"] = record.notes["selection"]
-    features = _features(record)
-    if features is not None:
-        facts["features"] = features
-    facts |= {"bytes": path.stat().st_size, "fingerprint": record.fingerprint}
-    errors = record.arrays.get("errors")
-    if errors is not None and features:
-        facts[ERRORS] = {length: float(errors[length]) / features for length in some_lengths(len(errors) - 1)}
+    try:
+        if "selection" in record.notes:
+            chosen = record.notes["selection"]
+            facts["chosen"] = {"goal": chosen["goal"], "reason": chosen["reason"], **chosen}
+        features = _features(record)
+        if features is not None:
+            facts["features"] = features
+        facts |= {"bytes": path.stat().st_size, "fingerprint": record.fingerprint}
+        errors = record.arrays.get("errors")
+        if errors is not None and features:
+            facts[ERRORS] = {length: float(errors[length]) / features for length in some_lengths(len(errors) - 1)}
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise DamagedFile(f"{path} is not a valid coder ({error}): restore a copy") from error
     return facts
 
 
@@ -113,7 +117,7 @@ def _features(record: "Record") -> int | None:
 
 
 def codes_facts(path: Path) -> dict[str, Any]:
-    """What a .npy file says: codes, if it holds rows of bytes."""
+    """Return the facts of a .npy file: of codes if it holds rows of bytes."""
     from nestcode.cli.files import read_array
 
     array = read_array(path, least=1)
@@ -129,14 +133,14 @@ def _foreign(why: str) -> DamagedFile:
 
 
 def _start(path: Path) -> bytes:
-    """The first bytes of a file; none of a pipe, which can be read only once."""
+    """Return the first bytes of a file; none of a pipe, which can be read only once."""
     if path == STANDARD or not path.is_file():
         return b""
     with path.open("rb") as file:
         return file.read(32)
 
 
-def _tell_stream(path: Path, *, as_json: bool) -> None:
+def _show_stream(path: Path, *, as_json: bool) -> None:
     from nestcode.container.files import map_file
     from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
     from nestcode.streams import ItemStreamInfo, stream_info
@@ -145,12 +149,12 @@ def _tell_stream(path: Path, *, as_json: bool) -> None:
     with stream_file(path) as found:
         data = map_file(found)
     if not data or not any(magic.startswith(data[:8]) for magic in (ITEMS_MAGIC, IMAGES_MAGIC)):
-        raise _foreign(f"{'standard input' if path == STANDARD else path} is not what Nestcode writes")
+        raise _foreign(f"{'standard input' if path == STANDARD else path} is not a file of Nestcode")
     known = stream_info(data)
     if as_json:
         print(json.dumps({"file": "stream", **vars(known)}, indent=2))
         return
-    print(known)
+    print(printable(str(known)))
     if isinstance(known, ItemStreamInfo):
         errors = parse_header(data).errors
         at = [min(64 * place, known.width) for place in range(len(errors))]
@@ -159,7 +163,7 @@ def _tell_stream(path: Path, *, as_json: bool) -> None:
 
 
 def gather() -> dict[str, Any]:
-    """The facts of this machine by name; None stands for what is not installed."""
+    """Return the facts of this installation by name; None for a package that is missing."""
     from importlib.metadata import version
 
     from nestcode import _core
@@ -193,7 +197,7 @@ def _show(facts: dict[str, Any], *, as_json: bool) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(f"[bold]{name.replace('_', ' ')}[/]", _shown(name, value))
+        table.add_row(f"[bold]{escape(printable(name.replace('_', ' ')))}[/]", _shown(name, value))
     Console().print(table)
     if errors:
         print(f"\n{plot_errors(errors)}")
@@ -207,7 +211,9 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, list):
         return f"{value[-1]} (of {', '.join(value)})"
     if name == "chosen":
-        return escape(f"by nestcode.fit for {value['goal']}: {value['reason']}")
+        return escape(printable(f"by nestcode.fit for {value['goal']}: {value['reason']}"))
     if isinstance(value, dict):
-        return f"{value['kind']}({', '.join(f'{key}={value[key]}' for key in value if key != 'kind')})"
-    return f"{value:,}" if name in ("count", "bytes", "removed") else escape(str(value))
+        settings = ", ".join(f"{key}={value[key]}" for key in value if key != "kind")
+        return escape(printable(f"{value['kind']}({settings})"))
+    counted = isinstance(value, int) and name in ("count", "bytes", "removed")
+    return f"{value:,}" if counted else escape(printable(str(value)))

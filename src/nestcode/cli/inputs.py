@@ -1,4 +1,4 @@
-"""What commands read: arrays, columns of tables and folders of images, as rows of numbers that come in pieces."""
+"""Items that commands read: arrays, columns of tables and folders of images, as rows in pieces."""
 
 import shutil
 import tempfile
@@ -10,27 +10,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.arrays import check_rows
-from nestcode.cli.files import STANDARD, followed, read_array, standard_input
+from nestcode.cli.files import STANDARD, read_array, standard_input, with_progress
 from nestcode.cli.options import messages
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.streams.items import scale_for
 
-PIECE, MOST = 1 << 22, 1 << 16  # numbers and rows that are read at a time
+PIECE, MOST = 1 << 22, 1 << 16  # values and rows of a piece, at most
 Array = NDArray[Any]
 
 
 class Rows:
-    """Items as rows, (n, features), read a piece at a time and as often as one asks.
+    """Items as rows, (n, features), read piece by piece, any number of times.
 
     Attributes:
-        shape: of an item.
-        dtype: of its numbers.
+        shape: the shape of an item.
+        dtype: the type of its values.
 
     """
 
-    resident = False  # what training asks of its sources
+    resident = False  # not in memory: training reads it piece by piece
 
     def __init__(self, count: int, shape: tuple[int, ...], dtype: Any) -> None:
         self._count, self.shape, self.dtype = count, shape, np.dtype(dtype)
@@ -45,41 +45,41 @@ class Rows:
             yield self.rows(np.arange(first, min(first + self.step, len(self))))
 
     def rows(self, indices: NDArray[np.int64]) -> Array:
-        """The rows of these numbers."""
+        """Return the rows at these indices."""
         raise NotImplementedError
 
     def whole(self) -> Array:
-        """All rows."""
+        """Return all rows."""
         return np.concatenate(list(self))
 
     def to_train(self) -> Any:
-        """The items as training takes them."""
+        """Return the items as training takes them."""
         return self
 
 
 class ArrayRows(Rows):
-    """The rows of an array, in memory or mapped into it."""
+    """The rows of an array in memory, or of a memory-mapped one."""
 
     def __init__(self, array: Array) -> None:
         super().__init__(len(array), array.shape[1:], array.dtype)
         self._array, self._rows = array, array.reshape(len(array), -1)
-        check_rows(self._rows[:0])  # their type is refused before the work
+        check_rows(self._rows[:0])  # raises before any work if the type is wrong
 
     def __iter__(self) -> Iterator[Array]:
         for first in range(0, len(self), self.step):
             yield np.asarray(self._rows[first : first + self.step])
 
     def whole(self) -> Array:
-        """All rows, mapped if they are."""
+        """Return all rows, memory-mapped if the array is."""
         return self._rows
 
     def to_train(self) -> Any:
-        """The array itself, in which images have their shape."""
+        """Return the array itself, in which images have their shape."""
         return self._array
 
 
 class FolderRows(Rows):
-    """The images of a folder: red, then green, then blue, between 0 and 1, as the coders that come along take them."""
+    """The images of a folder, channels first (RGB), scaled to 0–1 as the shipped coders expect."""
 
     def __init__(self, path: Path, size: int) -> None:
         from nestcode.data import ImageFolder
@@ -88,13 +88,13 @@ class FolderRows(Rows):
         super().__init__(len(self._images), (3, size, size), np.float32)
 
     def rows(self, indices: NDArray[np.int64]) -> Array:
-        """The images of these numbers."""
+        """Return the images at these indices."""
         pixels = self._images[indices].transpose(0, 3, 1, 2).reshape(len(indices), -1)
         return pixels.astype(np.float32) / np.float32(255)
 
 
 class TableRows(Rows):
-    """Columns of a .parquet file: one of lists, or all of them as the features."""
+    """The rows of a .parquet file: one column of lists, or all columns as features."""
 
     def __init__(self, path: Path, name: str | None) -> None:
         pa: Any = import_extra("pyarrow", extra="arrow", purpose="reading .parquet files")
@@ -112,27 +112,27 @@ class TableRows(Rows):
             name = lists[0]
         self._list = name if name in lists else None
         self._columns = list(kinds) if name is None else [name]
-        numbers = [kinds[key].value_type if key in lists else kinds[key] for key in self._columns]
-        if (name is None and lists) or not all(pa.types.is_integer(k) or pa.types.is_floating(k) for k in numbers):
-            raise InvalidInput(f"items must be a column of lists of numbers, or all columns numbers: give --array one "
-                               f"of {', '.join(kinds)}")  # fmt: skip
+        values = [kinds[key].value_type if key in lists else kinds[key] for key in self._columns]
+        if (name is None and lists) or not all(pa.types.is_integer(k) or pa.types.is_floating(k) for k in values):
+            raise InvalidInput(f"items must be one column of lists of numbers, or only columns of numbers, got {path}: "
+                               f"give --array one of {', '.join(kinds)}")  # fmt: skip
         count = self._file.metadata.num_rows
         if not count:
-            raise InvalidInput(f"{path} must hold at least one item, got none")
+            raise InvalidInput(f"{path} must hold at least one item, got none: write some rows")
         features = len(next(self._batches(1))[0]) if self._list else len(self._columns)
-        super().__init__(count, (features,), np.result_type(*(k.to_pandas_dtype() for k in numbers)))
+        super().__init__(count, (features,), np.result_type(*(k.to_pandas_dtype() for k in values)))
 
     def _damaged(self) -> DamagedFile:
-        return DamagedFile(f"{self._path} cannot be read as a table, it is damaged or no .parquet file: write it again")
+        return DamagedFile(f"{self._path} is not a table; it is damaged or not a .parquet file: write it again")
 
     def __iter__(self) -> Iterator[Array]:
         for rows in self._batches(self.step):
             if rows.shape[1] != self.features:
-                raise InvalidInput(f"lists in {self._path} must have {self.features} numbers each, got {rows.shape[1]}")
+                raise InvalidInput(f"lists in {self._path} must have {self.features} values each, got {rows.shape[1]}")
             yield rows
 
     def to_train(self) -> Any:
-        """All rows."""
+        """Return all rows."""
         return self.whole()
 
     def _batches(self, size: int) -> Iterator[Array]:
@@ -144,7 +144,7 @@ class TableRows(Rows):
     def _read(self, size: int) -> Iterator[Array]:
         for batch in self._file.iter_batches(size, columns=self._columns):
             if any(column.null_count for column in batch.columns):
-                raise InvalidInput(f"{self._path} must have a value in every row, but some are null: drop such rows")
+                raise InvalidInput(f"{self._path} must have a value in every row, got nulls: drop these rows")
             if self._list is None:
                 columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
                 yield np.stack([column.astype(self.dtype) for column in columns], axis=1)
@@ -152,12 +152,14 @@ class TableRows(Rows):
             flat = batch.column(0).flatten()
             lengths = np.unique(batch.column(0).value_lengths().to_numpy(zero_copy_only=False))
             if len(lengths) > 1 or flat.null_count:
-                raise InvalidInput(f"lists in {self._path} must be equally long and whole, but some are not")
+                raise InvalidInput(
+                    f"lists in {self._path} must be equally long without nulls, got others: drop these rows"
+                )
             yield flat.to_numpy(zero_copy_only=False).reshape(batch.num_rows, -1)
 
 
 def open_rows(path: Path, array: str | None = None, size: int = 32) -> Rows:
-    """The items of whatever `path` is."""
+    """Return the items of a file, a folder or standard input."""
     if path.is_dir():
         return FolderRows(path, size)
     if path != STANDARD and not path.exists():
@@ -167,32 +169,34 @@ def open_rows(path: Path, array: str | None = None, size: int = 32) -> Rows:
     if path.suffix == ".npz":
         return ArrayRows(_from_archive(path, array))
     if array is not None:
-        raise InvalidInput(f"--array chooses in .npz and .parquet files, and {path} has one array: leave it out")
+        raise InvalidInput(f"--array is for .npz and .parquet files, got {path}, which has one array: leave it out")
     return ArrayRows(_from_input() if path == STANDARD else read_array(path))
 
 
 def read_packed(path: Path, array: str | None = None) -> NDArray[np.uint8]:
-    """Packed codes, (n, bytes)."""
+    """Return packed codes, (n, bytes)."""
     packed: Array = open_rows(path, array).whole()
     if packed.dtype != np.uint8:
-        raise InvalidInput(f"{path} must hold packed codes (uint8), got {packed.dtype}: nestcode encode writes them")
+        raise InvalidInput(
+            f"{path} must hold packed codes (uint8), got {packed.dtype}: write them with nestcode encode"
+        )
     return packed
 
 
 def code_width(path: Path, packed: NDArray[np.uint8], most: int) -> int:
-    """The width of packed codes: the coder's, which is `most`, or as many whole bytes as there are."""
+    """Return the width of packed codes: 8 bits per byte, at most the coder's width `most`."""
     if packed.shape[1] > -(-most // 8):
         raise InvalidInput(
-            f"{path} holds codes of {packed.shape[1]} bytes, of {most} bits there are {-(-most // 8)}: give the coder "
-            "that made them"
+            f"codes of {most} bits must have {-(-most // 8)} bytes, got {packed.shape[1]} in {path}: give the "
+            "coder that encoded them"
         )
     return min(8 * int(packed.shape[1]), most)
 
 
 def read_codes(path: Path, array: str | None, coder: Coder | None, width: int | None) -> Codes:
-    """Codes of a coder, or of nobody knows which, and so many bits of them, or all."""
+    """Return the first `width` bits of packed codes, by default all; without a coder the last byte counts in full."""
     packed = read_packed(path, array)
-    whole = 8 * int(packed.shape[1]) if coder is None else code_width(path, packed, coder.width)
+    whole = 8 * int(packed.shape[1]) if coder is None else code_width(path, packed, coder.width_)
     kept = whole if width is None else width
     if kept > whole:
         raise InvalidInput(f"{path} must hold codes of at least {kept} bits, got {whole}: encode the items again, or "
@@ -201,24 +205,24 @@ def read_codes(path: Path, array: str | None, coder: Coder | None, width: int | 
 
 
 def read_ids(path: Path) -> Array:
-    """Ids in a .npy file."""
+    """Return the ids in a .npy file."""
     return np.asarray(read_array(path, least=1))
 
 
 def pieces_for(coder: Coder, rows: Rows, title: str) -> Iterator[Array]:
-    """Rows as a coder takes them, with a progress bar: for those that come along, bytes become shares of 255."""
+    """Yield rows as a coder takes them, with a progress bar; bytes are divided by 255 for the shipped coders."""
     if rows.features != coder.n_features_in_:
         raise InvalidInput(
-            f"items must have the {coder.n_features_in_} numbers the coder was fitted on, got {rows.features}: give "
+            f"items must have the {coder.n_features_in_} features the coder was fitted on, got {rows.features}: give "
             "the same features, or fit a new coder"
         )
     scale = np.float32(scale_for(rows.dtype, None, coder.fingerprint))
-    for piece in followed(rows, title, -(-len(rows) // rows.step), messages()):
+    for piece in with_progress(rows, title, -(-len(rows) // rows.step), messages()):
         yield piece if scale == 1 else piece.astype(np.float32) / scale
 
 
 def encode_all(coder: Coder, rows: Rows, width: int) -> Codes:
-    """The codes of all rows; only they are kept in memory."""
+    """Return the codes of all rows; only codes are held in memory."""
     packed = np.empty((len(rows), -(-width // 8)), dtype=np.uint8)
     done = 0
     for piece in pieces_for(coder, rows, "Encoding"):
@@ -228,11 +232,11 @@ def encode_all(coder: Coder, rows: Rows, width: int) -> Codes:
 
 
 def _from_input() -> Array:
-    """The array that comes by standard input; the file it is copied to is gone when nobody looks at it any more."""
+    """Return the array on standard input, memory-mapped from an unlinked temporary copy."""
     given = standard_input()
     start = given.read(6)
-    if start != b"\x93NUMPY":  # whatever else comes may have no end
-        raise DamagedFile("standard input must be a .npy file, as np.save writes it, got something else")
+    if start != b"\x93NUMPY":  # other input may be endless
+        raise DamagedFile("standard input must be a .npy file, got something else: write it with np.save")
     with tempfile.NamedTemporaryFile(suffix=".npy") as copy:
         copy.write(start)
         shutil.copyfileobj(given, copy)
@@ -246,15 +250,15 @@ def _from_archive(path: Path, name: str | None) -> Array:
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 array: Array = arrays[_chosen(path, arrays.files, name)]
-            shape = array.shape  # other files than arrays have none
+            shape = array.shape  # members that are not arrays have none
         except (InvalidInput, MemoryError):
             raise
-        except Exception as error:  # zip and NumPy have many kinds
+        except Exception as error:  # zipfile and NumPy raise errors of many kinds
             raise DamagedFile(
-                f"{path} cannot be read as arrays of numbers, it is damaged or no .npz file: save them by np.savez"
+                f"{path} does not hold arrays of numbers; it is damaged or not a .npz file: write it with np.savez"
             ) from error
     if len(shape) < 2 or not len(array):
-        raise InvalidInput(f"{path} must hold an array (n, …) of at least one item, got shape {shape}")
+        raise InvalidInput(f"{path} must hold an array (n, …) of at least one item, got shape {shape}: reshape it")
     return array
 
 
@@ -263,6 +267,6 @@ def _chosen(path: Path, names: list[str], name: str | None) -> str:
         return names[0]
     if name in names:
         return name
-    choice = f"give --array one of {', '.join(names)}" if names else "save one by np.savez"
+    choice = f"give --array one of {', '.join(names)}" if names else "write one with np.savez"
     raise InvalidInput(f"{path} holds {len(names)} arrays: {choice}" if name is None else
                        f"{path} has no array {name}: {choice}")  # fmt: skip

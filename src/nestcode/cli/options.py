@@ -1,4 +1,4 @@
-"""Options that commands share, and what `--quiet` and `--threads` do."""
+"""Options that several commands share, and the implementation of `--quiet` and `--threads`."""
 
 import math
 import os
@@ -6,6 +6,7 @@ import random
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated
+from unicodedata import category
 
 import typer
 from rich.console import Console
@@ -13,18 +14,32 @@ from rich.console import Console
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
-def be_quiet(wanted: bool) -> None:
-    """Print no notes, warnings and progress from now on, or do."""
-    _quiet.set(wanted)
+def set_quiet(quiet: bool) -> None:
+    """Turn notes, warnings and progress bars off or on."""
+    _quiet.set(quiet)
 
 
 def messages() -> Console:
-    """Where notes and progress go."""
+    """Return the console for notes, warnings and progress bars: standard error."""
     return Console(stderr=True, quiet=_quiet.get())
 
 
+def printable(text: str) -> str:
+    r"""Return text with control characters other than newlines escaped.
+
+    Names and settings in a file come from whoever wrote it; raw escape sequences could control the terminal.
+
+    >>> print(printable("red: \x1b[31m"))
+    red: \x1b[31m
+    """
+    return "".join(
+        char if char == "\n" or category(char) not in ("Cc", "Cf") else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
 def limit_cores(ctx: typer.Context, threads: int | None) -> int | None:
-    """Use so many processor cores until the command ends, whoever starts the threads: Nestcode, NumPy or PyTorch."""
+    """Pin the process to this many cores until the command ends, which limits Nestcode, NumPy and PyTorch alike."""
     if threads is not None:
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, random.sample(sorted(before), min(threads, len(before))))
@@ -32,36 +47,38 @@ def limit_cores(ctx: typer.Context, threads: int | None) -> int | None:
     return threads
 
 
-def above_0(number: float | None) -> float | None:
-    """Refuse a number that is not above 0, or none at all."""
+def check_positive(number: float | None) -> float | None:
+    """Raise unless a number is positive and finite."""
     if number is not None and not 0 < number < math.inf:
-        raise typer.BadParameter(f"it must be a number above 0, got {number:g}")
+        raise typer.BadParameter(f"it must be a positive number, got {number:g}")
     return number
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Replace a file that is there.")]
-Threads = Annotated[
-    int | None, typer.Option(min=1, callback=limit_cores, help="Processor cores to use.", show_default="all")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Force = Annotated[
+    bool, typer.Option("--force", "-f", help="Overwrite an existing output; inputs are never overwritten.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of all that is random.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, callback=limit_cores, help="Number of processor cores.", show_default="all")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 
 Data = Annotated[
     Path,
     typer.Argument(
-        help="Items: a .npy, .npz or .parquet file, or a folder of images; - is standard input, as .npy.",
+        help="Items: a .npy, .npz or .parquet file, or a folder of images; - reads .npy from standard input.",
         show_default=False,
     ),
 ]
 ArrayName = Annotated[
-    str | None, typer.Option("--array", help="Which array of a .npz file, or which column of a .parquet file.")
+    str | None, typer.Option("--array", help="Name of the array in a .npz file, or of the column in a .parquet file.")
 ]
-Size = Annotated[int, typer.Option(min=1, help="Pixels of a side, where items are the images of a folder.")]
+Size = Annotated[int, typer.Option(min=1, help="Side in pixels to which the images of a folder are resized.")]
 AreCodes = Annotated[
-    bool, typer.Option("--codes", help="Items are packed codes, as nestcode encode writes them, not vectors.")
+    bool, typer.Option("--codes", help="The items are packed codes, as written by nestcode encode, not vectors.")
 ]
 _coder = typer.Option(
-    "--coder", "-c", help="A coder: a file, or cifar10-small or photos-small, which come along.", show_default=False
+    "--coder", "-c", help="The coder: a file, or a shipped one: cifar10-small or photos-small.", show_default=False
 )
 CoderName = Annotated[str, _coder]
 CoderIfAny = Annotated[str | None, _coder]

@@ -1,4 +1,4 @@
-"""A plot for the terminal: the error to expect by length."""
+"""A bar chart for the terminal: expected error by prefix length."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def some_lengths(width: int) -> list[int]:
-    """Lengths to show: 0, and the width halved a few times.
+    """Return the lengths to show: 0, the width, and the width halved up to eight times.
 
     >>> some_lengths(100)
     [0, 1, 3, 6, 12, 25, 50, 100]
@@ -15,7 +15,7 @@ def some_lengths(width: int) -> list[int]:
 
 
 def plot_errors(errors: Mapping[int, float], columns: int = 40) -> str:
-    """Errors by length as bars.
+    """Return a bar chart of errors by length.
 
     >>> print(plot_errors({0: 1.0, 8: 0.53}, columns=4))
     bits  expected error

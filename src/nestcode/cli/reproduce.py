@@ -1,4 +1,4 @@
-"""`nestcode reproduce`: the paper's figures and claims, on this machine."""
+"""`nestcode reproduce`: reproduce the paper's figures and claims."""
 
 import json
 from enum import StrEnum
@@ -18,20 +18,22 @@ Name = StrEnum(
 
 
 def reproduce(
-    names: Annotated[list[Name] | None, typer.Argument(help="Experiments, or all.", show_default="all")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder with CIFAR-10; else photographs stand in.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for page, numbers and figures.")] = Path("report"),
-    quick: Annotated[bool, typer.Option("--quick", help="Minutes on two cores; the default.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="The paper's sizes, for a GPU.")] = False,
-    toy: Annotated[bool, typer.Option("--toy", help="Minutes for all, to see that it runs.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs of what is random.")] = 3,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compute again what was kept.")] = False,
+    names: Annotated[list[Name] | None, typer.Argument(help="Experiments to run, or all.", show_default="all")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with CIFAR-10.", show_default="patches of sample images instead")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the page, figures and JSON.")] = Path("report"),
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes per experiment on two cores; the default.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The paper's sizes; needs a GPU.")] = False,
+    toy: Annotated[bool, typer.Option("--toy", help="Minutes for all: a smoke test.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of random seeds.")] = 3,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ignore cached results.")] = False,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     as_json: AsJson = False,
 ) -> None:
-    """Run experiments of the paper, and write one page: what it says, and what is measured here."""
+    """Run the paper's experiments, and write one page that compares its claims with measurements."""
     if quick + full + toy > 1:
-        raise typer.BadParameter("one scale must be chosen, of --toy, --quick and --full: leave out the others")
+        raise typer.BadParameter("--toy, --quick and --full exclude each other: give one of them")
     for module in ("torch", "sklearn", "matplotlib", "PIL"):
         import_extra(module, extra="reproduce", purpose="nestcode reproduce")
     from nestcode.reproduce import NAMES, Lab
@@ -43,12 +45,12 @@ def reproduce(
     wanted = names or [Name.all]
     page = run(wanted, Lab(out, data, scale, tuple(range(seeds)), fresh, messages()))
     if as_json:
-        done = {name: _found(out / f"{name}.json") for name in (NAMES if "all" in wanted else wanted)}
+        done = {name: _findings(out / f"{name}.json") for name in (NAMES if "all" in wanted else wanted)}
         print(json.dumps({"page": str(page), "experiments": done}, indent=2))
     else:
         print(page)
 
 
-def _found(path: Path) -> dict[str, Any]:
-    """What an experiment found, and the file that tells more."""
+def _findings(path: Path) -> dict[str, Any]:
+    """Return an experiment's findings and the path of its results."""
     return {"path": str(path), "findings": json.loads(path.read_text())["findings"]}

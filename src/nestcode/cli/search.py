@@ -1,4 +1,4 @@
-"""`nestcode search`: the items nearest to queries."""
+"""`nestcode search`: find the nearest items of an index."""
 
 import io
 import json
@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nestcode.cli.files import check_out, read_array
+from nestcode.cli.files import check_distinct, check_out, read_array
 from nestcode.cli.index import Folder
-from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Force, Size, Threads, messages
+from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Force, Size, Threads, messages, printable
 from nestcode.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -27,71 +27,79 @@ SHOWN = 10  # queries in a table
 def search(
     path: Folder,
     queries: Data,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many items to find.")] = 10,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Neighbors per query.")] = 10,
     candidates: Annotated[
-        int | None, typer.Option(min=1, help="Items to look at: more find more and take longer.", show_default="some")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Candidate budget: items scored per query. More raise recall and take longer.",
+            show_default="auto",
+        ),
     ] = None,
     rerank: Annotated[
-        int | None, typer.Option(min=1, help="How many of them to rank by all bits.", show_default="10 k")
+        int | None, typer.Option(min=1, help="Candidates to rerank by all bits.", show_default="10 k")
     ] = None,
     rank: Annotated[
         Literal["asymmetric", "hamming", "exact"] | None,
-        typer.Option(help="Compare vectors with decoded codes, bits with bits, or vectors with --vectors."),
+        typer.Option(help="Score by asymmetric distances to decoded codes, Hamming, or exact distances to --vectors."),
     ] = None,
     metric: Annotated[
         Literal["l2", "cosine", "inner"] | None,
-        typer.Option(help="Squared distances, angles or inner products.", show_default="the coder's"),
+        typer.Option(help="Squared Euclidean distance, cosine or inner product.", show_default="the coder's"),
     ] = None,
     vectors: Annotated[
-        Path | None, typer.Option(help="A .npy file of the items themselves, by id, to rank what is found by.")
+        Path | None, typer.Option(help="A .npy file of the original vectors by id, to rerank by exact distances.")
     ] = None,
     names: Annotated[
-        Path | None, typer.Option(help="What items are called: a line for each id, or the folder of images.")
+        Path | None, typer.Option(help="Names of the items: a text file with one line per id, or the folder of images.")
     ] = None,
     codes: AreCodes = False,
     array: ArrayName = None,
     size: Size = 32,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A .npz file for ids, distances and numbers of comparisons.")
+        Path | None, typer.Option("--out", "-o", help="Output .npz file with ids, distances and compared.")
     ] = None,
     threads: Threads = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the items of an index that are nearest to queries; --json prints a line for each query."""
+    """Find the nearest items of each query; --json prints one line per query."""
     if out is not None:
         if out.suffix != ".npz":
-            raise typer.BadParameter(f"hits go into a .npz file, got {out}: give a name that ends so")
+            raise typer.BadParameter(f"--out must be a .npz file, got {out}: give a name that ends in .npz")
         check_out(out, force=force)
+        check_distinct(out, queries, vectors, names)
     if rank == "exact" and vectors is None:
-        raise typer.BadParameter("--rank exact compares with the items themselves: give them by --vectors")
+        raise typer.BadParameter("--rank exact needs the original vectors: give them by --vectors")
     if vectors is not None and rank not in (None, "exact"):
-        raise typer.BadParameter(f"--vectors are compared by --rank exact, got --rank {rank}: leave one of them out")
+        raise typer.BadParameter(f"--vectors need --rank exact, got --rank {rank}: leave one of them out")
     if codes and (vectors is not None or rank == "asymmetric"):
-        raise typer.BadParameter("--codes are compared bit by bit: leave them out, or --vectors and --rank")
-    called = None if names is None else _read_names(names)
+        raise typer.BadParameter("--codes are ranked by Hamming distance: leave out --codes, or --vectors and --rank")
+    item_names = None if names is None else _read_names(names)
     from nestcode.cli.inputs import read_codes
     from nestcode.index import Index
 
     with Index.open(path) as opened:
         if codes:
-            asked: Any = read_codes(queries, array, opened.coder, opened.width)
+            points: Any = read_codes(queries, array, opened.coder, opened.width)
         else:
-            asked = _read_queries(opened, queries, array, size)
+            points = _read_queries(opened, queries, array, size)
         items = None if vectors is None else read_array(vectors)
         hits = opened.search(
-            asked, k, candidates=candidates, rerank=rerank, rank=rank, metric=metric, threads=threads,
+            points, k, candidates=candidates, rerank=rerank, rank=rank, metric=metric, threads=threads,
             vectors=None if items is None else items.reshape(len(items), -1),
         )  # fmt: skip
+    if hits.ids.ndim == 1:  # codes of one item are a single query
+        hits = type(hits)(hits.ids[None], hits.distances[None], [hits.compared])
     if out is not None:
         _write(out, hits)
     if as_json:
-        for line in _lines(hits, called):
+        for line in _lines(hits, item_names):
             print(json.dumps(line))
     elif out is not None:
         print(out)
     else:
-        _show(hits, called)
+        _show(hits, item_names)
 
 
 def _read_queries(opened: "Index", path: Path, array: str | None, size: int) -> Any:
@@ -100,7 +108,7 @@ def _read_queries(opened: "Index", path: Path, array: str | None, size: int) -> 
     from nestcode.cli.inputs import open_rows, pieces_for
 
     if opened.coder is None:
-        raise InvalidInput(f"an index without a coder takes codes: add --codes if {path} holds them")
+        raise InvalidInput(f"an index without a coder takes packed codes: add --codes if {path} holds them")
     return np.concatenate(list(pieces_for(opened.coder, open_rows(path, array, size), "Reading")))
 
 
@@ -110,11 +118,13 @@ def _read_names(path: Path) -> Sequence[str]:
     if path.is_dir():
         return [str(file.relative_to(path)) for file in image_files(path)]
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}: give a line for each id, or the folder of images")
+        raise FileNotFoundError(
+            f"there is no file {path}: give a text file with one line per id, or the folder of images"
+        )
     try:
         return path.read_text("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} must be text in UTF-8, a line for each id, got other bytes: convert it") from error
+        raise InvalidInput(f"{path} must be UTF-8 text with one line per id, got other bytes: convert it") from error
 
 
 def _write(out: Path, hits: "Hits") -> None:
@@ -128,7 +138,7 @@ def _write(out: Path, hits: "Hits") -> None:
 
 
 def _lines(hits: "Hits", names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """What was found for each query; fewer than k where there are no more."""
+    """Yield the hits of each query without missing items."""
     for query, (ids, distances) in enumerate(zip(hits.ids, hits.distances, strict=True)):
         there = ids >= 0
         line = {"query": query, "ids": ids[there].tolist(), "distances": distances[there].tolist()}
@@ -143,8 +153,8 @@ def _show(hits: "Hits", names: Sequence[str] | None) -> None:
         table.add_column("name")
     for line in islice(_lines(hits, names), SHOWN):
         for place, (found, distance) in enumerate(zip(line["ids"], line["distances"], strict=True)):
-            name = [] if names is None else [escape(line["names"][place] or "")]
+            name = [] if names is None else [escape(printable(line["names"][place] or ""))]
             table.add_row("" if place else str(line["query"]), str(found), f"{distance:.4g}", *name)
     Console().print(table)
     if len(hits.ids) > SHOWN:
-        messages().print(f"and {len(hits.ids) - SHOWN:,} queries more: -o hits.npz or --json give all")
+        messages().print(f"and {len(hits.ids) - SHOWN:,} more queries: -o hits.npz or --json give all")

@@ -131,7 +131,7 @@ def quantize(
     """Write the codes of coefficients, (rows, directions), into packed rows: `first` bits of `heads`, then planes."""
     intervals = np.empty(coefficients.shape, dtype=np.uint8)
     depths = bits_per_direction(planes.allocation, coefficients.shape[1]).astype(np.uint8)
-    _core.find_cells(coefficients, planes.thresholds, depths, intervals, threads=CORES)
+    _core.quantize_scalars(coefficients, planes.thresholds, depths, intervals, threads=CORES)
     sources = np.full(8 * packed.shape[1], -1, dtype=np.int32)
     allocated = np.where(planes.allocation >= 0, 8 * planes.allocation + _plane_of(planes.allocation), -1)
     sources[first : first + len(allocated)] = allocated
@@ -144,7 +144,7 @@ def quantize(
 def dequantize(packed: Bytes, planes: BitPlanes, length: int, first: int = 0, threads: int = CORES) -> Floats:
     """Return the coefficients of the first `length` planes, (rows, directions); they begin at bit `first` of a row."""
     out = np.empty((len(packed), len(planes.levels)), dtype=np.float32)
-    _core.read_planes(packed, planes.allocation[:length], first, planes.levels, out, threads=threads)
+    _core.decode_bit_planes(packed, planes.allocation[:length], first, planes.levels, out, threads=threads)
     return out
 
 

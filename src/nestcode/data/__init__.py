@@ -1,8 +1,8 @@
-"""Real data to learn, show and test on.
+"""Loaders of real data to train, demonstrate and test on.
 
-`samples.py` holds what comes with scikit-learn, so that it needs no download, and a toy of points; `cifar10.py` the
-paper's own data; `mnist.py` handwritten digits; `glove.py` vectors of words, to search in; `folder.py` reads images of
-your own as squares of one size, `pictures.py` as they are.
+`samples.py` has small data without a download: scikit-learn's digits and sample images, and a toy data set.
+`cifar10.py`, `mnist.py` and `glove.py` read public data sets. `folder.py` reads your own images as squares of one size,
+for training; `images.py` reads them at their own sizes, for compression.
 """
 
 from nestcode.data.cifar10 import cifar10, fetch_cifar10

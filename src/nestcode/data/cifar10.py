@@ -1,4 +1,4 @@
-"""CIFAR-10: 60,000 colour images of 32 x 32 pixels, in the official binary layout and checked byte for byte."""
+"""CIFAR-10: 60,000 color images of 32 x 32 pixels in the official binary format, verified by SHA-256."""
 
 import hashlib
 import io
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nestcode.errors import DamagedFile
 from nestcode.storage import write_atomic
 
-ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 FOLDER = "cifar-10-batches-bin"
 SHA256 = {
     "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
@@ -28,7 +28,7 @@ SHA256 = {
 
 @dataclass(frozen=True)
 class Cifar10:
-    """Pixels as rows of 3,072 bytes (red, then green, then blue) and class numbers."""
+    """Pixels as rows of 3,072 bytes (red, then green, then blue) and class labels."""
 
     train: NDArray[np.uint8]  # (50000, 3072)
     train_labels: NDArray[np.uint8]
@@ -37,53 +37,53 @@ class Cifar10:
 
 
 def cifar10(folder: str | Path) -> Cifar10:
-    """Read CIFAR-10 from `folder`, where `fetch_cifar10` or the official archive put it.
+    """Return CIFAR-10 from the folder that `fetch_cifar10` or the official archive filled.
 
     >>> cifar10("nowhere")
     Traceback (most recent call last):
     FileNotFoundError: CIFAR-10 is not in nowhere: run `nestcode data cifar10 --to nowhere`
     """
     folder = Path(folder)
-    place = folder / FOLDER if (folder / FOLDER).is_dir() else folder
-    if not all((place / name).is_file() for name in SHA256):
+    inner = folder / FOLDER if (folder / FOLDER).is_dir() else folder
+    if not all((inner / name).is_file() for name in SHA256):
         raise FileNotFoundError(f"CIFAR-10 is not in {folder}: run `nestcode data cifar10 --to {folder}`")
-    records = {name: _checked(name, (place / name).read_bytes(), place) for name in SHA256}
+    records = {name: _verified(name, (inner / name).read_bytes(), inner) for name in SHA256}
     train = np.concatenate([records[name] for name in SHA256 if name.startswith("data")])
     test = records["test_batch.bin"]
     return Cifar10(train[:, 1:], train[:, 0], test[:, 1:], test[:, 0])
 
 
 def fetch_cifar10(folder: str | Path, source: str | Path | None = None) -> Path:
-    """Put CIFAR-10 into `folder`, from its public address or from a local copy of the archive; return the folder.
+    """Download CIFAR-10 into `folder`, or unpack a local copy of its archive; return the folder of its files.
 
-    Files are checked before they are written, and those that are there and right are not fetched again.
+    Files are verified before they are written. Existing files that verify are kept.
 
     >>> fetch_cifar10("somewhere", source="no-such-archive.tar.gz")
     Traceback (most recent call last):
     FileNotFoundError: there is no archive no-such-archive.tar.gz: give the path of cifar-10-binary.tar.gz
     """
-    place = Path(folder) / FOLDER
-    missing = {name for name in SHA256 if not _is_right(place / name)}
+    inner = Path(folder) / FOLDER
+    missing = {name for name in SHA256 if not _is_valid(inner / name)}
     if not missing:
-        return place
+        return inner
     if source is None:
         try:
-            with urllib.request.urlopen(ADDRESS, timeout=60) as answer:
-                archive = answer.read()
+            with urllib.request.urlopen(URL, timeout=60) as response:
+                archive = response.read()
         except OSError as error:
-            raise OSError(f"{ADDRESS} cannot be fetched ({error}): download it elsewhere and give its path") from error
+            raise OSError(f"{URL} cannot be downloaded ({error}): download it elsewhere and give its path") from error
     elif Path(source).is_file():
         archive = Path(source).read_bytes()
     else:
         raise FileNotFoundError(f"there is no archive {source}: give the path of cifar-10-binary.tar.gz")
-    for name, data in _members(archive, missing, source or ADDRESS):
-        _checked(name, data, source or ADDRESS)
-        write_atomic(place / name, data)
-    return place
+    for name, data in _members(archive, missing, source or URL):
+        _verified(name, data, source or URL)
+        write_atomic(inner / name, data)
+    return inner
 
 
 def _members(archive: bytes, wanted: set[str], source: object) -> Iterable[tuple[str, bytes]]:
-    """The wanted files of a tar archive, by name alone: nothing else in it is touched."""
+    """Yield the wanted files of a tar archive, by name only: nothing else is unpacked."""
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             found = {Path(member.name).name: member for member in tar if member.isfile()}
@@ -92,14 +92,14 @@ def _members(archive: bytes, wanted: set[str], source: object) -> Iterable[tuple
                 assert file is not None
                 yield name, file.read()
     except (tarfile.TarError, EOFError, OSError, KeyError) as error:
-        raise DamagedFile(f"{source} is not a whole CIFAR-10 archive ({error}): fetch it again") from error
+        raise DamagedFile(f"{source} is not a complete CIFAR-10 archive ({error}): download it again") from error
 
 
-def _is_right(path: Path) -> bool:
+def _is_valid(path: Path) -> bool:
     return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == SHA256[path.name]
 
 
-def _checked(name: str, data: bytes, source: object) -> NDArray[np.uint8]:
+def _verified(name: str, data: bytes, source: object) -> NDArray[np.uint8]:
     if hashlib.sha256(data).hexdigest() != SHA256[name]:
-        raise DamagedFile(f"{name} in {source} is not CIFAR-10's, its checksum does not match: fetch it again")
+        raise DamagedFile(f"{name} in {source} is not CIFAR-10's, its checksum does not match: download it again")
     return np.frombuffer(data, dtype=np.uint8).reshape(-1, 3073)

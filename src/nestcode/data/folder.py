@@ -1,4 +1,4 @@
-"""A folder of images as rows of bytes, read when they are asked for."""
+"""A folder of images as squares of one size, read on demand."""
 
 import os
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from nestcode.arrays import check_int
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".webp")
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "WEBP")  # what a file may hold, whatever its name says
-THREADS = min(8, os.cpu_count() or 1)  # reading waits for the disk, and Pillow decodes outside Python's lock
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "WEBP")  # of a file's contents, whatever its suffix
+THREADS = min(8, os.cpu_count() or 1)  # reading waits for the disk, and Pillow decodes without the GIL
 
 Images = NDArray[np.uint8]
 
 
 class ImageFolder:
-    """The images in a folder and in those below it, each a square of `size` pixels.
+    """The images in a folder and its subfolders, each a square of `size` pixels.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -31,26 +31,26 @@ class ImageFolder:
     ...     images[0].shape, images[0][0, 0].tolist(), images.rows(np.array([0])).shape
     ((8, 8, 3), [255, 0, 0], (1, 192))
 
-    It can be trained on as it is: nothing is kept in memory. An image is turned as its camera was held, cropped to the
-    square in its middle, and reduced (or enlarged) to the size; transparent parts become white, and of several frames
-    the first is taken. Images come in the order of their names; hidden files and folders (.name) are passed over.
+    It is a source of training data that keeps nothing in memory. An image is rotated by its EXIF orientation, cropped
+    to the central square and resized; transparent parts become white, and of several frames the first is used. Images
+    come in the order of their names; hidden files and folders (.name) are skipped.
 
     Args:
         path: the folder. PNG, JPEG, WebP, BMP, GIF and PPM files are read.
         size: the height and width of each image.
-        color: red, green and blue; False for grey alone.
+        color: RGB if true, else gray.
         skip_damaged: leave out the files that cannot be read, and list them in `damaged`. This reads every file once
-            at the start; otherwise a damaged file is an error when it is asked for.
+            at the start; otherwise reading a damaged file raises.
 
     Attributes:
         paths: the file of each image.
         damaged: the files that were left out.
         shape: of one image, (size, size, 3) or (size, size).
-        features: how many numbers that is: row by row, the colors of a pixel side by side.
+        features: values of one image: row by row, the colors of a pixel side by side.
 
     """
 
-    resident = False  # larger than memory, for all that training knows
+    resident = False  # for training: it may be larger than memory
 
     def __init__(self, path: str | Path, size: int = 32, color: bool = True, *, skip_damaged: bool = False) -> None:
         pillow("Image")
@@ -63,7 +63,7 @@ class ImageFolder:
         self.damaged = tuple(file for file, good in zip(files, fine, strict=True) if not good)
         if not self.paths:
             raise InvalidInput(
-                f"{path} must hold images, found none among {len(files)} files that are named like one: "
+                f"{path} must hold images, found none among {len(files)} files with a suffix of images: "
                 f"give a folder with some of {', '.join(SUFFIXES)}"
             )
 
@@ -74,29 +74,29 @@ class ImageFolder:
         return f"ImageFolder({len(self)} images of {' x '.join(map(str, self.shape))})"
 
     def __getitem__(self, key: int | slice | Sequence[int] | NDArray[Any]) -> Images:
-        """One image, (size, size, 3), or those of a slice or an array of numbers, (n, size, size, 3)."""
-        numbers = np.arange(len(self))[key]
-        images = self._read(numbers.reshape(-1))
-        return images if numbers.ndim else images[0]
+        """Return one image, (size, size, 3), or those of a slice or an array of positions, (n, size, size, 3)."""
+        positions = np.arange(len(self))[key]
+        images = self._read(positions.reshape(-1))
+        return images if positions.ndim else images[0]
 
     def rows(self, indices: NDArray[np.int64]) -> Images:
-        """The images of these numbers, flattened: (n, features)."""
+        """Return the images at some positions, flattened: (n, features)."""
         return self._read(indices).reshape(len(indices), self.features)
 
     def whole(self) -> Images:
-        """All images, flattened: (n, features)."""
+        """Return all images, flattened: (n, features)."""
         return self.rows(np.arange(len(self)))
 
-    def _read(self, numbers: NDArray[np.int64]) -> Images:
-        images = np.empty((len(numbers), *self.shape), dtype=np.uint8)
+    def _read(self, positions: NDArray[np.int64]) -> Images:
+        images = np.empty((len(positions), *self.shape), dtype=np.uint8)
         with ThreadPoolExecutor(THREADS) as pool:
-            read = pool.map(lambda number: read_square(self.paths[number], self.shape), numbers)
+            read = pool.map(lambda at: read_square(self.paths[at], self.shape), positions)
             for i, image in enumerate(read):
                 images[i] = image
         return images
 
     def _readable(self, files: Sequence[Path]) -> list[bool]:
-        """Read all files as training will, as only that finds what is missing at the end of one."""
+        """Read all files as training will: only that detects truncated ones."""
 
         def is_fine(file: Path) -> bool:
             try:
@@ -110,7 +110,7 @@ class ImageFolder:
 
 
 def read_square(path: Path, shape: tuple[int, ...]) -> Images:
-    """Read one image as a square, of the shape (size, size, 3) or (size, size).
+    """Return one image as a square, of the shape (size, size, 3) or (size, size).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -133,12 +133,12 @@ def read_square(path: Path, shape: tuple[int, ...]) -> Images:
             return np.asarray(image.resize((size, size), images.Resampling.LANCZOS, box))
         except MemoryError:
             raise
-        except Exception as error:  # Pillow's plugins raise many kinds, and so do damaged files
+        except Exception as error:  # damaged files make Pillow's plugins raise many types
             raise unreadable(path, error) from error
 
 
 def unreadable(path: Path, error: Exception) -> DamagedFile:
-    """The error for a file that is no image, as Pillow says it is."""
+    """Return the error for a file that Pillow cannot read."""
     if isinstance(error, pillow("Image").UnidentifiedImageError):
         return DamagedFile(
             f"{path} cannot be read as an image, it is damaged or none of {', '.join(FORMATS)}: "
@@ -148,15 +148,15 @@ def unreadable(path: Path, error: Exception) -> DamagedFile:
 
 
 def upright(image: Any) -> Any:
-    """The image as its camera was held, with at most 8 bits a color."""
+    """Return the image rotated by its EXIF orientation, with at most 8 bits per channel."""
     pillow("ImageOps").exif_transpose(image, in_place=True)
-    if image.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
+    if image.mode.startswith("I"):  # 16 bits, which Pillow would clip at 255
         return pillow("Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image
 
 
 def _opaque(image: Any, mode: str) -> Any:
-    """The image on white, in a mode without transparency."""
+    """Return the image composed on white, in a mode without transparency."""
     if "A" in image.getbands() or "transparency" in image.info:
         images, image = pillow("Image"), image.convert("RGBA")
         image = images.alpha_composite(images.new("RGBA", image.size, "white"), image)
@@ -164,12 +164,12 @@ def _opaque(image: Any, mode: str) -> Any:
 
 
 def pillow(module: str) -> ModuleType:
-    """A module of Pillow, or an error that says how to install it."""
+    """Return a module of Pillow, or raise an error that says how to install it."""
     return import_extra(f"PIL.{module}", extra="reproduce", purpose="reading images")
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The files named like images, in the order of their names."""
+    """Return the files with a suffix of images, in the order of their names."""
     if not folder.is_dir():
         raise InvalidInput(f"path must be a folder of images, got {folder}: there is no such folder")
     found = []

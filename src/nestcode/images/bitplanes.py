@@ -3,7 +3,7 @@
 A dead-zone quantizer makes integers of the coefficients. Their magnitudes are coded plane by plane, each plane in a
 significance, a refinement and a cleanup pass over all tiles, as in JPEG 2000; contexts of neighboring coefficients,
 tiles and channels give each bit a probability, which a range coder spends. The passes and contexts are C++
-(`_core.encode_picture`, `_core.PictureReader`); encoder and decoder share them, in integers only, so that their
+(`_core.encode_image`, `_core.ImageDecoder`); encoder and decoder share them, in integers only, so that their
 adaptive models agree on every machine.
 """
 
@@ -36,7 +36,7 @@ class Bitstream:
 
 
 def encode_planes(
-    model: _core.PictureModel, coefficients: Floats, step: float, header: bytes, limit: int, *, adapt: bool
+    model: _core.ImageModel, coefficients: Floats, step: float, header: bytes, limit: int, *, adapt: bool
 ) -> Bitstream:
     """Encode coefficients, (channels, rows, columns, 16, 16), after a few bytes of header that follow the plane count.
 
@@ -51,7 +51,7 @@ def encode_planes(
     floor = sum(map(_quantization_error, coefficients, quantized)) * step**2 / quantized.size
     del coefficients
     planes = max(int(quantized.max()), -int(quantized.min())).bit_length()
-    data, passes = _core.encode_picture(model, CHANNELS[len(quantized)], quantized, planes, limit, adapt)
+    data, passes = _core.encode_image(model, CHANNELS[len(quantized)], quantized, planes, limit, adapt)
     start = bytes([planes | bool(header) << 7]) + header
     empty = 3 * (MAX_PLANES - planes)  # passes over planes that are all zeros
     sizes = [0] * empty + [len(start) + size for size, _ in passes]
@@ -86,25 +86,25 @@ def reconstruct(known: NDArray[np.int32]) -> Floats:
     return out
 
 
-def model_arrays(model: _core.PictureModel) -> dict[str, NDArray[Any]]:
+def model_arrays(model: _core.ImageModel) -> dict[str, NDArray[Any]]:
     """Return a context model as arrays, under the names that files have: probabilities, confidences, mixing weights."""
-    contexts, weights = _core.picture_model_sizes()
+    contexts, weights = _core.image_model_sizes()
     arrays: dict[str, NDArray[Any]] = {
         "chances": np.empty(contexts, np.uint16),
         "seen": np.empty(contexts, np.uint8),
         "weights": np.empty(weights, np.int32),
     }
-    model.write(**arrays)
+    model.save(arrays["chances"], arrays["seen"], arrays["weights"])
     return arrays
 
 
-def set_model(model: _core.PictureModel, arrays: Arrays) -> None:
+def set_model(model: _core.ImageModel, arrays: Arrays) -> None:
     """Set a context model to the arrays of `model_arrays`; raise if they are not such arrays."""
-    contexts, weights = _core.picture_model_sizes()
+    contexts, weights = _core.image_model_sizes()
     expected = {
         "chances": (np.uint16, (contexts,)),
         "seen": (np.uint8, (contexts,)),
         "weights": (np.int32, (weights,)),
     }
     check_arrays(arrays, expected)
-    model.read(**{name: arrays[name] for name in expected})
+    model.load(arrays["chances"], arrays["seen"], arrays["weights"])

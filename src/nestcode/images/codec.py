@@ -57,13 +57,13 @@ class ImageCodec(Storable):
             raise InvalidInput(f"step must be between 1 and 1000 pixel values, got {step!r}: 4 is a good choice")
         self.step = float(step)
         self._is_fitted = False
-        self._model = _core.PictureModel()
+        self._model = _core.ImageModel()
 
     def fit(self, images: Sequence[Image]) -> Self:
         """Train the context model on images, uint8 arrays (height, width) or (height, width, channels), in order."""
         if not isinstance(images, Sequence) or len(images) == 0:
             raise InvalidInput(f"images must be a list with at least one image, got {_type_of(images)}")
-        model = _core.PictureModel()
+        model = _core.ImageModel()
         for image in images:
             self._encode(image, model, UNLIMITED, adapt=True)
         set_model(self._model, model_arrays(model))  # in a file's precision, so that it codes as when loaded
@@ -85,7 +85,7 @@ class ImageCodec(Storable):
         decoder.feed(data)
         return decoder.image()
 
-    def _encode(self, image: Image, model: _core.PictureModel, limit: int, *, adapt: bool) -> Bitstream:
+    def _encode(self, image: Image, model: _core.ImageModel, limit: int, *, adapt: bool) -> Bitstream:
         rotation = find_rotation(check_image(image))
         channels = to_channels(image, color_matrix(rotation))
         return encode_planes(model, lapped_dct(channels), self.step, rotation, limit, adapt=adapt)
@@ -145,7 +145,7 @@ class ImageDecoder:
         self._channels = CHANNELS[self.shape[2] if len(self.shape) == 3 else 1]
         self._start = b""  # the number of planes and the color rotation, until they are complete
         self._known: NDArray[np.int32] | None = None  # the bits known of each coefficient, as `reconstruct` takes them
-        self._decoder: _core.PictureReader | None = None
+        self._decoder: _core.ImageDecoder | None = None
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the bitstream."""
@@ -167,7 +167,7 @@ class ImageDecoder:
         self._colors = color_matrix(self._start[1 : 1 + rotated])
         rows, columns = (-(-size // TILE) for size in self.shape[:2])
         self._known = np.zeros((len(self._channels), rows, columns, TILE, TILE), dtype=np.int32)
-        self._decoder = _core.PictureReader(self._codec._model, self._channels, planes, self._known)
+        self._decoder = _core.ImageDecoder(self._codec._model, self._channels, planes, self._known)
         return self._start[1 + rotated :]
 
     def image(self) -> Image:

@@ -19,7 +19,7 @@ class ImageStreamInfo(StreamInfo):
     >>> data = nc.compress_images(list(nc.data.sample_images().values()), bpp=0.1)
     >>> known = nc.stream_info(data[:4000])
     >>> known.count, round(known.full_bpp, 2), round(known.bpp, 3), known.verified
-    (2, 0.1, 0.054, 0)
+    (2, 0.1, 0.055, 0)
     """
 
     header_bytes: int  # a stream cut after this many bytes or more can be decoded

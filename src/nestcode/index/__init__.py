@@ -1,4 +1,19 @@
-"""Indexes: the paper's tree, and one that can be changed, saved and trusted."""
+"""Indexes: the paper's prefix tree, and one that can be changed, saved and searched while it changes.
+
+What a write does, in the words of storage engines (an LSM-tree):
+
+    add ──▶ write buffer ──flush──▶ segment ──compaction──▶ larger segment      buffer.py, segment.py, compaction.py
+    remove ──▶ tombstone in a segment, or out of the buffer                     segment.py
+             │
+             ▼
+    a new snapshot: segments, their tombstones, the buffer                      snapshot.py
+             │  readers keep the snapshot they began with
+             ▼
+    commit ──▶ new files, then the manifest, atomically                         store.py, manifest.py
+
+`Index` (index.py) composes these with a searcher (`nestcode.search`). The prefix tree (tree.py) is a sorted array of
+codes; a snapshot's runs are searched as a forest of them.
+"""
 
 from nestcode.index.index import Index
 from nestcode.index.tree import Neighborhood, Neighborhoods, PrefixTree

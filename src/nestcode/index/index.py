@@ -1,16 +1,31 @@
-"""An index: items by id, found by prefix, that can be changed, saved and trusted."""
+"""The index: items by id, found by prefix or by distance; it can be changed, saved and shared between threads."""
 
 import os
+from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any, Literal, Self
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode.arrays import Ids, check_ids, check_int, next_ids
+from nestcode.coders import Coder
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
-from nestcode.index.collection import Collection
-from nestcode.index.state import State, Tail
-from nestcode.index.store import Contents, Store
+from nestcode.index.compaction import LiveSnapshot
+from nestcode.index.segment import MAX_WIDTH
+from nestcode.index.snapshot import OnDuplicate, Snapshot
+from nestcode.index.store import Commit, Store
+from nestcode.index.tree import Neighborhoods
+from nestcode.search.evaluation import RecallTrials
+from nestcode.search.hits import Evaluation, Hits, RangeHits
+from nestcode.search.plan import Plan, Rank, candidate_budget, rerank_budget
+from nestcode.search.scorer import Metric
+from nestcode.search.searcher import Searcher
 
 
-class Index(Collection):
-    """Items by id, found by prefix; can be changed, saved, memory-mapped and shared between threads.
+class Index:
+    """Items by id, found by prefix or by distance; can be changed, saved, memory-mapped and shared between threads.
 
     >>> import numpy as np
     >>> from nestcode import Codes
@@ -24,7 +39,7 @@ class Index(Collection):
     >>> len(index), 7 in index
     (999, False)
 
-    With a coder it takes raw vectors:
+    With a coder it takes vectors:
 
     >>> from nestcode import LinearCoder
     >>> X = rng.standard_normal((500, 8))
@@ -33,17 +48,402 @@ class Index(Collection):
     >>> index.neighborhood(X[3], size=1).ids
     array([1003])
 
-    All methods may be called from any thread. A search sees the index as it was when the search began; changes wait
-    for each other. Adding is cheap: new items wait in a small tail, become sorted segments, and segments are merged by
-    a thread in the background, or by `compact()` at once.
+    All methods may be called from any thread. A search reads the snapshot that was current when the search began;
+    writes wait for each other. Adding is cheap: new items go to a small write buffer, which is flushed to sorted
+    segments, and segments are merged in the background, or by `compact()` at once.
 
     Args:
-        coder: a fitted coder; without one the index takes `Codes` only.
-        width: how many leading bits are kept; the coder's width if not given.
+        coder: a fitted coder; without one the index takes `Codes` only. The index keeps it as it is now.
+        width: how many leading bits are kept; the coder's width by default.
 
     """
 
-    _store: Store | None = None  # where it was opened
+    candidates: int | None = None  # defaults of `search`, which `tune` chooses
+    rerank: int | None = None
+
+    def __init__(self, coder: Coder | None = None, *, width: int | None = None) -> None:
+        if coder is not None and not isinstance(coder, Coder):
+            raise InvalidInput(f"expected a coder, got {type(coder).__name__}: Index(coder) or Index(width=...)")
+        if coder is None and width is None:
+            raise InvalidInput("give a coder or a width: Index(coder) takes vectors, Index(width=...) takes codes")
+        if coder is not None:
+            _ = coder.width_  # raises if it is not fitted
+            coder = copy(coder)  # it may be fitted again
+        width = coder.width_ if width is None and coder is not None else check_int(width, "width", least=1)
+        most = MAX_WIDTH if coder is None else min(coder.width_, MAX_WIDTH)
+        if width > most:
+            raise InvalidInput(f"width must be at most {most}, got {width}: fit a wider coder, or keep fewer bits")
+        self._begin(Snapshot.of(width), coder, largest=-1, store=None)
+
+    def _begin(self, snapshot: Snapshot, coder: Coder | None, *, largest: int, store: Store | None) -> None:
+        self.width, self.coder = snapshot.width, coder
+        self._largest = largest  # id used so far
+        self._live = LiveSnapshot(snapshot)
+        self._store = store  # where it was opened
+        self._searcher = Searcher(coder, snapshot.width)
+
+    # contents
+
+    def __len__(self) -> int:
+        return len(self._live.current)
+
+    @property
+    def ids(self) -> Ids:
+        """All ids, ascending."""
+        return self._live.current.ids()
+
+    def __contains__(self, item: object) -> bool:
+        if not isinstance(item, int | np.integer) or isinstance(item, bool) or not 0 <= item < 2**63:
+            return False
+        return bool(self._live.current.locate(np.array([item], dtype=np.int64))[0][0] >= 0)
+
+    def codes(self, ids: ArrayLike) -> Codes:
+        """Return the codes of items by id.
+
+        >>> index = Index(width=2)
+        >>> index.add(Codes.from_bits([[0, 1], [1, 1]]), ids=[5, 3])
+        >>> index.codes([3, 5])
+        Codes(2 items of 2 bits: 11, 01)
+        """
+        snapshot = self._live.current
+        return snapshot.codes(snapshot.locate_all(check_ids(ids, distinct=False)))
+
+    def reconstruct(self, ids: ArrayLike) -> NDArray[np.float32]:
+        """Return what the kept bits decode to: one vector for one id, (n, features) for n.
+
+        >>> from nestcode import LinearCoder
+        >>> X = np.arange(12.0).reshape(6, 2)
+        >>> index = Index(LinearCoder(width=3).fit(X))
+        >>> index.add(X)
+        >>> index.reconstruct(5).shape, index.reconstruct([5, 4]).shape
+        ((2,), (2, 2))
+        """
+        if self.coder is None:
+            raise InvalidInput("an index without a coder has codes only: call codes(ids), or make it with Index(coder)")
+        decoded = self.coder.decode(self.codes(ids))
+        return decoded if np.ndim(ids) else decoded[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all segments and the buffer, in memory or mapped, and of what searches prepared."""
+        return self._live.current.nbytes + self._searcher.nbytes
+
+    def __repr__(self) -> str:
+        coder = "" if self.coder is None else f", {self.coder!r}"
+        return f"{type(self).__name__}({len(self)} items of {self.width} bits{coder})"
+
+    # retrieval by prefix
+
+    def neighborhood(
+        self,
+        queries: Codes | ArrayLike,
+        *,
+        size: int | None = None,
+        fraction: float | None = None,
+        threads: int | None = 1,
+    ) -> Any:
+        """Return the smallest neighborhood of each query that has at least `size` members.
+
+        Its members are all items that share the query's first `length` bits, with the largest such `length`.
+
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
+        >>> index.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2)
+        Neighborhood(length=2, count=2)
+
+        This is the paper's retrieval (section 5.1). It compares prefixes only, and takes time logarithmic in the number
+        of items, whatever the width.
+
+        Args:
+            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or codes of one item, give a
+                `Neighborhood` with `length`, `count` and `ids` (ascending, gathered when they are read); more give
+                `Neighborhoods` with arrays, of which `hoods[i]` is one.
+            size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
+            fraction: instead of a size, the smallest share of all items accepted.
+            threads: how many threads share a batch; None is one for each core.
+
+        """
+        forest = self._live.current.forest
+        if isinstance(queries, Codes):
+            if queries.width != self.width:
+                queries = self._fitting(queries)
+            return forest.neighborhood(queries, size=size, fraction=fraction, threads=threads)
+        hoods = forest.neighborhoods(self._encode(queries), size, fraction, threads)
+        return hoods[0] if np.ndim(queries) == 1 else hoods
+
+    def nested(self, query: Codes | ArrayLike) -> Neighborhoods:
+        """Return every neighborhood of one query, from the root to the longest prefix that any item shares.
+
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 0, 1], [0, 1, 0], [1, 1, 1]]))
+        >>> index.nested(Codes.from_bits([[0, 1, 1]])).count
+        array([3, 2, 1])
+        """
+        return self._live.current.forest.nested(self._encode(query))
+
+    # search by distance
+
+    def search(
+        self,
+        queries: Codes | ArrayLike,
+        k: int = 10,
+        *,
+        candidates: int | None = None,
+        rerank: int | None = None,
+        rank: Rank | None = None,
+        metric: Metric | None = None,
+        vectors: ArrayLike | None = None,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        threads: int | None = 1,
+    ) -> Hits:
+        """Return the k nearest items of each query.
+
+        >>> from nestcode import CellCoder
+        >>> X = np.random.default_rng(0).standard_normal((2000, 8)).astype(np.float32)
+        >>> index = Index(CellCoder(width=64).fit(X))
+        >>> index.add(X)
+        >>> index.search(X[:3], k=1).ids.tolist()
+        [[0], [1], [2]]
+        >>> hits = index.search(X[7], k=2, vectors=X)  # reranked by the vectors themselves
+        >>> int(hits.ids[0]), float(hits.distances[0])
+        (7, 0.0)
+
+        Args:
+            queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, give arrays (k,).
+            k: how many.
+            candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items.
+                More find more and take longer; as many as there are items make the search exhaustive. By default what
+                `tune` chose, or 1,000 plus 2 % of the items.
+            rerank: how many candidates, the best by estimated distance, are reranked by precise ones: by default what
+                `tune` chose, or 10 k and at least 100.
+            rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
+                with `vectors`. By default the most precise that is possible.
+            metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, "inner" negative inner
+                products; the coder's by default.
+            vectors: (n, features), the items themselves, a row for each id: an array or a memory map.
+            filter: which items may be found: their ids, or a mask by id.
+            threads: how many threads share a batch; None is one for each core.
+
+        """
+        plan = Plan(
+            self.coder,
+            self._encode,
+            queries,
+            rank=rank,
+            metric=metric,
+            vectors=vectors,
+            allowed=filter,
+            candidates=self.candidates if candidates is None else candidates,
+            rerank=self.rerank if rerank is None else rerank,
+            threads=threads,
+        )
+        return self._searcher.search(self._live.current, plan, k)
+
+    def range_search(
+        self,
+        queries: Codes | ArrayLike,
+        radius: float,
+        *,
+        candidates: int | None = None,
+        rank: Rank | None = None,
+        metric: Metric | None = None,
+        vectors: ArrayLike | None = None,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        threads: int | None = 1,
+    ) -> Any:
+        """Return all items within a distance, nearest first: `Hits` of a single query, `RangeHits` of several.
+
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
+        >>> index.range_search(Codes.from_bits([[0, 0, 1]]), 1).ids
+        array([0, 1])
+
+        Distances and the other arguments are those of `search`; only candidates are found.
+        """
+        plan = Plan(
+            self.coder,
+            self._encode,
+            queries,
+            rank=rank,
+            metric=metric,
+            vectors=vectors,
+            allowed=filter,
+            candidates=self.candidates if candidates is None else candidates,
+            threads=threads,
+        )
+        found: Hits | RangeHits = self._searcher.range_search(self._live.current, plan, radius)
+        return found
+
+    def evaluate(
+        self,
+        queries: Codes | ArrayLike,
+        k: int = 10,
+        *,
+        candidates: int | None = None,
+        rerank: int | None = None,
+        rank: Rank | None = None,
+        metric: Metric | None = None,
+        vectors: ArrayLike | None = None,
+        exact: ArrayLike | None = None,
+        threads: int | None = 1,
+    ) -> Evaluation:
+        """Measure the recall of a search and the work it does.
+
+        >>> from nestcode import CellCoder
+        >>> X = np.random.default_rng(0).standard_normal((2000, 8)).astype(np.float32)
+        >>> index = Index(CellCoder(width=24).fit(X))
+        >>> index.add(X)
+        >>> round(index.evaluate(X[:100], k=5, vectors=X).recall, 1)  # reranked by vectors
+        1.0
+        >>> round(index.evaluate(X[:100], k=5, exact=X).recall, 1)  # by codes alone
+        0.7
+
+        The true neighbors are those of an exhaustive search by vectors: `exact`, or `vectors` where the search has them
+        too. Without either it is an exhaustive search by codes, and recall shows only what probing few lists misses.
+        Use queries that are not in the index: others find themselves. The other arguments are those of `search`.
+        """
+        trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
+        budget = candidate_budget(self.candidates if candidates is None else candidates, trials.count)
+        return trials.run(budget, rerank_budget(self.rerank if rerank is None else rerank, k))
+
+    def tune(
+        self,
+        queries: Codes | ArrayLike,
+        target_recall: float = 0.9,
+        k: int = 10,
+        *,
+        rank: Rank | None = None,
+        metric: Metric | None = None,
+        vectors: ArrayLike | None = None,
+        exact: ArrayLike | None = None,
+        threads: int | None = 1,
+    ) -> Evaluation:
+        """Choose `candidates` and `rerank` for later searches: the fastest that reach a recall, by measurement.
+
+        >>> from nestcode import CellCoder
+        >>> X = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
+        >>> index = Index(CellCoder(width=64).fit(X[:3900]))
+        >>> index.add(X[:3900])
+        >>> index.tune(X[3900:], target_recall=0.9).recall >= 0.9
+        True
+        >>> index.candidates < 2000
+        True
+
+        Recall is that of `evaluate`. The choice is kept in `index.candidates` and `index.rerank`, not in files. If no
+        budget is large enough, searches become exhaustive and a warning is given. Tune again when the index has grown.
+        """
+        if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
+            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
+        trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
+        best = trials.fastest(float(target_recall))
+        self.candidates, self.rerank = best.candidates, best.rerank
+        return best
+
+    def _trials(
+        self, queries: Codes | ArrayLike, k: int, exact: ArrayLike | None, *, metric: Metric | None, **options: Any
+    ) -> RecallTrials:
+        plan = None
+        if exact is not None:
+            plan = Plan(self.coder, self._encode, queries, rank="exact", metric=metric, vectors=exact)
+        return RecallTrials(self.search, queries, k, len(self), {"metric": metric, **options}, plan)
+
+    # writes
+
+    def add(
+        self, items: Codes | ArrayLike, ids: ArrayLike | None = None, *, on_duplicate: OnDuplicate = "error"
+    ) -> None:
+        """Add items: vectors for the coder, or codes.
+
+        >>> index = Index(width=2)
+        >>> index.add(Codes.from_bits([[0, 1], [1, 1]]))
+        >>> index.add(Codes.from_bits([[0, 0]]), ids=[0], on_duplicate="replace")
+        >>> index.codes([0, 1])
+        Codes(2 items of 2 bits: 00, 11)
+
+        Args:
+            items: (n, features), one vector, or `Codes`.
+            ids: a distinct integer of at least 0 for each; by default they follow the largest used so far.
+            on_duplicate: where an id is in use, "error" raises and changes nothing, "replace" takes the new item.
+
+        """
+        _check_on_duplicate(on_duplicate)
+        codes = self._encode(items)
+        given = None if ids is None else check_ids(ids, len(codes))
+        if not len(codes):
+            return
+
+        def insert(snapshot: Snapshot) -> Snapshot:
+            known = next_ids(self._largest, len(codes)) if given is None else given
+            if known.min() <= self._largest:
+                snapshot = snapshot.free(known, on_duplicate)
+            snapshot = snapshot.insert(codes, known)
+            self._largest = max(self._largest, int(known.max()))
+            return snapshot
+
+        self._write(insert)
+
+    def remove(self, ids: ArrayLike) -> None:
+        """Remove items; if an id is not in the index, raise and remove nothing.
+
+        >>> index = Index(width=2)
+        >>> index.add(Codes.from_bits([[0, 1], [1, 1]]))
+        >>> index.remove(0)
+        >>> index.ids
+        array([1])
+        """
+        unwanted = check_ids(ids)
+        self._write(lambda snapshot: snapshot.delete(snapshot.locate_all(unwanted)))
+
+    def update(self, items: Codes | ArrayLike, ids: ArrayLike) -> None:
+        """Give items new codes; if an id is not in the index, raise and change nothing.
+
+        >>> index = Index(width=2)
+        >>> index.add(Codes.from_bits([[0, 1], [1, 1]]))
+        >>> index.update(Codes.from_bits([[0, 0]]), ids=[1])
+        >>> index.codes([0, 1])
+        Codes(2 items of 2 bits: 01, 00)
+        """
+        codes = self._encode(items)
+        known = check_ids(ids, len(codes))
+        self._write(lambda snapshot: snapshot.delete(snapshot.locate_all(known)).insert(codes, known))
+
+    def merge(self, other: "Index", *, on_duplicate: OnDuplicate = "error") -> None:
+        """Add all items of another index of the same width and coder, under their ids.
+
+        >>> a, b = Index(width=2), Index(width=2)
+        >>> a.add(Codes.from_bits([[0, 1], [1, 1]]))
+        >>> b.add(Codes.from_bits([[0, 0]]), ids=[7])
+        >>> a.merge(b)
+        >>> a.ids
+        array([0, 1, 7])
+        """
+        if not isinstance(other, Index):
+            raise InvalidInput(f"expected an Index, got {type(other).__name__}: add(items) takes items")
+        if other.width != self.width:
+            raise InvalidInput(f"indexes must have the same width to merge, got {self.width} and {other.width}")
+        if not _same_coder(self.coder, other.coder):
+            raise InvalidInput("indexes must have the same coder to merge: encode the items of one with the other's")
+        _check_on_duplicate(on_duplicate)
+        theirs, largest = other._live.current.flush(), other._largest
+        ids = theirs.ids()
+
+        def attach(snapshot: Snapshot) -> Snapshot:
+            snapshot = snapshot.free(ids, on_duplicate)
+            self._largest = max(self._largest, largest)
+            return snapshot.attach(theirs.segments)
+
+        self._write(attach)
+
+    def compact(self) -> None:
+        """Merge everything into one segment, without what was deleted. Searches go on meanwhile."""
+        self._check_writable()
+        self._live.compact()
+
+    # files
+
+    def wait(self) -> None:
+        """Wait until compaction in the background is done, for example before measuring search times."""
+        self._live.wait()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, in place of an index that is there; `Index.open` reads it.
@@ -62,7 +462,7 @@ class Index(Collection):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r") -> Self:
-        """Open a saved index, memory-mapped: that takes no time, and what a search touches first is checked then.
+        """Open a saved index. It is memory-mapped, so that takes no time; pages are verified when first read.
 
         >>> import tempfile
         >>> from nestcode import Codes
@@ -78,8 +478,9 @@ class Index(Collection):
 
         Args:
             path: the folder.
-            mode: "r" reads; any number may, and each keeps what it opened whatever others write. "a" changes too, one
-                at a time; `commit()` makes changes durable, and `close()` or leaving a `with` block lets others write.
+            mode: "r" reads: any number of readers, each of which keeps what it opened, whatever others write. "a"
+                writes too, one writer at a time: `commit()` makes changes durable, and `close()` or leaving a `with`
+                block lets others write.
 
         """
         if mode not in ("r", "a"):
@@ -87,8 +488,8 @@ class Index(Collection):
         store = Store(path, write=False) if mode == "r" else Store.existing(path)
         try:
             index = object.__new__(cls)
-            index._store, found = store, store.read()
-            index._begin(State(found.width, found.parts, Tail.empty(found.width)), found.coder, found.largest)
+            found = store.read()
+            index._begin(Snapshot.of(found.width, found.segments), found.coder, largest=found.largest, store=store)
             if mode == "a":
                 store.sweep()
         except BaseException:
@@ -97,7 +498,7 @@ class Index(Collection):
         return index
 
     def commit(self) -> None:
-        """Make all changes so far durable: whatever happens from now on, they will be there."""
+        """Make all changes so far durable: a crash from now on does not lose them."""
         if self._store is None:
             raise InvalidInput("this index is in memory: save(path) it, then Index.open(path, mode='a')")
         with self._store.writing:
@@ -105,9 +506,9 @@ class Index(Collection):
             self._store.commit(self._contents())
 
     def verify(self) -> None:
-        """Read everything, and raise DamagedFile if it is not what was written."""
-        for part in self._live.state.parts:
-            part.segment.verify()
+        """Read everything, and raise DamagedFile if a checksum does not match."""
+        for one in self._live.current.segments:
+            one.segment.verify()
 
     def close(self) -> None:
         """Let another process write. Changes since the last `commit()` are not saved."""
@@ -124,18 +525,56 @@ class Index(Collection):
     def __reduce__(self) -> Any:
         raise InvalidInput("an index is not copied or pickled: save(path) it, and Index.open(path) where it is wanted")
 
+    def _contents(self) -> Commit:
+        """Flush the buffer, and return what a commit is to hold."""
+        found: list[Commit] = []
+
+        def flush(snapshot: Snapshot) -> Snapshot:
+            snapshot = snapshot.flush()
+            found.append(Commit(self.width, self.coder, self._largest, snapshot.segments))
+            return snapshot
+
+        self._live.write(flush)
+        return found[0]
+
+    # internals
+
+    def _write(self, edit: Callable[[Snapshot], Snapshot]) -> None:
+        self._check_writable()
+        self._live.write(edit)
+
     def _check_writable(self) -> None:
         if self._store is not None and not self._store.writable:
             raise InvalidInput(f"{self._store.path} was opened to read, or closed: open it with mode='a' to change it")
 
-    def _contents(self) -> Contents:
-        """All of it as it is now."""
-        found: list[Contents] = []
+    def _encode(self, items: Codes | ArrayLike) -> Codes:
+        """Return vectors or codes as codes of the index's width."""
+        if isinstance(items, Codes):
+            return self._fitting(items)
+        if self.coder is None:
+            raise InvalidInput(
+                f"an index without a coder takes Codes, got {type(items).__name__}: encode them first, "
+                "or make the index with Index(coder)"
+            )
+        rows = np.asarray(items)
+        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(self.width)
 
-        def seal(state: State) -> State:
-            state = state.sealed()
-            found.append(Contents(self.width, self.coder, self._largest, state.parts))
-            return state
+    def _fitting(self, codes: Codes) -> Codes:
+        """Return codes of the index's width, or of the coder's, as codes of the index's."""
+        if codes.width == self.width:
+            return codes
+        if self.coder is not None and codes.width == self.coder.width_:
+            return codes.prefix(self.width)
+        raise InvalidInput(
+            f"codes must have the index's width {self.width}, got {codes.width}: take prefix({self.width}), "
+            "or make an index of that width"
+        )
 
-        self._live.change(seal)
-        return found[0]
+
+def _check_on_duplicate(choice: str) -> None:
+    if choice not in ("error", "replace"):
+        raise InvalidInput(f'on_duplicate must be "error" or "replace", got {choice!r}')
+
+
+def _same_coder(a: Coder | None, b: Coder | None) -> bool:
+    return a is b or (a is not None and b is not None and a.fingerprint == b.fingerprint)

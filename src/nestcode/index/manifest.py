@@ -1,4 +1,4 @@
-"""The manifest of an index: which files count, under a checksum. It is believed in nothing that it need not be."""
+"""The manifest of an index: which files are current, under a checksum. Every value in it is checked before use."""
 
 import hashlib
 import json
@@ -12,18 +12,18 @@ from nestcode.storage import write_atomic
 
 FORMAT, VERSION = "nestcode index", 1
 MANIFEST = "manifest.json"
-NONSENSE = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # what a strange one causes
+MALFORMED = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # what bad ones raise
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Replace the manifest of a folder, in one step."""
+    """Replace the manifest of a folder atomically."""
     manifest = {"format": FORMAT, "version": VERSION, **manifest}
     data = json.dumps({**manifest, "sha256": sha256(_canonical(manifest))}, indent=1)
     write_atomic(folder / MANIFEST, data.encode())
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder, proved to be what was written."""
+    """Return the manifest of a folder, or raise if its checksum does not match."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
@@ -32,7 +32,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         intact = found == sha256(_canonical(manifest))
     except (FileNotFoundError, NotADirectoryError):
         raise no_index(folder) from None
-    except (IsADirectoryError, *NONSENSE) as error:
+    except (IsADirectoryError, *MALFORMED) as error:
         raise DamagedFile(f"{path} is damaged or was not written by Nestcode: restore a copy") from error
     if known and version > VERSION:
         raise DamagedFile(f"{path} has version {version}, this nestcode reads up to {VERSION}: upgrade nestcode")
@@ -41,33 +41,33 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def numbers(manifest: dict[str, Any]) -> list[str]:
-    """The names of all that a manifest counts on, but for its coder."""
+def file_numbers(manifest: dict[str, Any]) -> list[str]:
+    """Return the numbers that the names of all files begin with, but for the coder's."""
     entries = manifest["segments"]
     return [entry["name"] for entry in (*entries, *(entry["removed"] for entry in entries if entry["removed"]))]
 
 
-def checked(name: str, pattern: re.Pattern[str]) -> str:
-    """A name from a manifest, which must not lead out of the folder."""
+def checked_name(name: str, pattern: re.Pattern[str]) -> str:
+    """Return a name from a manifest, or raise if it could lead out of the folder."""
     if not pattern.fullmatch(name):
         raise ValueError(f"{name!r} is no file of an index")
     return name
 
 
-def whole(value: Any, least: int, most: int) -> int:
-    """A number from a manifest, which must not ask for what cannot be."""
+def checked_int(value: Any, least: int, most: int) -> int:
+    """Return an integer from a manifest, or raise if it is out of range."""
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{value!r} should be a whole number from {least} to {most}")
+        raise ValueError(f"{value!r} should be an integer from {least} to {most}")
     return value
 
 
 def sha256(data: bytes) -> str:
-    """A checksum of bytes."""
+    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def no_index(path: str | os.PathLike[str]) -> FileNotFoundError:
-    """The error for a folder without a manifest."""
+    """Return the error for a folder without a manifest."""
     return FileNotFoundError(f"there is no index in {os.fspath(path)}: build one there, or give the right folder")
 
 

@@ -1,6 +1,6 @@
-"""Segments: sorted codes with their ids that never change. An index is a few of them.
+"""Segments: immutable sorted runs of codes with their ids, and tombstones for what was deleted from them.
 
-A segment lies in memory or is mapped from files; mapped arrays are checked as they are touched (`storage.Mapped`).
+A segment lies in memory or is mapped from files; mapped arrays are verified as they are touched (`storage.Mapped`).
 """
 
 from collections.abc import Sequence
@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from nestcode import _core
+from nestcode.arrays import Ids
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import Mapped
 
-NONE = np.empty(0, dtype=np.uint32)
-WIDEST = 2**24  # bits of a code in a tree
-MAX_ITEMS = 2**30  # and three times as many numbers in tables, counted in 32 bits
+NO_TOMBSTONES = np.empty(0, dtype=np.uint32)
+MAX_WIDTH = 2**24  # bits of a code in a tree
+MAX_ITEMS = 2**30  # of a segment: its tables hold three times as many positions, counted in 32 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,15 +27,18 @@ class Segment:
 
     codes: Codes
     heads: NDArray[np.uint64]  # the first 64 bits of each code
-    tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/tables.hpp
-    ids: NDArray[np.int64]  # of the codes
-    places: NDArray[np.uint32]  # of the codes, by ascending id
-    mapped: dict[str, Mapped] = field(default_factory=dict)  # by name of the array, for segments in files
+    tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/prefix_tables.hpp
+    ids: Ids  # of the codes
+    by_id: NDArray[np.uint32]  # the positions of the codes in order of ids
+    mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; empty in memory
 
     @classmethod
-    def build(cls, codes: Codes, ids: NDArray[np.int64]) -> Self:
+    def build(cls, codes: Codes, ids: Ids) -> Self:
         """Sort codes into a segment."""
-        check_width(codes.width)
+        if codes.width > MAX_WIDTH:
+            raise InvalidInput(
+                f"codes in an index have at most {MAX_WIDTH} bits, got {codes.width}: take a prefix of that length"
+            )
         _check_count(len(codes))
         order = codes.sort_order()
         codes = codes[order]
@@ -43,21 +47,21 @@ class Segment:
         return cls._of(codes, heads, ids[order])
 
     @classmethod
-    def merge(cls, parts: Sequence["Part"], width: int) -> Self:
-        """One segment of all that the parts hold and was not removed."""
-        count = sum(len(part) for part in parts)
+    def merge(cls, segments: Sequence["LiveSegment"], width: int) -> Self:
+        """Merge segments into one, without what was deleted."""
+        count = sum(len(one) for one in segments)
         _check_count(count)
-        for part in parts:
-            part.segment.touch()
+        for one in segments:
+            one.touch()
         packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
         heads, ids = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
-        _core.Forest([part.tree for part in parts], width)._merge(packed, heads, ids)
+        _core.merge_trees([one.tree for one in segments], packed, heads, ids)
         return cls._of(Codes.unchecked(packed, width), heads, ids)
 
     @classmethod
-    def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: NDArray[np.int64]) -> Self:
-        places = np.argsort(ids, kind="stable").astype(np.uint32)
-        return cls(codes, heads, _core.build_tables(heads, codes.width), ids, places)
+    def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids) -> Self:
+        by_id = np.argsort(ids, kind="stable").astype(np.uint32)
+        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), ids, by_id)
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -68,137 +72,121 @@ class Segment:
         return sum(array.nbytes for array in self.arrays().values())
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """All of it by name."""
+        """Return all arrays by their names on disk."""
         return {
             "codes": self.codes.packed,
             "ids": self.ids,
             "heads": self.heads,
             "tables": self.tables,
-            "places": self.places,
+            "places": self.by_id,
         }
 
-    def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The place of each id, or -1."""
+    def find(self, ids: Ids) -> NDArray[np.int64]:
+        """Return the position of each id, or -1."""
         found = np.full(len(ids), -1, dtype=np.int64)
         guards = (self.mapped[name].guard if self.mapped else None for name in ("ids", "places"))
-        _core.find_ids(self.ids, self.places, ids, found, *guards)
+        _core.find_ids(self.ids, self.by_id, ids, found, *guards)
         self.check()
         if found.max(initial=-1) >= len(self):
             raise DamagedFile(f"{self.mapped['places'].path} does not fit the other files: restore a copy")
         return found
 
     def touch(self) -> None:
-        """Prove that all of it is what was written, before all of it is read."""
+        """Verify the checksums of what was not read before; call it before reading everything."""
         for mapped in self.mapped.values():
             mapped.touch(0, mapped.array.nbytes)
 
     def verify(self) -> None:
-        """Prove that all of it is what was written, also what was read before."""
+        """Verify all checksums, also of what was read before."""
         for mapped in self.mapped.values():
             mapped.verify()
 
     def check(self) -> None:
-        """Raise if what was read so far is not what was written."""
+        """Raise if a checksum failed in what was read so far."""
         for mapped in self.mapped.values():
             mapped.check()
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """A segment and which of its items were removed."""
+class LiveSegment:
+    """A segment and its tombstones: the items that were deleted since it was written."""
 
     segment: Segment
-    dead: NDArray[np.uint32] = field(default_factory=lambda: NONE)  # their places, ascending
-    tree: _core.Tree = field(init=False)
+    tombstones: NDArray[np.uint32] = field(default_factory=lambda: NO_TOMBSTONES)  # positions, ascending
+    tree: _core.PrefixTree = field(init=False)
 
     def __post_init__(self) -> None:
-        segment, watched = self.segment, ("codes", "heads", "tables", "ids")
-        tree = _core.Tree(
-            (segment, self.dead),
+        segment, guarded = self.segment, ("codes", "heads", "tables", "ids")
+        tree = _core.PrefixTree(
+            (segment, self.tombstones),
             segment.codes.packed,
             segment.heads,
-            NONE,
+            NO_TOMBSTONES,  # rows are in order
             segment.tables,
-            self.dead,
+            self.tombstones,
             segment.ids,
             segment.codes.width,
-            *(segment.mapped[name].guard if segment.mapped else None for name in watched),
+            *(segment.mapped[name].guard if segment.mapped else None for name in guarded),
         )
         object.__setattr__(self, "tree", tree)
 
     def __len__(self) -> int:
-        return len(self.segment) - len(self.dead)
+        return len(self.segment) - len(self.tombstones)
 
-    def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The place of each id, or -1 where it never was or is no more."""
+    # what a search reads (search.prepared.SortedRun)
+
+    @property
+    def codes(self) -> Codes:
+        """All codes, deleted ones too."""
+        return self.segment.codes
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of the codes."""
+        return self.segment.ids
+
+    @property
+    def owner(self) -> Segment:
+        """The segment, which outlives its tombstones."""
+        return self.segment
+
+    def touch(self) -> None:
+        """Verify the checksums of what was not read before; call it before reading everything."""
+        self.segment.touch()
+
+    # what a snapshot reads
+
+    def find(self, ids: Ids) -> NDArray[np.int64]:
+        """Return the position of each id, or -1 where it never was or is deleted."""
         found = self.segment.find(ids)
-        if len(self.dead):
-            nearest = self.dead[np.searchsorted(self.dead, found).clip(max=len(self.dead) - 1)]
+        if len(self.tombstones):
+            nearest = self.tombstones[np.searchsorted(self.tombstones, found).clip(max=len(self.tombstones) - 1)]
             found[nearest == found] = -1
         return found
 
-    def without(self, places: NDArray[np.int64]) -> "Part":
-        """The same with some items removed."""
-        gone = np.sort(places).astype(np.uint32)
-        return Part(self.segment, np.insert(self.dead, np.searchsorted(self.dead, gone), gone))
+    def delete(self, positions: NDArray[np.int64]) -> "LiveSegment":
+        """Return the segment with more tombstones."""
+        deleted = np.sort(positions).astype(np.uint32)
+        return LiveSegment(self.segment, np.insert(self.tombstones, np.searchsorted(self.tombstones, deleted), deleted))
 
-    def codes_at(self, places: NDArray[np.int64]) -> Codes:
-        """Some of the codes."""
+    def codes_at(self, positions: NDArray[np.int64]) -> Codes:
+        """Return the codes at some positions."""
         segment = self.segment
         if segment.mapped:
             step = segment.codes.packed.shape[1]
-            for place in places.tolist():
-                segment.mapped["codes"].touch(place * step, (place + 1) * step)
-        return segment.codes[places]
+            for position in positions.tolist():
+                segment.mapped["codes"].touch(position * step, (position + 1) * step)
+        return segment.codes[positions]
 
-    def check(self) -> None:
-        """Raise if what was read so far is not what was written."""
-        self.segment.check()
-
-    def ids(self) -> NDArray[np.int64]:
-        """The ids of what was not removed."""
+    def live_ids(self) -> Ids:
+        """Return the ids of what was not deleted."""
         if self.segment.mapped:
             self.segment.mapped["ids"].touch(0, self.segment.ids.nbytes)
-        return np.delete(self.segment.ids, self.dead)
+        return np.delete(self.segment.ids, self.tombstones)
 
-
-def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True) -> NDArray[np.int64]:
-    """Ids as an array: whole numbers of at least 0, one for each of `count` items."""
-    array = np.atleast_1d(np.asarray(ids))
-    if array.size == 0:
-        array = array.astype(np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"ids must be whole numbers in 1 dimension, got {array.dtype} of shape {array.shape}: "
-            "number your items, and keep names in a list beside the index"
-        )
-    if count is not None and len(array) != count:
-        raise InvalidInput(f"there must be one id for each item, got {len(array)} ids for {count} items")
-    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
-        raise InvalidInput(f"ids must be from 0 to 2^63 - 1, got {array.min()} to {array.max()}")
-    array = array.astype(np.int64)
-    if distinct:
-        ordered = np.sort(array)
-        twice = ordered[1:][ordered[1:] == ordered[:-1]]
-        if twice.size:
-            raise InvalidInput(f"ids must be distinct, got {twice[0]} more than once: give each item its own")
-    return array
-
-
-def ids_after(largest: int, count: int) -> NDArray[np.int64]:
-    """The next ids when `largest` was the largest so far."""
-    if largest + count >= 2**63:
-        raise InvalidInput(
-            f"ids cannot go on from {largest}: give ids of your own, as {count} more than the largest used so far "
-            "would reach 2^63"
-        )
-    return np.arange(count) + (largest + 1)  # and not up to 2^63, which is no int64
-
-
-def check_width(width: int) -> None:
-    """Raise if codes are too wide to be searched."""
-    if width > WIDEST:
-        raise InvalidInput(f"codes in an index have at most {WIDEST} bits, got {width}: take a prefix of that length")
+    def check(self) -> None:
+        """Raise if a checksum failed in what was read so far."""
+        self.segment.check()
 
 
 def _check_count(count: int) -> None:

@@ -1,7 +1,7 @@
-"""An index in a folder: `.npy` files that never change, and a manifest that says which of them count.
+"""The store of an index: a folder of immutable `.npy` files, and a manifest that names the current ones.
 
-Whatever happens, the folder holds the last commit. New files are written and made durable first; then the manifest is
-replaced in one step; then files that no longer count are removed. The layout is in docs/format.md.
+Whatever happens, the folder holds the last commit: new files are written and synced first, then the manifest is
+replaced atomically, then files that it no longer names are deleted. The layout is in docs/format.md.
 """
 
 import fcntl
@@ -20,17 +20,17 @@ from nestcode.coders import Coder, load_coder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.manifest import (
+    MALFORMED,
     MANIFEST,
-    NONSENSE,
-    checked,
+    checked_int,
+    checked_name,
+    file_numbers,
     no_index,
-    numbers,
     read_manifest,
     sha256,
-    whole,
     write_manifest,
 )
-from nestcode.index.segment import MAX_ITEMS, WIDEST, Part, Segment
+from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment
 from nestcode.storage import Mapped, make_folder, sync_folder, write_array
 
 LOCK = "lock"
@@ -44,17 +44,17 @@ DTYPES = {"codes": "<u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places
 
 
 @dataclass(frozen=True)
-class Contents:
+class Commit:
     """What a commit holds."""
 
     width: int
     coder: Coder | None
     largest: int  # the largest id ever used, or -1
-    parts: tuple[Part, ...]
+    segments: tuple[LiveSegment, ...]
 
 
 class Store:
-    """A folder with an index, for one writer at a time or any number of readers."""
+    """A folder with an index: one writer at a time, any number of readers."""
 
     def __init__(self, path: str | os.PathLike[str], *, write: bool) -> None:
         self.path = Path(path).absolute()  # wherever the process may go
@@ -63,8 +63,9 @@ class Store:
         self._lock: IO[bytes] | None = None
         self._owner = os.getpid()  # a forked process inherits the lock, and may not write
         self._next = 1  # the number of the next file
-        self._segments: dict[Segment, dict[str, Any]] = {}  # what the manifest says of segments that are written
-        self._removed: dict[Part, dict[str, Any] | None] = {}
+        # What was written before, and its entries in the manifest.
+        self._segments: dict[Segment, dict[str, Any]] = {}
+        self._tombstones: dict[LiveSegment, dict[str, Any] | None] = {}
         self._coder: tuple[Coder | None, dict[str, str] | None] = (None, None)
         if write:
             if self.path.exists() and not self.path.is_dir():
@@ -75,18 +76,18 @@ class Store:
 
     @classmethod
     def existing(cls, path: str | os.PathLike[str]) -> Self:
-        """A store to write to that must be there."""
+        """Return a store to write to, which must exist."""
         if not (Path(path) / MANIFEST).exists():
             raise no_index(path)
         return cls(path, write=True)
 
     @property
     def writable(self) -> bool:
-        """Whether this is the one writer."""
+        """Whether this store holds the lock."""
         return self._lock is not None and self._owner == os.getpid()
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock, so that others can write."""
         with self.writing:
             if self._lock is not None:
                 if self.writable:  # and not a forked process, whose lock is its parent's too
@@ -103,7 +104,7 @@ class Store:
     # reading
 
     def exists(self) -> bool:
-        """Whether the folder holds an index; an error if it holds something else."""
+        """Return whether the folder holds an index; raise if it holds something else."""
         if (self.path / MANIFEST).exists():
             return True
         others = [entry.name for entry in self.path.iterdir() if entry.name != LOCK and not OURS.fullmatch(entry.name)]
@@ -114,8 +115,8 @@ class Store:
             )
         return False
 
-    def read(self) -> Contents:
-        """The last commit, mapped. A writer may replace it meanwhile: then the newer one is read."""
+    def read(self) -> Commit:
+        """Return the last commit, memory-mapped. If a writer replaces it meanwhile, the newer one is read."""
         while True:
             manifest = read_manifest(self.path)
             try:
@@ -125,31 +126,32 @@ class Store:
                     missing = error.filename or self.path / manifest["coder"]["name"]
                     raise DamagedFile(f"{missing} is missing: restore a copy of {self.path}") from error
 
-    def _map(self, manifest: dict[str, Any]) -> Contents:
+    def _map(self, manifest: dict[str, Any]) -> Commit:
         try:
-            width = whole(manifest["width"], 1, WIDEST)
-            parts = [self._map_part(entry, width) for entry in manifest["segments"]]
-            self._next = whole(manifest["next"], 1 + max(map(int, numbers(manifest)), default=0), 10**17)
-            self._segments = {part.segment: entry for part, entry in zip(parts, manifest["segments"], strict=True)}
-            self._removed = {part: entry["removed"] for part, entry in zip(parts, manifest["segments"], strict=True)}
+            width = checked_int(manifest["width"], 1, MAX_WIDTH)
+            segments = [self._map_segment(entry, width) for entry in manifest["segments"]]
+            self._next = checked_int(manifest["next"], 1 + max(map(int, file_numbers(manifest)), default=0), 10**17)
+            entries = list(zip(segments, manifest["segments"], strict=True))
+            self._segments = {one.segment: entry for one, entry in entries}
+            self._tombstones = {one: entry["removed"] for one, entry in entries}
             coder = self._load_coder(manifest["coder"])
             self._coder = (coder, manifest["coder"])
-            contents = Contents(width, coder, whole(manifest["largest"], -1, 2**63 - 1), tuple(parts))
-        except (IsADirectoryError, *NONSENSE) as error:
+            commit = Commit(width, coder, checked_int(manifest["largest"], -1, 2**63 - 1), tuple(segments))
+        except (IsADirectoryError, *MALFORMED) as error:
             if isinstance(error, DamagedFile):
                 raise
             raise DamagedFile(
                 f"{self.path / MANIFEST} does not describe an index ({error}): restore a copy of {self.path}"
             ) from error
-        return contents
+        return commit
 
-    def _map_part(self, entry: dict[str, Any], width: int) -> Part:
-        name, count = checked(entry["name"], NUMBER), whole(entry["count"], 1, MAX_ITEMS)
+    def _map_segment(self, entry: dict[str, Any], width: int) -> LiveSegment:
+        name, count = checked_name(entry["name"], NUMBER), checked_int(entry["count"], 1, MAX_ITEMS)
         shapes = {
             "codes": (count, -(-width // 8)),
             "ids": (count,),
             "heads": (count,),
-            "tables": (whole(entry["tables"], 1, 2**32),),
+            "tables": (checked_int(entry["tables"], 1, 2**32),),
             "places": (count,),
         }
         blocks = {key: -(-math.prod(shape) * np.dtype(DTYPES[key]).itemsize // BLOCK) for key, shape in shapes.items()}
@@ -170,13 +172,13 @@ class Store:
         )
         removed = entry["removed"]
         if removed is None:
-            return Part(segment)
-        gone = whole(removed["count"], 1, count)
-        dead = self._read_small(f"{checked(removed['name'], NUMBER)}.removed.npy", "<u4", gone, removed["sha256"])
-        return Part(segment, dead.astype(np.uint32))
+            return LiveSegment(segment)
+        file = f"{checked_name(removed['name'], NUMBER)}.removed.npy"
+        tombstones = self._read_small(file, "<u4", checked_int(removed["count"], 1, count), removed["sha256"])
+        return LiveSegment(segment, tombstones.astype(np.uint32))
 
     def _read_small(self, name: str, dtype: str, count: int, checksum: str) -> NDArray[Any]:
-        """An array that is read and checked as a whole."""
+        """Return an array that is read and verified as a whole."""
         path = self.path / name
         array = np.array(Mapped(path, np.dtype(dtype), (count,)).array)
         if sha256(array.tobytes()) != checksum:
@@ -186,40 +188,40 @@ class Store:
     def _load_coder(self, entry: dict[str, str] | None) -> Coder | None:
         if entry is None:
             return None
-        coder = load_coder(self.path / checked(entry["name"], CODER))
+        coder = load_coder(self.path / checked_name(entry["name"], CODER))
         if coder.fingerprint != entry["fingerprint"]:
             raise DamagedFile(f"{self.path / entry['name']} is not the coder of this index: restore a copy")
         return coder
 
     # writing
 
-    def commit(self, contents: Contents) -> None:
+    def commit(self, commit: Commit) -> None:
         """Make this what the folder holds. After an error it holds this or what it held before; try again."""
         self._check_lock()
         first = self._next
         try:
-            segments = {part.segment: self._write_segment(part.segment) for part in contents.parts}
-            removed = {part: self._write_removed(part) for part in contents.parts}
-            coder = self._write_coder(contents.coder)
+            segments = {one.segment: self._write_segment(one.segment) for one in commit.segments}
+            tombstones = {one: self._write_tombstones(one) for one in commit.segments}
+            coder = self._write_coder(commit.coder)
             sync_folder(self.path)
         except BaseException:
-            for number in range(first, self._next):  # nothing counts on them
+            for number in range(first, self._next):  # no manifest names them
                 for path in self.path.glob(f"{number:06d}.*.npy"):
                     path.unlink(missing_ok=True)
             raise
         manifest = {
-            "width": contents.width,
-            "largest": contents.largest,
+            "width": commit.width,
+            "largest": commit.largest,
             "next": self._next,
             "coder": coder,
-            "segments": [{**segments[part.segment], "removed": removed[part]} for part in contents.parts],
+            "segments": [{**segments[one.segment], "removed": tombstones[one]} for one in commit.segments],
         }
         write_manifest(self.path, manifest)
-        self._segments, self._removed, self._coder = segments, removed, (contents.coder, coder)
+        self._segments, self._tombstones, self._coder = segments, tombstones, (commit.coder, coder)
         self.sweep(manifest)
 
     def _check_lock(self) -> None:
-        """Raise unless this is the one writer of the folder that is there now."""
+        """Raise unless this is the writer of the folder that is there now."""
         if not self.writable or self._lock is None:
             raise InvalidInput(f"{self.path} was opened to read, or by another process: open it with mode='a'")
         held = os.fstat(self._lock.fileno())
@@ -233,14 +235,14 @@ class Store:
             )
 
     def sweep(self, manifest: dict[str, Any] | None = None) -> None:
-        """Remove files of ours that do not count: an earlier commit's, or what a crash left."""
+        """Delete files of ours that the manifest does not name: an earlier commit's, or what a crash left."""
         manifest = manifest or read_manifest(self.path)
         names = [entry["name"] for entry in manifest["segments"]]
-        counted = {f"{name}.{key}.npy" for name in names for key in (*DTYPES, "sums")}
-        counted |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
-        counted |= {manifest["coder"]["name"]} if manifest["coder"] else set()
+        named = {f"{name}.{key}.npy" for name in names for key in (*DTYPES, "sums")}
+        named |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
+        named |= {manifest["coder"]["name"]} if manifest["coder"] else set()
         for entry in self.path.iterdir():
-            if OURS.fullmatch(entry.name) and entry.name not in counted and not entry.is_dir():
+            if OURS.fullmatch(entry.name) and entry.name not in named and not entry.is_dir():
                 entry.unlink(missing_ok=True)
 
     def _number(self) -> str:
@@ -260,12 +262,12 @@ class Store:
         write_array(self.path / f"{name}.sums.npy", checks)
         return {"name": name, "count": len(segment), "tables": len(segment.tables), "sums": sha256(checks.tobytes())}
 
-    def _write_removed(self, part: Part) -> dict[str, Any] | None:
-        if part in self._removed or not len(part.dead):
-            return self._removed.get(part)
+    def _write_tombstones(self, one: LiveSegment) -> dict[str, Any] | None:
+        if one in self._tombstones or not len(one.tombstones):
+            return self._tombstones.get(one)
         name = self._number()
-        write_array(self.path / f"{name}.removed.npy", part.dead)
-        return {"name": name, "count": len(part.dead), "sha256": sha256(part.dead.tobytes())}
+        write_array(self.path / f"{name}.removed.npy", one.tombstones)
+        return {"name": name, "count": len(one.tombstones), "sha256": sha256(one.tombstones.tobytes())}
 
     def _write_coder(self, coder: Coder | None) -> dict[str, str] | None:
         if coder is None:
@@ -275,7 +277,7 @@ class Store:
         record = coder.to_record()
         if record.settings.get("modules"):
             raise InvalidInput(
-                "an index reads its coder from a file, and cannot read modules of your own: keep their codes in "
+                "an index loads its coder from a file, which cannot hold modules of your own: keep their codes in "
                 "Index(width=…), and save the coder itself"
             )
         fingerprint = record.fingerprint
@@ -284,7 +286,7 @@ class Store:
 
 
 def _lock(folder: Path) -> IO[bytes]:
-    """Become the only writer. The system lets go when the process ends, however it ends."""
+    """Lock the folder for writing. The system releases the lock when the process ends, however it ends."""
     file = (folder / LOCK).open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""The paper's binary tree over codes, and the nested neighborhoods it answers with (section 5.1).
+"""The paper's binary tree over codes, and the nested neighborhoods of a query (section 5.1).
 
 A sorted array of codes is the tree: all codes that share a prefix lie side by side. The C++ core descends it
-(`cpp/nestcode/tree.hpp`); here are the questions and the answers.
+(`cpp/nestcode/prefix_tree.hpp`); this file has the public queries and their results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,31 +12,36 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import check_int
+from nestcode.arrays import Ids, check_ids, check_int
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
-from nestcode.index.segment import Part, Segment, check_ids
+from nestcode.index.segment import LiveSegment, Segment
 
 Neighborhood = _core.Neighborhood
 
 
-class Holder(Protocol):
-    """What holds items: a part of an index, or its tail."""
+class TreeRun(Protocol):
+    """A sorted run of codes that can be searched by prefix: a segment of an index, or its buffer."""
 
     @property
-    def tree(self) -> _core.Tree:
-        """It as the core searches it."""
+    def tree(self) -> _core.PrefixTree:
+        """The run as the core searches it."""
 
     def __len__(self) -> int: ...
 
     def check(self) -> None:
-        """Raise if what was read so far is not what was written."""
+        """Raise if a checksum failed in what was read so far."""
 
 
 class Neighborhoods:
     """The neighborhoods of several queries, or all the nested ones of one: arrays `length` and `count`.
 
-    `hoods[i]` is one of them; its ids are made when they are asked for.
+    `hoods[i]` is one of them; its ids are gathered when they are read.
+
+    >>> codes = Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 1]])
+    >>> hoods = PrefixTree(codes).neighborhood(codes, size=2)
+    >>> hoods.length, hoods.count, hoods[0].ids
+    (array([2, 2, 0], dtype=int32), array([2, 2, 3]), array([0, 1]))
     """
 
     def __init__(
@@ -65,13 +70,13 @@ class Neighborhoods:
 
 
 class Forest(_core.Forest):
-    """Trees that are asked as one: what an index knows at one moment."""
+    """The trees of several runs, searched as one."""
 
-    def __init__(self, parts: Sequence[Holder], width: int) -> None:
-        super().__init__([part.tree for part in parts], width)
-        self.parts = tuple(parts)
+    def __init__(self, runs: Sequence[TreeRun], width: int) -> None:
+        super().__init__([run.tree for run in runs], width)
+        self.runs = tuple(runs)
         self.width = width
-        self._count = sum(len(part) for part in parts)
+        self._count = sum(len(run) for run in runs)
 
     def __len__(self) -> int:
         return self._count
@@ -79,18 +84,18 @@ class Forest(_core.Forest):
     def neighborhoods(
         self, queries: Codes, size: int | None = None, fraction: float | None = None, threads: int | None = 1
     ) -> Neighborhoods:
-        """The neighborhood of each query; `neighborhood` says what that is."""
+        """Return the neighborhood of each query, as `PrefixTree` describes it."""
         self._check_query(queries)
         least = self._least(size, fraction)
         n = len(queries)
         length, count = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int64)
-        ranges = np.empty((n, len(self.parts), 2), dtype=np.uint32)
+        ranges = np.empty((n, len(self.runs), 2), dtype=np.uint32)
         self._find_neighborhoods(queries.packed, least, length, count, ranges, thread_count(threads))
         self.check()
         return Neighborhoods(self, length, count, ranges)
 
     def nested(self, query: Codes) -> Neighborhoods:
-        """Every neighborhood of one query, from the root (all items) to the longest prefix that any item shares.
+        """Return every neighborhood of one query, from the root (all items) to the longest shared prefix.
 
         >>> tree = PrefixTree(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
         >>> family = tree.nested(Codes.from_bits([[0, 0, 1]]))
@@ -101,10 +106,10 @@ class Forest(_core.Forest):
         """
         self._check_query(query)
         if len(query) != 1:
-            raise InvalidInput(f"nested answers for one code, got {len(query)}: call it for each, as in codes[i]")
+            raise InvalidInput(f"nested takes one code, got {len(query)}: call it for each, as in codes[i]")
         lengths = np.arange(self.neighborhood(query, size=1).length + 1, dtype=np.int32)
         count = np.empty(len(lengths), dtype=np.int64)
-        ranges = np.empty((len(lengths), len(self.parts), 2), dtype=np.uint32)
+        ranges = np.empty((len(lengths), len(self.runs), 2), dtype=np.uint32)
         self._find_prefixes(query.packed, count, ranges)
         self.check()
         return Neighborhoods(self, lengths, count, ranges)
@@ -112,17 +117,18 @@ class Forest(_core.Forest):
     def check(self) -> None:
         """Raise if a search read from a damaged file."""
         if self._damaged:
-            for part in self.parts:
-                part.check()
+            for run in self.runs:
+                run.check()
 
     def _neighborhood(
         self, query: Codes, size: int | None, fraction: float | None, threads: int | None
     ) -> Neighborhood | Neighborhoods:
-        """What the core leaves to Python: batches, fractions and errors."""
+        """Answer what the core leaves to Python: batches, fractions and errors."""
         hoods = self.neighborhoods(query, size, fraction, threads)
         return hoods[0] if len(hoods) == 1 else hoods
 
-    def _ids_of(self, hood: Neighborhood) -> NDArray[np.int64]:
+    def _ids_of(self, hood: Neighborhood) -> Ids:
+        """Return the ids of a neighborhood, ascending; the core calls it when they are read."""
         ids = np.empty(hood.count, dtype=np.int64)
         self._gather_ids(hood, ids)
         self.check()
@@ -141,7 +147,7 @@ class Forest(_core.Forest):
             )
 
     def _least(self, size: int | None, fraction: float | None) -> int:
-        """How many members a neighborhood must have."""
+        """Return how many members a neighborhood must have."""
         if (size is None) == (fraction is None):
             raise InvalidInput(
                 f"give either size, the fewest members accepted, or fraction, their share of all items, "
@@ -159,29 +165,29 @@ class Forest(_core.Forest):
 
 
 class PrefixTree(Forest):
-    """Codes arranged for ordered retrieval: the items that share the longest prefix with a query.
+    """A prefix tree of codes: finds the items that share the longest prefix with a query.
 
     >>> codes = Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]])
     >>> tree = PrefixTree(codes)
-    >>> hood = tree.neighborhood(codes[0], size=2)  # go down while at least 2 items are left
+    >>> hood = tree.neighborhood(codes[0], size=2)  # descend while at least 2 items are left
     >>> hood
     Neighborhood(length=2, count=2)
     >>> hood.ids
     array([0, 1])
-    >>> tree.neighborhood(codes, size=2).length  # a batch answers with arrays
+    >>> tree.neighborhood(codes, size=2).length  # a batch has arrays
     array([2, 2, 1, 0], dtype=int32)
 
     `neighborhood(query, *, size=None, fraction=None, threads=1)` is the paper's retrieval: it follows the query's
     bits from the root and stops before the first neighborhood with fewer than `size` members (R in the paper), or
-    fewer than `fraction` of all items. `length` says how many bits the members share with the query, `count` how many
-    they are, `ids` who they are, ascending. With fewer than `size` items in all, and where even the first bit leaves
-    too few, that is the root: length 0 and every item. Codes of one item are one query.
+    fewer than `fraction` of all items. `length` is how many bits the members share with the query, `count` how many
+    members there are, and `ids` are theirs, ascending. If there are fewer than `size` items, or too few share even the
+    first bit, the neighborhood is the root: length 0 and every item. Codes of one item are a single query.
 
-    An `Index` can change and be saved; a `PrefixTree` is only this.
+    An `Index` can change and be saved; a `PrefixTree` cannot.
 
     Args:
         codes: the items.
-        ids: a distinct number of at least 0 for each; their positions if not given.
+        ids: a distinct integer of at least 0 for each; their positions by default.
 
     """
 
@@ -190,7 +196,7 @@ class PrefixTree(Forest):
             raise InvalidInput(f"expected Codes, got {type(codes).__name__}: encode(X) of a coder makes them")
         ids = np.arange(len(codes)) if ids is None else check_ids(ids, len(codes))
         self._segment = Segment.build(codes, ids)
-        super().__init__([Part(self._segment)], codes.width)
+        super().__init__([LiveSegment(self._segment)], codes.width)
 
     @property
     def codes(self) -> Codes:
@@ -200,5 +206,5 @@ class PrefixTree(Forest):
     def __repr__(self) -> str:
         return f"PrefixTree({len(self)} items of {self.width} bits)"
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Codes, NDArray[np.int64]]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[Codes, Ids]]:
         return type(self), (self.codes, self._segment.ids)

@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import check_int
+from nestcode.arrays import check_ids, check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
-from nestcode.index.segment import check_ids
 from nestcode.storage import write_pieces
 
 import_extra("pyarrow", extra="arrow", purpose="nestcode.integrations.arrow")

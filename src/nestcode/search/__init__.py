@@ -1,4 +1,25 @@
-"""How a search scores and walks: scorers, list probing, exhaustive search, the plan of a query."""
+"""Search: how codes are scored, and what one query does from call to answer.
+
+    Index.search(queries, k)
+      │
+      ▼
+    plan       check the queries, choose rank and metric                          plan.py
+      ▼
+    probe      inverted lists, nearest first, until they hold `candidates` items  partition.py
+      ▼
+    estimate   distances by part of the bits: 4-bit fast-scan, ADC lookup         fastscan.py, adc.py, hamming.py
+      ▼        tables, or Hamming
+    rerank     the best `rerank` by decoded codes, or by the vectors themselves   decoded.py, vectors.py
+      ▼
+    top-k      Hits: ids, distances, compared                                     hits.py
+
+`Searcher` (searcher.py) runs these steps on a snapshot that was prepared once (prepared.py). A budget that covers all
+items skips probing and compares everything in float64 (exhaustive.py). `Index.evaluate` and `Index.tune` measure recall
+(evaluation.py).
+
+Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.projection`, `Coder.layout` and
+`Coder.coefficients`. This room knows coders, and no coder knows this room.
+"""
 
 from nestcode.search.adc import asymmetric_distances, cell_distances
 from nestcode.search.hits import Evaluation, Hits, RangeHits

@@ -160,7 +160,7 @@ def lookup_tables(groups: BitGroups, terms: dict[int, Floats], queries: int) -> 
 def sum_tables(indices: Bytes, tables: Floats, threads: int = CORES) -> Floats:
     """Add up the looked-up terms: (items, groups), (queries, groups, 256) -> (queries, items)."""
     out = np.empty((len(tables), len(indices)), dtype=np.float32)
-    _core.sum_tables(indices, tables, out, threads=threads)
+    _core.sum_lookup_tables(indices, tables, out, threads=threads)
     return out
 
 
@@ -305,7 +305,7 @@ class CodebookScorer(ProjectedScorer):
         for first in range(0, len(codes), PIECE):
             packed = codes.packed[first : first + PIECE, : len(self._codebooks)]
             sums = np.zeros((len(packed), self._codebooks.shape[2]), dtype=np.float32)
-            _core.sum_entries(packed, self._codebooks, sums, threads=CORES)
+            _core.sum_codebook_entries(packed, self._codebooks, sums, threads=CORES)
             norms[first : first + PIECE] = squared_norms(sums)
         return PreparedCodes(codes.packed, list_starts(codes, bits), norms=norms)
 
@@ -315,11 +315,11 @@ class CodebookScorer(ProjectedScorer):
         queries: QueryBatch,
         bits: int,
         candidates: int,
-        out: _core.SearchOutputs,
+        out: _core.SearchResults,
         threads: int,
     ) -> None:
         """Probe inverted lists until they hold `candidates` items, and write those of least distance by ADC."""
         queries = self.scaled_for_estimates(queries)
         tables = _codebook_tables(-2 * queries.coefficients, self._codebooks)
         coarse = self.coarse_distances(queries, bits)
-        searcher.tables(coarse, tables, queries.metric == "inner", candidates, out, threads)
+        searcher.adc(coarse, tables, queries.metric, candidates, out, threads)

@@ -42,9 +42,9 @@ class DecodedScorer(Scorer):
             coefficients = self._around_zero(queries)
             outside = queries.mean_products - coefficients @ self.mean
             square = max(self.mean_square - float(self.mean @ self.mean), 0.0)
-            _core.rescore(decoded, coefficients, items, "cosine", out, threads, self.mean, square, outside)
+            _core.rerank(decoded, coefficients, items, "cosine", out, threads, self.mean, square, outside)
             return out
-        _core.rescore(decoded, queries.coefficients, items, queries.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
+        _core.rerank(decoded, queries.coefficients, items, queries.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
         return out + queries.outside[:, None] if queries.metric == "l2" else out - queries.mean_products[:, None]
 
     def _around_zero(self, queries: QueryBatch) -> Floats:
@@ -88,7 +88,7 @@ class ProjectedScorer(DecodedScorer):
         coefficients = self._item_norm * self._around_zero(queries) - self.mean
         return replace(queries, coefficients=coefficients, mean_products=self._item_norm * queries.mean_products)
 
-    def coarse_distances(self, queries: QueryBatch, bits: int) -> _core.SumCells:
+    def coarse_distances(self, queries: QueryBatch, bits: int) -> _core.CentroidDistances:
         """Return the distances from queries to the centroids of all lists, up to a term that the lists share."""
         by_angle = queries.metric == "cosine"
         coefficients = self._around_zero(queries) if by_angle else queries.coefficients
@@ -133,7 +133,7 @@ class RefinedScorer(DecodedScorer):
         queries: QueryBatch,
         bits: int,
         candidates: int,
-        out: _core.SearchOutputs,
+        out: _core.SearchResults,
         threads: int,
     ) -> None:
         """Probe inverted lists until they hold `candidates` items, and write the base's best estimates."""

@@ -1,4 +1,4 @@
-"""4-bit fast-scan: estimated distances of bit-plane codes, 32 items at once (`cpp/nestcode/scan.hpp`).
+"""4-bit fast-scan: estimated distances of bit-plane codes, 32 items at once (`cpp/nestcode/fastscan.hpp`).
 
 The first bits of up to four directions form a group of 4 bits, whose lookup table of 16 entries, quantized to 8 bits,
 fits a SIMD register: one shuffle looks up 32 items (André, Kermarrec, Le Scouarnec 2015; ScaNN; FAISS's FastScan).
@@ -58,7 +58,7 @@ class FastScan:
                 intervals = np.arange(1 << GROUP_BITS) >> below & ((1 << depth) - 1)
                 self._levels[g, j], directions[g, j] = planes.levels[d, (1 << depth) + intervals], d
                 largest[d] = np.abs(self._levels[g, j]).max()
-        self.core = _core.ScanGroups(directions, self._levels, parents)
+        self.core = _core.FastScanGroups(directions, self._levels, parents)
         bound = 2 * float((np.abs(self._offsets) @ largest).max(initial=0))
         self.bias_unit = min(max(bound / np.iinfo(np.int16).max, 1e-30), 1e38)
 
@@ -79,7 +79,7 @@ class FastScan:
             packed, at = codes.packed[first : first + PIECE], positions[first : first + PIECE]
             grouped = np.empty((len(packed), width), dtype=np.uint8)
             _core.permute_bits(packed, ordered, grouped, threads=CORES)
-            _core.fill_blocks(grouped, at, out)
+            _core.pack_blocks(grouped, at, out)
             biases[at] = self._biases(grouped, centroids[first : first + PIECE])
         return Blocks(out, starts, biases)
 
@@ -136,13 +136,14 @@ class FastScanScorer(ProjectedScorer):
         queries: QueryBatch,
         bits: int,
         candidates: int,
-        out: _core.SearchOutputs,
+        out: _core.SearchResults,
         threads: int,
     ) -> None:
         """Probe inverted lists until they hold `candidates` items, and write those of least distance by fast-scan."""
-        queries, inner = self.scaled_for_estimates(queries), queries.metric == "inner"
+        queries = self.scaled_for_estimates(queries)
         coarse, norms = self.coarse_distances(queries, bits), self._norms[queries.metric]
-        searcher.blocks(coarse, norms, queries.coefficients, self._scan.core, inner, candidates, out, threads)
+        groups, metric = self._scan.core, queries.metric
+        searcher.fastscan(coarse, norms, queries.coefficients, groups, metric, candidates, out, threads)
 
 
 def _choose_parents(centroids: Floats, spread: float) -> Floats:

@@ -37,7 +37,7 @@ class HammingScorer(Scorer):
         queries: QueryBatch,
         bits: int,  # noqa: ARG002
         candidates: int,
-        out: _core.SearchOutputs,
+        out: _core.SearchResults,
         threads: int,
     ) -> None:
         """Probe inverted lists until they hold `candidates` items, and write the items of least Hamming distance."""

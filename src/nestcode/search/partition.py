@@ -6,7 +6,7 @@ a list is a range of positions, and what its bits decode to is the list's centro
     query ──▶ coarse distances to all centroids ──▶ probe the nearest lists until they hold `candidates` items
 
 Centroids are sums of a coarse and a fine part, so that the inner products with 2^bits centroids come from two small
-matrix products. `cpp/nestcode/search.hpp` adds them up and probes.
+matrix products. `cpp/nestcode/inverted_lists.hpp` adds them up and probes.
 """
 
 import numpy as np
@@ -17,13 +17,12 @@ from nestcode.arrays import Floats
 from nestcode.codes import Codes
 from nestcode.search.scorer import Metric
 
-MAX_LIST_BITS = 14  # where single bits, not centroids of k-means, name the lists
-LIST_ITEMS = 7  # log2 of the items that a list is to hold, at least half of
+MAX_LIST_BITS = 14
 
 
 def default_list_bits(count: int, width: int) -> int:
-    """Return how many bits name a list where single bits do: lists hold some 64 to 128 of `count` items."""
-    return max(0, min(count.bit_length() - LIST_ITEMS, MAX_LIST_BITS, width))
+    """Return how many bits name a list without a coarse quantizer: lists hold 64 to 128 of `count` items on average."""
+    return max(0, min(count.bit_length() - 7, MAX_LIST_BITS, width))
 
 
 def leading_bits(codes: Codes, bits: int) -> NDArray[np.int64]:
@@ -67,7 +66,7 @@ class Partition:
         }
         self._coarse, self._fine = _without_trailing_zeros(coarse), _without_trailing_zeros(fine)
 
-    def coarse_distances(self, metric: Metric, coefficients: Floats, offsets: Floats) -> _core.SumCells:
+    def coarse_distances(self, metric: Metric, coefficients: Floats, offsets: Floats) -> _core.CentroidDistances:
         """Return the distances from queries to all centroids, up to a term that all lists share.
 
         Args:
@@ -78,7 +77,7 @@ class Partition:
         """
         coarse: Floats = coefficients[:, : self._coarse.shape[1]] @ self._coarse.T
         fine: Floats = coefficients[:, : self._fine.shape[1]] @ self._fine.T
-        return _core.SumCells(coarse, fine, offsets, *self._by_metric[metric])
+        return _core.CentroidDistances(coarse, fine, offsets, *self._by_metric[metric])
 
 
 def _without_trailing_zeros(centroids: Floats) -> Floats:

@@ -12,7 +12,7 @@ from nestcode.coders.pretrained import find_pretrained
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import parse_record
-from nestcode.streams.format import DTYPES, SCALES, Header, check_length
+from nestcode.streams.format import DTYPES, SCALES, Header
 
 BATCH = 1 << 22  # values that are encoded or decoded at a time
 LARGEST_FLOAT16 = 65504
@@ -38,11 +38,11 @@ def as_items(items: ArrayLike, features: int) -> NDArray[Any]:
     return array
 
 
-def check_coder(coder: Coder, length: int | None) -> int:
-    """Return how many bits of a coder's codes to keep, by default all."""
+def check_coder(coder: Any) -> Coder:
+    """Return the coder, or raise if it is none."""
     if not isinstance(coder, Coder):
         raise InvalidInput(f"coder must be a fitted coder, got {coder!r}: LinearCoder(width=256).fit(X) makes one")
-    return check_length(length, coder.width_)
+    return coder
 
 
 def scale_for(dtype: np.dtype[Any], scale: float | None, fingerprint: str) -> float:
@@ -89,11 +89,11 @@ def _as_floats(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return rows.astype(np.float64 if dtype.itemsize == 8 else np.float32, copy=False)
 
 
-def find_coder(header: Header, view: memoryview, coder: Coder | None) -> Coder:
+def find_coder(header: Header, view: memoryview, given: Any) -> Coder:
     """Return the coder that made a stream: the given one, the embedded one or a pretrained one."""
     made_by = f"the stream was made by a {header.kind} with fingerprint {header.coder}"
-    if coder is not None:
-        check_coder(coder, None)
+    if given is not None:
+        coder = check_coder(given)
         if coder.fingerprint != header.coder:
             raise InvalidInput(
                 f"{made_by}, the given coder is a {type(coder).__name__} with {coder.fingerprint}: "

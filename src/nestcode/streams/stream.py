@@ -50,7 +50,7 @@ def compress(
         length: how many bits of each item to keep, by default all.
 
     """
-    width = check_coder(coder, length)
+    width = check_length(length, check_coder(coder).width_)
     array = as_items(items, coder.n_features_in_)
     divisor = scale_for(array.dtype, scale, coder.fingerprint)
     parts = list(encode_items(array, coder, divisor, width))

@@ -10,6 +10,7 @@ from nestcode.coders import Coder
 from nestcode.container.files import SpooledWriter
 from nestcode.errors import InvalidInput
 from nestcode.storage import write_pieces
+from nestcode.streams.format import check_length
 from nestcode.streams.items import as_items, check_coder, encode_items, scale_for
 from nestcode.streams.stream import lay_out
 
@@ -50,7 +51,7 @@ class StreamWriter(SpooledWriter):
         length: int | None = None,
     ) -> None:
         self._coder, self._embed, self._entropy, self._scale = coder, embed, entropy, scale
-        self._width = check_coder(coder, length)
+        self._width = check_length(length, check_coder(coder).width_)
         self._fingerprint = coder.fingerprint
         self._first: NDArray[Any] | None = None  # an empty array of the first items' shape and type
         self.count = 0  # items written so far

@@ -4,7 +4,7 @@ Every coordinate has a level: log2 of the standard deviation of its residual, as
 bits, so that encoder and decoder agree on it exactly on every machine. A byte's codebook entry holds values for the
 coordinates of the highest levels, in units of their scales, and the change of each of these levels. An outlying entry
 lowers its levels little, so busy items get more bytes for the same coordinates; smooth items move on to others.
-`cpp/nestcode/adaptive.hpp` encodes and decodes.
+`cpp/nestcode/adaptive_quantizer.hpp` encodes and decodes.
 """
 
 from dataclasses import dataclass
@@ -133,7 +133,7 @@ class Residuals:
     def select(self, dims: int) -> Selection:
         """Return the `dims` coordinates of the highest levels of each row."""
         widest = np.empty((len(self.residuals), dims), dtype=np.int32)
-        _core.find_widest(self.levels, widest, threads=CORES)
+        _core.find_highest_levels(self.levels, widest, threads=CORES)
         scales = to_scales(np.take_along_axis(self.levels, widest, axis=1))
         return Selection(widest, scales, np.take_along_axis(self.residuals, widest, axis=1))
 

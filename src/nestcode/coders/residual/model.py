@@ -46,7 +46,7 @@ class ResidualModel(ProjectedModel):
     def decode(self, codes: Codes, threads: int) -> Floats:
         """Return the sums of the entries that codes of any length choose, (n, directions)."""
         out = np.zeros((len(codes), len(self.directions)), dtype=np.float32)
-        _core.sum_entries(codes.packed, self.codebooks_at(codes.width), out, threads=threads)
+        _core.sum_codebook_entries(codes.packed, self.codebooks_at(codes.width), out, threads=threads)
         return out
 
     def layout(self, length: int) -> CodebookLayout:

@@ -5,14 +5,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Doubles, Floats, Ids, as_floats, check_rows
+from nestcode.arrays import Doubles, Floats, Ids, as_floats, check_ids, check_rows
 from nestcode.errors import InvalidInput
-from nestcode.index.segment import check_ids
-from nestcode.search.exhaustive import doubles, to_vectors
+from nestcode.search.exhaustive import QUERIES, as_float64, vector_distances
 from nestcode.search.hits import Hits, RangeHits
-from nestcode.search.plan import BATCH, check_filter
+from nestcode.search.plan import check_filter, check_k
 from nestcode.search.scorer import Metric
-from nestcode.search.search import check_k
 
 
 class FlatVectors:
@@ -82,9 +80,9 @@ class FlatVectors:
         points, rows, ids = self._prepare(queries, metric, filter)
         near = np.full((len(points), k), np.inf, dtype=np.float32)
         found = np.full((len(points), k), -1, dtype=np.int64)
-        for first in range(0, len(points), BATCH):
-            part = slice(first, first + BATCH)
-            distances = to_vectors(points[part], rows, metric)
+        for first in range(0, len(points), QUERIES):
+            part = slice(first, first + QUERIES)
+            distances = vector_distances(points[part], rows, metric)
             order = np.argsort(distances, axis=1, kind="stable")[:, :k]
             near[part, : order.shape[1]] = np.take_along_axis(distances, order, axis=1)
             found[part, : order.shape[1]] = ids[order]
@@ -104,7 +102,7 @@ class FlatVectors:
         points, rows, ids = self._prepare(queries, metric, filter)
         found = []
         for point in points:
-            distances = to_vectors(point[None], rows, metric)[0]
+            distances = vector_distances(point[None], rows, metric)[0]
             order = np.argsort(distances, kind="stable")
             order = order[distances[order] <= radius]
             found.append(Hits(ids[order], distances[order], len(rows)))
@@ -131,4 +129,4 @@ class FlatVectors:
             rows, ids = rows[allowed], ids[allowed]
         points = check_rows(queries, rows.shape[1])
         normalize = metric == "cosine"
-        return doubles(points, normalize=normalize), doubles(rows, normalize=normalize), ids
+        return as_float64(points, normalize=normalize), as_float64(rows, normalize=normalize), ids

@@ -6,12 +6,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Floats, Ids, check_int, check_rows
+from nestcode.arrays import Floats, Ids, check_int, check_rows, next_ids
 from nestcode.coders import CellCoder, Coder, coder_from_record
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import Index
-from nestcode.index.segment import ids_after
 from nestcode.integrations.faiss.conventions import (
     Filter,
     RangeResult,
@@ -116,7 +115,7 @@ class NestedIndex:
     def add(self, x: ArrayLike) -> None:
         """Add vectors, (n, d), under the next ids."""
         rows = check_rows(x, self.d)
-        self.add_with_ids(rows, ids_after(self.next_id - 1, len(rows)))
+        self.add_with_ids(rows, next_ids(self.next_id - 1, len(rows)))
 
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
         """Add vectors, (n, d), under ids that are not in use.

@@ -1,4 +1,4 @@
-"""Figure 5b of the paper: errors by bits, of ordered and of truncated networks, and of image codecs."""
+"""MSE by bits of an image: ordered and truncated networks, coders and image codecs."""
 
 from typing import Any
 
@@ -16,60 +16,97 @@ from nestcode.reproduce.lab.optimal_brain_damage import errors_in_order, pruning
 from nestcode.reproduce.lab.rate_distortion import Curve, codec_curves
 from nestcode.reproduce.rates.figures import figure_rates
 
-Errors = dict[str, Doubles]  # (seeds, width + 1) of each order: by length
+Errors = dict[str, Doubles]  # by order of the units, (seeds, width + 1): MSE by length
 
 LONGEST = 1024  # bits, in the paper's figure
-SEEN, ROUNDS = 1000, 32  # images that damage is estimated on, and how often where it is repeated
-ORDERED, DAMAGE, REPEATED, TRUNCATED = "nested dropout", "OBD", "OBD, repeated", "truncated"
+SEEN, ROUNDS = 1000, 32  # images that saliencies are estimated on, and rounds of iterative pruning
+ORDERED, OBD, ITERATIVE_OBD, TRUNCATED = "nested dropout", "OBD", "OBD, iterative", "truncated"
 NAMES = {"paper": "the paper's recipe", "ours": "repaired"}
-NEEDS = {"JPEG": "jpg", "WebP": "webp", "AVIF": "avif", "JPEG 2000": "jpg_2000"}  # as Pillow calls them
+NEEDS = {"JPEG": "jpg", "WebP": "webp", "AVIF": "avif", "JPEG 2000": "jpg_2000"}  # features of Pillow
 TABLE = (16, 64, 128, 256, 512, 1024)
 
 
+def run(lab: Lab) -> None:
+    """Train networks, fit coders, encode by codecs, and compare their rate–distortion curves."""
+    images = compression_images(lab)
+    networks: dict[str, Errors] = {}
+    for recipe in RECIPES:
+        runs = [network_errors(lab, images, recipe, seed) for seed in lab.progress(lab.seeds, f"training {recipe}")]
+        networks[recipe] = {name: np.array([one[name] for one in runs]) for name in runs[0]}
+    kinds: tuple[type[LinearCoder | AdaptiveCoder], ...] = (LinearCoder, AdaptiveCoder)
+    coders = [coder_curve(lab, images, kind) for kind in lab.progress(kinds, "fitting coders")]
+    available = [name for name, need in NEEDS.items() if features.check(need)]
+    codecs = {name: cached_codec(lab, images, CODECS[name]) for name in lab.progress(available, "codecs")}
+    for recipe, errors in networks.items():
+        add_orders(lab, NAMES[recipe], {name: each.mean(axis=0) for name, each in errors.items()})
+    add_jpeg(lab, images.side, codecs["JPEG"], networks, coders)
+    add_codecs(lab, coders[-1], codecs)
+    lab.figure(
+        "rates-bits",
+        figure_rates(networks, coders, codecs),
+        f"MSE of pixels on the scale from 0 to 1 by bits of an image, test images of {images.name}; bands are the "
+        f"range over {len(lab.seeds)} seeds. Left and middle: networks with one layer of bits, trained with nested "
+        "dropout, or without it and truncated, in the order of Optimal Brain Damage (OBD) or as they are. Right: "
+        "codecs as files (solid) and without headers (dashed), and our coders.",
+    )
+    curves = [*coders, *(curve for pair in codecs.values() for curve in pair)]
+    add_table(lab, networks, curves)
+    add_departures(lab, images, networks, [name for name in NEEDS if name not in available])
+    lab.measured |= {
+        "networks": {NAMES[recipe]: {name: each.tolist() for name, each in errors.items()}
+                     for recipe, errors in networks.items()},
+        "curves": {curve.name: {"bits": curve.bits.tolist(), "errors": curve.errors.tolist()} for curve in curves},
+    }  # fmt: skip
+
+
 def network_errors(lab: Lab, images: Images, recipe: str, seed: int) -> Errors:
-    """Errors of the ordered network, and of the standard one in several orders, each (width + 1,)."""
+    """Return the MSE of the ordered network, and of the standard one in several orders, each (width + 1,)."""
     ordered = compression_network(lab, images, recipe, seed)
     plain = compression_network(lab, images, recipe, seed, nested=False)
-    rows, own = as_rows(images.train[:SEEN]), np.arange(plain.width)
-    orders = {DAMAGE: pruning_order(plain, rows), REPEATED: pruning_order(plain, rows, ROUNDS), TRUNCATED: own}
+    rows, identity = as_rows(images.train[:SEEN]), np.arange(plain.width)
+    orders = {
+        OBD: pruning_order(plain, rows),
+        ITERATIVE_OBD: pruning_order(plain, rows, ROUNDS),
+        TRUNCATED: identity,
+    }
     return {
-        ORDERED: errors_in_order(ordered, images.test, own),
+        ORDERED: errors_in_order(ordered, images.test, identity),
         **{name: errors_in_order(plain, images.test, order) for name, order in orders.items()},
     }
 
 
-def few(lab: Lab) -> int:
-    """How many test images coders and codecs have, the same for all."""
+def measured_images(lab: Lab) -> int:
+    """Return how many test images coders and codecs are measured on."""
     return lab.pick(toy=10, quick=200, full=2000)
 
 
 def coder_curve(lab: Lab, images: Images, kind: type[LinearCoder | AdaptiveCoder]) -> Curve:
-    """One of our coders, at every eighth length."""
-    coder, test = compression_coder(lab, images, kind), images.test[: few(lab)]
+    """Return the curve of one of our coders, at every eighth length."""
+    coder, test = compression_coder(lab, images, kind), images.test[: measured_images(lab)]
     codes, bits = coder.encode(as_rows(test)), np.arange(8, coder.width + 1, 8)
     errors = [pixel_mse(test, as_pixels(coder.decode(codes.prefix(int(length))))) for length in bits]
     return Curve(kind.__name__, "ours", bits.astype(np.float64), np.array(errors))
 
 
-def kept_codec(lab: Lab, images: Images, codec: Codec) -> tuple[Curve, Curve]:
-    """A codec's curves, or those that were kept; the worst and the best quality are among them."""
+def cached_codec(lab: Lab, images: Images, codec: Codec) -> tuple[Curve, Curve]:
+    """Return the curves of a codec with and without headers, over a part of its qualities and always the best."""
     every = lab.pick(toy=12, quick=4, full=2)
     qualities = sorted({*codec.qualities[::every], codec.qualities[-1]})
-    pictures = np.ascontiguousarray(images.as_images(images.test[: few(lab)]))
+    test = np.ascontiguousarray(images.as_images(images.test[: measured_images(lab)]))
 
-    def make() -> dict[str, NDArray[Any]]:
-        files, bare = codec_curves(codec, pictures, qualities)
+    def compute() -> dict[str, NDArray[Any]]:
+        files, bare = codec_curves(codec, test, qualities)
         return {"files": np.array([files.bits, files.errors]), "bare": np.array([bare.bits, bare.errors])}
 
-    kept = lab.cached(f"rates-{codec.name.replace(' ', '-')}", make, qualities=qualities, items=len(pictures))
+    stored = lab.cached(f"rates-{codec.name.replace(' ', '-')}", compute, qualities=qualities, items=len(test))
     return (
-        Curve(codec.name, "codec", *kept["files"]),
-        Curve(f"{codec.name}, no headers", "codec", *kept["bare"]),
+        Curve(codec.name, "codec", *stored["files"]),
+        Curve(f"{codec.name}, no headers", "codec", *stored["bare"]),
     )
 
 
 def first_crossing(lower: Doubles, upper: Doubles) -> int | None:
-    """The first length, from 1 on, at which the first error is not below the second.
+    """Return the first length, from 1 on, at which the first error is not below the second.
 
     >>> first_crossing(np.array([9.0, 4.0, 3.0, 2.0]), np.array([9.0, 5.0, 3.5, 1.0]))
     3
@@ -78,51 +115,31 @@ def first_crossing(lower: Doubles, upper: Doubles) -> int | None:
     return int(above[0]) + 1 if len(above) else None
 
 
-def run(lab: Lab) -> None:
-    """Train, truncate, compress, and compare."""
-    images = compression_images(lab)
-    networks: dict[str, Errors] = {}
-    for recipe in RECIPES:
-        runs = [network_errors(lab, images, recipe, seed) for seed in lab.progress(lab.seeds, f"training {recipe}")]
-        networks[recipe] = {name: np.array([one[name] for one in runs]) for name in runs[0]}
-    kinds: tuple[type[LinearCoder | AdaptiveCoder], ...] = (LinearCoder, AdaptiveCoder)
-    coders = [coder_curve(lab, images, kind) for kind in lab.progress(kinds, "fitting coders")]
-    there = [name for name, need in NEEDS.items() if features.check(need)]
-    codecs = {name: kept_codec(lab, images, CODECS[name]) for name in lab.progress(there, "codecs")}
-    for recipe, errors in networks.items():
-        add_order(lab, NAMES[recipe], {name: each.mean(axis=0) for name, each in errors.items()})
-    add_jpeg(lab, images.side, codecs["JPEG"], networks, coders)
-    add_codecs(lab, coders[-1], codecs)
-    lab.figure(
-        "rates-bits",
-        figure_rates(networks, coders, codecs),
-        f"Mean squared error of a pixel between 0 and 1 by bits of an image, test images of {images.name}; bands are "
-        f"the range over {len(lab.seeds)} seeds. Left and middle: networks of one layer of bits with nested dropout, "
-        "and the same trained without it, truncated in the order of Optimal Brain Damage (OBD) or in none. Right: "
-        "codecs as files (lines) and without headers (dashes), and our coders.",
-    )
-    add_table(lab, networks, [*coders, *(curve for pair in codecs.values() for curve in pair)])
-    add_departures(lab, images, networks, [name for name in NEEDS if name not in there])
-    lab.measured |= {
-        "networks": {NAMES[recipe]: {name: each.tolist() for name, each in errors.items()}
-                     for recipe, errors in networks.items()},
-        "curves": {curve.name: {"bits": curve.bits.tolist(), "errors": curve.errors.tolist()}
-                   for curve in (*coders, *(curve for pair in codecs.values() for curve in pair))},
-    }  # fmt: skip
+def compare(curve: Curve, rival: Curve) -> tuple[str, bool | None]:
+    """Return, in words and as a verdict, whether a curve is above its rival at all rates up to 1024 bits."""
+    most = min(LONGEST, rival.bits[-1])
+    ratios = {bits: error / own for bits, error in zip(curve.bits, curve.errors, strict=True)
+              if bits <= most and (own := rival.at(bits)) is not None}  # fmt: skip
+    if not ratios:
+        return f"too large to compare: its smallest has {curve.bits[0]:,.0f} bits", None
+    lowest = min(ratios, key=lambda bits: ratios[bits])
+    above = sum(ratio > 1 for ratio in ratios.values())
+    text = f"at {above} of {len(ratios)} rates up to {most:.0f} bits; lowest ratio of MSE {ratios[lowest]:.2f}, "
+    return text + f"at {lowest:.0f} bits", above == len(ratios)
 
 
-def add_order(lab: Lab, name: str, means: Errors) -> None:
-    """Nested dropout below Optimal Brain Damage below truncation: where, and where they cross."""
+def add_orders(lab: Lab, recipe: str, means: Errors) -> None:
+    """Report whether nested dropout is below Optimal Brain Damage and that below truncation, and where they cross."""
     width = len(means[ORDERED]) - 1
     short = slice(1, width // 4 + 1)
-    for lower, upper in ((ORDERED, DAMAGE), (DAMAGE, TRUNCATED), (ORDERED, REPEATED)):
+    for lower, upper in ((ORDERED, OBD), (OBD, TRUNCATED), (ORDERED, ITERATIVE_OBD)):
         ratio = means[lower][short] / means[upper][short]
         cross = first_crossing(means[lower], means[upper])
         end = means[lower][-1] / means[upper][-1]
         lab.finding(
-            f"{lower} is below {upper} at short lengths, {name}",
-            paper="below" if upper != REPEATED else "not measured",
-            ours=f"up to {width // 4} bits at {(ratio < 1).mean():.0%} of lengths, {ratio.mean():.2f} of its error; "
+            f"{lower} is below {upper} at short lengths, {recipe}",
+            paper="below" if upper != ITERATIVE_OBD else "not measured",
+            ours=f"at {(ratio < 1).mean():.0%} of lengths up to {width // 4} bits, with {ratio.mean():.2f} of its MSE; "
             + ("nowhere above" if cross is None else f"first not below at {cross} bits")
             + f", {end:.2f} of it at {width}",
             holds=bool((ratio < 1).all()),
@@ -130,7 +147,7 @@ def add_order(lab: Lab, name: str, means: Errors) -> None:
 
 
 def add_jpeg(lab: Lab, side: int, jpeg: tuple[Curve, Curve], networks: dict[str, Errors], coders: list[Curve]) -> None:
-    """JPEG on small images, and at its best."""
+    """Report JPEG on small images, and at its best quality."""
     files, bare = jpeg
     rivals = {
         f"{ORDERED}, {NAMES[recipe]}": Curve(recipe, "network", np.arange(len(errors[ORDERED][0])).astype(np.float64),
@@ -140,40 +157,27 @@ def add_jpeg(lab: Lab, side: int, jpeg: tuple[Curve, Curve], networks: dict[str,
     lab.finding(
         f"JPEG is not suited for images of {side} x {side} pixels: its files are larger",
         paper=f"above the ordered codes up to {LONGEST} bits",
-        ours=f"the smallest has {files.bits[0]:,.0f} bits, {bare.bits[0]:,.0f} of them not headers",
+        ours=f"the smallest file has {files.bits[0]:,.0f} bits, {bare.bits[0]:,.0f} without headers",
         holds=bool(files.bits[0] > LONGEST),
     )
     for name, rival in rivals.items():
-        told, holds = compared(bare, rival)
-        says = f"above up to {LONGEST} bits" if ORDERED in name else "not measured"
-        lab.finding(f"JPEG without headers is above {name}", paper=says, ours=told, holds=holds)
-    lab.finding("the loss of JPEG at its maximum quality", paper="approximately 0.0003",
+        text, holds = compare(bare, rival)
+        claim = f"above up to {LONGEST} bits" if ORDERED in name else "not measured"
+        lab.finding(f"JPEG without headers is above {name}", paper=claim, ours=text, holds=holds)
+    lab.finding("MSE of JPEG at its maximum quality", paper="approximately 0.0003",
                 ours=f"{files.errors[-1]:.5f} at {files.bits[-1]:,.0f} bits",
                 holds=bool(0.00015 < files.errors[-1] < 0.0006))  # fmt: skip
 
 
 def add_codecs(lab: Lab, best: Curve, codecs: dict[str, tuple[Curve, Curve]]) -> None:
-    """Our coder beside modern codecs, with headers and without."""
+    """Report modern codecs beside our best coder, with and without headers."""
     for curve in (curve for name, pair in codecs.items() if name != "JPEG" for curve in pair):
-        told, holds = compared(curve, best)
-        lab.finding(f"{curve.name} is above {best.name}", paper="not measured", ours=told, holds=holds)
-
-
-def compared(curve: Curve, rival: Curve) -> tuple[str, bool | None]:
-    """At which sizes up to the rival's largest, and 1024 bits, a curve is above it; in words, and whether at all."""
-    most = min(LONGEST, rival.bits[-1])
-    ratios = {bits: error / own for bits, error in zip(curve.bits, curve.errors, strict=True)
-              if bits <= most and (own := rival.at(bits)) is not None}  # fmt: skip
-    if not ratios:
-        return f"too large to compare: its smallest has {curve.bits[0]:,.0f} bits", None
-    nearest = min(ratios, key=lambda bits: ratios[bits])
-    above = sum(ratio > 1 for ratio in ratios.values())
-    told = f"at {above} of {len(ratios)} sizes up to {most:.0f} bits; least {ratios[nearest]:.2f} of its error, "
-    return told + f"at {nearest:.0f} bits", above == len(ratios)
+        text, holds = compare(curve, best)
+        lab.finding(f"{curve.name} is above {best.name}", paper="not measured", ours=text, holds=holds)
 
 
 def add_table(lab: Lab, networks: dict[str, Errors], curves: list[Curve]) -> None:
-    """Errors at some sizes."""
+    """Add a table of MSE at some rates."""
     rows = []
     for recipe, errors in networks.items():
         for name, each in errors.items():
@@ -182,32 +186,32 @@ def add_table(lab: Lab, networks: dict[str, Errors], curves: list[Curve]) -> Non
     for curve in curves:
         found = [curve.at(b) for b in TABLE]
         rows.append([curve.name, *("-" if error is None else f"{error:.4f}" for error in found)])
-    lab.table(["", *(f"{b} bits" for b in TABLE)], rows,
-              caption=f"Errors by bits; networks with the standard deviation over {len(lab.seeds)} seeds.")  # fmt: skip
+    lab.table(["MSE", *(f"{b} bits" for b in TABLE)], rows,
+              caption=f"MSE by bits; networks with the standard deviation over {len(lab.seeds)} seeds.")  # fmt: skip
 
 
 def add_departures(lab: Lab, images: Images, networks: dict[str, Errors], missing: list[str]) -> None:
-    """What differs from the paper."""
+    """Record where the experiment departs from the paper."""
     width = networks["paper"][ORDERED].shape[1] - 1
     if width != RECIPES["paper"].width:
         lab.departure(f"At this scale the networks have {width} bits instead of {RECIPES['paper'].width}.")
     lab.departure(
-        f"Networks learn from {len(images.train):,} images of {images.name} and are measured on "
-        f"{len(images.test):,} others, for a time that fits the scale; coders and codecs on the first {few(lab):,} of "
-        "these. What decodes is rounded to whole pixels."
+        f"Networks are trained on {len(images.train):,} images of {images.name} for a time that fits the scale and "
+        f"measured on {len(images.test):,} others; coders and codecs on the first {measured_images(lab):,} of these. "
+        "Decoded pixels are rounded to 8 bits."
     )
-    lab.departure("The paper does not say if JPEG's headers count: both are shown. Its libjpeg is Pillow's here, with "
-                  "halved colors and tables made for the image.")  # fmt: skip
+    lab.departure("The paper does not state whether JPEG's headers count: both are shown. Its libjpeg is Pillow's "
+                  "here, with chroma subsampling and optimized Huffman tables.")  # fmt: skip
     if images.side != 32:
-        lab.departure(f"Images have {images.side} x {images.side} pixels where CIFAR-10 is not given.")
+        lab.departure(f"Without CIFAR-10, images have {images.side} x {images.side} pixels.")
     if missing:
-        lab.departure(f"This Pillow has no {', '.join(missing)}: left out.")
+        lab.departure(f"This Pillow lacks {', '.join(missing)}.")
 
 
 EXPERIMENT = Experiment(
     "rates",
     "figure 5b",
-    "Errors by bits: ordered, truncated, and codecs",
+    "Rate–distortion of ordered codes, truncated codes and codecs",
     "An ordered representation has a lower error at short lengths than a standard autoencoder of the same "
     "architecture, truncated in the order of Optimal Brain Damage, and that a lower one than plain truncation. JPEG is "
     "not suited for images of 32 x 32 pixels; at its maximum quality its loss is about 0.0003.",

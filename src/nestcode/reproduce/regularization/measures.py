@@ -1,4 +1,4 @@
-"""What `regularization.py` measures: networks trained with a penalty and invariance, and what their codes find."""
+"""Train a network with a penalty, and measure its gradients, weights, errors and retrieval."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nestcode import Codes, PrefixTree
+from nestcode import Codes
 from nestcode.arrays import Doubles, Floats
 from nestcode.data import digits
+from nestcode.index import PrefixTree
 from nestcode.lengths import Lengths, LogUniform
 from nestcode.metrics import exact_neighbors
 from nestcode.nn import OrderedAutoencoder
@@ -20,44 +21,44 @@ from nestcode.reproduce.lab.networks import QUIET
 from nestcode.training import AdaptivePenalty, Preset, Training, errors_by_length, find_preset, train
 
 PAPER, OURS = "the paper's network", "ours"
-RATIO = 0.05  # of the penalty: regularization over reconstruction
-NOISES = (0.1, 0.3, 1.0)  # of queries, in deviations of each feature
-QUERIES = ("clean", "some noise", "much noise")  # the deviations 0, 0.3 and 1
+RATIO = 0.05  # of the gradients of regularization and reconstruction
+NOISES = (0.1, 0.3, 1.0)  # added to queries, in standard deviations of each feature
+QUERIES = ("clean", "some noise", "much noise")  # of 0, 0.3 and 1 standard deviations
 METHODS = ("prefix", "Hamming distance")
 TRUTHS = ("near", "same class")
-FOUND = 10  # items asked for
+FOUND = 10  # items retrieved
 
 
 @dataclass(frozen=True)
 class Task:
-    """Items to learn from and to find, and queries."""
+    """Items to train on and to retrieve, and queries."""
 
     name: str
     X: Floats
     queries: Floats
-    noise: Floats  # standard normal, in deviations of features
+    noise: Floats  # for queries: standard normal, scaled by the standard deviation of each feature
     near: NDArray[np.bool_]  # (queries, items): the nearest hundredth by pixels
-    same: NDArray[np.bool_]  # (queries, items): of the query's class
+    same: NDArray[np.bool_]  # (queries, items): the items of the query's class
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What is kept of a trained network."""
+    """Measurements of a trained network."""
 
-    balance: Doubles  # (width,): λ_k at which the gradients of L1 and of the reconstruction are equally long
+    balance: Doubles  # (width,): λ_k at which the gradients of L1 and of the reconstruction have equal norms
     weights: Doubles  # (width,): mean absolute weight
-    errors: Doubles  # by length
-    flips: Doubles  # by NOISES: share of bits that change
-    found: Doubles  # (QUERIES, METHODS, TRUTHS): share of what is found that is near or of the same class
+    errors: Doubles  # MSE by length
+    flips: Doubles  # by NOISES: share of flipped bits
+    found: Doubles  # (QUERIES, METHODS, TRUTHS): precision
 
 
 def precision(runs: list[Measured], query: int, method: int, truth: int) -> Doubles:
-    """How right what is found is, by seed."""
+    """Return the precision of retrieval, by seed."""
     return np.array([one.found[query, method, truth] for one in runs])
 
 
 def make_task(lab: Lab) -> Task:
-    """CIFAR-10 where it is given, of 8 x 8 pixels unless at full scale; else digits."""
+    """Return CIFAR-10 if it is given, downsampled to 8 x 8 pixels unless at full scale, else digits."""
     items, asked = lab.pick(toy=400, quick=10_000, full=50_000), lab.pick(toy=50, quick=500, full=2000)
     if lab.data is None:
         rows, labels = digits()
@@ -71,18 +72,18 @@ def make_task(lab: Lab) -> Task:
         X, queries = as_rows(images.train), as_rows(images.test)
         same, name = images.labels == images.test_labels[:, None], images.name
     noise = X.std(axis=0) * np.random.default_rng(1).standard_normal(queries.shape).astype(np.float32)
-    return Task(name, X, queries, noise, nearest(X, queries, len(X) // 100), same)
+    return Task(name, X, queries, noise, near_mask(X, queries, len(X) // 100), same)
 
 
-def nearest(X: Floats, queries: Floats, count: int) -> NDArray[np.bool_]:
-    """Which items are among the `count` nearest, (queries, items)."""
-    found = np.zeros((len(queries), len(X)), dtype=bool)
-    np.put_along_axis(found, exact_neighbors(queries, X, count), True, axis=1)
-    return found
+def near_mask(X: Floats, queries: Floats, count: int) -> NDArray[np.bool_]:
+    """Return which items are among the `count` nearest, (queries, items)."""
+    near = np.zeros((len(queries), len(X)), dtype=bool)
+    np.put_along_axis(near, exact_neighbors(queries, X, count), True, axis=1)
+    return near
 
 
 def preset(lab: Lab, recipe: str) -> Preset:
-    """The paper's retrieval network, or the same sizes with our bits and lengths; neither with a penalty yet."""
+    """Return the paper's retrieval network, or one of the same size with our bits and lengths, without a penalty."""
     training = Training(
         steps=lab.pick(toy=80, quick=400, full=1500), batch_size=lab.pick(toy=100, quick=200, full=500),
         learning_rate=lab.pick(toy=5e-3, quick=2e-3, full=5e-4), invariance_share=0.5,
@@ -95,27 +96,27 @@ def preset(lab: Lab, recipe: str) -> Preset:
     return Preset(width=width, layers=layers, lengths=LogUniform(), training=training)
 
 
-def lengths_of(width: int) -> list[int]:
-    """Powers of two up to the width."""
+def powers_of_two(width: int) -> list[int]:
+    """Return the powers of two up to the width."""
     return [2**power for power in range(width.bit_length())]
 
 
-def learn(lab: Lab, task: Task, recipe: str, seed: int, **changes: Any) -> Measured:
-    """Measures of a network trained with these settings, or what was kept of them."""
+def train_and_measure(lab: Lab, task: Task, recipe: str, seed: int, **changes: Any) -> Measured:
+    """Return the measurements of a network trained with these settings, from the cache if they are there."""
     start = preset(lab, recipe)
     how = replace(start, training=start.training.but(seed=seed, **changes))
 
-    def make() -> dict[str, Doubles]:
+    def compute() -> dict[str, Doubles]:
         torch.manual_seed(seed)
         network = how.build(task.X.shape[1])
         train(network, task.X, how.training, QUIET)
         return asdict(measure(network.eval(), task, how))
 
-    return Measured(**lab.cached("regularization", make, preset=how, task=task.name))
+    return Measured(**lab.cached("regularization", compute, preset=how, task=task.name))
 
 
 def measure(network: OrderedAutoencoder, task: Task, how: Preset) -> Measured:
-    """All that is kept of it."""
+    """Return all measurements of a trained network."""
     device = network.mean.device
     queries = torch.from_numpy(task.queries).to(device)
     codes, clean = encode(network, task.X), encode(network, task.queries)
@@ -124,22 +125,22 @@ def measure(network: OrderedAutoencoder, task: Task, how: Preset) -> Measured:
     assert isinstance(how.lengths, Lengths)
     return Measured(
         weights=weight,
-        errors=errors_by_length(network, queries, lengths_of(how.width)),
+        errors=errors_by_length(network, queries, powers_of_two(how.width)),
         flips=np.array([np.mean(clean.bits() != other.bits()) for other in noisy]),
-        found=np.array([search(task, codes, asked) for asked in (clean, *noisy[1:])]),
+        found=np.array([retrieval_precision(task, codes, asked) for asked in (clean, *noisy[1:])]),
         balance=balances(network, torch.from_numpy(task.X[:2000]).to(device), how.lengths),
     )
 
 
 def encode(network: OrderedAutoencoder, X: Floats) -> Codes:
-    """Codes of items."""
+    """Return the codes of items."""
     with torch.inference_mode():
         parts = [network.encode(rows.to(network.mean.device)) > 0 for rows in torch.from_numpy(X).split(5000)]
     return Codes.from_bits(torch.cat(parts).cpu().numpy())
 
 
-def search(task: Task, codes: Codes, asked: Codes) -> Doubles:
-    """How right the items are that share the longest prefix, or are the nearest by Hamming distance."""
+def retrieval_precision(task: Task, codes: Codes, asked: Codes) -> Doubles:
+    """Return the precision of neighborhoods and of the nearest by Hamming distance, (METHODS, TRUTHS)."""
     prefix = [hood.ids for hood in PrefixTree(codes).neighborhoods(asked, size=FOUND)]
     hamming = [np.argsort(asked[place].hamming(codes)[0], kind="stable")[:FOUND] for place in range(len(asked))]
     return np.array([
@@ -149,18 +150,18 @@ def search(task: Task, codes: Codes, asked: Codes) -> Doubles:
 
 
 def balances(network: OrderedAutoencoder, X: Tensor, lengths: Lengths, passes: int = 8) -> Doubles:
-    """The coefficient of each unit at which its L1 penalty pulls as much as the expected reconstruction.
+    """Return the coefficient of each unit at which its L1 gradient has the norm of the reconstruction gradient.
 
-    Lengths are drawn evenly and weighed by how often training draws them, so that late units are seen at all.
+    Lengths are sampled uniformly and weighted by their probability (importance sampling), so that late units are seen.
     """
     network.train()
     network.zero_grad()
-    chances = torch.from_numpy(lengths.pmf(network.width) * network.width).to(X)
+    weights = torch.from_numpy(lengths.pmf(network.width) * network.width).to(X)
     generator = torch.Generator().manual_seed(0)
     for _ in range(passes):
         kept = torch.randint(network.width, (len(X),), generator=generator).to(X.device)
-        wrong = ((network(X, kept + 1) - X) / network.spread).square().mean(dim=1)
-        ((chances[kept] * wrong).mean() / passes).backward()
+        errors = ((network(X, kept + 1) - X) / network.spread).square().mean(dim=1)
+        ((weights[kept] * errors).mean() / passes).backward()
     weight = network.code_weights()[0]
     assert weight.grad is not None
     return AdaptivePenalty("l1", ratio=1).coefficients(weight, weight.grad).double().cpu().numpy()

@@ -1,0 +1,29 @@
+// Asymmetric distance computation (ADC): sums of lookup-table entries selected by the bytes of codes.
+//
+// A query stays a float vector and has one table of 256 entries per byte of a code; a code's distance is the sum of the
+// entries that its bytes select (Jégou, Douze, Schmid, "Product quantization for nearest neighbor search", 2011).
+// fastscan.hpp does the same with 4-bit groups and tables that fit a register.
+#pragma once
+
+#include "parallel.hpp"
+#include "rows.hpp"
+
+namespace nestcode {
+
+// out[q * codes.count + i] = the sum over bytes b of tables[q][b][codes[i][b]]; tables are (queries, bytes, 256).
+inline void sum_lookup_tables(Rows codes, const float* tables, std::size_t queries, float* out, std::size_t threads) {
+    constexpr std::size_t lookups_per_thread = 1 << 16;
+    const std::size_t grain = lookups_per_thread / std::max<std::size_t>(codes.bytes * queries, 1);
+    parallel_for(codes.count, grain, threads, [=](std::size_t begin, std::size_t end) {
+        for (std::size_t q = 0; q < queries; ++q)
+            for (std::size_t i = begin; i < end; ++i) {
+                const std::uint8_t* code = codes[i];
+                const float* table = tables + q * codes.bytes * 256;
+                float sum = 0;
+                for (std::size_t b = 0; b < codes.bytes; ++b) sum += table[b * 256 + code[b]];
+                out[q * codes.count + i] = sum;
+            }
+    });
+}
+
+}  // namespace nestcode

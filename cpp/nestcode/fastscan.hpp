@@ -1,0 +1,221 @@
+// 4-bit fast-scan: estimated distances from a query to 32 codes at a time, with lookup tables in SIMD registers.
+//
+// The bits of a code are regrouped into 4-bit groups, each of which holds the quantized coefficients of up to four
+// directions. A group's lookup table has 16 entries, quantized to 7 bits, so a byte shuffle looks up 16 or 32 items at
+// once and two entries add up within a byte (André, Kermarrec, Le Scouarnec, "Cache locality is not enough:
+// high-performance nearest neighbor search with product quantization fast scan", 2015; FAISS's FastScan; ScaNN).
+//
+// Layout: items lie in blocks of 32. A block has one plane of 32 bytes for every two groups; byte i of plane p holds
+// the groups 2p (low nibble) and 2p + 1 (high nibble) of item i.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "metric.hpp"
+#include "rows.hpp"
+#include "simd.hpp"
+
+namespace nestcode {
+
+constexpr std::size_t block_items = 32;
+constexpr int largest_entry = 127;  // of a table: two fit a byte, and the sum over 256 groups fits 16 bits
+
+struct FastScanBlocks {
+    const std::uint32_t* starts = nullptr;  // (centroids): the first block of each centroid; no block is shared
+    std::size_t centroids = 0;
+    const std::uint8_t* groups = nullptr;  // (blocks, planes, 32)
+    const std::int16_t* biases = nullptr;  // (blocks * 32): added to the items' distances, in units of `bias_unit`
+    std::size_t planes = 0;                // bytes per item
+    float bias_unit = 1;
+
+    const std::uint8_t* block(std::size_t i) const { return groups + i * planes * block_items; }
+};
+
+// A query's quantized lookup tables: a distance is offset + sum / scale.
+struct FastScanTables {
+    std::vector<std::uint8_t> entries;  // (planes, 2, 16)
+    float offset = 0;
+    float scale = 1;
+    std::int16_t bias_factor = 0;  // biases * bias_factor / 2^15 have the same scale
+};
+
+// One 4-bit group: the up to four directions that it quantizes, and the level of each for the group's 16 values.
+struct FastScanGroup {
+    std::int32_t directions[4];  // -1 for none
+    float levels[4][16];
+};
+
+// Rounds a table entry to the nearest integer in range. Queries near the range of a float give infinite entries and
+// NaN; both become the largest entry, because casting them to an integer would be undefined.
+inline std::uint8_t quantize_entry(float entry) {
+    const float capped = entry < largest_entry ? entry : largest_entry;  // NaN fails the comparison
+    const float bounded = capped > 0 ? capped : 0;
+    return static_cast<std::uint8_t>(static_cast<std::int32_t>(bounded + 0.5f));
+}
+
+// Computes and quantizes the tables of a query. The entry of a group sums r^2 - 2 q r over its directions, where r is
+// the level and q the query's coefficient: |q - r|^2 less |q|^2. For inner products it sums -2 q r, and biases are 0.
+inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* query, float bias_unit, Metric metric,
+                        FastScanTables& out) {
+    const bool inner = metric == Metric::inner;
+    out.entries.assign((groups.size() + 1) / 2 * 32, 0);
+    std::vector<float> sums(groups.size() * 16);
+    const auto smaller = [](Float4 a, Float4 b) { return a < b ? a : b; };
+    const auto larger = [](Float4 a, Float4 b) { return a < b ? b : a; };
+    Float4 widest_of = {}, second_of = {}, third_of = {}, offset = {};
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+        Float4 sum[4] = {};
+        for (int j = 0; j < 4 && groups[g].directions[j] >= 0; ++j) {
+            const float twice = 2 * query[groups[g].directions[j]];
+            for (int c = 0; c < 4; ++c) {
+                const Float4 level = load_float4(groups[g].levels[j] + 4 * c);
+                sum[c] += inner ? level * -twice : level * (level - twice);
+            }
+        }
+        const Float4 low = smaller(smaller(sum[0], sum[1]), smaller(sum[2], sum[3]));
+        const Float4 high = larger(larger(sum[0], sum[1]), larger(sum[2], sum[3]));
+        // The smallest, second and third of the four lows, in all lanes.
+        const Float4 across = {low[1], low[0], low[3], low[2]}, least_of = smaller(low, across),
+                     most_of = larger(low, across);
+        const Float4 least_beyond = {least_of[2], least_of[2], least_of[0], least_of[0]},
+                     most_beyond = {most_of[2], most_of[2], most_of[0], most_of[0]};
+        const Float4 least = smaller(least_of, least_beyond), one = larger(least_of, least_beyond),
+                     other = smaller(most_of, most_beyond);
+        widest_of = larger(widest_of, high - least);
+        second_of += smaller(one, other) - least;
+        third_of += larger(one, other) - least;
+        offset += least;
+        for (int c = 0; c < 4; ++c) {
+            sum[c] -= least;
+            std::memcpy(sums.data() + 16 * g + 4 * c, &sum[c], sizeof sum[c]);
+        }
+    }
+    out.offset = offset[0];
+    const float widest = std::max(std::max(widest_of[0], widest_of[1]), std::max(widest_of[2], widest_of[3]));
+    // Entries far above those of near items are clipped, so that outliers do not make the quantization coarse for all.
+    // With few groups the second entry may be close to the first by chance; the third hardly is.
+    const float close = std::max(32 * second_of[0], groups.size() < 8 ? 8 * third_of[0] : 0);
+    const float most = std::min(close > 0 ? close : widest, std::numeric_limits<float>::max());
+    out.scale = widest > 0 ? std::min(largest_entry / std::min(widest, most), std::numeric_limits<float>::max()) : 1;
+    if (out.scale * bias_unit > 0.999f) out.scale = 0.999f / bias_unit;  // so that bias_factor fits 16 bits
+    const float scale = out.scale;
+    std::uint8_t* entries = out.entries.data();
+    for (std::size_t i = 0; i < sums.size(); ++i) entries[i] = quantize_entry(sums[i] * scale);
+    out.bias_factor = inner ? 0 : static_cast<std::int16_t>(std::lround(out.scale * bias_unit * 32768));
+}
+
+// Writes the quantized distances of a block's 32 items and returns a mask of the items below the limit.
+using FastScanKernel = std::uint32_t (*)(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                                         const FastScanTables& tables, std::int16_t limit, std::int16_t* out);
+
+inline std::int16_t saturate(std::int32_t sum) {
+    return static_cast<std::int16_t>(std::clamp<std::int32_t>(sum, INT16_MIN, INT16_MAX));
+}
+
+inline std::uint32_t fastscan_portable(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                                       const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
+    std::uint32_t below = 0;
+    for (std::size_t i = 0; i < block_items; ++i) {
+        std::int32_t sum = (biases[i] * tables.bias_factor + (1 << 14)) >> 15;
+        const std::uint8_t* table = tables.entries.data();
+        for (std::size_t p = 0; p < planes; ++p, table += 32) {
+            const std::uint8_t nibbles = block[p * block_items + i];
+            sum += table[nibbles & 15] + table[16 + (nibbles >> 4)];
+        }
+        out[i] = saturate(sum);
+        below |= static_cast<std::uint32_t>(out[i] < limit) << i;
+    }
+    return below;
+}
+
+#if NESTCODE_NEON
+inline std::uint32_t fastscan_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                                   const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
+    const uint8x16_t low = vdupq_n_u8(15);
+    const std::uint8_t* table = tables.entries.data();
+    uint16x8_t sums[4] = {};
+    for (std::size_t p = 0; p < planes; ++p, block += 32, table += 32) {
+        const uint8x16_t first = vld1q_u8(table), second = vld1q_u8(table + 16);
+        for (int half = 0; half < 2; ++half) {
+            const uint8x16_t nibbles = vld1q_u8(block + 16 * half);
+            const uint8x16_t sum =
+                vaddq_u8(vqtbl1q_u8(first, vandq_u8(nibbles, low)), vqtbl1q_u8(second, vshrq_n_u8(nibbles, 4)));
+            sums[2 * half] = vaddw_u8(sums[2 * half], vget_low_u8(sum));
+            sums[2 * half + 1] = vaddw_high_u8(sums[2 * half + 1], sum);
+        }
+    }
+    int16x8_t least = vdupq_n_s16(INT16_MAX);
+    for (int k = 0; k < 4; ++k) {
+        const int16x8_t bias = vqrdmulhq_n_s16(vld1q_s16(biases + 8 * k), tables.bias_factor);
+        const int16x8_t sum = vqaddq_s16(vreinterpretq_s16_u16(sums[k]), bias);
+        vst1q_s16(out + 8 * k, sum);
+        least = vminq_s16(least, sum);
+    }
+    if (vminvq_s16(least) >= limit) return 0;
+    const uint16x8_t bit_of = {1, 2, 4, 8, 16, 32, 64, 128};
+    std::uint32_t below = 0;
+    for (int k = 0; k < 4; ++k) {
+        const uint16x8_t mask = vcltq_s16(vld1q_s16(out + 8 * k), vdupq_n_s16(limit));
+        below |= static_cast<std::uint32_t>(vaddvq_u16(vandq_u16(mask, bit_of))) << 8 * k;
+    }
+    return below;
+}
+#endif
+
+#if NESTCODE_X86
+NESTCODE_TARGET("avx2")
+inline std::uint32_t fastscan_avx2(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+                                   const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
+    const __m256i low = _mm256_set1_epi8(15), zero = _mm256_setzero_si256();
+    const auto* table = reinterpret_cast<const __m128i*>(tables.entries.data());
+    __m256i sums[2] = {zero, zero};  // items 0-7 and 16-23, 8-15 and 24-31
+    for (std::size_t p = 0; p < planes; ++p, block += 32, table += 2) {
+        const __m256i nibbles = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block));
+        const __m256i first = _mm256_broadcastsi128_si256(_mm_loadu_si128(table));
+        const __m256i second = _mm256_broadcastsi128_si256(_mm_loadu_si128(table + 1));
+        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(nibbles, 4), low);
+        const __m256i sum = _mm256_add_epi8(_mm256_shuffle_epi8(first, _mm256_and_si256(nibbles, low)),
+                                            _mm256_shuffle_epi8(second, high));
+        sums[0] = _mm256_add_epi16(sums[0], _mm256_unpacklo_epi8(sum, zero));
+        sums[1] = _mm256_add_epi16(sums[1], _mm256_unpackhi_epi8(sum, zero));
+    }
+    const __m256i ordered[2] = {_mm256_permute2x128_si256(sums[0], sums[1], 0x20),
+                                _mm256_permute2x128_si256(sums[0], sums[1], 0x31)};
+    const __m256i factor = _mm256_set1_epi16(tables.bias_factor), bound = _mm256_set1_epi16(limit);
+    __m256i below[2];
+    for (int k = 0; k < 2; ++k) {
+        const __m256i bias = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(biases + 16 * k));
+        const __m256i sum = _mm256_adds_epi16(ordered[k], _mm256_mulhrs_epi16(bias, factor));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 16 * k), sum);
+        below[k] = _mm256_cmpgt_epi16(bound, sum);
+    }
+    // Packing works within 128-bit lanes: the middle quarters are swapped back.
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(below[0], below[1]), 0xd8);
+    return static_cast<std::uint32_t>(_mm256_movemask_epi8(packed));
+}
+#endif
+
+inline FastScanKernel fastscan_kernel(Simd simd) {
+    switch (simd) {
+#if NESTCODE_NEON
+        case Simd::neon: return fastscan_neon;
+#endif
+#if NESTCODE_X86
+        case Simd::avx2:
+        case Simd::avx512: return fastscan_avx2;
+#endif
+        default: return fastscan_portable;
+    }
+}
+
+// Transposes grouped codes, (count, planes) bytes, into blocks; slots[i] is the place of code i, block * 32 + item.
+inline void pack_blocks(Rows grouped, const std::uint32_t* slots, std::uint8_t* out) {
+    for (std::size_t i = 0; i < grouped.count; ++i) {
+        std::uint8_t* block = out + slots[i] / block_items * grouped.bytes * block_items + slots[i] % block_items;
+        for (std::size_t p = 0; p < grouped.bytes; ++p) block[p * block_items] = grouped[i][p];
+    }
+}
+
+}  // namespace nestcode

@@ -1,0 +1,112 @@
+// Tree-structured scalar quantization, and codes of ordered bit planes.
+//
+// The intervals of one direction are the leaves of a binary tree of thresholds, as in tree-structured quantization
+// (Gersho and Gray, 1992): node 1 is the root, nodes 2n and 2n + 1 are the children of node n, and the bits of the path
+// to a leaf are a successive refinement of the coefficient. A direction has at most 8 bits, so its path is one byte. A
+// code interleaves the bits of all directions in order of importance; permute_bits gathers them and decode_bit_planes
+// reads them back.
+#pragma once
+
+#include <vector>
+
+#include "parallel.hpp"
+#include "rows.hpp"
+
+namespace nestcode {
+
+// The threshold trees of all directions: node n of direction d is thresholds[d * stride + n]. Coefficients greater than
+// the threshold of node n go to node 2n + 1.
+struct ThresholdTrees {
+    const float* thresholds;
+    const std::uint8_t* depths;  // of each direction's tree
+    std::size_t directions;
+    std::size_t stride;
+};
+
+// Writes the interval of each coefficient, (rows, directions): its path in the tree, as the high bits of a byte.
+inline void quantize_scalars(const float* coefficients, std::size_t rows, ThresholdTrees trees, std::uint8_t* intervals,
+                             std::size_t threads) {
+    constexpr std::size_t values_per_thread = 1 << 16;
+    const std::size_t grain = values_per_thread / std::max<std::size_t>(trees.directions, 1);
+    parallel_for(rows, grain, threads, [=](std::size_t begin, std::size_t end) {
+        // Direction by direction over a block of rows, so that one small tree stays in the cache.
+        constexpr std::size_t block = 64;
+        for (std::size_t first = begin; first < end; first += block)
+            for (std::size_t d = 0; d < trees.directions; ++d) {
+                const float* tree = trees.thresholds + d * trees.stride;
+                const unsigned depth = trees.depths[d];
+                for (std::size_t r = first; r < std::min(first + block, end); ++r) {
+                    const float coefficient = coefficients[r * trees.directions + d];
+                    unsigned node = 1;
+                    for (unsigned level = 0; level < depth; ++level) node = 2 * node + (coefficient > tree[node]);
+                    intervals[r * trees.directions + d] = static_cast<std::uint8_t>(node << (8 - depth));
+                }
+            }
+    });
+}
+
+// Bit j of a row of `out` is bit sources[j] of the row of `in`, or 0 if sources[j] is negative. `out` has `out_bytes`
+// bytes per row and 8 sources for each.
+inline void permute_bits(Rows in, const std::int32_t* sources, std::uint8_t* out, std::size_t out_bytes,
+                         std::size_t threads) {
+    constexpr std::size_t bits_per_thread = 1 << 18;
+    const std::size_t grain = bits_per_thread / (8 * std::max<std::size_t>(out_bytes, 1));
+    parallel_for(in.count, grain, threads, [=](std::size_t begin, std::size_t end) {
+        for (std::size_t r = begin; r < end; ++r) {
+            const std::uint8_t* row = in[r];
+            for (std::size_t b = 0; b < out_bytes; ++b) {
+                unsigned byte = 0;
+                for (std::size_t j = 8 * b; j < 8 * b + 8; ++j) {
+                    const std::int32_t source = sources[j];
+                    byte = 2 * byte + (source < 0 ? 0u : row[source >> 3] >> (7 - (source & 7)) & 1u);
+                }
+                out[r * out_bytes + b] = static_cast<std::uint8_t>(byte);
+            }
+        }
+    });
+}
+
+// What the nodes of all trees decode to: node n of direction d is values[d * stride + n].
+struct ReconstructionLevels {
+    const float* values;
+    std::size_t directions;
+    std::size_t stride;
+};
+
+// Decodes `bits` bit planes that begin at bit `first` of each row into (rows, directions) coefficients. Plane j is the
+// next bit of direction allocation[j], or an unallocated bit if that is negative; no direction has more than 8.
+inline void decode_bit_planes(Rows rows, const std::int32_t* allocation, std::size_t bits, std::size_t first,
+                              ReconstructionLevels levels, float* out, std::size_t threads) {
+    constexpr std::size_t block = 64;  // rows at a time, plane by plane: the inner loop vectorizes over rows
+    std::vector<std::uint32_t> first_leaf(levels.directions, 1);  // of each direction at its depth
+    for (std::size_t j = 0; j < bits; ++j)
+        if (allocation[j] >= 0) first_leaf[static_cast<std::size_t>(allocation[j])] *= 2;
+    const std::size_t first_byte = first / 8, last_byte = bits == 0 ? first_byte : (first + bits - 1) / 8 + 1;
+    parallel_for(
+        (rows.count + block - 1) / block, 1 + (1 << 16) / (block * (bits + 1)), threads,
+        [&](std::size_t begin, std::size_t end) {
+            std::vector<std::uint8_t> bytes((last_byte - first_byte) * block), intervals(levels.directions * block);
+            for (std::size_t b = begin; b < end; ++b) {
+                const std::size_t count = std::min(block, rows.count - b * block);
+                for (std::size_t r = 0; r < count; ++r)
+                    for (std::size_t p = first_byte; p < last_byte; ++p)
+                        bytes[(p - first_byte) * block + r] = rows[b * block + r][p];
+                std::fill(intervals.begin(), intervals.end(), 0);
+                for (std::size_t j = 0; j < bits; ++j) {
+                    if (allocation[j] < 0) continue;
+                    const std::uint8_t* from = bytes.data() + ((first + j) / 8 - first_byte) * block;
+                    std::uint8_t* interval = intervals.data() + static_cast<std::size_t>(allocation[j]) * block;
+                    const int shift = 7 - static_cast<int>((first + j) % 8);
+                    for (std::size_t r = 0; r < block; ++r)
+                        interval[r] = static_cast<std::uint8_t>(2 * interval[r] + (from[r] >> shift & 1));
+                }
+                for (std::size_t r = 0; r < count; ++r) {
+                    float* row = out + (b * block + r) * levels.directions;
+                    for (std::size_t d = 0; d < levels.directions; ++d)
+                        row[d] = levels.values[d * levels.stride + first_leaf[d] + intervals[d * block + r]];
+                }
+            }
+        });
+}
+
+}  // namespace nestcode

@@ -1,0 +1,164 @@
+// Quantizers and ADC: nestcode/coders and nestcode/search/adc.py.
+#include "arrays.hpp"
+#include "nestcode/adaptive_quantizer.hpp"
+#include "nestcode/adc.hpp"
+#include "nestcode/residual_quantizer.hpp"
+#include "nestcode/scalar_quantizer.hpp"
+
+namespace {
+
+void quantize_scalars(const Mat<float>& coefficients, const Mat<float>& thresholds, const Vec<std::uint8_t>& depths,
+                      const Array<std::uint8_t, 2>& intervals, std::size_t threads) {
+    const std::size_t directions = depths.shape(0), rows = coefficients.shape(0);
+    if (coefficients.shape(1) != directions || thresholds.shape(0) != directions)
+        throw nb::value_error("coefficients, thresholds and depths must have the same number of directions");
+    if (intervals.shape(0) != rows || intervals.shape(1) != directions)
+        throw nb::value_error("intervals must have the shape of the coefficients");
+    for (std::size_t d = 0; d < directions; ++d)
+        if (depths(d) > 8 || thresholds.shape(1) < (std::size_t{1} << depths(d)))
+            throw nb::value_error("a tree must have a depth of at most 8, and 2^depth thresholds");
+    const nestcode::ThresholdTrees trees{thresholds.data(), depths.data(), directions, thresholds.shape(1)};
+    nb::gil_scoped_release released;
+    nestcode::quantize_scalars(coefficients.data(), rows, trees, intervals.data(), threads);
+}
+
+void permute_bits(const Packed& packed, const Vec<std::int32_t>& sources, const Array<std::uint8_t, 2>& out,
+                  std::size_t threads) {
+    if (out.shape(0) != packed.shape(0) || 8 * out.shape(1) != sources.shape(0))
+        throw nb::value_error("out must have a row for each row, and a byte for each 8 sources");
+    const auto bits = static_cast<std::int64_t>(8 * packed.shape(1));
+    for (std::size_t j = 0; j < sources.shape(0); ++j)
+        if (sources(j) >= bits) throw nb::value_error("sources must be bits of the row");
+    const nestcode::Rows rows = rows_of(packed);
+    nb::gil_scoped_release released;
+    nestcode::permute_bits(rows, sources.data(), out.data(), out.shape(1), threads);
+}
+
+void decode_bit_planes(const Packed& packed, const Vec<std::int32_t>& allocation, std::size_t first,
+                       const Mat<float>& levels, const Array<float, 2>& out, std::size_t threads) {
+    const std::size_t directions = levels.shape(0);
+    if (out.shape(0) != packed.shape(0) || out.shape(1) != directions ||
+        (allocation.size() != 0 && first + allocation.size() > 8 * packed.shape(1)))
+        throw nb::value_error("out must have a column for each direction, and allocation no more bits than a row");
+    std::vector<std::size_t> nodes(directions, 2);
+    for (std::size_t j = 0; j < allocation.size(); ++j) {
+        if (allocation(j) < 0) continue;
+        if (static_cast<std::size_t>(allocation(j)) >= directions)
+            throw nb::value_error("the allocation must name directions, or -1");
+        std::size_t& count = nodes[static_cast<std::size_t>(allocation(j))];
+        count *= 2;
+        if (count > std::min<std::size_t>(512, levels.shape(1)))
+            throw nb::value_error("a direction must have at most 8 bits, and a level for each node");
+    }
+    if (directions != 0 && levels.shape(1) < 2) throw nb::value_error("a direction must have a level for its root");
+    const nestcode::Rows rows = rows_of(packed);
+    nb::gil_scoped_release released;
+    nestcode::decode_bit_planes(rows, allocation.data(), allocation.size(), first,
+                                {levels.data(), directions, levels.shape(1)}, out.data(), threads);
+}
+
+void sum_lookup_tables(const Packed& codes, const Array<const float, 3>& tables, const Array<float, 2>& out,
+                       std::size_t threads) {
+    if (tables.shape(1) != codes.shape(1) || tables.shape(2) != 256)
+        throw nb::value_error("tables must have 256 entries for each byte of a row");
+    if (out.shape(0) != tables.shape(0) || out.shape(1) != codes.shape(0))
+        throw nb::value_error("out must have a row for each query and a column for each code");
+    const nestcode::Rows rows = rows_of(codes);
+    nb::gil_scoped_release released;
+    nestcode::sum_lookup_tables(rows, tables.data(), tables.shape(0), out.data(), threads);
+}
+
+void extend_beams(const Mat<float>& errors, const Array<const float, 3>& products, const Vec<float>& norms,
+                  const Array<std::uint16_t, 2>& from, const Array<std::uint16_t, 2>& entry,
+                  const Array<float, 2>& new_errors, std::size_t threads) {
+    const nestcode::BeamStep step{errors.shape(0), errors.shape(1), norms.shape(0), from.shape(1), errors.data(),
+                                  products.data(), norms.data(),    from.data(),    entry.data(),  new_errors.data()};
+    if (products.shape(0) != step.items || products.shape(1) != step.beams || products.shape(2) != step.entries)
+        throw nb::value_error("there must be a product for each item, beam and entry");
+    for (const auto* out : {&from, &entry})
+        if (out->shape(0) != step.items || out->shape(1) != step.kept)
+            throw nb::value_error("there must be room for each beam that is kept");
+    if (new_errors.shape(0) != step.items || new_errors.shape(1) != step.kept)
+        throw nb::value_error("there must be room for each beam that is kept");
+    if (step.kept < 1 || step.kept > step.beams * step.entries || step.beams * step.entries > 1 << 24)
+        throw nb::value_error("at least one beam must be kept, and no more than there are candidates");
+    nb::gil_scoped_release released;
+    nestcode::extend_beams(step, threads);
+}
+
+void sum_codebook_entries(const Packed& codes, const Array<const float, 3>& codebooks, const Array<float, 2>& out,
+                          std::size_t threads) {
+    if (codebooks.shape(0) != codes.shape(1) || codebooks.shape(1) != 256)
+        throw nb::value_error("there must be a codebook of 256 entries for each byte of a code");
+    if (out.shape(0) != codes.shape(0) || out.shape(1) != codebooks.shape(2))
+        throw nb::value_error("out must have a row of features for each code");
+    const nestcode::Rows rows = rows_of(codes);
+    nb::gil_scoped_release released;
+    nestcode::sum_codebook_entries(rows, codebooks.data(), codebooks.shape(2), out.data(), threads);
+}
+
+void find_highest_levels(const Mat<std::int16_t>& levels, const Array<std::int32_t, 2>& out, std::size_t threads) {
+    const std::size_t count = levels.shape(0), directions = levels.shape(1), dims = out.shape(1);
+    if (out.shape(0) != count || dims < 1 || dims > directions || directions > 0xFFFF)
+        throw nb::value_error("out must have a row of 1 to all of the coordinates for each row of levels");
+    nb::gil_scoped_release released;
+    nestcode::find_highest_levels(levels.data(), count, directions, dims, out.data(), threads);
+}
+
+nestcode::AdaptiveCodebooks codebooks_of(const Vec<std::int16_t>& levels, const Array<const float, 3>& entries,
+                                         const Array<const std::int16_t, 3>& changes) {
+    const std::size_t directions = levels.shape(0), stages = entries.shape(0), dims = entries.shape(1);
+    if (entries.shape(2) != nestcode::kEntries || dims < 1 || dims > directions || directions > 0xFFFF)
+        throw nb::value_error("codebooks must have 256 entries for 1 to all of the coordinates");
+    if (changes.shape(0) != stages || changes.shape(1) != nestcode::kEntries || changes.shape(2) != dims)
+        throw nb::value_error("there must be a change of level for each value of the codebooks");
+    return {directions, stages, dims, levels.data(), entries.data(), changes.data()};
+}
+
+void encode_adaptive(const Mat<float>& rows, const Vec<std::int16_t>& levels, const Array<const float, 3>& entries,
+                     const Array<const std::int16_t, 3>& changes, std::size_t beams, const Array<std::uint8_t, 2>& out,
+                     std::size_t threads) {
+    const nestcode::AdaptiveCodebooks codebooks = codebooks_of(levels, entries, changes);
+    if (rows.shape(1) != codebooks.directions || out.shape(0) != rows.shape(0) || out.shape(1) != codebooks.stages)
+        throw nb::value_error("rows must have all coordinates, and out a byte for each codebook");
+    if (beams < 1 || beams > 1024) throw nb::value_error("there must be 1 to 1024 beams");
+    nb::gil_scoped_release released;
+    nestcode::encode_adaptive(codebooks, rows.data(), rows.shape(0), beams, out.data(), threads);
+}
+
+void decode_adaptive(const Packed& codes, const Vec<std::int16_t>& levels, const Array<const float, 3>& entries,
+                     const Array<const std::int16_t, 3>& changes, const Array<float, 2>& out, std::size_t threads) {
+    const nestcode::AdaptiveCodebooks codebooks = codebooks_of(levels, entries, changes);
+    const nestcode::Rows rows = rows_of(codes);
+    if (rows.bytes != codebooks.stages || out.shape(0) != rows.count || out.shape(1) != codebooks.directions)
+        throw nb::value_error("codes must have a byte for each codebook, and out a row of coordinates for each code");
+    nb::gil_scoped_release released;
+    nestcode::decode_adaptive(codebooks, rows, out.data(), threads);
+}
+
+}  // namespace
+
+void add_coders(nb::module_& m) {
+    m.def("quantize_scalars", quantize_scalars, "coefficients"_a.noconvert(), "thresholds"_a.noconvert(),
+          "depths"_a.noconvert(), "intervals"_a.noconvert(), "threads"_a = 1,
+          "Write the interval of each coefficient in its direction's tree of thresholds.");
+    m.def("permute_bits", permute_bits, "packed"_a.noconvert(), "sources"_a.noconvert(), "out"_a.noconvert(),
+          "threads"_a = 1, "Write rows whose bit j is bit sources[j] of the row, or 0 if that is negative.");
+    m.def("decode_bit_planes", decode_bit_planes, "packed"_a.noconvert(), "allocation"_a.noconvert(), "first"_a,
+          "levels"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
+          "Write the coefficients that bit planes decode to.");
+    m.def("sum_lookup_tables", sum_lookup_tables, "codes"_a.noconvert(), "tables"_a.noconvert(), "out"_a.noconvert(),
+          "threads"_a = 1, "Write, for each query and code, the sum of the table entries that the code selects (ADC).");
+    m.def("extend_beams", extend_beams, "errors"_a.noconvert(), "products"_a.noconvert(), "norms"_a.noconvert(),
+          "from_beam"_a.noconvert(), "entry"_a.noconvert(), "new_errors"_a.noconvert(), "threads"_a = 1,
+          "Write the best continuations of each item's beams by one more codebook entry.");
+    m.def("sum_codebook_entries", sum_codebook_entries, "codes"_a.noconvert(), "codebooks"_a.noconvert(),
+          "out"_a.noconvert(), "threads"_a = 1, "Add the codebook entries that codes select to the rows of out.");
+    m.def("find_highest_levels", find_highest_levels, "levels"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
+          "Write the coordinates of the highest levels of each row, highest first.");
+    m.def("encode_adaptive", encode_adaptive, "rows"_a.noconvert(), "levels"_a.noconvert(), "entries"_a.noconvert(),
+          "changes"_a.noconvert(), "beams"_a, "out"_a.noconvert(), "threads"_a = 1,
+          "Write the codes of rows by backward-adaptive residual quantization with beam search.");
+    m.def("decode_adaptive", decode_adaptive, "codes"_a.noconvert(), "levels"_a.noconvert(), "entries"_a.noconvert(),
+          "changes"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1, "Write the rows that such codes decode to.");
+}

@@ -1,0 +1,132 @@
+// Embedded bit-plane coding of images: nestcode/images.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+
+#include "arrays.hpp"
+#include "nestcode/image_bitplanes.hpp"
+
+namespace {
+
+using nestcode::BinaryModel, nestcode::ImageModel, nestcode::ImageShape, nestcode::kTile;
+using Kinds = std::vector<std::size_t>;
+
+constexpr int kMaxCount = 255;  // of a binary model in a file
+
+struct Sizes {
+    std::size_t models = 0, weights = 0;
+};
+Sizes sizes_of(ImageModel& model) {
+    Sizes sizes;
+    model.each_model([&](BinaryModel&) { ++sizes.models; });
+    model.each_weight([&](std::int32_t&) { ++sizes.weights; });
+    return sizes;
+}
+
+std::pair<std::size_t, std::size_t> model_sizes() {
+    ImageModel model;
+    const Sizes sizes = sizes_of(model);
+    return {sizes.models, sizes.weights};
+}
+
+void check_sizes(ImageModel& model, std::size_t probabilities, std::size_t counts, std::size_t weights) {
+    const Sizes sizes = sizes_of(model);
+    if (probabilities != sizes.models || counts != sizes.models || weights != sizes.weights)
+        throw nb::value_error("arrays must have the sizes that image_model_sizes returns");
+}
+
+void save_model(ImageModel& model, const Array<std::uint16_t, 1>& probabilities, const Array<std::uint8_t, 1>& counts,
+                const Array<std::int32_t, 1>& weights) {
+    check_sizes(model, probabilities.shape(0), counts.shape(0), weights.shape(0));
+    std::size_t i = 0, j = 0;
+    model.each_model([&](BinaryModel& one) {
+        probabilities.data()[i] = static_cast<std::uint16_t>(one.probability());
+        counts.data()[i++] = static_cast<std::uint8_t>(std::min(one.count(), kMaxCount));
+    });
+    model.each_weight([&](std::int32_t& weight) { weights.data()[j++] = weight; });
+}
+
+void load_model(ImageModel& model, const Vec<std::uint16_t>& probabilities, const Vec<std::uint8_t>& counts,
+                const Vec<std::int32_t>& weights) {
+    check_sizes(model, probabilities.shape(0), counts.shape(0), weights.shape(0));
+    std::size_t i = 0, j = 0;
+    model.each_model([&](BinaryModel& one) {
+        one.restore(std::max<nestcode::Probability>(probabilities.data()[i], 1), counts.data()[i]);
+        ++i;
+    });
+    model.each_weight([&](std::int32_t& weight) { weight = std::clamp(weights.data()[j++], -(1 << 20), 1 << 20); });
+}
+
+ImageShape shape_of(const Kinds& kinds, const Array<std::int32_t, 5>& coefficients, int planes) {
+    if (kinds.size() != coefficients.shape(0) || coefficients.shape(3) != kTile || coefficients.shape(4) != kTile)
+        throw nb::value_error("coefficients must be (channels, rows, columns, 16, 16)");
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+        if (kinds[i] >= nestcode::kChannelKinds || (kinds[i] < 3 && kinds[i] != i))
+            throw nb::value_error("channels must be luma, two of chroma and alpha, in this order");
+    if (planes < 0 || planes > nestcode::kMaxPlanes) throw nb::value_error("planes must be between 0 and 15");
+    return {kinds, coefficients.shape(1), coefficients.shape(2)};
+}
+
+// Returns the coded image, of about `limit` bytes at most, and after every pass the number of bytes and the squared
+// error.
+std::pair<nb::bytes, std::vector<std::pair<std::size_t, double>>> encode_image(
+    ImageModel& model, const Kinds& kinds, const Array<std::int32_t, 5>& coefficients, int planes, std::size_t limit,
+    bool train) {
+    const ImageShape shape = shape_of(kinds, coefficients, planes);
+    nestcode::EncoderIo io;
+    std::vector<std::pair<std::size_t, double>> passes;
+    {
+        nb::gil_scoped_release released;
+        nestcode::BitPlaneTraversal<nestcode::EncoderIo> traversal(shape, planes, model, coefficients.data(), nullptr);
+        traversal.run(
+            io, [&] { return io.encoder.bytes().size() >= limit; },
+            [&] { passes.emplace_back(io.encoder.bytes().size(), traversal.distortion()); });
+        io.encoder.finish();
+        if (train) model = std::move(traversal.model());
+    }
+    const auto& bytes = io.encoder.bytes();
+    return {nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size()), std::move(passes)};
+}
+
+// Decodes coefficients into an array as bytes arrive.
+class ImageDecoder {
+  public:
+    ImageDecoder(const ImageModel& model, const Kinds& kinds, int planes, Array<std::int32_t, 5> decoded)
+        : decoded_(std::move(decoded)),
+          traversal_(shape_of(kinds, decoded_, planes), planes, model, nullptr, decoded_.data()) {}
+
+    void feed(const nb::bytes& bytes) {
+        const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+        const std::size_t count = bytes.size();
+        nb::gil_scoped_release released;
+        io_.decoder.feed(data, count);
+        traversal_.run(io_, [] { return false; }, [] {});
+    }
+
+    int plane() const { return traversal_.plane(); }
+
+  private:
+    Array<std::int32_t, 5> decoded_;
+    nestcode::DecoderIo io_;
+    nestcode::BitPlaneTraversal<nestcode::DecoderIo> traversal_;
+};
+
+}  // namespace
+
+void add_images(nb::module_& m) {
+    nb::class_<ImageModel>(m, "ImageModel", "The adaptive binary models and mixers of the bit-plane coder.")
+        .def(nb::init<>())
+        .def("save", &save_model, "probabilities"_a.noconvert(), "counts"_a.noconvert(), "weights"_a.noconvert(),
+             "Write the state of all models and mixers.")
+        .def("load", &load_model, "probabilities"_a.noconvert(), "counts"_a.noconvert(), "weights"_a.noconvert(),
+             "Restore a state that `save` wrote.");
+    nb::class_<ImageDecoder>(m, "ImageDecoder", "The bit-plane decoder of one image that arrives in pieces.")
+        .def(nb::init<const ImageModel&, const Kinds&, int, Array<std::int32_t, 5>>(), "model"_a, "kinds"_a, "planes"_a,
+             "decoded"_a.noconvert())
+        .def("feed", &ImageDecoder::feed, "data"_a, "Append bytes and decode as far as they reach.")
+        .def_prop_ro("plane", &ImageDecoder::plane, "The lowest bit plane that has been decoded completely.");
+    m.def("image_model_sizes", &model_sizes, "Return the number of binary models and of mixer weights.");
+    m.def("encode_image", &encode_image, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "planes"_a, "limit"_a,
+          "train"_a, "Return the coded image, and the number of bytes and the squared error after every pass.");
+}

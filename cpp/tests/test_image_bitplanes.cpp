@@ -1,0 +1,85 @@
+// Bit-plane coding of images: a round trip in pieces of any size, and truncation leaves valid bounds.
+#include <vector>
+
+#include "nestcode/image_bitplanes.hpp"
+#include "support.hpp"
+
+struct Image {
+    ImageShape shape;
+    int planes;
+    std::vector<std::int32_t> coefficients;
+};
+
+Image random_image(std::mt19937& random, const std::vector<std::size_t>& kinds) {
+    Image made{{kinds, 1 + random() % 3, 1 + random() % 3}, static_cast<int>(random() % (kMaxPlanes + 1)), {}};
+    made.coefficients.resize(made.shape.count());
+    for (std::int32_t& value : made.coefficients) {
+        const unsigned bits = made.planes ? random() % static_cast<unsigned>(made.planes + 1) : 0;
+        const auto magnitude = static_cast<std::int32_t>(random() % (1U << bits));
+        value = random() % 8 ? 0 : random() % 2 ? magnitude : -magnitude;
+    }
+    return made;
+}
+
+std::vector<std::uint8_t> encode(const Image& image, std::vector<double>& distortions) {
+    BitPlaneTraversal<EncoderIo> traversal(image.shape, image.planes, ImageModel{}, image.coefficients.data(), nullptr);
+    EncoderIo io;
+    traversal.run(io, [] { return false; }, [&] { distortions.push_back(traversal.distortion()); });
+    io.encoder.finish();
+    return io.encoder.bytes();
+}
+
+// Whether a coefficient lies in the interval that a decoded value stands for.
+bool in_interval(std::int32_t value, std::int32_t decoded) {
+    const int twice = std::abs(decoded), width = twice & -twice, low = (twice - width) / 2;
+    if (decoded == 0) return true;
+    return (value < 0) == (decoded < 0) && std::abs(value) >= low && std::abs(value) < low + width;
+}
+
+void test_round_trip(std::mt19937& random, const std::vector<std::size_t>& kinds) {
+    const Image image = random_image(random, kinds);
+    std::vector<double> distortions;
+    const auto bytes = encode(image, distortions);
+    CHECK(distortions.size() == static_cast<std::size_t>(image.planes * kPasses));
+    if (!distortions.empty()) CHECK(distortions.back() < 1e-6);
+
+    std::vector<std::int32_t> decoded(image.coefficients.size()), fresh(image.coefficients.size());
+    BitPlaneTraversal<DecoderIo> traversal(image.shape, image.planes, ImageModel{}, nullptr, decoded.data());
+    DecoderIo io;
+    for (std::size_t at = 0; at < bytes.size();) {
+        const std::size_t count = std::min<std::size_t>(1 + random() % 500, bytes.size() - at);
+        io.decoder.feed(bytes.data() + at, count);
+        at += count;
+        traversal.run(io, [] { return false; }, [] {});
+        for (std::size_t i = 0; i < decoded.size(); ++i) CHECK(in_interval(image.coefficients[i], decoded[i]));
+    }
+    BitPlaneTraversal<DecoderIo> again(image.shape, image.planes, ImageModel{}, nullptr, fresh.data());
+    DecoderIo at_once;
+    at_once.decoder.feed(bytes.data(), bytes.size());
+    again.run(at_once, [] { return false; }, [] {});
+    CHECK(fresh == decoded);
+    for (std::size_t i = 0; i < decoded.size(); ++i) {
+        CHECK((decoded[i] == 0) == (image.coefficients[i] == 0));
+        if (decoded[i]) CHECK(std::abs(decoded[i]) == 2 * std::abs(image.coefficients[i]) + 1);
+    }
+}
+
+void test_noise(std::mt19937& random) {
+    std::vector<std::uint8_t> noise(2000);
+    for (std::uint8_t& byte : noise) byte = static_cast<std::uint8_t>(random());
+    const ImageShape shape{{0, 1, 2, 3}, 2, 2};
+    std::vector<std::int32_t> decoded(shape.count());
+    BitPlaneTraversal<DecoderIo> traversal(shape, kMaxPlanes, ImageModel{}, nullptr, decoded.data());
+    DecoderIo io;
+    io.decoder.feed(noise.data(), noise.size());
+    traversal.run(io, [] { return false; }, [] {});
+}
+
+int main() {
+    std::mt19937 random(0);
+    for (int i = 0; i < 3; ++i)
+        for (const std::vector<std::size_t>& kinds : {std::vector<std::size_t>{0}, {0, 3}, {0, 1, 2}, {0, 1, 2, 3}})
+            test_round_trip(random, kinds);
+    for (int i = 0; i < 4; ++i) test_noise(random);
+    std::puts("image_bitplanes: ok");
+}

@@ -1,0 +1,171 @@
+// Scalar and adaptive quantizers, ADC and bit planes against plain loops.
+#include "nestcode/adaptive_quantizer.hpp"
+#include "nestcode/adc.hpp"
+#include "nestcode/scalar_quantizer.hpp"
+#include "support.hpp"
+
+namespace {
+
+void test_scalar_quantizer(std::mt19937& random) {
+    constexpr std::size_t rows = 37, count = 5, stride = 256;
+    const std::uint8_t depths[count] = {0, 1, 3, 8, 2};
+    std::vector<float> thresholds(count * stride), coefficients(rows * count);
+    std::normal_distribution<float> normal;
+    for (float& coefficient : coefficients) coefficient = normal(random);
+    for (float& threshold : thresholds) threshold = normal(random);
+    std::vector<std::uint8_t> intervals(rows * count);
+    quantize_scalars(coefficients.data(), rows, {thresholds.data(), depths, count, stride}, intervals.data(), 2);
+    for (std::size_t i = 0; i < rows * count; ++i) {
+        std::size_t node = 1;
+        for (unsigned level = 0; level < depths[i % count]; ++level) {
+            const bool up = coefficients[i] > thresholds[i % count * stride + node];
+            CHECK(bit(&intervals[i], level) == up);
+            node = 2 * node + up;
+        }
+        for (unsigned level = depths[i % count]; level < 8; ++level) CHECK(!bit(&intervals[i], level));
+    }
+}
+
+void test_permutation_and_adc(std::mt19937& random) {
+    const Bits bits(50, 77, random);
+    std::vector<std::int32_t> sources(48);
+    for (std::int32_t& source : sources) source = static_cast<std::int32_t>(random() % 80) - 3;
+    std::vector<std::uint8_t> out(50 * 6);
+    permute_bits(bits.rows, sources.data(), out.data(), 6, 2);
+    for (std::size_t r = 0; r < 50; ++r)
+        for (std::size_t j = 0; j < 48; ++j)
+            CHECK(bit(&out[r * 6], j) == (sources[j] >= 0 && bit(bits.rows[r], static_cast<std::size_t>(sources[j]))));
+
+    std::vector<float> tables(3 * 6 * 256), sums(3 * 50);
+    for (float& entry : tables) entry = static_cast<float>(random() % 100);
+    sum_lookup_tables({out.data(), 50, 6, 6}, tables.data(), 3, sums.data(), 2);
+    for (std::size_t q = 0; q < 3; ++q)
+        for (std::size_t r = 0; r < 50; ++r) {
+            float sum = 0;
+            for (std::size_t g = 0; g < 6; ++g) sum += tables[(q * 6 + g) * 256 + out[r * 6 + g]];
+            CHECK(sums[q * 50 + r] == sum);
+        }
+}
+
+// The adaptive quantizer of one item in plain steps: all levels are sorted again for every byte.
+struct PlainState {
+    std::vector<int> levels;
+    std::vector<double> sum;
+
+    explicit PlainState(const AdaptiveCodebooks& codebooks)
+        : levels(codebooks.levels, codebooks.levels + codebooks.directions), sum(codebooks.directions) {}
+
+    std::vector<std::size_t> highest() const {
+        std::vector<std::size_t> order(levels.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return levels[a] > levels[b]; });
+        return order;
+    }
+
+    void apply(const AdaptiveCodebooks& codebooks, std::size_t stage, std::size_t entry) {
+        const std::vector<std::size_t> order = highest();
+        for (std::size_t j = 0; j < codebooks.dims; ++j) {
+            const float value = codebooks.entries[(stage * codebooks.dims + j) * kEntries + entry];
+            const int change = codebooks.changes[(stage * kEntries + entry) * codebooks.dims + j];
+            sum[order[j]] += value * std::exp2(levels[order[j]] / double{kLevelSteps});
+            levels[order[j]] = std::clamp(levels[order[j]] + change, kLowestLevel, kHighestLevel);
+        }
+    }
+
+    double error(const float* row) const {
+        double error = 0;
+        for (std::size_t d = 0; d < sum.size(); ++d) error += (row[d] - sum[d]) * (row[d] - sum[d]);
+        return error;
+    }
+};
+
+void test_adaptive(std::size_t directions, std::size_t dims, std::size_t stages, std::mt19937& random) {
+    constexpr std::size_t count = 20;
+    std::vector<std::int16_t> levels(directions), changes(stages * kEntries * dims);
+    std::vector<float> entries(stages * dims * kEntries), rows(count * directions), decoded(rows.size());
+    std::normal_distribution<float> normal;
+    for (std::int16_t& level : levels) level = static_cast<std::int16_t>(random() % 4 * 50);  // with ties
+    for (std::int16_t& change : changes) change = static_cast<std::int16_t>(random() % 5 * 50 - 150);
+    for (int i = 0; i < 9; ++i) changes[random() % changes.size()] = i % 2 ? 32767 : -32768;
+    for (float& value : entries) value = normal(random);
+    for (float& value : rows) value = normal(random);
+    const AdaptiveCodebooks codebooks{directions, stages, dims, levels.data(), entries.data(), changes.data()};
+
+    std::vector<std::int32_t> found(dims);
+    find_highest_levels(levels.data(), 1, directions, dims, found.data(), 1);
+    const std::vector<std::size_t> order = PlainState(codebooks).highest();
+    CHECK(std::equal(found.begin(), found.end(), order.begin(),
+                     [](std::int32_t a, std::size_t b) { return static_cast<std::size_t>(a) == b; }));
+
+    const Bits bits(count, 8 * stages, random);
+    decode_adaptive(codebooks, bits.rows, decoded.data(), 2);
+    for (std::size_t i = 0; i < count; ++i) {
+        PlainState state(codebooks);
+        for (std::size_t t = 0; t < stages; ++t) state.apply(codebooks, t, bits.rows[i][t]);
+        for (std::size_t d = 0; d < directions; ++d) {
+            const double value = decoded[i * directions + d];
+            CHECK(std::abs(value - state.sum[d]) <= 1e-4 * (1 + std::abs(state.sum[d])));
+        }
+    }
+
+    for (std::int16_t& change : changes) change = std::clamp<std::int16_t>(change, -300, 300);
+    std::vector<std::uint8_t> codes(count * stages), again(codes.size());
+    encode_adaptive(codebooks, rows.data(), count, 1, codes.data(), 2);
+    encode_adaptive(codebooks, rows.data(), count, 1, again.data(), 1);
+    CHECK(codes == again);
+    for (std::size_t i = 0; i < count; ++i) {  // one beam selects the best entry at each stage
+        PlainState state(codebooks);
+        for (std::size_t t = 0; t < stages; ++t) {
+            PlainState chosen = state;
+            chosen.apply(codebooks, t, codes[i * stages + t]);
+            const double error = chosen.error(&rows[i * directions]);
+            for (std::size_t e = 0; e < kEntries; ++e) {
+                PlainState other = state;
+                other.apply(codebooks, t, e);
+                CHECK(error <= other.error(&rows[i * directions]) * (1 + 1e-4) + 1e-4);
+            }
+            state = chosen;
+        }
+    }
+    encode_adaptive(codebooks, rows.data(), count, 300, codes.data(), 2);  // more beams than a codebook has entries
+}
+
+void test_bit_planes(std::size_t rows, std::size_t first, std::size_t bits, std::mt19937& random) {
+    constexpr std::size_t directions = 9, stride = 512;
+    std::vector<std::int32_t> allocation(bits);
+    std::vector<std::size_t> depths(directions);
+    for (std::int32_t& owner : allocation) {
+        owner = static_cast<std::int32_t>(random() % (directions + 1)) - 1;
+        if (owner >= 0 && ++depths[static_cast<std::size_t>(owner)] > 8) owner = -1;
+    }
+    std::vector<float> levels(directions * stride), out(rows * directions, -1);
+    for (std::size_t i = 0; i < levels.size(); ++i) levels[i] = static_cast<float>(i);
+    const Bits packed(rows, first + bits, random);
+    for (const std::size_t threads : {1, 2}) {
+        decode_bit_planes(packed.rows, allocation.data(), bits, first, {levels.data(), directions, stride}, out.data(),
+                          threads);
+        for (std::size_t r = 0; r < rows; ++r)
+            for (std::size_t d = 0; d < directions; ++d) {
+                std::size_t node = 1;
+                for (std::size_t j = 0; j < bits; ++j)
+                    if (allocation[j] == static_cast<std::int32_t>(d)) node = 2 * node + bit(packed.rows[r], first + j);
+                CHECK(out[r * directions + d] == levels[d * stride + node]);
+            }
+    }
+}
+
+}  // namespace
+
+int main() {
+    std::mt19937 random(1);
+    test_scalar_quantizer(random);
+    test_permutation_and_adc(random);
+    for (const std::size_t rows : {0, 1, 63, 64, 65, 200})
+        for (const std::size_t first : {0, 1, 5, 7, 8, 13})
+            for (const std::size_t bits : {0, 1, 3, 8, 41}) test_bit_planes(rows, first, bits, random);
+    test_adaptive(1, 1, 3, random);
+    test_adaptive(13, 4, 3, random);
+    test_adaptive(40, 40, 2, random);
+    std::puts("quantizers: ok");
+}

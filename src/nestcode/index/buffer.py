@@ -1,0 +1,124 @@
+"""The write buffer of an index: the newest items, before they are flushed to a segment (an LSM-tree's memtable)."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.arrays import Bytes, Ids
+from nestcode.codes import Codes
+from nestcode.index.segment import NO_TOMBSTONES
+
+BUFFER_ITEMS, BUFFER_BYTES = 1024, 1 << 24  # that a buffer holds at most; more become a segment
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Items in order of arrival, and their order by code.
+
+    A buffer never changes: later buffers share the arrays `rows` and `row_ids` and write only past `used`.
+    """
+
+    rows: Bytes  # (room, bytes): packed codes
+    row_ids: Ids  # (room,)
+    used: int  # rows that were written
+    heads: NDArray[np.uint64]  # the first 64 bits of what was not deleted, sorted by code
+    order: NDArray[np.uint32]  # the rows of what was not deleted, sorted by code
+    width: int
+
+    @classmethod
+    def empty(cls, width: int) -> Self:
+        """Return a buffer with room for BUFFER_ITEMS items, or fewer if they are wide."""
+        row = -(-width // 8)
+        room = max(1, min(BUFFER_ITEMS, BUFFER_BYTES // max(row, 1)))
+        return cls(
+            np.empty((room, row), dtype=np.uint8),
+            np.empty(room, dtype=np.int64),
+            0,
+            np.empty(0, dtype=np.uint64),
+            np.empty(0, dtype=np.uint32),
+            width,
+        )
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def room(self) -> int:
+        """How many more items fit."""
+        return len(self.rows) - self.used
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.rows.nbytes + self.row_ids.nbytes + self.heads.nbytes + self.order.nbytes
+
+    @cached_property
+    def tree(self) -> _core.PrefixTree:
+        """The buffer as the core searches it."""
+        tables = _core.build_prefix_tables(self.heads, self.width)
+        owner = (self.rows, self.row_ids, self.heads, self.order, tables)
+        return _core.PrefixTree(
+            owner, self.rows, self.heads, self.order, tables, NO_TOMBSTONES, self.row_ids, self.width
+        )
+
+    # what a search reads (search.prepared.SortedRun)
+
+    @property
+    def codes(self) -> Codes:
+        """The codes, sorted."""
+        return Codes.unchecked(self.rows[self.order], self.width)
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of the codes."""
+        return self.row_ids[self.order]
+
+    @property
+    def tombstones(self) -> NDArray[np.uint32]:
+        """None: what is deleted from a buffer leaves it at once."""
+        return NO_TOMBSTONES
+
+    @property
+    def owner(self) -> "Buffer":
+        """The buffer itself."""
+        return self
+
+    def touch(self) -> None:
+        """Memory needs no verification."""
+
+    def check(self) -> None:
+        """Memory needs no verification."""
+
+    # what a snapshot reads
+
+    def insert(self, codes: Codes, ids: Ids) -> "Buffer":
+        """Return a buffer with new items, for which there must be room."""
+        end = self.used + len(codes)
+        self.rows[self.used : end], self.row_ids[self.used : end] = codes.packed, ids
+        count = len(self) + len(codes)
+        heads, order = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint32)
+        _core.insert_rows(self.rows[:end], self.used, self.heads, self.order, heads, order)
+        return Buffer(self.rows, self.row_ids, end, heads, order, self.width)
+
+    def delete(self, positions: NDArray[np.int64]) -> "Buffer":
+        """Return a buffer without some items."""
+        return replace(self, heads=np.delete(self.heads, positions), order=np.delete(self.order, positions))
+
+    def find(self, ids: Ids) -> NDArray[np.int64]:
+        """Return the position of each id, or -1."""
+        own = self.ids
+        by_id = np.argsort(own)
+        spot = np.searchsorted(own, ids, sorter=by_id).clip(max=max(len(own) - 1, 0))
+        return np.where(own[by_id[spot]] == ids, by_id[spot], -1) if len(own) else np.full(len(ids), -1)
+
+    def codes_at(self, positions: NDArray[np.int64]) -> Codes:
+        """Return the codes at some positions."""
+        return Codes.unchecked(self.rows[self.order[positions]], self.width)
+
+    def live_ids(self) -> Ids:
+        """Return the ids of what was not deleted."""
+        return self.ids

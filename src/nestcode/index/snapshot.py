@@ -1,0 +1,147 @@
+"""Snapshots: what an index holds at one moment.
+
+A snapshot never changes; every write makes a new one, and an index changes by replacing one reference. So a search that
+began on one snapshot is not disturbed by what other threads write.
+
+    segments  sorted runs, each with its tombstones ──┐
+    buffer    the newest items ───────────────────────┴──▶ runs ──▶ forest: all of it, searched as one prefix tree
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode.arrays import Ids
+from nestcode.codes import Codes
+from nestcode.errors import InvalidInput
+from nestcode.index.buffer import Buffer
+from nestcode.index.segment import LiveSegment, Segment
+from nestcode.index.tree import Forest
+
+OnDuplicate = Literal["error", "replace"]
+Located = tuple[NDArray[np.int64], NDArray[np.int64]]  # of each item: its run, or -1, and its position there
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Segments with their tombstones, and the write buffer."""
+
+    width: int
+    segments: tuple[LiveSegment, ...]
+    buffer: Buffer
+
+    @classmethod
+    def of(cls, width: int, segments: Sequence[LiveSegment] = ()) -> Self:
+        """Return a snapshot of these segments and an empty buffer."""
+        return cls(width, tuple(segments), Buffer.empty(width))
+
+    @cached_property
+    def forest(self) -> Forest:
+        """All runs, searched as one prefix tree."""
+        return Forest(self.runs, self.width)
+
+    @property
+    def runs(self) -> tuple[LiveSegment | Buffer, ...]:
+        """The sorted runs: all segments, and the buffer unless it is empty."""
+        return (*self.segments, self.buffer) if len(self.buffer) else self.segments
+
+    def __len__(self) -> int:
+        return sum(map(len, self.runs))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.buffer.nbytes + sum(one.segment.nbytes + one.tombstones.nbytes for one in self.segments)
+
+    # reads
+
+    def ids(self) -> Ids:
+        """Return all ids, ascending."""
+        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *(run.live_ids() for run in self.runs)]))
+
+    def locate(self, ids: Ids) -> Located:
+        """Return the run and position of each id, -1 where it is not in the index."""
+        run, position = np.full(len(ids), -1), np.full(len(ids), -1)
+        for r, one in enumerate(self.runs):
+            found = one.find(ids)
+            run[found >= 0], position[found >= 0] = r, found[found >= 0]
+        return run, position
+
+    def locate_all(self, ids: Ids) -> Located:
+        """Return the run and position of each id, or raise if one is not in the index."""
+        run, position = self.locate(ids)
+        if (run < 0).any():
+            raise InvalidInput(f"ids must be of items in the index, but {_some(ids[run < 0])} not")
+        return run, position
+
+    def codes(self, located: Located) -> Codes:
+        """Return the codes of located items."""
+        run, position = located
+        packed = np.empty((len(run), -(-self.width // 8)), dtype=np.uint8)
+        for r, one in enumerate(self.runs):
+            packed[run == r] = one.codes_at(position[run == r]).packed
+        return Codes.unchecked(packed, self.width)
+
+    # writes: each returns a new snapshot
+
+    def insert(self, codes: Codes, ids: Ids) -> "Snapshot":
+        """Add items under new ids to the buffer; if they do not fit, flush it with them."""
+        if len(codes) <= self.buffer.room:
+            return Snapshot(self.width, self.segments, self.buffer.insert(codes, ids))
+        segment = Segment.build(self.buffer.codes.concat(codes), np.concatenate([self.buffer.ids, ids]))
+        return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)))
+
+    def attach(self, segments: Sequence[LiveSegment]) -> "Snapshot":
+        """Add the segments of another snapshot, whose ids must be new."""
+        # Compaction recognizes segments by identity, and the same one may be attached twice: each gets its own object.
+        own = (LiveSegment(replace(one.segment), one.tombstones) for one in segments)
+        return replace(self, segments=(*self.segments, *own))
+
+    def flush(self) -> "Snapshot":
+        """Turn the buffer into a segment."""
+        if not len(self.buffer):
+            return self
+        segment = Segment.build(self.buffer.codes, self.buffer.ids)
+        return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)))
+
+    def delete(self, located: Located) -> "Snapshot":
+        """Delete located items: tombstones in segments, removal from the buffer. Segments without items are dropped."""
+        run, position = located
+        segments = [one.delete(position[run == r]) if (run == r).any() else one for r, one in enumerate(self.segments)]
+        buffer = self.buffer.delete(position[run == len(self.segments)])
+        return Snapshot(self.width, tuple(one for one in segments if len(one)), buffer)
+
+    def free(self, ids: Ids, on_duplicate: OnDuplicate) -> "Snapshot":
+        """Delete the items that use these ids, or raise if they must not be replaced."""
+        run, position = self.locate(ids)
+        taken = run >= 0
+        if not taken.any():
+            return self
+        if on_duplicate == "error":
+            raise InvalidInput(
+                f'ids must be new, but {_some(ids[taken])} in use: give others, or say on_duplicate="replace"'
+            )
+        return self.delete((run[taken], position[taken]))
+
+    def replace_merged(self, sources: Sequence[LiveSegment], merged: Segment) -> "Snapshot":
+        """Put a merged segment in the place of its sources, less what was deleted from them meanwhile."""
+        now = {one.segment: one for one in self.segments}
+        deleted = []
+        for source in sources:
+            left = now.pop(source.segment, None)
+            alive = np.delete(np.arange(len(source.segment)), source.tombstones)
+            later = alive if left is None else np.setdiff1d(left.tombstones, source.tombstones)
+            deleted.append(source.segment.ids[later])
+        live = LiveSegment(merged)
+        if any(map(len, deleted)):
+            live = live.delete(merged.find(np.concatenate(deleted)))
+        return replace(self, segments=(*((live,) if len(live) else ()), *now.values()))
+
+
+def _some(ids: Ids) -> str:
+    listed = ", ".join(map(str, ids[:3].tolist())) + (", …" if len(ids) > 3 else "")
+    return f"{listed} {'is' if len(ids) == 1 else 'are'}"

@@ -1,0 +1,79 @@
+"""Figures of the experiment `pinwheel`."""
+
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from nestcode import Codes
+from nestcode.arrays import Doubles, Floats, Ids
+from nestcode.index import PrefixTree
+from nestcode.reproduce.drawing import BLUE, VERMILLION, add_grid
+
+DEPTHS = 7  # neighborhoods shown: at least 1/2, 1/4, … 1/128 of all points
+SIDE = 240  # of the grid that samples the plane
+BLUES = ("#eef3fa", "#cfdff0", "#a6c8e4", "#75abd3", "#4689c0", "#2166a8", "#0d4a8a", "#08306b")
+RED = "#D00000"
+
+
+def plane(points: Floats) -> Floats:
+    """Return a grid over a square around all points, row by row."""
+    edge = np.linspace(-1.05, 1.05, SIDE) * np.abs(points).max()
+    return np.stack(np.meshgrid(edge, edge), axis=-1).reshape(-1, 2).astype(np.float32)
+
+
+def mean_angle(boundaries: Doubles) -> float:
+    """Return the mean angle of boundaries, weighted by their members."""
+    return float(np.average(boundaries[:, 2], weights=boundaries[:, 1])) if len(boundaries) else float("nan")
+
+
+def figure_neighborhoods(points: Floats, codes: Codes, grid: Codes, queries: Ids) -> Figure:
+    """Draw the data, then the neighborhoods of each query in the plane."""
+    figure = Figure(figsize=(10, 6.9), layout="constrained")
+    panels = figure.subplots(2, 3, sharex=True, sharey=True).ravel()
+    reach = float(np.abs(points).max()) * 1.05
+    panels[0].plot(*points.T, ".", markersize=1.5, color="#333333", alpha=0.6)
+    panels[0].set_title("the data", fontsize=11)
+    tree = PrefixTree(codes)
+    for axes, query, number in zip(panels[1:], queries, range(1, len(queries) + 1), strict=True):
+        code = codes[query : query + 1]
+        hoods = [tree.neighborhood(code, fraction=0.5**depth) for depth in range(1, DEPTHS + 1)]
+        shared = grid.common_prefix(code)[:, 0]
+        depth = sum((shared >= hood.length).astype(int) for hood in hoods)
+        shown = axes.imshow(
+            np.reshape(depth, (SIDE, SIDE)), origin="lower", extent=(-reach, reach, -reach, reach),
+            cmap=ListedColormap(BLUES), vmin=-0.5, vmax=DEPTHS + 0.5, interpolation="nearest",
+        )  # fmt: skip
+        axes.plot(*points.T, ".", markersize=1, color="black", alpha=0.35)
+        axes.plot(*points[query], "o", color=RED, markersize=8, markeredgecolor="white")
+        axes.set_title(f"query {number}: {hoods[0].count:,} to {hoods[-1].count:,} points", fontsize=11)
+    for axes in panels:
+        axes.set(xticks=[], yticks=[], xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    bar = figure.colorbar(shown, ax=panels.tolist(), ticks=range(DEPTHS + 1), shrink=0.8)
+    bar.ax.set_yticklabels(["all", *(f"1/{2**depth}" for depth in range(1, DEPTHS + 1))])
+    bar.set_label("the smallest neighborhood with at least this share of all points")
+    return figure
+
+
+def figure_angles(boundaries: dict[str, list[Doubles]], points: int) -> Figure:
+    """Draw the angle of boundaries by the share of points that they split."""
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    axes = figure.subplots()
+    shares = [2**power for power in range(6, 0, -1)]
+    edges = [0, *(points / share for share in shares[1:]), np.inf]
+    styles = {"ours": (BLUE, "o-"), "paper": (VERMILLION, "s--"), "untrained": ("#666666", "^:")}
+    for name, runs in boundaries.items():
+        every = np.concatenate(runs)
+        means = [mean_angle(every[(low <= every[:, 1]) & (every[:, 1] < high)]) for low, high in pairwise(edges)]
+        axes.plot(means, styles[name][1], color=styles[name][0], label=name)
+    axes.axhline(45, color="black", linewidth=1)
+    axes.text(0, 46, "by chance", fontsize=9)
+    axes.set_xticks(
+        range(len(shares)), [f"below 1/{shares[1]}", *(f"1/{share}" for share in shares[1:-1]), "1/2 and more"]
+    )
+    axes.set(xlabel="share of the points that the boundary splits", ylim=(0, 60),
+             ylabel="degrees between the boundary's normal\nand the direction of largest variance")  # fmt: skip
+    add_grid(axes)
+    axes.legend(frameon=False)
+    return figure

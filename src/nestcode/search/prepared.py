@@ -1,0 +1,149 @@
+"""What a search reads: the sorted runs of an index at one moment, prepared for a scorer.
+
+An index is searched through two small protocols. A `SortedRun` is codes in lexicographic order with their ids, some of
+them deleted: a segment, or the write buffer. A `Snapshot` is the runs of an index at one moment.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.arrays import Floats, Ids
+from nestcode.codes import Codes
+from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer
+
+Positions = NDArray[np.uint32]
+Filter = Callable[[Ids], NDArray[np.bool_]]  # which ids a search may find
+MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class SortedRun(Protocol):
+    """Codes in lexicographic order with their ids."""
+
+    @property
+    def codes(self) -> Codes:
+        """All codes, deleted ones too."""
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of the codes."""
+
+    @property
+    def tombstones(self) -> Positions:
+        """The positions of deleted items, ascending."""
+
+    @property
+    def owner(self) -> object:
+        """The object that lives as long as these codes do: what was prepared of them is cached with it."""
+
+    def touch(self) -> None:
+        """Verify the checksums of everything, before everything is read."""
+
+
+class Snapshot(Protocol):
+    """The sorted runs of an index at one moment; it never changes."""
+
+    @property
+    def width(self) -> int:
+        """Bits of a code."""
+
+    @property
+    def runs(self) -> Sequence[SortedRun]:
+        """All runs."""
+
+    def __len__(self) -> int: ...
+
+
+class PreparationCache:
+    """The prepared codes of runs, for one scorer, as long as the runs live."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self._prepared: WeakKeyDictionary[object, tuple[int, PreparedCodes]] = WeakKeyDictionary()
+
+    def prepare(self, run: SortedRun, bits: int) -> PreparedCodes:
+        """Return the prepared codes of a run whose inverted lists are named by `bits` bits."""
+        known = self._prepared.get(run.owner)
+        if known is None or known[0] != bits:
+            run.touch()
+            known = self._prepared[run.owner] = bits, self.scorer.prepare(run.codes, bits)
+        return known[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was prepared."""
+        return sum(prepared.nbytes for _, prepared in list(self._prepared.values()))
+
+
+class PreparedSnapshot:
+    """A snapshot that one scorer can search, all of it or the items that a filter allows."""
+
+    def __init__(self, snapshot: Snapshot, cache: PreparationCache, allowed: Filter | None = None) -> None:
+        self.snapshot, self.scorer = snapshot, cache.scorer
+        self.list_bits = cache.scorer.list_bits(len(snapshot))
+        self._prepared = [cache.prepare(run, self.list_bits) for run in snapshot.runs]
+        self._ids = [run.ids for run in snapshot.runs]
+        self._skipped = [_skipped(run, allowed) for run in snapshot.runs]
+        self._ends = np.cumsum([len(ids) for ids in self._ids])
+        self.count = sum(map(len, self._ids)) - sum(map(len, self._skipped))  # items that may be found
+        lists = [run.inverted_lists(skipped) for run, skipped in zip(self._prepared, self._skipped, strict=True)]
+        self.searcher = _core.Searcher(lists) if lists else None
+
+    def estimate(
+        self, queries: QueryBatch, count: int, candidates: int, keep: int, threads: int
+    ) -> tuple[Floats, Positions, Ids]:
+        """Return the `keep` best of each of `count` queries: estimated distances, positions, and items compared."""
+        distances, positions = np.empty((count, keep), dtype=np.float32), np.empty((count, keep), dtype=np.uint32)
+        compared = np.empty(count, dtype=np.int64)
+        if self.searcher is not None:
+            out = _core.SearchResults(distances, positions, compared)
+            self.scorer.estimate(self.searcher, queries, self.list_bits, candidates, out, threads)
+        return distances, positions, compared
+
+    def ids_at(self, positions: Positions) -> Ids:
+        """Return the ids of items by their positions in all runs together, -1 for missing ones."""
+        found = self._take(self._ids, positions.reshape(-1)).reshape(positions.shape)
+        found[positions == MISSING] = -1
+        return found
+
+    def codes_at(self, positions: Positions) -> Codes:
+        """Return the codes of items by their positions in all runs together; any code for missing ones."""
+        rows = self._take([run.rows for run in self._prepared], positions.reshape(-1))
+        return Codes.unchecked(rows, self.snapshot.width)
+
+    def items(self) -> list[tuple[Ids, Codes]]:
+        """Return the ids and codes of all items that may be found, run by run."""
+        found = []
+        for ids, prepared, skipped in zip(self._ids, self._prepared, self._skipped, strict=True):
+            rows = prepared.rows
+            if len(skipped):
+                kept = np.delete(np.arange(len(ids)), skipped)
+                ids, rows = ids[kept], rows[kept]
+            found.append((ids, Codes.unchecked(rows, self.snapshot.width)))
+        return found
+
+    def _take(self, arrays: Sequence[NDArray[Scalar]], positions: Positions) -> NDArray[Scalar]:
+        """Return rows of the runs' arrays by positions in all runs; the last row for positions beyond."""
+        if len(arrays) == 1:
+            return arrays[0].take(positions, axis=0, mode="clip")
+        positions = np.minimum(positions, self._ends[-1] - 1).astype(np.uint32)
+        out = np.empty((len(positions), *arrays[0].shape[1:]), dtype=arrays[0].dtype)
+        owner = np.searchsorted(self._ends, positions, side="right")
+        for r, array in enumerate(arrays):
+            mine = owner == r
+            out[mine] = array[positions[mine] - (self._ends[r] - len(array))]
+        return out
+
+
+def _skipped(run: SortedRun, allowed: Filter | None) -> Positions:
+    """Return the positions that must not be found, ascending: tombstones and what the filter refuses."""
+    if allowed is None:
+        return run.tombstones
+    refused = ~allowed(run.ids)
+    refused[run.tombstones] = True
+    return np.flatnonzero(refused).astype(np.uint32)

@@ -1,0 +1,83 @@
+"""Asymmetric distances by lookup tables equal those to decoded codes, and cell distances bound them from below."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nestcode import AdaptiveCoder, Codes, LinearCoder
+from nestcode.coders import Coder
+from nestcode.errors import InvalidInput, NotFitted
+from nestcode.search import asymmetric_distances, cell_distances
+from nestcode.search.adc import group_bits, regroup
+from tests import twins
+from tests.search.searching import ERROR, ROWS, Q, X, fitted
+
+
+@cache
+def coder_of(kind: str, metric: Any) -> Coder:
+    return AdaptiveCoder(24, metric=metric, beams=1).fit(X) if kind == "adaptive" else fitted(kind, metric)
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 8, 13, 24])
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize("kind", ["linear", "residual", "cell", "adaptive"])
+def test_asymmetric_distances_are_those_to_decoded_codes(kind: str, metric: str, length: int) -> None:
+    coder = coder_of(kind, metric)
+    codes = coder.encode(X[:50]).prefix(length)
+    expected = twins.distances(Q, coder.decode(codes), metric)
+    np.testing.assert_allclose(asymmetric_distances(coder, Q, codes), expected, rtol=1e-4, atol=ERROR)
+
+
+@pytest.mark.parametrize("kind", ["linear", "residual", "cell", "adaptive"])
+def test_batches_and_empty_inputs_have_their_shapes(kind: str) -> None:
+    coder = coder_of(kind, "l2")
+    codes = coder.encode(X[:5])
+    assert asymmetric_distances(coder, X[:600], codes).shape == (600, 5)  # more queries than tables at once
+    assert asymmetric_distances(coder, X[:0], codes).shape == (0, 5)
+    assert asymmetric_distances(coder, X[:3], codes[:0]).shape == (3, 0)
+
+
+def test_cell_distances_are_lower_bounds() -> None:
+    coder, codes = fitted("linear"), fitted("linear").encode(X)
+    true = twins.distances(Q, X, "l2")
+    before = np.zeros((len(Q), ROWS))
+    for length in (0, 5, 20, 40):
+        bounds = cell_distances(coder, Q, codes.prefix(length))
+        assert (bounds <= true + ERROR).all()
+        assert (bounds >= before - ERROR).all()  # longer codes have smaller cells
+        before = bounds.astype(np.float64)
+
+
+@given(st.lists(st.integers(-1, 6), max_size=40), st.integers(0, 9), st.sampled_from([4, 8]), st.integers(0, 2**32))
+def test_groups_hold_the_first_bits_of_each_direction(owners: list[int], first: int, size: int, seed: int) -> None:
+    groups = group_bits(np.array(owners, dtype=np.int32), 7, first, size)
+    codes = twins.random_codes(5, first + len(owners), seed)
+    bits = codes.bits()
+    for group, index in zip(groups.directions, regroup(codes.packed, groups).T if size == 8 else (), strict=size == 8):
+        expected = np.zeros(5, dtype=np.int64)
+        for d in group:
+            for position in [p for p, owner in enumerate(owners) if owner == d][: groups.depths[d]]:
+                expected = 2 * expected + bits[:, first + position]
+        assert np.array_equal(index, expected)
+    counts = np.bincount([owner for owner in owners if owner >= 0], minlength=7)
+    assert groups.depths.tolist() == np.minimum(counts, size).tolist()
+    assert sorted(d for group in groups.directions for d in group) == np.flatnonzero(counts).tolist()
+    assert all(sum(groups.depths[d] for d in group) <= size for group in groups.directions)
+
+
+def test_mistakes_are_named() -> None:
+    coder, codes = fitted("linear"), fitted("linear").encode(X[:3])
+    with pytest.raises(InvalidInput, match="the 12 features the coder was fitted on, got 5"):
+        asymmetric_distances(coder, Q[:, :5], codes)
+    with pytest.raises(InvalidInput, match="codes must have at most the coder's width 40, got 41"):
+        asymmetric_distances(coder, Q, twins.random_codes(3, 41))
+    with pytest.raises(InvalidInput, match="expected Codes, got ndarray"):
+        asymmetric_distances(coder, Q, X)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="cell_distances needs cells that are boxes, got a CellCoder"):
+        cell_distances(fitted("cell"), Q, fitted("cell").encode(X[:3]))
+    with pytest.raises(NotFitted, match="is not fitted"):
+        asymmetric_distances(LinearCoder(8), Q, Codes.from_bits(np.zeros((1, 8), dtype=bool)))

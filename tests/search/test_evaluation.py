@@ -1,0 +1,134 @@
+"""Recall of a search, and the settings that reach a target."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestcode import CellCoder, Index
+from nestcode.errors import InvalidInput
+from nestcode.search.hits import Evaluation
+from tests import twins
+from tests.search.searching import (
+    ROWS,
+    Q,
+    X,
+    assert_same,
+    bare,
+    by_rank,
+    filled,
+    fitted,
+    kinds,
+    metrics,
+    plain,
+)
+
+
+@metrics
+@kinds
+def test_an_exhaustive_search_has_recall_1(kind: str, own: Any, metric: Any) -> None:
+    index, ids, vectors = filled(kind, own)
+    for rank in ("asymmetric", "exact"):
+        found = index.evaluate(Q, 10, candidates=ROWS, **by_rank(rank, vectors, metric))
+        assert isinstance(found, Evaluation)
+        assert found.recall == 1
+        assert (found.compared, found.share, found.candidates) == (len(ids), 1, ROWS)
+        assert found.seconds > 0
+
+
+def test_recall_is_the_share_of_true_neighbors_found() -> None:
+    index, ids, vectors = some = filled("linear")
+    truth, _ = twins.nearest(some.distances(Q, "l2", "exact"), ids, 5)
+    for candidates in (5, 50, 300):
+        hits = index.search(Q, 5, candidates=candidates, vectors=vectors)
+        expected = np.mean([len(np.intersect1d(a, b)) / 5 for a, b in zip(hits.ids, truth, strict=True)])
+        found = index.evaluate(Q, 5, candidates=candidates, vectors=vectors)
+        assert found.recall == pytest.approx(expected)
+        assert found.compared == hits.compared.mean()
+        assert found.share == found.compared / len(ids)
+    assert index.evaluate(Q[0], 5, vectors=vectors).recall <= 1
+    assert index.evaluate(Q[:0], 5, vectors=vectors).recall == 1
+    assert index.evaluate(fitted("linear").encode(Q), 5).recall <= 1
+    assert index.evaluate(Q, 2 * ROWS, candidates=ROWS).recall == 1
+
+
+@pytest.mark.parametrize("rank", ["asymmetric", "exact"])
+@kinds
+def test_tuning_reaches_its_target_with_few_candidates(kind: str, rank: str) -> None:
+    index = plain(kind)
+    options = by_rank(rank, X)
+    for target in (0.5, 0.9):
+        found = index.tune(Q, target, k=5, **options)
+        assert found.recall >= target
+        assert 1 <= found.candidates < ROWS
+        assert (index.candidates, index.rerank) == (found.candidates, found.rerank)
+        again = index.evaluate(Q, 5, **options)  # with the settings it chose
+        assert (again.recall, again.candidates, again.rerank) == (found.recall, found.candidates, found.rerank)
+        assert_same(
+            index.search(Q, 5, **options),
+            index.search(Q, 5, candidates=found.candidates, rerank=found.rerank, **options),
+        )
+    assert index.tune(Q, 1, k=5, **options).recall == 1
+    assert index.tune(Q, 1.0, k=2 * ROWS, **options).recall == 1
+    assert index.tune(Q[0], np.float64(0.7), **options).recall >= 0.7
+
+
+def test_recall_of_codes_is_measured_against_vectors() -> None:
+    """`exact` has the true neighbors' vectors, which the search does not get."""
+    index = plain("linear")
+    found = index.search(Q, 5, candidates=300).ids
+    nearest = ((Q[:, None] - X) ** 2).sum(axis=2).argsort(axis=1)[:, :5]
+    shared = [len(set(a) & set(b)) for a, b in zip(found.tolist(), nearest.tolist(), strict=True)]
+    assert index.evaluate(Q, 5, candidates=300, exact=X).recall == pytest.approx(np.mean(shared) / 5)
+    assert index.evaluate(Q, 5, candidates=300, exact=X).recall < index.evaluate(Q, 5, candidates=300).recall
+
+
+def test_ties_count_as_found() -> None:
+    """Rows of few values have few distances, and many ties."""
+    rng = np.random.default_rng(1)
+    rows = rng.integers(0, 2, (1500, 16)).astype(np.float32)
+    queries = rng.integers(0, 2, (20, 16)).astype(np.float32)
+    index = Index(CellCoder(width=64).fit(rows))
+    index.add(rows)
+    found = index.search(queries, 5, candidates=300).ids
+    nearest = np.sort(((queries[:, None] - rows) ** 2).sum(axis=2), axis=1)[:, 4:5]
+    near = ((queries[:, None] - rows[found]) ** 2).sum(axis=2) <= nearest
+    assert index.evaluate(queries, 5, candidates=300, exact=rows).recall == pytest.approx(near.mean())
+    assert near.mean() > 0.9
+
+
+def test_codes_are_refused_as_vectors() -> None:
+    index = plain("linear")
+    for call in (index.search, index.evaluate, index.tune):
+        with pytest.raises(InvalidInput, match="Codes are bits: give the items that were encoded"):
+            call(Q, vectors=fitted("linear").encode(X))
+
+
+def test_a_recall_that_codes_cannot_reach_is_warned_of() -> None:
+    index = Index(fitted("linear"), width=8)
+    index.add(X)
+    with pytest.warns(UserWarning, match=f"no candidate budget below all {ROWS} items reaches a recall of 0.99"):
+        found = index.tune(Q, 0.99, exact=X)
+    assert found.recall < 0.99
+    assert index.candidates == found.candidates == ROWS
+
+
+def test_tuning_reranks_more_where_codes_estimate_poorly() -> None:
+    """Many items share one code: only their vectors differ."""
+    rng = np.random.default_rng(0)
+    crowd = np.concatenate([X, X[:1] + 1e-4 * rng.standard_normal((1000, X.shape[1])).astype(np.float32)])
+    index = Index(fitted("cell"))
+    index.add(crowd)
+    queries = X[:1] + 1e-4 * rng.standard_normal((20, X.shape[1])).astype(np.float32)
+    found = index.tune(queries, 0.5, k=2, vectors=crowd)
+    assert found.recall >= 0.5
+    assert found.rerank > 40 * 2
+    assert found.candidates < len(crowd)
+
+
+def test_bare_codes_are_tuned_too() -> None:
+    index = bare().index
+    found = index.tune(fitted("cell").encode(Q), 0.8)
+    assert found.recall >= 0.8
+    assert found.candidates < len(index)
+    index.candidates = index.rerank = None
