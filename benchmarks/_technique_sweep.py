@@ -34,7 +34,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
         )
         found = errors(network, test, lengths)
         rows.append(
-            {"": name, "fixed": network.fixed, **{f"at {k}": float(e) for k, e in zip(lengths, found, strict=True)}}
+            {"": name, "frozen": network.frozen, **{f"at {k}": float(e) for k, e in zip(lengths, found, strict=True)}}
         )
         networks[name] = network, found
     return rows, draw(networks, lengths)

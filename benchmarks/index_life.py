@@ -60,7 +60,7 @@ def main() -> None:
     theirs = timed(lambda: [graph.add(2 * count + i, single[i].packed[0], threads=1) for i in range(few)])
     row("inserts a second, one at a time", ones / ours, few / theirs)
 
-    index._live.wait()
+    index.wait()
     for state, times in {
         "after inserting": live,
         "when the background is done": search_times(index, codes[:BATCH]),

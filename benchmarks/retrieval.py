@@ -180,10 +180,10 @@ def label_model(task: Task, options: argparse.Namespace, seed: int) -> Made:
 
 
 def view_model(task: Task, options: argparse.Namespace) -> Made:
-    """The same encoder, taught by views alone; the decoder only listens."""
+    """Return the same encoder, trained by views only; the decoder is behind a stop-gradient."""
     torch.manual_seed(0)
-    colours = {"colour": 0.5, "grey": 0.2} if task.shape[0] == 3 else {}
-    views = RandomViews(task.shape, crop=0, flip=task.shape[1] >= 32, zoom=0.25, **colours)
+    colors = {"color": 0.5, "gray": 0.2} if task.shape[0] == 3 else {}
+    views = RandomViews(task.shape, crop=0, flip=task.shape[1] >= 32, zoom=0.25, **colors)
     model = OrderedAutoencoder(
         task.base.shape[1],
         LENGTHS[-1],

@@ -1,4 +1,4 @@
-"""Plain twins of the fast paths, and the data the laws run on."""
+"""Plain twins of the fast paths, and the data that laws are tested on."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ Ids = NDArray[np.int64]
 
 
 def bit_arrays(width: int | None = None, max_items: int = 6, max_width: int = 300) -> st.SearchStrategy[Bits]:
-    """(items, width) booleans; Hypothesis shrinks towards few items, narrow codes and zeros."""
+    """(items, width) booleans; Hypothesis shrinks toward few items, narrow codes and zeros."""
     widths = st.integers(0, max_width) if width is None else st.just(width)
     shapes = st.tuples(st.integers(0, max_items), widths)
     return shapes.flatmap(lambda shape: hnp.arrays(np.bool_, shape))
@@ -67,7 +67,7 @@ class BitTree:
         return family
 
     def neighborhood(self, query: NDArray[np.bool_], size: int) -> tuple[int, list[int]]:
-        """Go down until fewer than `size` are left, and answer with the neighborhood before that."""
+        """Descend until fewer than `size` are left, and return the neighborhood before that."""
         length, members = 0, self.ids
         for deeper, ids in enumerate(self.family(query)):
             if deeper and len(ids) >= size:
@@ -79,7 +79,7 @@ class BitTree:
 
 
 def clustered(n: int, features: int = 12, seed: int = 0) -> NDArray[np.float32]:
-    """Rows around 40 centres and far from 0, with a falling spectrum."""
+    """Rows around 40 centroids far from 0, with a decaying spectrum."""
     centers = np.random.default_rng(7).standard_normal((40, features))
     rng = np.random.default_rng(seed)
     rows = centers[rng.integers(0, 40, n)] + 0.3 * rng.standard_normal((n, features))
@@ -87,7 +87,7 @@ def clustered(n: int, features: int = 12, seed: int = 0) -> NDArray[np.float32]:
 
 
 def distances(queries: NDArray[Any], rows: NDArray[Any], metric: str) -> Doubles:
-    """From each query to each row, pair by pair and in doubles: (queries, rows)."""
+    """Distances from each query to each row, pair by pair in float64: (queries, rows)."""
     a, b = (np.asarray(part, dtype=np.float64) for part in (queries, rows))
     if metric == "inner":
         return -(a @ b.T)
@@ -108,7 +108,7 @@ def nearest(distances: Doubles, ids: Ids, k: int) -> tuple[Ids, Doubles]:
 
 
 def check_hits(hits: Hits, distances: Doubles, ids: Ids, error: float = 1e-5) -> None:
-    """What holds of any search: hits come in order, each once, under their own distances, and missing ones last.
+    """Check what holds for any search: hits are in order, each once, with their own distances, and missing ones last.
 
     `distances` are those of each query to all items that may be found, `ids` theirs; they are known up to `error`.
     """
@@ -129,7 +129,7 @@ def check_hits(hits: Hits, distances: Doubles, ids: Ids, error: float = 1e-5) ->
 
 
 def check_all(hits: Hits, distances: Doubles, ids: Ids, error: float = 1e-5) -> None:
-    """What holds of a search among all items: it finds the nearest; which of those that are as near may be rounding."""
+    """Check what holds for an exhaustive search: it finds the nearest items, up to ties and rounding."""
     check_hits(hits, distances, ids, error)
     _, near = nearest(distances, ids, hits.ids.shape[1])
     assert np.array_equal(hits.ids >= 0, np.isfinite(near))

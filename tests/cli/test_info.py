@@ -91,19 +91,20 @@ ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"  # window title, clear screen, c
 
 
 def test_info_escapes_control_characters(tmp_path: Path) -> None:
-    _, coder, items = vectors(tmp_path)
+    path, coder, _ = vectors(tmp_path)
     record = read_record(coder)
     settings = {**record.settings, f"name{ESCAPE}": 1, "note": ESCAPE}
     forged = Record(f"Linear{ESCAPE}", record.version, settings, record.arrays)
     write_record(tmp_path / "forged.coder", forged)
-    kind: Any = type("Forged", (nestcode.LinearCoder,), {"to_record": lambda _: forged})
-    (tmp_path / "forged.nest").write_bytes(nestcode.compress(items, kind(width=8).fit(items)))
-    for path in (tmp_path / "forged.coder", tmp_path / "forged.nest"):
-        for shown in (fine("info", path), fine("info", path, "--json")):
+    fine("index", "build", path, "-c", coder, "-o", tmp_path / "index")
+    (own,) = (tmp_path / "index").glob("coder-*")
+    own.write_bytes((tmp_path / "forged.coder").read_bytes())
+    for forgery in (tmp_path / "forged.coder", tmp_path / "index"):
+        for shown in (fine("info", forgery), fine("info", forgery, "--json")):
             assert not set(ESCAPE) & set(shown) - set("owned;02J31m[]")
             assert "owned" in shown
     said = subprocess.run(
-        [sys.executable, "-m", "nestcode", "encode", tmp_path / "v.npy", "-c", tmp_path / "forged.coder", "-o", "-"],
+        [sys.executable, "-m", "nestcode", "encode", path, "-c", tmp_path / "forged.coder", "-o", "-"],
         capture_output=True, text=True, check=False,
     ).stderr  # fmt: skip
     assert "Linear\\x1b]0;owned" in said

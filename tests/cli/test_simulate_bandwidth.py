@@ -103,8 +103,8 @@ def test_help_has_an_example() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["no-such.csv"], "there is no file no-such.csv: give a log"),
-        (["/"], "/ must be a log, but it is a folder"),
+        (["no-such.csv"], "there is no file no-such.csv: give a trace"),
+        (["/"], "the trace must be a file, got /, which is a folder"),
         (["--coder", "no-such.coder"], "no-such.coder"),
         (["--mean", "0.01"], "carry bits"),
     ],
@@ -119,8 +119,8 @@ def test_errors_are_one_line(arguments: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["link.csv", "--mean", "3"], "--mean is for traces that are made up, got link.csv too"),
-        (["link.csv", "--generate", "markov"], "--generate is for traces"),
+        (["link.csv", "--mean", "3"], "--mean is for synthetic traces, got link.csv too"),
+        (["link.csv", "--generate", "markov"], "--generate is for synthetic traces"),
         (["--plot", "figure.gif"], ".png, .svg or .pdf"),
         (["--safety", "2"], "'--safety'"),
         (["--safety", "0"], "'--safety': it must be a positive number"),

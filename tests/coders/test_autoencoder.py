@@ -195,9 +195,9 @@ def test_any_modules_serve(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
-        ({"encoder": nn.Linear(64, 12), "decoder": nn.Linear(12, 1)}, "the decoder must give 64 numbers a row"),
+        ({"encoder": nn.Linear(64, 12), "decoder": nn.Linear(12, 1)}, "the decoder must return 64 values per row"),
         ({"encoder": nn.Linear(64, 12), "decoder": nn.Linear(11, 64)}, "the decoder does not take rows of shape"),
-        ({"encoder": nn.Linear(64, 11), "decoder": nn.Linear(12, 64)}, "the encoder must give 12 numbers a row"),
+        ({"encoder": nn.Linear(64, 11), "decoder": nn.Linear(12, 64)}, "the encoder must return 12 values per row"),
         ({"encoder": nn.LSTM(64, 12), "decoder": nn.Linear(12, 64)}, "the encoder does not take rows of shape"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Laws of search: what holds of any index, query and effort, and that every kernel equals its plain twin."""
+"""Laws of search: what holds for any index, query and budget, and that every kernel equals its plain twin."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -35,14 +35,14 @@ def fitted(kind: str, metric: Any) -> Coder:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _never_merged() -> Iterator[None]:
+def _no_compaction() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "SIZE_RATIO", 0)
         yield
 
 
 def grow(index: Index, items: Any, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Add items in up to four parts under scattered ids, and remove some; the ids that are left."""
+    """Add items in up to four batches under scattered ids, and remove some; return the ids that are left."""
     ids = rng.choice(3 * len(items) + 1, len(items), replace=False)
     for part in np.array_split(np.arange(len(items)), rng.integers(1, 5)):
         index.add(items[part], ids=ids[part])
@@ -52,19 +52,19 @@ def grow(index: Index, items: Any, rng: np.random.Generator) -> NDArray[np.int64
     return index.ids
 
 
-def chosen(near: twins.Doubles, cells: NDArray[np.int64], candidates: int) -> NDArray[np.bool_]:
-    """Which items a query looks at: those of the nearest cells, until there are enough."""
-    return np.isin(cells, cells[np.lexsort((cells, near))[:candidates]])
+def probed(near: twins.Doubles, lists: NDArray[np.int64], candidates: int) -> NDArray[np.bool_]:
+    """Which items a query scores: those of the nearest lists, until there are enough."""
+    return np.isin(lists, lists[np.lexsort((lists, near))[:candidates]])
 
 
-def prefixes(codes: Codes, bits: int) -> NDArray[np.int64]:
-    numbers: NDArray[np.int64] = codes.bits()[:, :bits] @ (1 << np.arange(bits)[::-1])
-    return numbers
+def lists_of(codes: Codes, bits: int) -> NDArray[np.int64]:
+    lists: NDArray[np.int64] = codes.bits()[:, :bits] @ (1 << np.arange(bits)[::-1])
+    return lists
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> dict[str, Any]:
-    """How much a search is asked for."""
+def budgets(draw: st.DrawFn) -> dict[str, Any]:
+    """How much a search may find and compare."""
     return {
         "k": draw(st.integers(1, 30)),
         "candidates": draw(st.integers(1, 500)),
@@ -72,9 +72,9 @@ def asks(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@given(seeds, st.sampled_from([1, 2, 7, 8, 9, 20, 64, 70]), st.integers(0, 700), asks())
-def test_bits_are_ranked_among_the_cells_most_like_the_query(
-    seed: int, width: int, items: int, ask: dict[str, Any]
+@given(seeds, st.sampled_from([1, 2, 7, 8, 9, 20, 64, 70]), st.integers(0, 700), budgets())
+def test_codes_are_scored_in_the_lists_nearest_by_hamming_distance(
+    seed: int, width: int, items: int, budget: dict[str, Any]
 ) -> None:
     rng = np.random.default_rng(seed)
     few = rng.random((9, width)) < 0.5
@@ -85,20 +85,22 @@ def test_bits_are_ranked_among_the_cells_most_like_the_query(
     allowed = ids[rng.random(len(ids)) < rng.choice([0, 0.3, 1])]
     codes, count = index.codes(allowed), len(allowed)
     differing = twins.hamming(queries.bits(), codes.bits()).astype(float)
-    hits = index.search(queries, filter=allowed, **ask)
+    hits = index.search(queries, filter=allowed, **budget)
     twins.check_hits(hits, differing, allowed)
-    cell_bits = max(0, min(len(ids).bit_length() - 7, width))
-    near, cells = (
-        twins.hamming(queries.bits()[:, :cell_bits], codes.bits()[:, :cell_bits]).astype(float),
-        prefixes(codes, cell_bits),
+    list_bits = max(0, min(len(ids).bit_length() - 7, width))
+    near, lists = (
+        twins.hamming(queries.bits()[:, :list_bits], codes.bits()[:, :list_bits]).astype(float),
+        lists_of(codes, list_bits),
     )
-    everything = max(ask["k"], ask["candidates"]) >= count
+    everything = max(budget["k"], budget["candidates"]) >= count
     for q in range(4):
         mask = (
-            chosen(near[q], cells, max(ask["k"], ask["candidates"])) if not everything else np.ones(count, dtype=bool)
+            probed(near[q], lists, max(budget["k"], budget["candidates"]))
+            if not everything
+            else np.ones(count, dtype=bool)
         )
         assert hits.compared[q] == mask.sum()
-        found, distances = twins.nearest(differing[q : q + 1, mask], allowed[mask], ask["k"])
+        found, distances = twins.nearest(differing[q : q + 1, mask], allowed[mask], budget["k"])
         assert np.array_equal(hits.distances[q], distances[0])
         if everything:
             assert np.array_equal(hits.ids[q], found[0])
@@ -111,13 +113,13 @@ def test_bits_are_ranked_among_the_cells_most_like_the_query(
     st.sampled_from([("l2", "l2"), ("l2", "cosine"), ("l2", "inner"), ("cosine", "cosine")]),
     st.sampled_from(["asymmetric", "exact"]),
     st.integers(1, 500),
-    asks(),
+    budgets(),
     st.data(),
 )
-def test_vectors_are_ranked_under_their_distances(
-    seed: int, kind: str, metrics: tuple[Any, Any], rank: Any, items: int, ask: dict[str, Any], data: st.DataObject
+def test_hits_have_their_distances(
+    seed: int, kind: str, metrics: tuple[Any, Any], rank: Any, items: int, budget: dict[str, Any], data: st.DataObject
 ) -> None:
-    """Any width, any life of an index, any filter, any effort; rows are repeated, so that many distances are equal."""
+    """Any width, history of the index, filter and budget; rows are repeated, so that many distances are equal."""
     rng, (own, metric) = np.random.default_rng(seed), metrics
     coder = fitted(kind, own)
     rows = twins.clustered(items, FEATURES, seed)[rng.integers(0, items, items)]
@@ -127,16 +129,16 @@ def test_vectors_are_ranked_under_their_distances(
     vectors = np.zeros((3 * items + 1, FEATURES), dtype=np.float32)
     vectors[ids] = index.reconstruct(ids) + 0.1 if len(ids) else 0  # any vectors may stand for the items
     allowed = ids[rng.random(len(ids)) < rng.choice([0, 0.1, 1])]
-    asked = {**ask, "rank": rank, "metric": metric, "filter": allowed}
+    options = {**budget, "rank": rank, "metric": metric, "filter": allowed}
     if rank == "exact":
-        asked["vectors"] = vectors
+        options["vectors"] = vectors
     expected = twins.distances(queries, vectors[allowed] if rank == "exact" else index.reconstruct(allowed), metric)
-    hits = index.search(queries, rerank=data.draw(st.sampled_from([None, 1, 50])), **asked)
+    hits = index.search(queries, rerank=data.draw(st.sampled_from([None, 1, 50])), **options)
     twins.check_hits(hits, expected, allowed, 1e-4)
-    assert ((hits.ids >= 0).sum(axis=1) == min(ask["k"], len(allowed))).all()
-    assert (hits.compared >= min(max(ask["k"], ask["candidates"]), len(allowed))).all()
+    assert ((hits.ids >= 0).sum(axis=1) == min(budget["k"], len(allowed))).all()
+    assert (hits.compared >= min(max(budget["k"], budget["candidates"]), len(allowed))).all()
     assert (hits.compared <= len(allowed)).all()
-    everything = index.search(queries, **{**asked, "candidates": 10**9})
+    everything = index.search(queries, **{**options, "candidates": 10**9})
     twins.check_all(everything, expected, allowed, 1e-4)
     assert (everything.compared == len(allowed)).all()
 
@@ -169,18 +171,22 @@ class Named:
 
 @settings(max_examples=30)
 @given(
-    seeds, st.sampled_from(["linear", "cell"]), st.sampled_from(["l2", "cosine", "inner"]), st.integers(1, 30), asks()
+    seeds,
+    st.sampled_from(["linear", "cell"]),
+    st.sampled_from(["l2", "cosine", "inner"]),
+    st.integers(1, 30),
+    budgets(),
 )
-def test_instruction_sets_agree(seed: int, kind: str, metric: Any, width: int, ask: dict[str, Any]) -> None:
+def test_instruction_sets_agree(seed: int, kind: str, metric: Any, width: int, budget: dict[str, Any]) -> None:
     prepared, batch, _ = prepare(kind, metric, width, np.random.default_rng(seed))
     found = []
     for simd in _core.simd_names():
-        scores, places = np.empty((5, ask["k"]), dtype=np.float32), np.empty((5, ask["k"]), dtype=np.uint32)
+        scores, positions = np.empty((5, budget["k"]), dtype=np.float32), np.empty((5, budget["k"]), dtype=np.uint32)
         compared = np.empty(5, dtype=np.int64)
-        out = _core.SearchResults(scores, places, compared)
+        out = _core.SearchResults(scores, positions, compared)
         searcher: Any = Named(prepared.searcher, simd)
-        prepared.scorer.estimate(searcher, batch, prepared.list_bits, ask["candidates"], out, ask["threads"])
-        found.append((scores, places, compared))
+        prepared.scorer.estimate(searcher, batch, prepared.list_bits, budget["candidates"], out, budget["threads"])
+        found.append((scores, positions, compared))
     for arrays in found[1:]:
         assert all(np.array_equal(one, other) for one, other in zip(found[0], arrays, strict=True))
 
@@ -188,7 +194,7 @@ def test_instruction_sets_agree(seed: int, kind: str, metric: Any, width: int, a
 @pytest.mark.parametrize("metric", ["l2", "inner"])
 @pytest.mark.parametrize("kind", ["linear", "cell", "residual"])
 def test_estimated_distances_are_nearly_those_of_the_codes(kind: str, metric: Any) -> None:
-    """Up to what is the same for all items of a query; the core's own tests know the steps of its tables."""
+    """Up to a term that all items of a query share; the core's own tests bound the error of its quantized tables."""
     coder = fitted(kind, "l2")
     prepared, batch, queries = prepare(kind, metric, 20, np.random.default_rng(0))
     estimated, positions, compared = prepared.estimate(batch, 5, 10**6, prepared.count, 1)
@@ -214,7 +220,7 @@ def _mean(prepared: PreparedSnapshot) -> NDArray[np.float64]:
 
 
 @given(seeds, st.integers(0, 60), st.integers(1, 12), st.booleans(), st.sampled_from([1, 2]))
-def test_the_nearest_are_those_of_sorting(seed: int, many: int, k: int, shared: bool, threads: int) -> None:
+def test_top_k_is_that_of_sorting(seed: int, many: int, k: int, shared: bool, threads: int) -> None:
     rng = np.random.default_rng(seed)
     distances = rng.integers(0, 9, (4, many)).astype(np.float32)
     distances[rng.random(distances.shape) < 0.1] = np.inf
@@ -261,19 +267,19 @@ def test_bits_of_planes_are_read_one_by_one(seed: int, rows: int, first: int, le
     assert np.array_equal(dequantize(codes.packed, planes, length, first), centers[np.arange(7), nodes])
 
 
-# Calls that no module of ours makes
+# Invalid calls of the core
 
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Recorder:
-    """Stands for the core, and keeps what it was called with."""
+    """Stands in for the core, and records its calls."""
 
     def __init__(self) -> None:
         self.calls: dict[str, list[Call]] = {}
-        self.recipes: dict[int, Call] = {}  # how objects of the core were made
-        self._made: list[Any] = []  # which keeps their numbers theirs
+        self.recipes: dict[int, Call] = {}  # the calls that made objects of the core
+        self._made: list[Any] = []  # kept alive, so that no id() is reused
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return self.keep(name, getattr(_core, name))
@@ -291,7 +297,7 @@ class Recorder:
 
 
 class Watched:
-    """A searcher whose calls are kept."""
+    """A searcher whose calls are recorded."""
 
     def __init__(self, searcher: Any, recorder: Recorder) -> None:
         self._searcher, self._recorder = searcher, recorder
@@ -302,10 +308,16 @@ class Watched:
 
 @cache
 def recorded() -> Recorder:
-    """What searches of all kinds ask of the core."""
+    """The calls of the core that searches of all kinds make."""
     recorder = Recorder()
     vectors = twins.clustered(1501, FEATURES, 3)
-    asks: list[dict[str, Any]] = [{}, {"rank": "hamming"}, {"vectors": vectors}, {"metric": "cosine"}, {"filter": [5]}]
+    options: list[dict[str, Any]] = [
+        {},
+        {"rank": "hamming"},
+        {"vectors": vectors},
+        {"metric": "cosine"},
+        {"filter": [5]},
+    ]
     files = "adc", "decoded", "exhaustive", "fastscan", "partition", "prepared", "scorer", "searcher", "vectors"
     modules = ["coders.bit_planes", *(f"search.{name}" for name in files)]
     with pytest.MonkeyPatch.context() as patch:
@@ -314,16 +326,16 @@ def recorded() -> Recorder:
         for kind in ("linear", "residual", "cell"):
             index = Index(fitted(kind, "l2"), width=19)
             grow(index, vectors[:500], np.random.default_rng(0))
-            for ask in asks:
+            for option in options:
                 for candidates in (60, 10**6):
-                    index.search(TRAINING[:3], 4, candidates=candidates, **ask)
+                    index.search(TRAINING[:3], 4, candidates=candidates, **option)
     recorder.recipes.pop(id(None), None)
     return recorder
 
 
 @np.errstate(invalid="ignore")
-def spoil(array: NDArray[Any], way: str, rng: np.random.Generator) -> Any:
-    """An array that is not what it should be."""
+def invalidate(array: NDArray[Any], way: str, rng: np.random.Generator) -> Any:
+    """An invalid version of an array."""
     axis = int(rng.integers(array.ndim))
     if way == "shorter":
         return np.ascontiguousarray(np.delete(array, slice(0, 1), axis=axis))
@@ -363,44 +375,44 @@ def _locked(array: NDArray[Any]) -> NDArray[Any]:
 WAYS = ["shorter", "longer", "empty", "other values", "not finite", "another type", "another dimension", "strided"]
 
 
-def spoiled(argument: Any, data: st.DataObject, rng: np.random.Generator) -> Any:
-    """An array, an object or a list of objects with something wrong in it."""
+def invalid(argument: Any, data: st.DataObject, rng: np.random.Generator) -> Any:
+    """An array, an object or a list of objects with an invalid array in it."""
     if isinstance(argument, np.ndarray):
         way = data.draw(st.sampled_from([*WAYS, "read-only", "a list", "None"]))
-        return spoil(argument, way, rng) if argument.ndim else argument
+        return invalidate(argument, way, rng) if argument.ndim else argument
     if isinstance(argument, list) and argument:
         place = data.draw(st.integers(0, len(argument) - 1))
-        return [*argument[:place], spoiled(argument[place], data, rng), *argument[place + 1 :]]
+        return [*argument[:place], invalid(argument[place], data, rng), *argument[place + 1 :]]
     if id(argument) in recorded().recipes:
         call, arguments = recorded().recipes[id(argument)]
-        return call(*spoiled_one(arguments, data, rng))
+        return call(*one_invalid(arguments, data, rng))
     return argument
 
 
-def spoiled_one(arguments: tuple[Any, ...], data: st.DataObject, rng: np.random.Generator) -> list[Any]:
-    """Arguments, one of them spoiled."""
+def one_invalid(arguments: tuple[Any, ...], data: st.DataObject, rng: np.random.Generator) -> list[Any]:
+    """The arguments, one of them invalid."""
     kinds: Any = (np.ndarray, list, _core.Searcher, _core.CentroidDistances, _core.SearchResults, _core.FastScanGroups)
     places = [i for i, one in enumerate(arguments) if isinstance(one, kinds)]
     place = data.draw(st.sampled_from(places)) if places else -1
-    return [spoiled(one, data, rng) if i == place else one for i, one in enumerate(arguments)]
+    return [invalid(one, data, rng) if i == place else one for i, one in enumerate(arguments)]
 
 
 @settings(max_examples=300)
 @given(st.data(), seeds)
-def test_wrong_arrays_are_refused_or_harmless(data: st.DataObject, seed: int) -> None:
-    """Whatever the core is given, it says so or writes where it may."""
+def test_invalid_arrays_are_refused_or_harmless(data: st.DataObject, seed: int) -> None:
+    """The core raises, or writes inside its arrays."""
     rng = np.random.default_rng(seed)
     call, arguments = data.draw(st.sampled_from(recorded().calls[data.draw(st.sampled_from(sorted(recorded().calls)))]))
     try:
         wrong = tuple(arguments)
         for _ in range(data.draw(st.integers(1, 2))):
-            wrong = tuple(spoiled_one(wrong, data, rng))
+            wrong = tuple(one_invalid(wrong, data, rng))
         call(*wrong)
     except (ValueError, TypeError) as error:
         assert str(error)  # noqa: PT017
 
 
-def test_what_searches_ask_of_the_core_is_known() -> None:
+def test_all_kernels_of_search_were_recorded() -> None:
     calls = recorded().calls
     assert calls.keys() >= {
         "InvertedLists",
@@ -421,7 +433,7 @@ def test_what_searches_ask_of_the_core_is_known() -> None:
     }
     for known in calls.values():
         call, arguments = known[0]
-        call(*arguments)  # as they are they do no harm twice
+        call(*arguments)  # valid calls can be repeated
 
 
 def test_an_unknown_instruction_set_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Laws of the tree: every answer is that of the paper's procedure, carried out bit by bit on a literal tree."""
+"""Laws of the prefix tree: every neighborhood is that of the paper's procedure on a literal tree, bit by bit."""
 
 import pickle
 from collections.abc import Callable
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from nestcode import Codes, PrefixTree, _core
+from nestcode import Codes, _core
 from nestcode.errors import InvalidInput
+from nestcode.index import PrefixTree
 from nestcode.index.segment import LiveSegment, Segment
 from nestcode.index.tree import Forest
 from tests import twins
@@ -21,7 +22,7 @@ WIDTHS = [1, 2, 7, 8, 9, 63, 64, 65, 100, 128, 129, 300]
 
 
 @st.composite
-def crowds(draw: st.DrawFn) -> tuple[twins.Bits, twins.Bits]:
+def items_and_queries(draw: st.DrawFn) -> tuple[twins.Bits, twins.Bits]:
     """Items and queries that share long prefixes: few different rows, repeated, and cut off to a common start."""
     width = draw(st.sampled_from(WIDTHS))
     seeds = draw(hnp.arrays(np.bool_, (draw(st.integers(1, 4)), width)))
@@ -47,15 +48,15 @@ def check(tree: Forest, twin: twins.BitTree, queries: twins.Bits, size: int) -> 
         assert (one.length, one.count, one.ids.tolist()) == (length, len(members), members)
 
 
-@given(crowds(), st.integers(1, 70))
+@given(items_and_queries(), st.integers(1, 70))
 def test_the_neighborhood_is_the_papers(crowd: tuple[twins.Bits, twins.Bits], size: int) -> None:
     items, queries = crowd
     tree = PrefixTree(Codes.from_bits(items))
     check(tree, twins.BitTree(items, np.arange(len(items))), np.concatenate([queries, items[:3]]), size)
 
 
-@given(crowds())
-def test_nested_is_the_whole_family(crowd: tuple[twins.Bits, twins.Bits]) -> None:
+@given(items_and_queries())
+def test_nested_gives_every_neighborhood(crowd: tuple[twins.Bits, twins.Bits]) -> None:
     items, queries = crowd
     tree, twin = PrefixTree(Codes.from_bits(items)), twins.BitTree(items, np.arange(len(items)))
     for query in queries:
@@ -65,39 +66,39 @@ def test_nested_is_the_whole_family(crowd: tuple[twins.Bits, twins.Bits]) -> Non
         assert family.count.tolist() == [len(members) for members in expected]
 
 
-@given(crowds(), st.data())
-def test_a_forest_is_the_tree_of_all_that_was_not_removed(
+@given(items_and_queries(), st.data())
+def test_a_forest_is_the_tree_of_all_that_was_not_deleted(
     crowd: tuple[twins.Bits, twins.Bits], data: st.DataObject
 ) -> None:
     items, queries = crowd
     owner = data.draw(hnp.arrays(np.int8, len(items), elements=st.integers(0, 3)))
-    dead = data.draw(hnp.arrays(np.bool_, len(items)))
+    deleted = data.draw(hnp.arrays(np.bool_, len(items)))
     ids = np.arange(len(items), dtype=np.int64)
-    parts = []
+    segments = []
     for part in range(4):
         segment = Segment.build(Codes.from_bits(items[owner == part]), ids[owner == part])
-        parts.append(LiveSegment(segment, np.flatnonzero(dead[segment.ids]).astype(np.uint32)))
-    twin = twins.BitTree(items[~dead], ids[~dead])
+        segments.append(LiveSegment(segment, np.flatnonzero(deleted[segment.ids]).astype(np.uint32)))
+    twin = twins.BitTree(items[~deleted], ids[~deleted])
     for size in (1, 2, 5, 33):
-        check(Forest(parts, items.shape[1]), twin, queries, size)
-    merged = Segment.merge(parts, items.shape[1])
-    plain = Segment.build(Codes.from_bits(items[~dead]), ids[~dead])
+        check(Forest(segments, items.shape[1]), twin, queries, size)
+    merged = Segment.merge(segments, items.shape[1])
+    plain = Segment.build(Codes.from_bits(items[~deleted]), ids[~deleted])
     assert merged.codes == plain.codes
     for name, array in plain.arrays().items():
-        if name not in ("ids", "places"):  # equal codes of different parts may come in another order
+        if name not in ("ids", "places"):  # equal codes of different segments may come in another order
             assert np.array_equal(merged.arrays()[name], array)
     assert sorted(merged.ids) == sorted(plain.ids)
     check(Forest([LiveSegment(merged)], items.shape[1]), twin, queries, 2)
 
 
-@pytest.mark.parametrize("chance", [0.5, 0.2, 0.02])
+@pytest.mark.parametrize("density", [0.5, 0.2, 0.02])
 @pytest.mark.parametrize("width", [40, 64, 2049])
-def test_large_trees_agree_with_shared_prefixes(width: int, chance: float) -> None:
-    """Deep tables, crowded subtrees and more than 64 shared bits, on one thread and several."""
+def test_large_trees_agree_with_shared_prefixes(width: int, density: float) -> None:
+    """Deep tables, dense subtrees and more than 64 shared bits, on one thread and several."""
     rng = np.random.default_rng(0)
     items, queries = (
-        Codes.from_bits(rng.random((20_000, width)) < chance),
-        Codes.from_bits(rng.random((300, width)) < chance),
+        Codes.from_bits(rng.random((20_000, width)) < density),
+        Codes.from_bits(rng.random((300, width)) < density),
     )
     shared = np.sort(items.common_prefix(queries), axis=0)[::-1]
     tree = PrefixTree(items)
@@ -108,7 +109,7 @@ def test_large_trees_agree_with_shared_prefixes(width: int, chance: float) -> No
             assert np.array_equal(hoods.count, (shared >= shared[size - 1]).sum(axis=0))
 
 
-@given(crowds(), st.floats(0.001, 1))
+@given(items_and_queries(), st.floats(0.001, 1))
 def test_a_fraction_is_a_share_of_the_items(crowd: tuple[twins.Bits, twins.Bits], fraction: float) -> None:
     items, queries = crowd
     tree, codes = PrefixTree(Codes.from_bits(items)), Codes.from_bits(queries)
@@ -119,7 +120,7 @@ def test_a_fraction_is_a_share_of_the_items(crowd: tuple[twins.Bits, twins.Bits]
     assert np.array_equal(by_size.count, by_fraction.count)
 
 
-def test_the_ends() -> None:
+def test_empty_and_tiny_trees() -> None:
     empty = PrefixTree(Codes.from_bits(np.zeros((0, 5), dtype=bool)))
     query = Codes.from_bits([[1, 0, 1, 0, 1]])
     assert repr(empty.neighborhood(query, size=3)) == "Neighborhood(length=0, count=0)"
@@ -138,7 +139,7 @@ def test_the_ends() -> None:
     assert len(foreign.neighborhood(Codes.from_bits(np.zeros((0, 2), dtype=bool)), size=1)) == 0
 
 
-def test_views_of_codes_are_queries_too() -> None:
+def test_queries_may_be_views() -> None:
     codes = Codes.from_bits(np.random.default_rng(0).random((50, 40)) < 0.5)
     tree = PrefixTree(codes.prefix(24))
     for view in (codes[::-3], codes[5:9]):
@@ -178,19 +179,19 @@ def test_mistakes_are_named(name: str) -> None:
         call()
 
 
-def test_a_huge_size_asks_for_the_root() -> None:
+def test_a_huge_size_gives_the_root() -> None:
     codes = Codes.from_bits([[0, 1], [0, 0]])
     for size in (2**31, 2**32 + 1, 2**62, 2**70):
         assert (PrefixTree(codes).neighborhood(codes[0], size=size).count) == 2
 
 
 @given(st.integers(0, 400), st.integers(0, 2**32))
-def test_checksums_equal_their_twin(size: int, seed: int) -> None:
+def test_checksums_equal_their_python_twin(size: int, seed: int) -> None:
     data = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
     assert _core.block_checksums(data).tolist() == [checksum(data[:size].tobytes())] * (size > 0)
 
 
-def test_every_block_has_its_sum() -> None:
+def test_every_block_has_its_own_checksum() -> None:
     data = np.random.default_rng(0).integers(0, 256, 3 * 65536 + 5, dtype=np.uint8)
     expected = [checksum(data[start : start + 65536].tobytes()) for start in range(0, len(data), 65536)]
     assert _core.block_checksums(data).tolist() == expected
@@ -212,7 +213,7 @@ def test_no_two_flipped_bits_cancel() -> None:
 
 
 def checksum(data: bytes) -> int:
-    """docs/format.md, word for word."""
+    """The checksum of docs/format.md, in plain Python."""
     lanes = [1, 2, 3, 4]
 
     def mix(lane: int, word: int) -> int:
@@ -228,7 +229,7 @@ def checksum(data: bytes) -> int:
     return total ^ total >> 32
 
 
-def test_inserted_rows_are_as_sorted_ones() -> None:
+def test_inserting_rows_equals_sorting_them() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         bits = rng.random((30, int(rng.choice([3, 64, 70])))) < 0.3

@@ -136,7 +136,7 @@ def test_a_common_spread_keeps_the_shape_of_the_data() -> None:
 def test_fixed_units_get_no_gradient_and_others_the_same_as_before(tied: bool) -> None:
     free = quiet(tied=tied, layers=())
     model = deepcopy(free)
-    model.fix(4)
+    model.freeze(4)
     for one in (free, model):
         one(rows(), kept=6).square().mean().backward()
     for name, parameter in model.named_parameters():
@@ -161,10 +161,10 @@ def test_the_codes_of_fixed_units_never_change(tied: bool) -> None:
             optimizer.zero_grad()
             model(rows()).square().mean().backward()
             optimizer.step()
-            model.pin()
+            model.restore_frozen()
 
     learn()  # so that there is momentum
-    model.fix(3)
+    model.freeze(3)
     before = model.eval().encode(rows()), model.preactivations(rows())
     learn()
     model.train()
@@ -191,7 +191,7 @@ def test_growing_keeps_old_prefixes_and_what_they_decode_to_bit_for_bit(tied: bo
             optimizer.zero_grad()
             model(X).square().mean().backward()
             optimizer.step()
-            model.pin()
+            model.restore_frozen()
     model.eval()
     assert model.width == 12
     assert model.encode(X).shape == (20, 12)
@@ -214,9 +214,9 @@ def test_any_modules_serve() -> None:
     modules = {"encoder": nn.Linear(12, 6), "decoder": nn.Linear(6, 12)}
     model = make(**modules)
     assert model(rows()).shape == (20, 12)
-    assert model.fixed == 0
-    with pytest.raises(InvalidInput, match="built-in layers only"):
-        model.fix(2)
+    assert model.frozen == 0
+    with pytest.raises(InvalidInput, match="only the built-in layers"):
+        model.freeze(2)
     with pytest.raises(InvalidInput, match="come together"):
         make(encoder=modules["encoder"])
     with pytest.raises(InvalidInput, match="come together"):
@@ -257,9 +257,9 @@ def test_wrong_data_is_named() -> None:
         model(torch.ones(3, 5))
     with pytest.raises(InvalidInput, match=r"a code must be \(n, up to 6\), got shape \(3, 7\)"):
         model.decode(torch.ones(3, 7))
-    model.fix(4)
-    with pytest.raises(InvalidInput, match="units must be from 4, fixed before, to 6, got 2"):
-        model.fix(2)
+    model.freeze(4)
+    with pytest.raises(InvalidInput, match="units must be from 4, frozen before, to 6, got 2"):
+        model.freeze(2)
 
 
 def test_the_nested_layer_is_the_public_one() -> None:

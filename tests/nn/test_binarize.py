@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nestcode.errors import InvalidInput
 from nestcode.nn import Binarize
 from nestcode.nn import binarize as module
-from nestcode.nn.binarize import Gradient, draw_bits, pass_gradient, threshold_bits
+from nestcode.nn.binarize import Gradient, sample_bits, straight_through, threshold_bits
 
 WIDTH = 16
 
@@ -170,7 +170,7 @@ def test_fixed_units_stay_and_new_ones_come_after() -> None:
     binarize, generator = Binarize(WIDTH, 0.2), seeded()
     binarize.initialize(normal(100, generator))
     old = binarize.threshold.clone()
-    binarize.fixed = 5
+    binarize.frozen = 5
     binarize.grow(3)
     binarize.initialize(1 + normal(100, generator, WIDTH + 3), last=10)
     assert torch.equal(binarize.threshold[:5], old[:5])
@@ -225,7 +225,7 @@ def test_the_gradient_is_that_of_a_soft_bit_at_a_moving_threshold(steepness: flo
     pre = normal(30, generator).double().requires_grad_()
     threshold, spread = torch.linspace(-1, 1, WIDTH).double(), torch.linspace(0.5, 3, WIDTH).double()
     weight = normal(30, generator).double()
-    bits = pass_gradient(threshold_bits(pre, threshold), pre, threshold, spread, steepness)
+    bits = straight_through(threshold_bits(pre, threshold), pre, threshold, spread, steepness)
     assert torch.equal(bits, (pre > threshold).double())
     (got,) = torch.autograd.grad((bits * weight).sum(), pre)
     (expected,) = torch.autograd.grad((pass_twin(pre, threshold, spread, steepness) * weight).sum(), pre)
@@ -263,7 +263,7 @@ def test_the_backward_pass_may_come_after_an_update(deferred: bool) -> None:
 def test_stochastic_bits_are_drawn_in_training_only() -> None:
     binarize = Binarize(WIDTH, gradient="stochastic", deferred=True)
     pre = torch.linspace(-2, 2, WIDTH).expand(20_000, WIDTH)
-    chance = torch.sigmoid(module.DRAWN_STEEPNESS * pre[0])
+    chance = torch.sigmoid(module.SAMPLED_STEEPNESS * pre[0])
     drawn = binarize(pre, generator=seeded(1))
     noise = (chance * (1 - chance) / len(pre)).sqrt()
     assert ((drawn.mean(dim=0) - chance).abs() <= 4.5 * noise + 1e-6).all()
@@ -438,6 +438,6 @@ def test_mistakes_are_named(mistake: str) -> None:
 
 def test_drawn_bits_keep_nan() -> None:
     pre = torch.tensor([[torch.nan, 9.0]])
-    bits = draw_bits(pre, torch.zeros(2), torch.ones(2))
+    bits = sample_bits(pre, torch.zeros(2), torch.ones(2))
     assert bits[0, 0].isnan()
     assert bits[0, 1] == 1

@@ -102,7 +102,7 @@ def test_a_run_with_images_and_their_views_can_be_resumed_too(tmp_path: Path) ->
 def test_units_of_a_classifier_are_swept_but_do_not_grow() -> None:
     model = classifier()
     sweep = Training(steps=30, batch_size=50, sweep=Sweep(every=3, patience=2, tolerance=0.05))
-    assert train(model, X[:600], sweep, QUIET, labels=Y[:600])[-1]["fixed"] > 0
+    assert train(model, X[:600], sweep, QUIET, labels=Y[:600])[-1]["frozen"] > 0
     with pytest.raises(InvalidInput, match="does not grow"):
         train(classifier(), X[:600], Training(growth=Growth()), QUIET, labels=Y[:600])
     with pytest.raises(InvalidInput, match="does not grow"):
@@ -112,10 +112,10 @@ def test_units_of_a_classifier_are_swept_but_do_not_grow() -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (None, "learns from labels: give one for each item"),
+        (None, "is trained on labels: give one for each item"),
         (Y[:599], r"one for each of 600 items, got int64 of shape \(599,\)"),
-        (Y[:600] / 2, "labels must be whole numbers"),
-        (Y[:600] + 1, "labels must be from 0 to 9, got 1 to 10: number the classes"),
+        (Y[:600] / 2, "labels must be integers"),
+        (Y[:600] + 1, "labels must be from 0 to 9, got 1 to 10: map them"),
         (Y[:600, None], r"got int64 of shape \(600, 1\)"),
     ],
 )
@@ -129,5 +129,5 @@ def test_labels_of_a_model_that_takes_none_are_refused() -> None:
         learn(OrderedAutoencoder(64, 16), Y[:600])
     with pytest.raises(InvalidInput, match="classes must be an integer of at least 2, got 1"):
         OrderedClassifier(64, 16, 1)
-    with pytest.raises(InvalidInput, match="the encoder must give 16 numbers"):
+    with pytest.raises(InvalidInput, match="the encoder must return 16 values"):
         learn(classifier(encoder=nn.Linear(64, 8), layers=()), Y[:600])

@@ -238,7 +238,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "fraction kept": (lambda: keep_prefix(X, 2.0), "kept must be integers of at least 0, got 2.0"),  # type: ignore[arg-type]
     "nothing kept": (lambda: keep_prefix(X, None), "kept must be integers of at least 0, got None"),  # type: ignore[arg-type]
     "ragged kept": (lambda: keep_prefix(X, [[1], [2, 3]]), "kept must be integers of at least 0"),  # type: ignore[list-item]
-    "examples as units": (lambda: NestedDropout(Uniform(), dim=0)(X), "dimension 0 holds the examples"),
+    "examples as units": (lambda: NestedDropout(Uniform(), dim=0)(X), "dim must not be the batch dimension 0"),
     "no such dim": (lambda: keep_prefix(X, 1, dim=2), "dim must be a dimension of x, which has 2, got 2"),
     "no such dim in a module": (lambda: NestedDropout(Uniform(), dim=3)(X), "dim must be a dimension of x"),
     "mask of numbers": (lambda: keep_units(X, torch.ones(2, 5)), "the mask (2, 5) of torch.float32"),

@@ -32,7 +32,7 @@ def all_shifts(image: Tensor, crop: int) -> list[Tensor]:
 
 def test_in_evaluation_a_view_is_the_image() -> None:
     X = rows()
-    noisy = RandomViews(SHAPE, crop=2, zoom=0.3, colour=0.5, grey=0.5)
+    noisy = RandomViews(SHAPE, crop=2, zoom=0.3, color=0.5, gray=0.5)
     assert not torch.equal(noisy(X), X)
     assert torch.equal(noisy.eval()(X), X)
 
@@ -71,21 +71,21 @@ def test_a_zoom_shows_part_of_the_image_and_nothing_else() -> None:
 
 def test_grey_leaves_brightness_and_takes_colours() -> None:
     X = rows()
-    made = views(grey=1.0)(X).reshape(-1, *SHAPE)
+    made = views(gray=1.0)(X).reshape(-1, *SHAPE)
     assert torch.allclose(made[:, 0], made[:, 1], atol=1e-5)
     assert torch.allclose(made.mean(dim=1), X.reshape(-1, *SHAPE).mean(dim=1), atol=1e-5)
 
 
 def test_colours_of_grey_images_stay_grey_and_one_image_in_five_keeps_its_own() -> None:
     grey = rows(500, (1, 6, 8)).repeat(1, 3)
-    made = views(colour=0.5)(grey).reshape(-1, *SHAPE)
+    made = views(color=0.5)(grey).reshape(-1, *SHAPE)
     assert torch.allclose(made[:, 0], made[:, 2], atol=1e-5)
-    kept = (views(colour=0.5)(rows(500)) - rows(500)).abs().amax(dim=1) < 1e-5
+    kept = (views(color=0.5)(rows(500)) - rows(500)).abs().amax(dim=1) < 1e-5
     assert 60 < kept.sum() < 140
 
 
 def test_the_same_seed_gives_the_same_views() -> None:
-    made = [views(crop=2, flip=True, zoom=0.5, colour=0.3, grey=0.1)(rows()) for _ in range(2)]
+    made = [views(crop=2, flip=True, zoom=0.5, color=0.3, gray=0.1)(rows()) for _ in range(2)]
     assert torch.equal(*made)
 
 
@@ -117,8 +117,8 @@ def test_filters_are_standardized_so_their_scale_and_offset_do_not_count() -> No
     [
         ({"crop": 6}, r"crop must be below the sides of an image of shape \(3, 6, 8\), got 6"),
         ({"zoom": 0}, "zoom must be above 0 and at most 1, got 0"),
-        ({"colour": 2}, "colour and grey must be from 0 to 1, got 2"),
-        ({"shape": (1, 6, 8), "grey": 0.5}, "need images of 3 channels"),
+        ({"color": 2}, "color and gray must be from 0 to 1, got 2"),
+        ({"shape": (1, 6, 8), "gray": 0.5}, "need images of 3 channels"),
         ({"shape": (6, 8)}, r"shape must be \(channels, height, width\)"),
     ],
 )

@@ -18,7 +18,8 @@ from torch import Tensor
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Empirical, Geometric, Lengths, Uniform
 from nestcode.nn.dropout import keep_prefix
-from nestcode.nn.nesting import Chain, Groups, Nesting, Tree, sample_lengths
+from nestcode.nn.nesting import Chain, Groups, Nesting, Tree
+from nestcode.nn.sampling import sample_lengths
 
 FAMILIES: list[tuple[Nesting, int]] = [
     (Chain(Geometric(0.8)), 9),
@@ -182,9 +183,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "width 0": (lambda: Chain(Uniform()).masks(0), "width must be an integer of at least 1, got 0"),
     "a number for lengths": (lambda: Chain(0.9), "must be a distribution from nestcode.lengths, got 0.9"),  # type: ignore[arg-type]
     "a number for lengths of groups": (lambda: Groups([1], 0.9), "a distribution from nestcode.lengths, got 0.9"),  # type: ignore[arg-type]
-    "no groups": (lambda: Groups([], Uniform()), "sizes must be a list of at least one whole number, got none"),
+    "no groups": (lambda: Groups([], Uniform()), "sizes must be a list of at least one integer, got none"),
     "an empty group": (lambda: Groups([2, 0], Uniform()), "sizes must be an integer of at least 1, got 0"),
-    "one size": (lambda: Groups(4, Uniform()), "sizes must be a list of whole numbers, got 4"),  # type: ignore[arg-type]
+    "one size": (lambda: Groups(4, Uniform()), "sizes must be a list of integers, got 4"),  # type: ignore[arg-type]
     "no root": (lambda: Tree([0, 0]), "parents must begin with the root's -1 and go on with nodes"),
     "two roots": (lambda: Tree([-1, -1]), "parents must begin with the root's -1 and go on with nodes"),
     "child before parent": (lambda: Tree([-1, 2, 0]), "got [-1, 2, 0]: number the nodes from the root down"),

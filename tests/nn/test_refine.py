@@ -1,4 +1,4 @@
-"""Refiners begin as the identity, take images of any layout, mirror them rightly and know the length."""
+"""Refiners begin as the identity, take images of any layout, flip them horizontally and depend on the length."""
 
 from typing import Any
 
@@ -42,17 +42,17 @@ def test_untrained_refiners_of_images_are_the_identity(shape: tuple[int, ...], c
 
 @pytest.mark.parametrize("features", [1, 5, 64])
 def test_untrained_refiners_of_vectors_are_the_identity(features: int) -> None:
-    x, network = rows((features,)), VectorRefiner(features, hidden=16)
+    x, network = rows((features,)), VectorRefiner(features, units=16)
     assert torch.equal(network(x, torch.tensor([0, 1, 8, 1000])), x)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_mirror_exchanges_left_and_right(shape: tuple[int, ...]) -> None:
+def test_flipping_exchanges_left_and_right(shape: tuple[int, ...]) -> None:
     x, network = rows(shape), ImageRefiner(shape, (8,))
     channels_last = len(shape) == 3 and shape[0] > shape[2]
     plain = x.reshape(-1, *shape).flip(2 if channels_last else len(shape)).reshape(len(x), -1)
-    assert torch.equal(network.mirror(x), plain)
-    assert torch.equal(network.mirror(network.mirror(x)), x)
+    assert torch.equal(network.flipped(x), plain)
+    assert torch.equal(network.flipped(network.flipped(x)), x)
 
 
 def test_both_layouts_are_the_same_picture() -> None:
@@ -76,7 +76,7 @@ def test_rows_need_not_lie_together() -> None:
     network, wide = shaken(ImageRefiner((4, 4, 3), (8,))), rows((96,))
     lengths = torch.full((4,), 5)
     assert torch.equal(network(wide[:, ::2], lengths), network(wide[:, ::2].contiguous(), lengths))
-    assert torch.equal(network.mirror(wide[:, ::2]), network.mirror(wide[:, ::2].contiguous()))
+    assert torch.equal(network.flipped(wide[:, ::2]), network.flipped(wide[:, ::2].contiguous()))
 
 
 @pytest.mark.parametrize("kind", ["images", "vectors"])
@@ -87,7 +87,7 @@ def test_lengths_tell_apart_what_is_to_be_added(kind: str) -> None:
     pairs = Pairs(
         np.array([1, 64]), np.stack([items / 2, items * np.float16(0.9)]), np.eye(16, dtype=np.float32), items
     )
-    network = ImageRefiner((4, 4), (8,)) if kind == "images" else VectorRefiner(16, hidden=32)
+    network = ImageRefiner((4, 4), (8,)) if kind == "images" else VectorRefiner(16, units=32)
     refine(network, pairs, Training(steps=60, batch_size=32, learning_rate=0.01), Run(progress=False))
     assert not network.training
     x = torch.from_numpy(items[:50]).float()
@@ -102,11 +102,11 @@ def test_neighbouring_lengths_look_alike() -> None:
 
 
 def test_what_it_is_made_of_makes_another_one_like_it() -> None:
-    network = ImageRefiner((5, 7, 3), (8, 16), mirrored=True)
+    network = ImageRefiner((5, 7, 3), (8, 16), flip=True)
     again = ImageRefiner(**network.settings())
     again.load_state_dict(network.state_dict())
-    assert (again.settings(), again.shape, again.mirrored) == (network.settings(), (3, 5, 7), True)
-    assert VectorRefiner(5, hidden=24, layers=3).settings() == {"shape": None, "channels": [24] * 3, "mirrored": False}
+    assert (again.settings(), again.shape, again.flip) == (network.settings(), (3, 5, 7), True)
+    assert VectorRefiner(5, units=24, layers=3).settings() == {"units": 24, "layers": 3}
 
 
 @pytest.mark.parametrize("shape", [(8,), (1, 2, 3, 4), (0, 8), (-8, -8), (3, 0, 8)])

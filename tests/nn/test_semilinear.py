@@ -161,13 +161,13 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "method": (lambda: small().fit(X, by="sgd"), "by must be one of solver, exact, sampled, got 'sgd'"),  # type: ignore[arg-type]
     "solver for sigmoid": (
         lambda: small(encoder="sigmoid").fit(X, by="solver"),
-        "the solver is for a linear encoder, got 'sigmoid': train it by=\"exact\"",
+        "the solver needs a linear encoder, got 'sigmoid': fit it by=\"exact\"",
     ),
     "not fitted": (lambda: small().encode(X), "not fitted: call fit(X) first"),
     "other features": (lambda: small().fit(X).encode(X[:, :5]), "data must be (n, 64), as in fit, got shape"),
     "long code": (lambda: small().fit(X).decode(torch.zeros(1, 5)), "a code has at most 4 units, got 5"),
     "NaN": (lambda: small(width=1).fit([[np.nan, 1.0]]), "data must be finite"),
-    "flat": (lambda: small().fit(X[0]), "data must be numbers (n, features), got float64 of shape (64,)"),
+    "flat": (lambda: small().fit(X[0]), "data must be numeric, (n, features), got float64 of shape (64,)"),
 }
 
 

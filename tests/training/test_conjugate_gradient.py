@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nestcode.errors import InvalidInput
 from nestcode.training.conjugate_gradient import ConjugateGradient, Step
-from nestcode.training.strong_wolfe import Trial, Wolfe, search
+from nestcode.training.strong_wolfe import Trial, Wolfe, line_search
 
 Problem = tuple[list[Tensor], Callable[[], Tensor]]  # parameters, and their loss
 Activation = Callable[[Tensor], Tensor]
@@ -444,7 +444,7 @@ def test_lines_are_searched_from_first_steps_of_all_sizes(name: str, exponent: i
         return Trial(step, value.item(), torch.autograd.grad(value, a)[0].item())
 
     start, wolfe = line(0.0), Wolfe(c1, c2)
-    found = search(line, start, first=10.0**exponent, wolfe=wolfe, limit=25)
+    found = line_search(line, start, first=10.0**exponent, wolfe=wolfe, limit=25)
     assert found is not None
     assert found.value <= start.value + c1 * found.step * start.slope
     assert abs(found.slope) <= c2 * abs(start.slope)
@@ -452,7 +452,7 @@ def test_lines_are_searched_from_first_steps_of_all_sizes(name: str, exponent: i
 
 
 def test_a_line_that_falls_for_ever_ends_at_the_limit() -> None:
-    found = search(lambda step: Trial(step, -step, -1.0), Trial(0.0, 0.0, -1.0), 1.0, Wolfe(1e-4, 0.1), limit=5)
+    found = line_search(lambda step: Trial(step, -step, -1.0), Trial(0.0, 0.0, -1.0), 1.0, Wolfe(1e-4, 0.1), limit=5)
     assert found == Trial(1e4, -1e4, -1.0)
 
 
@@ -460,14 +460,14 @@ X = torch.ones(2, requires_grad=True)
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no closure": (lambda: ConjugateGradient([X]).step(), "need a closure, got none"),
     "no loss": (lambda: ConjugateGradient([X]).step(lambda: None), "the closure must return the loss"),  # type: ignore[arg-type, return-value]
-    "many losses": (lambda: ConjugateGradient([X]).step(lambda: X), "a tensor of one number, got tensor([1., 1.]"),
+    "many losses": (lambda: ConjugateGradient([X]).step(lambda: X), "a scalar tensor, got tensor([1., 1.]"),
     "c2 below c1": (lambda: ConjugateGradient([X], c1=0.2), "0 < c1 < c2 < 0.5 must hold, got c1=0.2 and c2=0.1"),
     "c2 too large": (lambda: ConjugateGradient([X], c2=0.9), "got c1=0.0001 and c2=0.9"),
     "no searches": (lambda: ConjugateGradient([X], searches=0), "searches must be an integer of at least 1, got 0"),
     "no trials": (lambda: ConjugateGradient([X], limit=0), "limit must be an integer of at least 1, got 0"),
     "rounding": (lambda: ConjugateGradient([X], rounding=-1e-6), "rounding must be at least 0 and below 1, got -1e-06"),
     "two groups": (lambda: ConjugateGradient([{"params": [X]}, {"params": [X.detach()]}]), "must be in one group"),  # type: ignore[list-item]
-    "complex": (lambda: ConjugateGradient([X.detach() * 1j]), "must be floating-point numbers, got {torch.complex64}"),
+    "complex": (lambda: ConjugateGradient([X.detach() * 1j]), "must have floating dtypes, got {torch.complex64}"),
 }
 
 

@@ -28,7 +28,7 @@ Refiner = VectorRefiner | ImageRefiner
 KINDS: dict[str, dict[str, Any]] = {
     "vectors": {},
     "images": {"shape": (8, 8), "channels": (8, 16)},
-    "mirrored": {"shape": (8, 8), "channels": (8,), "mirrored": True},
+    "flipped": {"shape": (8, 8), "channels": (8,), "flip": True},
 }
 
 
@@ -45,7 +45,7 @@ def pairs(width: int = 16, items: int = 200) -> Pairs:
 
 def network(kind: str = "vectors") -> Refiner:
     torch.manual_seed(0)
-    return ImageRefiner(**KINDS[kind]) if KINDS[kind] else VectorRefiner(64, hidden=24)
+    return ImageRefiner(**KINDS[kind]) if KINDS[kind] else VectorRefiner(64, units=24)
 
 
 def learn(training: Training, kind: str = "vectors", data: Pairs | None = None, **run: Any) -> tuple[Refiner, Reports]:
@@ -77,7 +77,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch) -> Any:
     return prepare
 
 
-@pytest.mark.parametrize("kind", ["vectors", "images"])  # mirrored digits are no digits
+@pytest.mark.parametrize("kind", ["vectors", "images"])  # flipped digits are no digits
 def test_training_lowers_the_loss(kind: str) -> None:
     _, reports = learn(settings(steps=40, batch_size=60), kind)
     assert [report["step"] for report in reports] == [10, 20, 30, 40]
@@ -173,7 +173,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         learn(settings(), "images", pairs(width=24), **run, resume=True)
     with pytest.raises(InvalidInput, match="from a run with other model"):
         learn(settings(), "vectors", **run, resume=True)
-    for change in ({"shape": (4, 16)}, {"mirrored": True}):
+    for change in ({"shape": (4, 16)}, {"flip": True}):
         model = ImageRefiner(**{**KINDS["images"], **change})
         with pytest.raises(InvalidInput, match="from a run with other model"):
             refine(model, pairs(), settings(), Run(progress=False, resume=True, **run))

@@ -29,12 +29,12 @@ def test_what_does_not_change_is_fixed_and_what_changes_is_not(bits: bool) -> No
     if model.binarize is not None:
         model.binarize.initialize(model.preactivations(probe()))
     sweeper = Sweeper(model, Sweep(tolerance=0.01, patience=3), probe())
-    assert sweeper.look() == 0  # nothing to compare with yet
+    assert sweeper.check() == 0  # nothing to compare with yet
     with torch.no_grad():
         first_block(model).weight[3] *= -1
         first_block(model).bias[3] *= -0.5
-    assert sweeper.look() == 3
-    assert model.fixed == 3
+    assert sweeper.check() == 3
+    assert model.frozen == 3
     assert model.nested.lengths == Beyond(Geometric(0.9), 3)
 
 
@@ -43,9 +43,9 @@ def test_patience_ends() -> None:
     sweeper = Sweeper(model, Sweep(tolerance=0.0, patience=3), probe())
     fixed = []
     for _ in range(8):
-        fixed.append(sweeper.look())
+        fixed.append(sweeper.check())
         with torch.no_grad():
-            first_block(model).weight[model.fixed :].add_(1.0)
+            first_block(model).weight[model.frozen :].add_(1.0)
     assert fixed == [0, 0, 0, 1, 0, 0, 1, 0]
 
 
@@ -53,14 +53,14 @@ def test_the_last_unit_learns_to_the_end() -> None:
     model = network(layers=(), binarize=None)
     sweeper = Sweeper(model, Sweep(), probe())
     for _ in range(3):
-        sweeper.look()
-    assert model.fixed == 7
+        sweeper.check()
+    assert model.frozen == 7
 
 
 def test_fixed_units_keep_their_share_of_ones() -> None:
     model, _ = learn(settings("sweep", steps=60), model=network(binarize=Binarize(8, beta=0.3)))
     X = torch.from_numpy(digits()[0][:600]).float()
-    assert model.fixed > 0
+    assert model.frozen > 0
     assert (model.encode(X).mean(dim=0) - 0.3).abs().max() < 0.1
 
 

@@ -441,6 +441,10 @@ class Index:
 
     # files
 
+    def wait(self) -> None:
+        """Wait until compaction in the background is done, for example before measuring search times."""
+        self._live.wait()
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, in place of an index that is there; `Index.open` reads it.
 

@@ -37,6 +37,11 @@ class Neighborhoods:
     """The neighborhoods of several queries, or all the nested ones of one: arrays `length` and `count`.
 
     `hoods[i]` is one of them; its ids are gathered when they are read.
+
+    >>> codes = Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 1]])
+    >>> hoods = PrefixTree(codes).neighborhood(codes, size=2)
+    >>> hoods.length, hoods.count, hoods[0].ids
+    (array([2, 2, 0], dtype=int32), array([2, 2, 3]), array([0, 1]))
     """
 
     def __init__(

@@ -1,10 +1,11 @@
-"""Nested dropout as PyTorch building blocks.
+"""Nested dropout as PyTorch modules.
 
-Reading order: `dropout.py` truncates a code at random (section 2 of the paper), `nesting.py` keeps other subsets of its
-units; `losses.py` averages a loss over truncations, exactly where the decoder is linear and by sampling elsewhere;
-`semilinear.py` is the theory of section 3 as a model; `binarize.py` makes bits of units and `autoencoder.py` the deep
-networks of section 4; `classifier.py` learns from labels, `images.py` has a convolutional encoder and random views. How
-those are trained is in `nestcode.training`.
+In reading order: `dropout.py` keeps a random prefix of a code (section 2 of the paper), `nesting.py` other subsets of
+units, `sampling.py` draws lengths; `losses.py` averages a loss over truncations, exactly for linear decoders and by
+sampling for others; `semilinear.py` is the autoencoder of section 3; `binarize.py` turns units into bits, `layers.py`
+and `autoencoder.py` are the deep networks of section 4; `classifier.py` is trained on labels, `images.py` has a
+convolutional encoder and random views, `refine.py` networks that refine decoded items. Training is in
+`nestcode.training`.
 """
 
 from nestcode.errors import import_extra
@@ -17,7 +18,8 @@ from nestcode.nn.classifier import OrderedClassifier  # noqa: E402
 from nestcode.nn.dropout import NestedDropout, keep_prefix, keep_units  # noqa: E402
 from nestcode.nn.images import ImageEncoder, RandomViews  # noqa: E402
 from nestcode.nn.losses import NestedLoss, expected_loss  # noqa: E402
-from nestcode.nn.nesting import Chain, Groups, Nesting, Tree, sample_lengths  # noqa: E402
+from nestcode.nn.nesting import Chain, Groups, Nesting, Tree  # noqa: E402
+from nestcode.nn.sampling import sample_lengths  # noqa: E402
 from nestcode.nn.semilinear import SemiLinearAutoencoder  # noqa: E402
 
 __all__ = [

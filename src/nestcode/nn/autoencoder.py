@@ -18,7 +18,8 @@ from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn.binarize import Binarize
 from nestcode.nn.dropout import Kept, NestedDropout
 from nestcode.nn.layers import Encoder, MirrorDecoder
-from nestcode.nn.nesting import Nesting, draw_lengths
+from nestcode.nn.nesting import Nesting
+from nestcode.nn.sampling import sample_from_cdf
 
 Spread = Literal["deviation", "variance", "common"]
 SPREADS = ("deviation", "variance", "common")
@@ -33,20 +34,20 @@ class OrderedAutoencoder(nn.Module):
     >>> model(X).shape, model.encode(X).shape, model.decode(model.encode(X)[:, :64]).shape
     (torch.Size([4, 3072]), torch.Size([4, 512]), torch.Size([4, 3072]))
 
-    In training mode inputs are corrupted, hidden layers dropped and codes truncated at random; in evaluation not.
+    In training mode inputs are corrupted, hidden units dropped and codes truncated at random; in evaluation mode not.
 
     Args:
-        features: numbers of an item.
+        features: of an item.
         width: units of the code.
         layers: widths of the hidden layers, from the input to the code; the decoder mirrors them.
-        lengths: how many leading units are kept in training, or another `Nesting`. LogUniform() by default.
+        lengths: the distribution of the kept length in training, or another `Nesting`. LogUniform() by default.
         tied: the decoder's weights are the encoder's, transposed.
-        binarize: makes bits of the units; without it they are rectified numbers.
-        corruption: the probability that an input element becomes 0 (the mean, after standardization).
+        binarize: turns the units into bits; without it they are rectified.
+        corruption: the probability that an input element is set to 0 (the mean, after standardization).
         dropout: of ordinary dropout on every layer but the code.
         spread: what features are divided by: their standard "deviation" (the default); their "variance", as the paper
-            says, which gives features that vary little the most weight; or one number "common" to all, which leaves
-            squared errors what they are.
+            says, which gives features of small variance the most weight; or one scale "common" to all, which keeps the
+            proportions of squared errors.
         encoder: any module from (n, features) to pre-activations (n, width), in place of `layers`.
         decoder: any module from (n, width) to (n, features).
 
@@ -74,7 +75,7 @@ class OrderedAutoencoder(nn.Module):
         super().__init__()
         self.features = check_int(features, "features", least=1)
         width = check_int(width, "width", least=1)
-        self.corruption = check_share(corruption, "corruption")
+        self.corruption = check_probability(corruption, "corruption")
         if spread not in SPREADS:
             raise InvalidInput(f"spread must be one of {', '.join(SPREADS)}, got {spread!r}")
         if (encoder is None) != (decoder is None) or (tied and encoder is not None):
@@ -85,7 +86,7 @@ class OrderedAutoencoder(nn.Module):
         if binarize is not None and binarize.width != width:
             raise InvalidInput(f"binarize must have the code's width {width}, got {binarize.width}")
         if encoder is None or decoder is None:
-            encoder = Encoder(features, layers, width, tied=tied, dropout=check_share(dropout, "dropout"))
+            encoder = Encoder(features, layers, width, tied=tied, dropout=check_probability(dropout, "dropout"))
             decoder = MirrorDecoder(encoder)
         self.encoder, self.decoder = encoder, decoder
         self.binarize = binarize
@@ -97,41 +98,41 @@ class OrderedAutoencoder(nn.Module):
         self.register_buffer("spread", torch.ones(features))
 
     def set_moments(self, mean: Tensor, variance: Tensor) -> None:
-        """Take over the mean and variance of each feature, (features,)."""
+        """Set the mean and variance of each feature, (features,)."""
         if self.spread_of == "common":
             variance = variance.mean().expand_as(variance)
         spread = variance if self.spread_of == "variance" else variance.sqrt()
         self.mean.copy_(mean)
-        self.spread.copy_(torch.where(spread > 0, spread, 1.0))  # a constant feature has nothing to divide by
+        self.spread.copy_(torch.where(spread > 0, spread, 1.0))  # a constant feature stays as it is
 
     def set_lengths(self, lengths: Lengths | Nesting) -> None:
-        """Draw other lengths from now on."""
+        """Draw lengths from another distribution from now on."""
         self.nested.lengths = lengths
-        # A table on the device: a compiled step would fetch it from the host, and wait, each time.
+        # A table on the device: a compiled step would otherwise copy it from the host each time.
         table = torch.from_numpy(lengths.cdf(self.width)) if isinstance(lengths, Lengths) else None
         self.register_buffer("_cdf", None if table is None else table.to(self._device()), persistent=False)
 
     def truncate(self, units: Tensor, kept: Kept | None = None) -> Tensor:
-        """Keep the first `kept` units, or random numbers of them in training."""
+        """Keep the first `kept` units, or in training random prefixes."""
         if kept is None and self.nested.training and self._cdf is not None:
-            kept = draw_lengths(self._cdf, len(units))
+            kept = sample_from_cdf(self._cdf, len(units))
         out: Tensor = self.nested(units, kept)
         return out
 
     def standardize(self, X: Tensor) -> Tensor:
-        """(n, features) as the network sees them: around 0."""
+        """Return standardized features, (n, features) -> the same."""
         if X.ndim != 2 or X.shape[1] != self.features:
             raise InvalidInput(f"data must be (n, {self.features}), got shape {tuple(X.shape)}")
         return (X.to(self.mean.dtype) - self.mean) / self.spread
 
     def corrupt(self, z: Tensor) -> Tensor:
-        """Set input elements to 0 at random, in training."""
+        """Set input elements to 0 at random in training (denoising)."""
         if not (self.training and self.corruption):
             return z
         return z * (torch.rand_like(z) >= self.corruption)
 
     def preactivations(self, X: Tensor) -> Tensor:
-        """What units are made of, (n, features) -> (n, width); without noise."""
+        """Return pre-activations without noise, (n, features) -> (n, width)."""
         was = self.training
         self.eval()
         pre: Tensor = self.encoder(self.standardize(X))
@@ -139,21 +140,21 @@ class OrderedAutoencoder(nn.Module):
         return pre
 
     def units(self, preactivations: Tensor) -> Tensor:
-        """The code's units: bits, or rectified numbers."""
+        """Return the code's units: bits, or rectified pre-activations."""
         return functional.relu(preactivations) if self.binarize is None else self.binarize(preactivations)
 
     def forward(self, X: Tensor, kept: Kept | None = None) -> Tensor:
-        """The reconstruction from codes cut to `kept`, or to random lengths in training: (n, features) -> same."""
+        """Return reconstructions from codes truncated to `kept`, or to random lengths in training: (n, features)."""
         units = self.units(self.encoder(self.corrupt(self.standardize(X))))
         return self._restore(self.decoder(self.truncate(units, kept)))
 
     def encode(self, X: Tensor) -> Tensor:
-        """The code's units, (n, features) -> (n, width)."""
+        """Return the code's units, (n, features) -> (n, width)."""
         units: Tensor = self.units(self.encoder(self.standardize(X)))
         return units
 
     def decode(self, code: Tensor) -> Tensor:
-        """Any number of leading units, (n, length) -> (n, features); zeros stand for the others."""
+        """Decode any number of leading units, (n, length) -> (n, features); the others are 0."""
         if code.ndim != 2 or code.shape[1] > self.width:
             raise InvalidInput(f"a code must be (n, up to {self.width}), got shape {tuple(code.shape)}")
         return self._restore(self.decoder(functional.pad(code.to(self.mean.dtype), (0, self.width - code.shape[1]))))
@@ -161,49 +162,49 @@ class OrderedAutoencoder(nn.Module):
     def _restore(self, z: Tensor) -> Tensor:
         return z * self.spread + self.mean
 
-    # Parts that stay as they are: unit sweeping and growing width.
+    # Frozen units, for unit sweeping and growth.
 
     @property
-    def fixed(self) -> int:
-        """How many leading units no longer change."""
-        return self.encoder.fixed if isinstance(self.encoder, Encoder) else 0
+    def frozen(self) -> int:
+        """How many leading units are frozen."""
+        return self.encoder.frozen if isinstance(self.encoder, Encoder) else 0
 
-    def fix(self, units: int) -> None:
-        """Let the first `units` stay as they are, and what feeds them: the hidden layers of the encoder.
+    def freeze(self, units: int) -> None:
+        """Freeze the first `units`, and the hidden layers of the encoder that feed them.
 
-        No gradient is computed for them any more. Call `pin` after each step of an optimizer that has momentum.
+        No gradient is computed for them any more. Call `restore_frozen` after each step of an optimizer with momentum.
         """
         encoder = self._own_encoder()
-        if not encoder.fixed <= units <= self.width:
-            raise InvalidInput(f"units must be from {encoder.fixed}, fixed before, to {self.width}, got {units}")
-        encoder.fix(units)
+        if not encoder.frozen <= units <= self.width:
+            raise InvalidInput(f"units must be from {encoder.frozen}, frozen before, to {self.width}, got {units}")
+        encoder.freeze(units)
         if self.binarize is not None:
-            self.binarize.fixed = units
+            self.binarize.frozen = units
 
-    def refix(self) -> None:
-        """Keep fixed units as they are now: after loading."""
-        if self.fixed:
-            self.fix(self.fixed)
+    def refreeze(self) -> None:
+        """Freeze the same units at their present values, after loading."""
+        if self.frozen:
+            self.freeze(self.frozen)
 
     def blocks(self) -> list[int]:
-        """The widths the code grew by, first to last."""
+        """Return the widths that the code grew by, first to last."""
         if not isinstance(self.encoder, Encoder):
             return [self.width]
         return [len(block.weight) for block in self.encoder.code_blocks()]
 
     def code_weights(self) -> list[nn.Parameter]:
-        """The weights of the code's units that learn, (units, below) for each block."""
-        return [block.weight for block in self._own_encoder().code_blocks() if block.fixed < len(block.weight)]
+        """Return the weights of blocks with units that are not frozen, (units, below) each."""
+        return [block.weight for block in self._own_encoder().code_blocks() if block.frozen < len(block.weight)]
 
-    def pin(self) -> None:
-        """Put fixed units back to what they were when they were fixed."""
+    def restore_frozen(self) -> None:
+        """Restore the values of frozen units."""
         for block in self._own_encoder().code_blocks():
-            block.pin()
+            block.restore_frozen()
 
     def grow(self, units: int) -> None:
-        """Widen the code. All that was is fixed, so old prefixes and what they decode to stay, bit for bit."""
+        """Widen the code. Old units are frozen, so old prefixes and their reconstructions stay the same bit for bit."""
         units = check_int(units, "units", least=1)
-        self.fix(self.width)
+        self.freeze(self.width)
         self.decoder.requires_grad_(False)
         self._own_encoder().grow(units)
         self.width += units
@@ -216,18 +217,16 @@ class OrderedAutoencoder(nn.Module):
 
     def _own_encoder(self) -> Encoder:
         if not isinstance(self.encoder, Encoder):
-            raise InvalidInput(
-                "units can be fixed, and the code grown, in the built-in layers only: leave out encoder and decoder"
-            )
+            raise InvalidInput("only the built-in layers can freeze units and grow: leave out encoder and decoder")
         return self.encoder
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """Return what `print(model)` shows."""
         return f"{self.features}, width={self.width}, corruption={self.corruption}, spread={self.spread_of!r}"
 
 
-def check_share(value: float, name: str) -> float:
-    """A probability below 1."""
+def check_probability(value: float, name: str) -> float:
+    """Return a probability below 1, or raise."""
     if not 0 <= value < 1:
         raise InvalidInput(f"{name} must be at least 0 and below 1, got {value!r}")
     return float(value)

@@ -1,9 +1,9 @@
-"""The ordered classifier: bits that tell classes apart, the first ones most (nested dropout with labels).
+"""The ordered classifier: nested dropout with labels, so that the first bits tell classes apart best.
 
-    X ──standardize──▶ z ──corrupt──▶ encoder ──▶ pre-activations ──▶ bits ──truncate──▶ head ──▶ scores of classes
+    X ──standardize──▶ z ──corrupt──▶ encoder ──▶ pre-activations ──▶ bits ──truncate──▶ head ──▶ logits
 
-The paper leaves labels to future work. Items of a class get similar codes, so that the nearest by Hamming distance in
-an index are of the class, at every length.
+The paper leaves labels to future work. Items of a class get similar codes, so that the nearest neighbors by Hamming
+distance are of the same class, at every length.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from torch.nn import functional
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
-from nestcode.nn.autoencoder import OrderedAutoencoder, Spread, check_share
+from nestcode.nn.autoencoder import OrderedAutoencoder, Spread, check_probability
 from nestcode.nn.binarize import Binarize
 from nestcode.nn.layers import Encoder
 from nestcode.nn.nesting import Nesting
 
 
 class OrderedClassifier(OrderedAutoencoder):
-    """Nested dropout on a code from which classes are read, by one linear layer; `decode` gives a number for each.
+    """Nested dropout on a code from which a linear head predicts classes; `decode` returns logits.
 
     >>> _ = torch.manual_seed(0)
     >>> model = OrderedClassifier(64, width=16, classes=10, layers=(32,), binarize=Binarize(16, signed=True)).eval()
@@ -30,20 +30,20 @@ class OrderedClassifier(OrderedAutoencoder):
     >>> model.decode(model.encode(X)[:, :4]).shape, model.classify(X, kept=4).shape
     (torch.Size([5, 10]), torch.Size([5]))
 
-    Train it with `train(model, X, training, labels=y)`; the errors reported are then shares of wrong classes.
+    Train it with `train(model, X, training, labels=y)`; the errors reported are then error rates.
 
     Args:
-        features: numbers of an item.
+        features: of an item.
         width: units of the code.
         classes: how many; labels are 0 to classes - 1.
         layers: widths of the hidden layers.
-        lengths: how many leading units are kept in training, or another `Nesting`. LogUniform() by default.
-        binarize: makes bits of the units; without it they are rectified numbers.
-        corruption: the probability that an input element becomes 0.
+        lengths: the distribution of the kept length in training, or another `Nesting`. LogUniform() by default.
+        binarize: turns the units into bits; without it they are rectified.
+        corruption: the probability that an input element is set to 0.
         dropout: of ordinary dropout on the hidden layers.
         spread: what features are divided by, see `OrderedAutoencoder`.
         encoder: any module from (n, features) to pre-activations (n, width), in place of `layers`.
-        smoothing: the share of a label that is spread over all classes.
+        smoothing: label smoothing, the share of a label that is spread over all classes.
 
     """
 
@@ -70,29 +70,29 @@ class OrderedClassifier(OrderedAutoencoder):
             binarize=binarize,
             corruption=corruption,
             spread=spread,
-            encoder=Encoder(features, layers, width, dropout=check_share(dropout, "dropout"))
+            encoder=Encoder(features, layers, width, dropout=check_probability(dropout, "dropout"))
             if encoder is None
             else encoder,
             decoder=nn.Linear(check_int(width, "width", least=1), classes),
         )
-        self.classes, self.smoothing = classes, check_share(smoothing, "smoothing")
+        self.classes, self.smoothing = classes, check_probability(smoothing, "smoothing")
 
-    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The cross-entropy, (n, classes), (n,) -> a number."""
-        return functional.cross_entropy(scores, labels, label_smoothing=self.smoothing)
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean cross-entropy, (n, classes), (n,) -> a scalar."""
+        return functional.cross_entropy(logits, labels, label_smoothing=self.smoothing)
 
     @torch.no_grad()
     def classify(self, X: Tensor, kept: int | None = None) -> Tensor:
-        """The likeliest class given the first `kept` units, or all: (n, features) -> (n,)."""
+        """Return the most probable class given the first `kept` units, or all: (n, features) -> (n,)."""
         return self.decode(self.encode(X)[:, :kept]).argmax(dim=1)
 
     def grow(self, units: int) -> None:
-        """Not here: a head would have to grow with the code."""
+        """Raise: the head would have to grow with the code."""
         raise InvalidInput(f"the code of a classifier does not grow, got {units} units: make it as wide as it may get")
 
     def _restore(self, z: Tensor) -> Tensor:
         return z
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """Return what `print(model)` shows."""
         return f"{super().extra_repr()}, classes={self.classes}, smoothing={self.smoothing}"

@@ -1,7 +1,7 @@
 """Nested dropout: keep a random prefix of the representation (section 2 of the paper).
 
-Not here: what a truncation costs (`losses.py`), how lengths are distributed (`nestcode.lengths`), which other subsets
-of the units can be kept (`nesting.py`).
+Not here: the loss of a truncated code (`losses.py`), distributions of the length (`nestcode.lengths`), other subsets of
+the units than prefixes (`nesting.py`).
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
-from nestcode.nn.nesting import Nesting, check_lengths, sample_lengths
+from nestcode.nn.nesting import Nesting
+from nestcode.nn.sampling import check_lengths, sample_lengths
 
 Kept = Tensor | int | Sequence[int]
 
@@ -28,7 +29,7 @@ def keep_prefix(x: Tensor, kept: Kept, dim: int = -1) -> Tensor:
     Args:
         x: any tensor; dropped entries become 0 also where they were infinite or NaN.
         kept: integers, one for each example: their shape is that of the leading dimensions of `x`. A single
-            number serves all. Numbers beyond the width keep everything, negative ones in a tensor nothing.
+            integer serves all. Lengths beyond the width keep everything, negative ones in a tensor nothing.
         dim: the dimension to truncate, for example units (-1), channels (1) or tokens (1). It comes after
             the dimensions that `kept` has.
 
@@ -46,7 +47,7 @@ def keep_prefix(x: Tensor, kept: Kept, dim: int = -1) -> Tensor:
 
 
 def keep_units(x: Tensor, mask: Tensor, dim: int = -1) -> Tensor:
-    """Zero the entries along `dim` that `mask` does not mark: (n, width), (n, width) -> (n, width).
+    """Zero the entries along `dim` where `mask` is false: (n, width), (n, width) -> (n, width).
 
     >>> keep_units(torch.ones(2, 3), torch.tensor([[True, False, True], [True, False, False]]))
     tensor([[1., 0., 1.],
@@ -55,7 +56,7 @@ def keep_units(x: Tensor, mask: Tensor, dim: int = -1) -> Tensor:
     Args:
         x: any tensor; dropped entries become 0 also where they were infinite or NaN.
         mask: true where an entry is kept: one row for each example, (n, width), or one for all, (width,).
-        dim: the dimension to thin out: units (-1), channels or tokens (1).
+        dim: the dimension to mask: units (-1), channels or tokens (1).
 
     """
     dim = check_dim(x, dim)
@@ -80,11 +81,11 @@ class NestedDropout(nn.Module):
     >>> drop.eval()(x).sum(dim=1)
     tensor([5., 5., 5.])
 
-    Nothing is rescaled: unlike ordinary dropout, a truncated code is what the decoder is meant to see.
+    Nothing is rescaled: unlike in ordinary dropout, truncated codes are what the decoder gets at test time too.
 
     Args:
-        lengths: how many leading entries are kept, drawn anew for each example; or a `Nesting`, which says what
-            else than prefixes may be kept.
+        lengths: the distribution of the kept length, drawn for each example; or a `Nesting`, which keeps other subsets
+            than prefixes.
         dim: the dimension to truncate: units (-1), channels or tokens (1).
 
     """
@@ -97,9 +98,9 @@ class NestedDropout(nn.Module):
         self.dim = dim
 
     def forward(self, x: Tensor, kept: Kept | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """Drop what is not `kept`, or when training not drawn with `generator`, from `x`, (n, …).
+        """Return `x`, (n, …), truncated to `kept`, or in training to a draw of `generator`.
 
-        Whatever the nesting, `kept` may be lengths, which keep prefixes, or a mask of booleans, (n, width) or (width,).
+        Whatever the nesting, `kept` may be lengths, which keep prefixes, or a boolean mask, (n, width) or (width,).
         """
         if kept is None:
             if not self.training:
@@ -110,24 +111,24 @@ class NestedDropout(nn.Module):
         return keep_prefix(x, kept, self.dim)
 
     def _draw(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Lengths, (n,), or a mask, (n, width)."""
+        """Return lengths, (n,), or a mask, (n, width)."""
         dim = check_dim(x, self.dim)
         if dim == 0:
             raise InvalidInput(
-                f"dimension 0 holds the examples, got dim={self.dim} and x of shape {tuple(x.shape)}: "
-                "truncate another one, or put one example into x[None]"
+                f"dim must not be the batch dimension 0, got dim={self.dim} and x of shape {tuple(x.shape)}: "
+                "truncate another one, or make a batch of one by x[None]"
             )
         if isinstance(self.lengths, Nesting):
             return self.lengths.sample(x.shape[0], x.shape[dim], device=x.device, generator=generator)
         return sample_lengths(self.lengths, x.shape[0], x.shape[dim], device=x.device, generator=generator)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """Return what `print(model)` shows."""
         return f"{self.lengths}, dim={self.dim}"
 
 
 def _as_lengths(kept: Kept, device: torch.device) -> Tensor:
-    """Lengths as a tensor of integers, also from a number, a list or a NumPy array."""
+    """Return lengths as a tensor of integers, from an int, a list or an array too."""
     if not isinstance(kept, Tensor):
         try:
             numbers = np.asarray(kept)
@@ -142,9 +143,9 @@ def _as_lengths(kept: Kept, device: torch.device) -> Tensor:
 
 
 def check_dim(x: Tensor, dim: int) -> int:
-    """The dimension counted from the front."""
+    """Return the dimension counted from the front."""
     if not isinstance(x, Tensor):
-        raise InvalidInput(f"a code must be a tensor, got {type(x).__name__}: torch.as_tensor makes one of an array")
+        raise InvalidInput(f"a code must be a tensor, got {type(x).__name__}: convert an array with torch.as_tensor")
     if not -x.ndim <= dim < x.ndim:
         raise InvalidInput(f"dim must be a dimension of x, which has {x.ndim}, got {dim}")
     return dim % x.ndim

@@ -1,9 +1,9 @@
-"""Images: a convolutional encoder, and random views of an image that should get the same code.
+"""Images: a convolutional encoder, and data augmentation that makes random views of an image.
 
-    rows ──RandomViews──▶ rows, shifted, flipped, zoomed, recoloured (in training) ──ImageEncoder──▶ pre-activations
+    rows ──RandomViews──▶ rows, shifted, flipped, zoomed, color-jittered (in training) ──ImageEncoder──▶ pre-activations
 
-Rows are flat, as everywhere: plane after plane, so that a CIFAR-10 image is (3, 32, 32). Both are modules for the
-`encoder=` of `OrderedAutoencoder` and `OrderedClassifier`. Not here: what views are compared for
+Rows are flat, channel after channel: a CIFAR-10 image is (3, 32, 32). Both modules serve as the `encoder=` of
+`OrderedAutoencoder` and `OrderedClassifier`. Not here: the contrastive loss of two views
 (`nestcode.training.contrastive`).
 """
 
@@ -17,8 +17,8 @@ from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 
 Shape = tuple[int, int, int]  # channels, height, width of an image
-GROUPS = 8  # of channels that are normalized together
-THINNEST = 3 / 4  # the least ratio of the sides of a zoomed window; its inverse is the largest
+GROUPS = 8  # of group normalization
+ASPECT = 3 / 4  # the least aspect ratio of a crop; its inverse is the largest
 
 
 class ImageEncoder(nn.Module):
@@ -28,11 +28,11 @@ class ImageEncoder(nn.Module):
     >>> encoder(torch.rand(5, 3072)).shape
     torch.Size([5, 64])
 
-    It normalizes groups of channels within an image, never over a batch: what an image's code is does not depend on
-    the images beside it, nor on how a batch is split into parts.
+    It uses group normalization, never batch normalization: the code of an image does not depend on the other images of
+    its batch, nor on how a batch is split into micro-batches.
 
     Args:
-        shape: channels, height and width of an image; a row holds its planes one after another.
+        shape: channels, height and width of an image; a row holds its channels one after another.
         width: units of the code.
         channels: of the first convolution; they double three times.
 
@@ -55,23 +55,23 @@ class ImageEncoder(nn.Module):
         self.code = nn.Linear(8 * c, check_int(width, "width", least=1))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Pre-activations of flat rows."""
+        """Return the pre-activations of flat rows."""
         images = rows.reshape(len(rows), *self.shape).contiguous(memory_format=torch.channels_last)
         pre: Tensor = self.code(self.body(images).amax(dim=(2, 3)))
         return pre
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """Return what `print(model)` shows."""
         return f"{self.shape}"
 
 
 class Convolution(nn.Module):
-    """A 3 x 3 convolution, halved sides if asked for, normalized groups of channels, rectified.
+    """A weight-standardized 3 x 3 convolution, optional max pooling, group normalization, ReLU.
 
     >>> Convolution(3, 16, halve=True)(torch.rand(2, 3, 8, 8)).shape
     torch.Size([2, 16, 4, 4])
 
-    Its filters are standardized: with that, normalizing groups is as good as normalizing batches.
+    With weight standardization, group normalization is as good as batch normalization (Qiao et al., 2019).
     """
 
     def __init__(self, before: int, after: int, halve: bool = False) -> None:
@@ -93,7 +93,7 @@ class Convolution(nn.Module):
 
 
 class Residual(nn.Module):
-    """Two convolutions that add to what they are given.
+    """A residual block of two convolutions.
 
     >>> Residual(16)(torch.rand(2, 16, 4, 4)).shape
     torch.Size([2, 16, 4, 4])
@@ -110,7 +110,7 @@ class Residual(nn.Module):
 
 
 class RandomViews(nn.Module):
-    """Another view of each image in training, the image itself in evaluation: (n, features) -> the same.
+    """Random views of images in training mode, the images themselves in evaluation mode: (n, features) -> the same.
 
     >>> views = RandomViews((1, 1, 4), crop=0, flip=True)
     >>> row = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
@@ -119,15 +119,15 @@ class RandomViews(nn.Module):
     >>> views.eval()(row)
     tensor([[1., 2., 3., 4.]])
 
-    What is beyond the border mirrors what is inside. Colours are changed around 0, as standardized images have them.
+    Borders are padded by reflection. Colors are jittered around 0, the mean of standardized images.
 
     Args:
         shape: channels, height and width of an image.
-        crop: the most pixels by which it is shifted, up or down and to the left or right.
-        flip: mirror half of the images, left to right.
-        zoom: the least share of its area that a view shows, enlarged to the whole; 1 leaves sizes alone.
-        colour: how much brightness, contrast, saturation and hue change, of four in five images; 0.5 is usual.
-        grey: the probability that an image loses its colours.
+        crop: the largest shift in pixels, in both directions.
+        flip: flip half of the images horizontally.
+        zoom: the least share of its area that a random resized crop shows; 1 leaves sizes alone.
+        color: the strength of color jitter (brightness, contrast, saturation, hue) in four of five images, e.g. 0.5.
+        gray: the probability that an image is converted to grayscale.
 
     """
 
@@ -138,8 +138,8 @@ class RandomViews(nn.Module):
         flip: bool = True,
         *,
         zoom: float = 1.0,
-        colour: float = 0.0,
-        grey: float = 0.0,
+        color: float = 0.0,
+        gray: float = 0.0,
     ) -> None:
         super().__init__()
         self.shape = check_shape(shape)
@@ -148,56 +148,56 @@ class RandomViews(nn.Module):
             raise InvalidInput(f"crop must be below the sides of an image of shape {shape}, got {crop}")
         if not 0 < zoom <= 1:
             raise InvalidInput(f"zoom must be above 0 and at most 1, got {zoom!r}")
-        if not (0 <= colour <= 1 and 0 <= grey <= 1):
-            raise InvalidInput(f"colour and grey must be from 0 to 1, got {colour!r} and {grey!r}")
-        if (colour or grey) and shape[0] != 3:
-            raise InvalidInput(f"colour and grey need images of 3 channels, got shape {shape}: leave them 0")
-        self.zoom, self.colour, self.grey = float(zoom), float(colour), float(grey)
+        if not (0 <= color <= 1 and 0 <= gray <= 1):
+            raise InvalidInput(f"color and gray must be from 0 to 1, got {color!r} and {gray!r}")
+        if (color or gray) and shape[0] != 3:
+            raise InvalidInput(f"color and gray need images of 3 channels, got shape {shape}: leave them 0")
+        self.zoom, self.color, self.gray = float(zoom), float(color), float(gray)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Views of flat rows."""
+        """Return views of flat rows."""
         if not self.training:
             return rows
         images = rows.reshape(len(rows), *self.shape)
-        images = self._moved(images)
-        if self.colour or self.grey:
-            images = self._coloured(images)
+        images = self._cropped(images)
+        if self.color or self.gray:
+            images = self._jittered(images)
         return images.reshape(rows.shape)
 
-    def _moved(self, images: Tensor) -> Tensor:
-        """Shift, zoom and flip: rows and columns are interpolated by a product each."""
+    def _cropped(self, images: Tensor) -> Tensor:
+        """Shift, zoom and flip, by bilinear interpolation as one matrix product per axis."""
         n, height, width = len(images), *self.shape[1:]
         like = images.new_empty(n)
-        shares = torch.ones_like(like), torch.ones_like(like)  # of the height and the width that are shown
+        shares = torch.ones_like(like), torch.ones_like(like)  # of the height and the width
         if self.zoom < 1:
             side = (self.zoom + (1 - self.zoom) * torch.rand_like(like)).sqrt()
-            stretch = THINNEST ** (torch.rand_like(like) - 0.5)
+            stretch = ASPECT ** (torch.rand_like(like) - 0.5)
             shares = (side * stretch).clamp(max=1), (side / stretch).clamp(max=1)
         down, across = self._places(height, shares[0]), self._places(width, shares[1])
         if self.flip:
             across = torch.where(torch.rand_like(like)[:, None] < 0.5, across.flip(1), across)
-        with torch.autocast(images.device.type, enabled=False):  # pixels, not products that may be rounded
+        with torch.autocast(images.device.type, enabled=False):  # pixels would be rounded
             return _weights(down, height)[:, None] @ images @ _weights(across, width)[:, None].transpose(2, 3)
 
     def _places(self, side: int, share: Tensor) -> Tensor:
-        """Which places of a side a view shows, (n, side), when it shows a share of it, (n,)."""
+        """Return the source coordinates of a side, (n, side), of a crop that shows a share of it, (n,)."""
         first = torch.rand_like(share) * (1 - share) * side
         shift = torch.floor(torch.rand_like(share) * (2 * self.crop + 1)) - self.crop
         steps = torch.arange(side, device=share.device, dtype=share.dtype)
         places = (first + shift)[:, None] + (steps + 0.5) * share[:, None] - 0.5
-        return (side - 1) - ((side - 1) - places.abs()).abs()  # mirrored at both borders
+        return (side - 1) - ((side - 1) - places.abs()).abs()  # reflected at both borders
 
-    def _coloured(self, images: Tensor) -> Tensor:
-        """Change colours: contrast, brightness, and a turn and stretch around the axis of greys."""
+    def _jittered(self, images: Tensor) -> Tensor:
+        """Jitter contrast and brightness, and rotate and scale colors around the gray axis (hue, saturation)."""
         n = len(images)
-        draws = (2 * torch.rand(4, n, 1, 1, device=images.device, dtype=images.dtype) - 1) * self.colour
+        draws = (2 * torch.rand(4, n, 1, 1, device=images.device, dtype=images.dtype) - 1) * self.color
         draws = draws * (torch.rand_like(draws[:1]) < 0.8)
         brightness, contrast, saturation, hue = draws[0], 1 + draws[1], 1 + draws[2], draws[3] * (0.4 * math.pi)
-        saturation = torch.where(torch.rand_like(saturation) < self.grey, 0.0, saturation)
+        saturation = torch.where(torch.rand_like(saturation) < self.gray, 0.0, saturation)
         one = torch.eye(3, device=images.device, dtype=images.dtype)
-        grey = torch.full_like(one, 1 / 3)
-        turn = (one.roll(1, 0) - one.roll(-1, 0)) / math.sqrt(3)  # the cross product with the axis
-        matrix = grey + saturation * (hue.cos() * (one - grey) + hue.sin() * turn)  # (n, 3, 3)
+        gray = torch.full_like(one, 1 / 3)
+        rotation = (one.roll(1, 0) - one.roll(-1, 0)) / math.sqrt(3)  # the cross product with the axis
+        matrix = gray + saturation * (hue.cos() * (one - gray) + hue.sin() * rotation)  # (n, 3, 3)
         planes = images.flatten(2)
         mean = planes.mean(dim=(1, 2), keepdim=True)
         with torch.autocast(images.device.type, enabled=False):
@@ -205,13 +205,13 @@ class RandomViews(nn.Module):
         return planes.reshape(images.shape)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
-        colours = f"zoom={self.zoom}, colour={self.colour}, grey={self.grey}"
-        return f"{self.shape}, crop={self.crop}, flip={self.flip}, {colours}"
+        """Return what `print(model)` shows."""
+        colors = f"zoom={self.zoom}, color={self.color}, gray={self.gray}"
+        return f"{self.shape}, crop={self.crop}, flip={self.flip}, {colors}"
 
 
 def check_shape(shape: Shape) -> Shape:
-    """Three whole numbers: channels, height and width.
+    """Return a shape as three integers: channels, height and width.
 
     >>> check_shape((3, 32, 32))
     (3, 32, 32)
@@ -223,6 +223,6 @@ def check_shape(shape: Shape) -> Shape:
 
 
 def _weights(places: Tensor, side: int) -> Tensor:
-    """Of each pixel at each place, by linear interpolation: (n, places) -> (n, places, side)."""
+    """Return the weight of each pixel at each coordinate, by linear interpolation: (n, places) -> (n, places, side)."""
     pixels = torch.arange(side, device=places.device, dtype=places.dtype)
     return (1 - (places[:, :, None] - pixels).abs()).clamp(min=0)

@@ -1,8 +1,8 @@
-"""The layers of an ordered autoencoder: rectified hidden layers, the code in blocks, and their mirror image.
+"""The layers of an ordered autoencoder: a ReLU encoder, the code in blocks, and a decoder that mirrors both.
 
-A code that grew has a block for each time it did. Blocks are multiplied one by one, so that what an old block gives
-does not depend on the blocks after it, to the last bit. Within a block the first units may be fixed: they are
-constants to the gradient, and `pin` undoes what an optimizer's momentum does to them.
+A code that grew has one block per stage. Blocks are multiplied separately, so that the output of an old block does not
+depend on later blocks, to the last bit. The first units of a block can be frozen: they get no gradient, and
+`restore_frozen` undoes what an optimizer's momentum does to them.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from nestcode.arrays import check_int
 
 
 class Block(nn.Module):
-    """Some units of the code: how they are made from the layer below, and what they give back to it.
+    """A block of the code's units: their encoder weights, and their decoder weights.
 
     >>> block = Block(below=16, units=4, tied=True)
     >>> block.encode(torch.rand(3, 16)).shape, block.decode(torch.rand(3, 4)).shape
@@ -25,52 +25,52 @@ class Block(nn.Module):
 
     def __init__(self, below: int, units: int, tied: bool) -> None:
         super().__init__()
-        made, back = nn.Linear(below, units), nn.Linear(units, below, bias=False)
-        self.weight = nn.Parameter(made.weight.detach())  # (units, below)
-        self.bias = nn.Parameter(made.bias.detach())  # (units,)
-        self.columns = None if tied else nn.Parameter(back.weight.detach())  # (below, units)
-        self.fixed = 0
-        self._kept: list[Tensor] = []
+        encoder, decoder = nn.Linear(below, units), nn.Linear(units, below, bias=False)
+        self.weight = nn.Parameter(encoder.weight.detach())  # (units, below)
+        self.bias = nn.Parameter(encoder.bias.detach())  # (units,)
+        self.columns = None if tied else nn.Parameter(decoder.weight.detach())  # (below, units)
+        self.frozen = 0
+        self._frozen_values: list[Tensor] = []
 
     def encode(self, h: Tensor) -> Tensor:
-        """Pre-activations, (n, below) -> (n, units)."""
-        k = self.fixed
+        """Return pre-activations, (n, below) -> (n, units)."""
+        k = self.frozen
         if k == 0:
             return functional.linear(h, self.weight, self.bias)
-        known = functional.linear(h.detach(), self.weight[:k].detach(), self.bias[:k].detach())
+        frozen = functional.linear(h.detach(), self.weight[:k].detach(), self.bias[:k].detach())
         if k == len(self.weight):
-            return known
-        return torch.cat([known, functional.linear(h, self.weight[k:], self.bias[k:])], dim=1)
+            return frozen
+        return torch.cat([frozen, functional.linear(h, self.weight[k:], self.bias[k:])], dim=1)
 
     def decode(self, code: Tensor) -> Tensor:
-        """What the units add to the layer below, (n, units) -> (n, below)."""
+        """Return the units' contribution to the layer below, (n, units) -> (n, below)."""
         columns = self.weight.T if self.columns is None else self.columns
-        k = self.fixed
+        k = self.frozen
         if k == 0:
             return functional.linear(code, columns)
-        known = functional.linear(code[:, :k], columns[:, :k].detach())
-        return known if k == len(self.weight) else known + functional.linear(code[:, k:], columns[:, k:])
+        frozen = functional.linear(code[:, :k], columns[:, :k].detach())
+        return frozen if k == len(self.weight) else frozen + functional.linear(code[:, k:], columns[:, k:])
 
-    def fix(self, units: int) -> None:
-        """Make the first `units` constants, as they are now."""
-        self.fixed = units
+    def freeze(self, units: int) -> None:
+        """Freeze the first `units` at their present values."""
+        self.frozen = units
         self.requires_grad_(units < len(self.weight))
-        self._kept = [part.detach().clone() for part in self._leading() if units]
+        self._frozen_values = [part.detach().clone() for part in self._leading() if units]
 
-    def pin(self) -> None:
-        """Put fixed numbers back to what they were when they were fixed."""
+    def restore_frozen(self) -> None:
+        """Restore the values of frozen units."""
         with torch.no_grad():
-            for part, kept in zip(self._leading() if self.fixed else [], self._kept, strict=True):
+            for part, kept in zip(self._leading() if self.frozen else [], self._frozen_values, strict=True):
                 part.copy_(kept)
 
     def _leading(self) -> list[Tensor]:
-        """What belongs to the units that are fixed."""
-        parts = [self.weight[: self.fixed], self.bias[: self.fixed]]
-        return parts if self.columns is None else [*parts, self.columns[:, : self.fixed]]
+        """Return the parameters of the frozen units."""
+        parts = [self.weight[: self.frozen], self.bias[: self.frozen]]
+        return parts if self.columns is None else [*parts, self.columns[:, : self.frozen]]
 
 
 class Encoder(nn.Module):
-    """Rectified hidden layers, then the pre-activations of the code: (n, features) -> (n, width).
+    """ReLU hidden layers, then the pre-activations of the code: (n, features) -> (n, width).
 
     >>> Encoder(64, layers=(32,), width=8)(torch.rand(5, 64)).shape
     torch.Size([5, 8])
@@ -87,18 +87,18 @@ class Encoder(nn.Module):
         self.grow(width)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Pre-activations of z."""
+        """Return the pre-activations of z."""
         for layer in self.hidden:
             z = functional.dropout(functional.relu(layer(z)), self.dropout, self.training)
         parts = [block.encode(z) for block in self.code_blocks()]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """Return what `print(model)` shows."""
         return f"{'-'.join(map(str, self.sizes))}, tied={self.tied}, dropout={self.dropout}"
 
     def code_blocks(self) -> list[Block]:
-        """The blocks of the code, first to last."""
+        """Return the blocks of the code, first to last."""
         return [block for block in self.blocks if isinstance(block, Block)]
 
     def grow(self, units: int) -> None:
@@ -107,21 +107,21 @@ class Encoder(nn.Module):
         self.blocks.append(Block(self.sizes[-1], units, self.tied).to(like))
 
     @property
-    def fixed(self) -> int:
-        """How many leading units are constants."""
-        return sum(block.fixed for block in self.code_blocks())
+    def frozen(self) -> int:
+        """How many leading units are frozen."""
+        return sum(block.frozen for block in self.code_blocks())
 
-    def fix(self, units: int) -> None:
-        """Make the first `units` of the code constants, and with them what feeds them: the hidden layers."""
+    def freeze(self, units: int) -> None:
+        """Freeze the first `units` of the code, and with them the hidden layers that feed them."""
         self.hidden.requires_grad_(units == 0)
         for block in self.code_blocks():
             here = min(units, len(block.weight))
-            block.fix(here)
+            block.freeze(here)
             units -= here
 
 
 class MirrorDecoder(nn.Module):
-    """An encoder upside down, with the same blocks: (n, width) -> (n, features).
+    """The mirror image of an encoder, with the same blocks: (n, width) -> (n, features).
 
     >>> MirrorDecoder(Encoder(64, (32,), 8, tied=True))(torch.rand(5, 8)).shape
     torch.Size([5, 64])
@@ -129,14 +129,14 @@ class MirrorDecoder(nn.Module):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        self._encoder = (encoder,)  # in a tuple, so that its parameters are counted once
+        self._encoder = (encoder,)  # a tuple, so that its parameters are registered once
         back = encoder.sizes[::-1]
         layers = [] if encoder.tied else [nn.Linear(before, after, bias=False) for before, after in pairwise(back)]
         self.hidden = nn.ModuleList(layers)
         self.biases = nn.ParameterList([nn.Parameter(torch.zeros(size)) for size in back])
 
     def forward(self, code: Tensor) -> Tensor:
-        """Decode, with zeros for units that were dropped."""
+        """Decode, given zeros for dropped units."""
         encoder = self._encoder[0]
         blocks = encoder.code_blocks()
         parts = code.split([len(block.weight) for block in blocks], dim=1)

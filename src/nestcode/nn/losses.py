@@ -1,7 +1,4 @@
-"""A loss averaged over truncations of the code.
-
-`expected_loss` is exact for a decoder linear in the code, `NestedLoss` samples for any other.
-"""
+"""The expected loss over truncations of the code: exact for linear decoders, sampled for others."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -13,13 +10,12 @@ from torch import Tensor, nn
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
-from nestcode.nn._tables import length_table
 from nestcode.nn.dropout import check_dim, keep_prefix
-from nestcode.nn.nesting import check_lengths, sample_lengths
+from nestcode.nn.sampling import check_lengths, length_table, sample_lengths
 
 
 def expected_loss(code: Tensor, weight: Tensor, target: Tensor, lengths: Lengths, bias: Tensor | None = None) -> Tensor:
-    """The exact expectation of |target − (weight · code↓b + bias)|² over the kept length b.
+    """Return the exact expectation of |target − (weight · code↓b + bias)|² over the kept length b.
 
     >>> from nestcode.lengths import Uniform
     >>> code, weight = torch.tensor([[1.0, 2.0]]), torch.eye(2)
@@ -28,7 +24,7 @@ def expected_loss(code: Tensor, weight: Tensor, target: Tensor, lengths: Lengths
 
     With S_k = P(b ≥ k) and γ_k the columns of the weight it is
     |y|² − 2 Σ_k S_k x_k γ_k·y + Σ_kl S_max(k,l) x_k x_l γ_k·γ_l, so no truncation is ever formed. There is
-    no sampling noise, which is what line searches need, at the price of about one plain squared error.
+    no sampling noise, as line searches need it, at about the cost of one squared error.
 
     Args:
         code: (n, width), the full codes.
@@ -38,9 +34,9 @@ def expected_loss(code: Tensor, weight: Tensor, target: Tensor, lengths: Lengths
         bias: (features,), added at every length.
 
     Returns:
-        The squared error, summed over features and averaged over the batch. Computed in float32 at least, also
-        under autocast. The terms cancel: expect an absolute error of about a millionth of the mean |target − bias|²
-        in float32, so take a bias or centered data, and float64 where the loss itself gets that small.
+        The squared error, summed over features and averaged over the batch, in float32 at least, also under autocast.
+        The terms cancel: the absolute error is about 1e-6 of the mean |target − bias|² in float32, so use a bias or
+        centered data, and float64 where the loss itself gets that small.
 
     """
     check_lengths(lengths)
@@ -58,15 +54,15 @@ def expected_loss(code: Tensor, weight: Tensor, target: Tensor, lengths: Lengths
 
 
 def _gram(a: Tensor) -> Tensor:
-    """aᵀa: (n, width) -> (width, width)."""
+    """Return the Gram matrix aᵀa: (n, width) -> (width, width)."""
     product: Tensor = _Gram.apply(a)  # type: ignore[no-untyped-call]
     return product
 
 
 class _Gram(torch.autograd.Function):
-    """aᵀa with one product in the backward pass where autograd takes two.
+    """The Gram matrix with one matrix product in the backward pass, where autograd takes two.
 
-    Both products are written as rows times rows, b · cᵀ: some libraries do these nearly twice as fast.
+    Both products are of the form b · cᵀ: some BLAS libraries compute these nearly twice as fast.
     """
 
     @staticmethod
@@ -88,8 +84,8 @@ class _Gram(torch.autograd.Function):
 class NestedLoss(nn.Module):
     """Any loss of a code, averaged over prefixes of the code.
 
-    It adds nested dropout to a model in two lines: wrap the loss, and give it the code. Whatever turns a code
-    into the loss (a classifier head, a decoder, nothing at all) goes inside:
+    It adds nested dropout to a model in two lines: wrap the loss, and give it the code. Whatever lies between the code
+    and the loss (a classifier head, a decoder, nothing at all) goes inside:
 
     >>> from torch.nn.functional import cross_entropy
     >>> from nestcode.lengths import LogUniform
@@ -99,17 +95,17 @@ class NestedLoss(nn.Module):
     >>> loss(encoder(x), label).shape
     torch.Size([])
 
-    `draws=None` with `Empirical` weights on a few lengths is Matryoshka representation learning. As a loss it draws in
-    evaluation too; test a prefix with `keep_prefix`.
+    `draws=None` with `Empirical` weights on a few lengths is Matryoshka representation learning. Being a loss, it draws
+    in evaluation mode too; evaluate a prefix with `keep_prefix`.
 
     Args:
         loss: called as `loss(code, …)` with the truncated code and whatever else came in.
         lengths: the distribution of the kept length.
         dim: the dimension of the code to truncate.
-        draws: how many draws to average in each step. None takes every length that has support, weighed by
-            its probability: exact, at a cost of one loss for each (not for `torch.compile(fullgraph=True)`).
-        together: draw one length for the whole batch instead of one for each example; for losses that
-            compare examples with each other.
+        draws: how many draws to average in each step. None takes every length with support, weighted by its
+            probability: exact, at the cost of one loss for each (not for `torch.compile(fullgraph=True)`).
+        together: draw one length for the whole batch instead of one for each example; for losses that compare examples
+            with each other.
 
     """
 
@@ -135,13 +131,13 @@ class NestedLoss(nn.Module):
         self.together = together
 
     def forward(self, code: Tensor, *others: Any, generator: torch.Generator | None = None, **options: Any) -> Tensor:
-        """The mean of `loss(truncated code, *others, **options)`; `generator` draws the lengths."""
+        """Return the mean of `loss(truncated code, *others, **options)`; `generator` draws the lengths."""
         width = code.shape[check_dim(code, self.dim)]
         total = None
         for share, kept in self._truncations(code, width, generator):
             loss = self.loss(keep_prefix(code, kept, self.dim), *others, **options)
             if not isinstance(loss, Tensor):
-                raise InvalidInput(f"loss must return a tensor, got {type(loss).__name__}: return what you minimise")
+                raise InvalidInput(f"loss must return a tensor, got {type(loss).__name__}: return what to minimize")
             total = share * loss if total is None else total + share * loss
         assert total is not None
         return total
@@ -149,7 +145,7 @@ class NestedLoss(nn.Module):
     def _truncations(
         self, code: Tensor, width: int, generator: torch.Generator | None
     ) -> list[tuple[float, Tensor | int]]:
-        """Shares that add up to 1, each with the lengths it stands for."""
+        """Return weights that add up to 1, each with its lengths."""
         if self.draws is None:
             pmf = self.lengths.pmf(width)
             return [(float(pmf[k]), int(k) + 1) for k in pmf.nonzero()[0]]
@@ -160,7 +156,7 @@ class NestedLoss(nn.Module):
         return [(1 / self.draws, k[0] if self.together else k) for k in kept]
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """Return what `print(model)` shows."""
         return f"{self.lengths}, dim={self.dim}, draws={self.draws}, together={self.together}"
 
 

@@ -1,9 +1,9 @@
-"""The semi-linear autoencoder: an encoder of one layer and a linear decoder (section 3 and appendix A of the paper).
+"""The semi-linear autoencoder: a one-layer encoder and a linear decoder (section 3 and appendix A of the paper).
 
 With a linear encoder its nested optimum is PCA: theorem 1 (it is as good as an ordinary autoencoder), theorem 2 (the
-units are principal directions up to scale) and theorem 3 (with orthonormal columns, up to sign). Three ways lead there:
+units are principal directions up to scale) and theorem 3 (with orthonormal columns, up to sign). Three methods find it:
 
-    "solver"   the optimum itself, from the covariance alone (`nestcode.pca`)
+    "solver"   eigenvectors of the covariance (`nestcode.pca`)
     "exact"    L-BFGS on the exact expected loss
     "sampled"  Adam on sampled truncations, the paper's procedure
 """
@@ -21,7 +21,7 @@ from nestcode.errors import InvalidInput, NotFitted
 from nestcode.lengths import Lengths, Uniform
 from nestcode.nn.dropout import keep_prefix
 from nestcode.nn.losses import expected_loss
-from nestcode.nn.nesting import check_lengths, sample_lengths
+from nestcode.nn.sampling import check_lengths, sample_lengths
 from nestcode.pca import Moments, solve
 
 Encoder = Literal["linear", "sigmoid", "tanh"]
@@ -49,8 +49,8 @@ class SemiLinearAutoencoder(nn.Module):
 
     Args:
         width: units of the code.
-        encoder: "linear", "sigmoid" (the paper's other case; its units are never 0 on average, and truncation drops
-            that offset) or "tanh", a sigmoid without the offset.
+        encoder: "linear", "sigmoid" (the paper's other case; the mean of its units is not 0, and truncation drops that
+            offset) or "tanh", a sigmoid without the offset.
         orthonormal: keep the decoder's columns orthonormal (theorem 3).
         lengths: the distribution of the kept length.
 
@@ -82,8 +82,8 @@ class SemiLinearAutoencoder(nn.Module):
         Args:
             X: the data; it is centered here.
             by: "solver" (the default for a linear encoder), "exact" (the default for others) or "sampled".
-            steps: how many rounds or steps to take at most.
-            seed: of the start and of the lengths drawn.
+            steps: the most iterations.
+            seed: of the initialization and the sampled lengths.
 
         """
         by = by or ("solver" if self.encoder == "linear" else "exact")
@@ -96,7 +96,7 @@ class SemiLinearAutoencoder(nn.Module):
             data = torch.from_numpy(array.astype(np.float64))
             mean = data.mean(dim=0)
             data -= mean
-            # The optimizers want numbers of a known size, small enough for units to start where tanh is straight. An
+            # The optimizers need data of a known scale, small enough for units to start where tanh is linear. The
             # orthonormal decoder of bounded units cannot be rescaled.
             fixed = self.orthonormal and self.encoder != "linear"
             scale = 1.0 if fixed else 4 * float(data.square().mean().sqrt()) or 1.0
@@ -105,11 +105,11 @@ class SemiLinearAutoencoder(nn.Module):
         return self
 
     def forward(self, X: ArrayLike | Tensor) -> Tensor:
-        """The reconstruction, (n, features) -> (n, features)."""
+        """Return reconstructions, (n, features) -> (n, features)."""
         return self.decode(self.encode(X))
 
     def encode(self, X: ArrayLike | Tensor) -> Tensor:
-        """(n, features) -> (n, width)."""
+        """Return codes, (n, features) -> (n, width)."""
         if self.get_buffer("mean") is None:
             raise NotFitted("this SemiLinearAutoencoder is not fitted: call fit(X) first")
         y = torch.as_tensor(X, dtype=self.mean.dtype, device=self.mean.device)
@@ -119,7 +119,7 @@ class SemiLinearAutoencoder(nn.Module):
         return _ACTIVATIONS[self.encoder](y @ self.encoder_weight.T + self.encoder_bias)
 
     def decode(self, code: Tensor) -> Tensor:
-        """Any number of leading units, (n, length) -> (n, features)."""
+        """Decode any number of leading units, (n, length) -> (n, features)."""
         if code.shape[1] > self.width:
             raise InvalidInput(f"a code has at most {self.width} units, got {code.shape[1]}")
         return code.to(self.mean) @ self.decoder_weight[:, : code.shape[1]].T + self.decoder_bias + self.mean
@@ -135,7 +135,7 @@ class SemiLinearAutoencoder(nn.Module):
         self._store(decoder.T.clone(), torch.zeros(self.width), decoder, torch.zeros(len(decoder)), mean)
 
     def _descend(self, data: Tensor, steps: int, seed: int) -> list[Tensor]:
-        if self.encoder == "linear":  # the loss depends on the covariance alone: a few rows stand for all
+        if self.encoder == "linear":  # the loss depends on the covariance only: the R factor of the data has the same
             rows = torch.linalg.qr(data, mode="r")[1]
             data = rows * (len(rows) / len(data)) ** 0.5
         parameters = self._start(data.shape[1], seed)
@@ -171,7 +171,7 @@ class SemiLinearAutoencoder(nn.Module):
         return parameters
 
     def _start(self, features: int, seed: int) -> list[Tensor]:
-        """Encoder weight and bias, decoder weight and bias."""
+        """Return initial encoder weight and bias, decoder weight and bias."""
         generator = torch.Generator().manual_seed(seed)
         shapes = [(self.width, features), (self.width,), (features, self.width), (features,)]
         scale = [0.1, 0.0, 0.1, 0.0]
@@ -181,18 +181,18 @@ class SemiLinearAutoencoder(nn.Module):
         ]
 
     def _forward(self, data: Tensor, parameters: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """The code of the data, and the decoder's weight and bias."""
+        """Return the code of the data, and the decoder's weight and bias."""
         weight, bias, decoder, decoder_bias = parameters
         if self.orthonormal:
             decoder = torch.linalg.qr(decoder)[0]
-        if self.encoder == "linear":  # data and code are centered: the paper's zero offsets
-            if self.orthonormal:  # whatever the length, the best code of such a decoder is its transpose
+        if self.encoder == "linear":  # data and code are centered: the paper's zero biases
+            if self.orthonormal:  # at every length the best encoder of such a decoder is its transpose
                 weight = decoder.T
             return data @ weight.T, decoder, torch.zeros_like(decoder_bias)
         return _ACTIVATIONS[self.encoder](data @ weight.T + bias), decoder, decoder_bias
 
     def _finish(self, parameters: list[Tensor], scale: float, mean: Tensor) -> None:
-        """Take over what was learnt on data divided by `scale`."""
+        """Store parameters trained on data divided by `scale`."""
         weight, bias, decoder, decoder_bias = (parameter.detach() for parameter in parameters)
         if self.orthonormal:
             decoder = torch.linalg.qr(decoder)[0]
@@ -211,25 +211,25 @@ class SemiLinearAutoencoder(nn.Module):
         if by not in _STEPS:
             raise InvalidInput(f"by must be one of {', '.join(_STEPS)}, got {by!r}")
         if by == "solver" and self.encoder != "linear":
-            raise InvalidInput(f'the solver is for a linear encoder, got {self.encoder!r}: train it by="exact"')
+            raise InvalidInput(f'the solver needs a linear encoder, got {self.encoder!r}: fit it by="exact"')
         if self.width > features:
             raise InvalidInput(f"width must be at most the number of features {features}, got {self.width}")
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        for name in _STATE:  # a model that was not fitted has no room for them yet
+        for name in _STATE:  # a model that was not fitted has no buffers yet
             if prefix + name in state:
                 setattr(self, name, torch.empty_like(state[prefix + name]))
         super()._load_from_state_dict(state, prefix, *rest)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """Return what `print(model)` shows."""
         return f"{self.width}, encoder={self.encoder!r}, orthonormal={self.orthonormal}, lengths={self.lengths}"
 
 
 def _checked(X: ArrayLike) -> NDArray[Any]:
     array = np.asarray(X)
     if array.ndim != 2 or len(array) == 0 or array.dtype.kind not in "fiub":
-        raise InvalidInput(f"data must be numbers (n, features), got {array.dtype} of shape {array.shape}")
+        raise InvalidInput(f"data must be numeric, (n, features), got {array.dtype} of shape {array.shape}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise InvalidInput("data must be finite: drop or impute rows with NaN or infinities first")
     return array

@@ -13,6 +13,13 @@ class Hits:
     """The nearest items of each query, nearest first: arrays (n, k) for n queries, (k,) for one.
 
     Where there are fewer than k items, the last ids are -1 and their distances infinite.
+
+    >>> from nestcode import Codes, Index
+    >>> index = Index(width=3)
+    >>> index.add(Codes.from_bits([[0, 0, 1], [1, 1, 1]]), ids=[4, 2])
+    >>> hits = index.search(Codes.from_bits([[0, 0, 0]]), k=3)
+    >>> hits.ids, hits.distances, hits.compared
+    (array([ 4,  2, -1]), array([ 1.,  3., inf], dtype=float32), 2)
     """
 
     ids: NDArray[np.int64]
@@ -25,7 +32,15 @@ class Hits:
 
 @dataclass(frozen=True)
 class RangeHits:
-    """All items within a radius of each query: `hits[i]` are the `Hits` of query i, nearest first."""
+    """All items within a radius of each query: `hits[i]` are the `Hits` of query i, nearest first.
+
+    >>> from nestcode import Codes, Index
+    >>> index = Index(width=3)
+    >>> index.add(Codes.from_bits([[0, 0, 1], [1, 1, 1]]))
+    >>> hits = index.range_search(Codes.from_bits([[0, 0, 0], [1, 1, 0]]), radius=1)
+    >>> [one.ids.tolist() for one in hits]
+    [[0], [1]]
+    """
 
     found: tuple[Hits, ...]
 
@@ -44,7 +59,15 @@ class RangeHits:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The recall of a search and what it cost."""
+    """The recall of a search and what it cost.
+
+    >>> from nestcode import Codes, Index
+    >>> index = Index(width=3)
+    >>> index.add(Codes.from_bits([[0, 0, 1], [1, 1, 1]]))
+    >>> found = index.evaluate(Codes.from_bits([[0, 0, 0]]), k=1)
+    >>> found.recall, found.compared, found.share
+    (1.0, 2.0, 1.0)
+    """
 
     recall: float  # recall@k: the share of the k nearest items that were found
     compared: float  # items that a query was compared with, on average

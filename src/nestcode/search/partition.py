@@ -17,13 +17,12 @@ from nestcode.arrays import Floats
 from nestcode.codes import Codes
 from nestcode.search.scorer import Metric
 
-MAX_LIST_BITS = 14  # where single bits, not centroids of k-means, name the lists
-LIST_ITEMS = 7  # log2 of the items that a list is to hold, at least half of
+MAX_LIST_BITS = 14
 
 
 def default_list_bits(count: int, width: int) -> int:
-    """Return how many bits name a list where single bits do: lists hold some 64 to 128 of `count` items."""
-    return max(0, min(count.bit_length() - LIST_ITEMS, MAX_LIST_BITS, width))
+    """Return how many bits name a list without a coarse quantizer: lists hold 64 to 128 of `count` items on average."""
+    return max(0, min(count.bit_length() - 7, MAX_LIST_BITS, width))
 
 
 def leading_bits(codes: Codes, bits: int) -> NDArray[np.int64]:

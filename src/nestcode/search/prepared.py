@@ -91,8 +91,8 @@ class PreparedSnapshot:
         self._skipped = [_skipped(run, allowed) for run in snapshot.runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
         self.count = sum(map(len, self._ids)) - sum(map(len, self._skipped))  # items that may be found
-        parts = [run.part(skipped) for run, skipped in zip(self._prepared, self._skipped, strict=True)]
-        self.searcher = _core.Searcher(parts) if parts else None
+        lists = [run.inverted_lists(skipped) for run, skipped in zip(self._prepared, self._skipped, strict=True)]
+        self.searcher = _core.Searcher(lists) if lists else None
 
     def estimate(
         self, queries: QueryBatch, count: int, candidates: int, keep: int, threads: int

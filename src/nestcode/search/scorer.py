@@ -35,15 +35,14 @@ class PreparedCodes:
 
     rows: Bytes  # the packed codes
     list_starts: NDArray[np.uint32]  # where each inverted list begins, and the end
-    blocks: Bytes = field(
-        default_factory=lambda: NO_BLOCKS
-    )  # (blocks, bytes, 32): 4-bit groups of 32 items side by side
+    # (blocks, bytes, 32): the 4-bit groups of 32 items side by side
+    blocks: Bytes = field(default_factory=lambda: NO_BLOCKS)
     block_starts: NDArray[np.uint32] = field(default_factory=lambda: NO_STARTS)  # the first block of each centroid
     biases: NDArray[np.int16] = field(default_factory=lambda: NO_BIASES)  # of each item in the blocks
     bias_unit: float = 0.0
     norms: Floats = field(default_factory=lambda: NO_NORMS)  # squared norms of what codes decode to
 
-    def part(self, skipped: NDArray[np.uint32]) -> _core.InvertedLists:
+    def inverted_lists(self, skipped: NDArray[np.uint32]) -> _core.InvertedLists:
         """Return them as the core searches them, without the items at `skipped` positions."""
         return _core.InvertedLists(
             self.rows,

@@ -113,11 +113,11 @@ class AutoencoderObjective(Objective):
 
     def after_step(self, step: int) -> bool:
         """Restore frozen units, update thresholds and sweep."""
-        if self.model.fixed:
-            self.model.pin()
+        if self.model.frozen:
+            self.model.restore_frozen()
         if self.model.binarize is not None:
             self.model.binarize.update()
-        if self.sweeper is None or not self.sweeper.sweep.due(step) or not self.sweeper.look():
+        if self.sweeper is None or not self.sweeper.sweep.due(step) or not self.sweeper.check():
             return False
         self.criterion.refresh()
         return True
@@ -128,7 +128,7 @@ class AutoencoderObjective(Objective):
 
     def frozen_units(self) -> int:
         """Return how many leading units no longer change."""
-        return self.model.fixed
+        return self.model.frozen
 
     def errors(self) -> dict[int, float]:
         """Return the error at a few lengths on held-out rows."""
@@ -176,7 +176,7 @@ class AutoencoderObjective(Objective):
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Freeze what a checkpoint had frozen."""
-        self.model.refix()
+        self.model.refreeze()
         if self.sweeper is not None and state is not None:
             self.sweeper.load_state_dict(state)
             self.criterion.refresh()

@@ -1,4 +1,4 @@
-"""What is looked at before a run: whether the model fits the data, its labels too, and which data they are."""
+"""Checks before a run: the model's shapes, the labels, and a checksum of the data."""
 
 import hashlib
 from typing import Any
@@ -16,13 +16,11 @@ from nestcode.training.data import Indices, Source
 
 
 def check_model(model: OrderedAutoencoder, training: Training, rows: Tensor) -> None:
-    """Raise unless the modules take some rows of the data and give what they must."""
+    """Raise unless the modules take rows of the data and return the right shapes."""
     if not isinstance(model.encoder, Encoder) and (training.penalty or training.sweep or training.growth):
         raise InvalidInput("penalty, sweep and growth act on the built-in layers: leave them out, or your modules")
     if isinstance(model, OrderedClassifier) and training.growth:
-        raise InvalidInput(
-            "the code of a classifier does not grow: leave growth out, and make it as wide as it may get"
-        )
+        raise InvalidInput("the code of a classifier does not grow: leave growth out, and choose its final width")
     was = model.training
     code = torch.zeros(len(rows), model.width, device=rows.device)
     for name, module, given, out in (
@@ -35,12 +33,12 @@ def check_model(model: OrderedAutoencoder, training: Training, rows: Tensor) -> 
         except (RuntimeError, TypeError, AttributeError) as error:
             raise InvalidInput(f"the {name} does not take rows of shape {tuple(given.shape)}: {error}") from error
         if shape != (len(rows), out):
-            raise InvalidInput(f"the {name} must give {out} numbers a row, got shape {shape} for {len(rows)} rows")
+            raise InvalidInput(f"the {name} must return {out} values per row, got shape {shape} for {len(rows)} rows")
     model.train(was)
 
 
 def check_labels(model: OrderedAutoencoder, labels: Any, items: int) -> Indices | None:
-    """Labels as whole numbers, one for each item; none for a model that takes none.
+    """Return labels as integers, one for each item; None for a model without classes.
 
     >>> check_labels(OrderedClassifier(4, width=2, classes=3), [0, 2], items=2)
     array([0, 2])
@@ -50,22 +48,22 @@ def check_labels(model: OrderedAutoencoder, labels: Any, items: int) -> Indices 
             raise InvalidInput("labels are for an OrderedClassifier: make one, or leave the labels out")
         return None
     if labels is None:
-        raise InvalidInput("an OrderedClassifier learns from labels: give one for each item, as in labels=y")
-    numbers = np.asarray(labels)
-    if numbers.shape != (items,) or numbers.dtype.kind not in "iu":
+        raise InvalidInput("an OrderedClassifier is trained on labels: give one for each item, as in labels=y")
+    indices = np.asarray(labels)
+    if indices.shape != (items,) or indices.dtype.kind not in "iu":
         raise InvalidInput(
-            f"labels must be whole numbers, one for each of {items} items, got {numbers.dtype} of shape {numbers.shape}"
+            f"labels must be integers, one for each of {items} items, got {indices.dtype} of shape {indices.shape}"
         )
-    if numbers.min() < 0 or numbers.max() >= model.classes:
+    if indices.min() < 0 or indices.max() >= model.classes:
         raise InvalidInput(
-            f"labels must be from 0 to {model.classes - 1}, got {numbers.min()} to {numbers.max()}: number the "
-            "classes, as np.unique(y, return_inverse=True) does, and make a model with so many"
+            f"labels must be from 0 to {model.classes - 1}, got {indices.min()} to {indices.max()}: map them "
+            "with np.unique(y, return_inverse=True), or make a model with more classes"
         )
-    return numbers.astype(np.int64)
+    return indices.astype(np.int64)
 
 
 def checksum(source: Source, labels: Indices | None = None) -> str:
-    """Of up to 1,024 rows, the same however they are stored, and of all labels: tells other data from the same.
+    """Return a checksum of up to 1,024 rows, however they are stored, and of all labels.
 
     >>> from nestcode.training.data import as_source
     >>> checksum(as_source(np.ones((3, 2)))) == checksum(as_source(np.zeros((3, 2))))

@@ -1,6 +1,6 @@
-"""Nonlinear conjugate gradients, with which the paper trained its deep models (section 4).
+"""Nonlinear conjugate gradients (Polak–Ribière+), the paper's optimizer of deep models (section 4).
 
-Not here: the line search (`strong_wolfe.py`), batches and noise (whoever makes the closure).
+Not here: the line search (`strong_wolfe.py`); batches and noise, which the closure holds fixed.
 """
 
 import math
@@ -14,27 +14,27 @@ from torch.optim import Optimizer
 
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
-from nestcode.training.strong_wolfe import Trial, Wolfe, search
+from nestcode.training.strong_wolfe import Trial, Wolfe, line_search
 
-FIRST_MOVE = 0.01  # how far the first trial of all goes, relative to the norm of the parameters
-# Powell (1977): where successive gradients share more than this, the direction is stale. His 0.2 restarts the networks
-# of benchmarks/conjugate_gradient.py so often that they learn more slowly.
-FAR_FROM_ORTHOGONAL = 0.5
-ROUNDING = 10  # the rounding error of a loss in units of its last place, if the caller does not know better
+FIRST_MOVE = 0.01  # of the first trial of all, relative to the norm of the parameters
+# Powell (1977) restarts where successive gradients are farther from orthogonal than this. His 0.2 restarts the networks
+# of benchmarks/conjugate_gradient.py so often that they train more slowly.
+POWELL = 0.5
+ROUNDING = 10  # the default rounding error of a loss, in units in the last place
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What the last line search did.
+    """The outcome of a line search.
 
     Attributes:
         size: the accepted step in units of the direction; 0 where the parameters stayed.
-        evaluations: how often it called the closure; the call that a step begins with is not its own.
+        evaluations: calls of the closure, without the one that a step begins with.
         wolfe: whether both strong Wolfe conditions hold, up to rounding.
         restarted: whether the direction was that of steepest descent.
-        slope: of the loss along the direction, where the search began.
-        before: the loss where the search began.
-        after: the loss where it left the parameters.
+        slope: of the loss along the direction, at the start.
+        before: the loss at the start.
+        after: the loss at the end.
 
     """
 
@@ -48,7 +48,7 @@ class Step:
 
 
 class ConjugateGradient(Optimizer):
-    """Polak–Ribière+ conjugate gradients with a strong-Wolfe line search; there is no learning rate to choose.
+    """Polak–Ribière+ conjugate gradients with a strong Wolfe line search; there is no learning rate.
 
     >>> x = torch.tensor([3.0, -4.0], dtype=torch.float64, requires_grad=True)
     >>> optimizer = ConjugateGradient([x])
@@ -61,29 +61,28 @@ class ConjugateGradient(Optimizer):
     >>> [round(loss, 6) for loss in losses]
     [89.0, 5.734196, 0.0]
 
-    Each step calls the closure several times and compares the losses. **The closure must be one function throughout
-    a step**: draw the batch, the noise and the kept lengths before, and hold them fixed within. With several processes
-    it must return the same loss on all, the average. As for every optimizer of PyTorch, it clears the gradients,
-    computes the loss, calls `backward` and returns the loss.
+    Each step calls the closure several times and compares the losses. **The closure must be a deterministic function
+    throughout a step**: draw the batch, the noise and the kept lengths before, and hold them fixed within. With several
+    processes it must return the same loss on all, the average. As for every optimizer of PyTorch, it clears the
+    gradients, computes the loss, calls `backward` and returns the loss.
 
-    A step leaves the parameters where the loss is lower, or where they were; never, but for rounding, where it is
-    higher. Their gradients are those of that place. A loss that is infinite or not a number counts as a step too long.
-    If a direction has no acceptable step, steepest descent is tried; if this has none either, nothing moves. Where the
-    curvature condition cannot be met, as at the kinks of ReLU, a step that lowers the loss enough is taken and
-    `last_step.wolfe` says so. Near a minimum, where the decrease is less than the loss's rounding error, the slopes
-    alone decide (the approximate Wolfe conditions of Hager & Zhang).
+    A step never raises the loss, but for rounding, and leaves the gradients of where it ends. An infinite or NaN loss
+    means that a trial was too long. If a direction has no acceptable step, steepest descent is tried; if this has
+    none either, nothing moves. Where the curvature condition cannot be met, as at the kinks of ReLU, a step with
+    sufficient decrease is taken, and `last_step.wolfe` is False. Near a minimum, where the decrease is below the loss's
+    rounding error, only the slopes decide (the approximate Wolfe conditions of Hager & Zhang).
 
-    Steepest descent takes over where β ≤ 0, where the direction does not descend, and where successive gradients are
-    far from orthogonal (Powell).
+    It restarts from steepest descent where β ≤ 0, where the direction does not descend, and where successive gradients
+    are far from orthogonal (Powell).
 
     Args:
-        params: the parameters, of any shapes, floating types and devices, in one group. Those that do not require
-            gradients are left out at each step; a missing gradient counts as 0.
-        c1: the share of the decrease promised by the slope that a step must reach.
-        c2: the share of the slope that may remain.
+        params: the parameters, of any shapes, floating dtypes and devices, in one group. Those that do not require
+            gradients are left out of each step; a missing gradient counts as 0.
+        c1: of the sufficient-decrease condition.
+        c2: of the curvature condition.
         searches: line searches in each step. More than one saves the evaluation that each step begins with.
-        limit: trials in each line search.
-        rounding: the relative rounding error of the loss; by default 10 units of the last place of the coarsest type
+        limit: the most trials of a line search.
+        rounding: the relative rounding error of the loss; by default 10 units in the last place of the coarsest dtype
             among loss and parameters. Raise it where the loss is computed in half precision, as under autocast.
 
     References:
@@ -103,7 +102,7 @@ class ConjugateGradient(Optimizer):
         rounding: float | None = None,
     ) -> None:
         if not 0 < c1 < c2 < 0.5:
-            raise InvalidInput(f"0 < c1 < c2 < 0.5 must hold, got c1={c1!r} and c2={c2!r}: 1e-4 and 0.1 serve most")
+            raise InvalidInput(f"0 < c1 < c2 < 0.5 must hold, got c1={c1!r} and c2={c2!r}: 1e-4 and 0.1 are usual")
         if rounding is not None and not 0 <= rounding < 1:
             raise InvalidInput(f"rounding must be at least 0 and below 1, got {rounding!r}: 1e-6 suits float32")
         options = {
@@ -114,25 +113,25 @@ class ConjugateGradient(Optimizer):
             "rounding": rounding,
         }
         super().__init__(params, options)
-        # Beside the options, so that state_dict holds them: numbers only, which torch.load takes without questions.
+        # Beside the options, so that state_dict holds them: plain values, which torch.load(weights_only=True) reads.
         self.param_groups[0].update(evaluations=0, last_step=None, beta=0.0)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Called once, by the constructor: all parameters share one line."""
+        """Add the only group of parameters: all of them share one line."""
         if self.param_groups:
             raise InvalidInput("all parameters must be in one group, got a second: make a new optimizer of them all")
         super().add_param_group(param_group)
         if kinds := {p.dtype for p in param_group["params"] if not p.is_floating_point()}:
-            raise InvalidInput(f"parameters must be floating-point numbers, got {kinds}: leave the others out")
+            raise InvalidInput(f"parameters must have floating dtypes, got {kinds}: leave the others out")
 
     @property
     def evaluations(self) -> int:
-        """How often the closure was called."""
+        """Calls of the closure so far."""
         return int(self.param_groups[0]["evaluations"])
 
     @property
     def last_step(self) -> Step | None:
-        """What the last line search did; None before the first."""
+        """The outcome of the last line search; None before the first."""
         last = self.param_groups[0]["last_step"]
         return None if last is None else Step(**last)
 
@@ -150,7 +149,7 @@ class ConjugateGradient(Optimizer):
 
         loss = evaluate()
         if not isinstance(loss, Tensor) or loss.numel() != 1:
-            raise InvalidInput(f"the closure must return the loss, a tensor of one number, got {loss!r}")
+            raise InvalidInput(f"the closure must return the loss, a scalar tensor, got {loss!r}")
         params = [p for p in group["params"] if p.requires_grad]
         rounding = group["rounding"]
         if rounding is None:
@@ -160,7 +159,7 @@ class ConjugateGradient(Optimizer):
             line = _Line(params, evaluate, value)
             try:
                 step = self._search(line, noise=rounding * abs(value))
-            except BaseException:  # an interrupt too must not leave the parameters at a trial
+            except BaseException:  # an interrupt must not leave the parameters at a trial either
                 line.move(0.0)
                 raise
             group["last_step"] = asdict(step)
@@ -176,7 +175,9 @@ class ConjugateGradient(Optimizer):
         for restarted, direction in self._directions(line):
             start = line.turn(direction)
             descends = start.finite and start.slope < 0
-            found = search(line, start, self._first(line, start, noise), wolfe, group["limit"]) if descends else None
+            found = (
+                line_search(line, start, self._first(line, start, noise), wolfe, group["limit"]) if descends else None
+            )
             if found or restarted:
                 break
         end = found or start
@@ -195,7 +196,7 @@ class ConjugateGradient(Optimizer):
         )
 
     def _directions(self, line: "_Line") -> Iterator[tuple[bool, list[Tensor]]]:
-        """−g + β·(the last direction) where it descends, then −g; and whether it is the latter."""
+        """Yield −g + β·(the last direction) where it descends, then −g; each with whether it is the latter."""
         beta = self.param_groups[0]["beta"]
         if beta and self.state:
             last = (self.state[p].get("direction", torch.zeros_like(p)) for p in line.params)
@@ -205,7 +206,7 @@ class ConjugateGradient(Optimizer):
         yield True, [-grad for grad in line.gradient]
 
     def _first(self, line: "_Line", start: Trial, noise: float) -> float:
-        """The first trial: as if the loss fell as much as in the last search, or to first order the same."""
+        """Return the first trial step: assume the decrease of the last search, or to first order the same."""
         last = self.last_step
         if last is None or not last.size:
             return (FIRST_MOVE * _norm(line.origin) or 1.0) / _norm(line.direction)
@@ -214,7 +215,7 @@ class ConjugateGradient(Optimizer):
 
 
 class _Line:
-    """The loss along a direction from where the parameters are; calling it moves them."""
+    """The loss along a direction from the parameters; calling it moves them."""
 
     def __init__(self, params: Sequence[Tensor], evaluate: Callable[[], Tensor], value: float) -> None:
         self.params = params
@@ -224,48 +225,48 @@ class _Line:
         self.gradient = [grad.clone() for grad in _gradients(params)]
         self.direction: Sequence[Tensor] = self.gradient
         self.evaluations = 0
-        self.place = 0.0  # where the parameters and their gradients are
+        self.place = 0.0  # the step at which the parameters and their gradients are
 
     def turn(self, direction: Sequence[Tensor]) -> Trial:
-        """Look along another direction from the origin."""
+        """Take another direction from the origin."""
         self.direction = direction
         return Trial(0.0, self.value, _dot(self.gradient, direction))
 
     def __call__(self, step: float) -> Trial:
-        """Try a step."""
+        """Evaluate a step."""
         self.move(step)
         self.evaluations += 1
         return Trial(step, self.evaluate().item(), _dot(_gradients(self.params), self.direction))
 
     def move(self, step: float) -> None:
-        """Put the parameters there, at 0 without any rounding."""
+        """Move the parameters to a step, to step 0 without rounding."""
         self.place = step
         for p, origin, direction in zip(self.params, self.origin, self.direction, strict=True):
             p.copy_(torch.add(origin, direction, alpha=step) if step else origin)
 
     def settle(self, step: float) -> None:
-        """End there, with its gradients, also where another step was tried last."""
+        """End at a step with its gradients, also where another step was evaluated last."""
         if step != self.place:
             self(step)
 
 
 def _beta(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
-    """β of Polak–Ribière, g·(g − the last g) / |the last g|²; 0 where the gradients share too much, as where β ≤ 0.
+    """Return β of Polak–Ribière, g·(g − the last g) / |the last g|²; 0 for a restart (Powell).
 
-    Computed at the end of a line search, where both gradients are of one function, whatever the next batch is.
+    Computed at the end of a line search, where both gradients are of the same function, whatever the next batch is.
     """
     squared, shared, last = _dot(after, after), _dot(after, before), _dot(before, before)
-    fresh = abs(shared) < FAR_FROM_ORTHOGONAL * squared and last > 0
+    fresh = abs(shared) < POWELL * squared and last > 0
     return (squared - shared) / last if fresh else 0.0
 
 
 def _gradients(params: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients; zero where there is none."""
+    """Return the gradients; zeros where there is none."""
     return [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
 
 
 def _dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
-    """The inner product of all parameters as one vector, in one transfer to the processor."""
+    """Return the inner product of all parameters as one vector, in one transfer from the device."""
     parts = [torch.dot(x.flatten(), y.flatten()) for x, y in zip(a, b, strict=True)]
     return float(sum(torch.stack([part.to(parts[0].device) for part in parts]).tolist())) if parts else 0.0
 

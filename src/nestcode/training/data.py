@@ -1,7 +1,7 @@
-"""What training reads from: arrays, memory maps, PyTorch datasets and folders of images, as rows of numbers.
+"""Training data: arrays, memory maps, PyTorch datasets and folders of images, as rows of features.
 
-A `Source` gives rows by number, so that data larger than memory is read a batch at a time; `batches` gives the numbers.
-Not here: the move to a device, and which rows are held out (`feed.py`); the images themselves (`nestcode.data`).
+A `Source` returns rows by index, so that data larger than memory is read a batch at a time; `batches` yields indices.
+Not here: devices and the held-out split (`runtime/`), loaders of images (`nestcode.data`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,12 @@ from nestcode.errors import InvalidInput
 
 Rows = NDArray[np.float32] | NDArray[np.uint8]
 Indices = NDArray[np.int64]
-PIECE = 1 << 24  # numbers checked at a time
+PIECE = 1 << 24  # values checked at a time
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Rows of numbers that are read when asked for.
+    """Rows of features that are read on demand.
 
     >>> source = as_source(np.arange(12.0).reshape(3, 2, 2))      # three items of 2 x 2
     >>> source.rows(np.array([2, 0]))
@@ -32,36 +32,36 @@ class Source(Protocol):
            [ 0.,  1.,  2.,  3.]], dtype=float32)
 
     Whatever has these five members is a source: `nestcode.data.ImageFolder`, or a reader of your own. It may also have
-    the `shape` of an item, as all those here do: images are known by it.
+    the `shape` of an item, as all those here do: images are recognized by it.
     """
 
-    features: int  # numbers in a row
-    resident: bool  # whether all rows lie in memory, so that they may be copied to a device at once
+    features: int  # of a row
+    resident: bool  # whether all rows are in memory, so that they may be copied to a device at once
 
     def __len__(self) -> int: ...
 
     def rows(self, indices: Indices) -> Rows:
-        """The rows of these numbers in their order, (n, features): float32, or uint8 where the data is."""
+        """Return the rows at these indices in their order, (n, features): float32, or uint8 where the data is."""
 
     def whole(self) -> Rows:
-        """All rows; worth asking of resident sources only."""
+        """Return all rows; meant for resident sources."""
 
 
 def as_source(X: object) -> Source:
-    """Anything that can be trained on as a `Source`.
+    """Return anything that can be trained on as a `Source`.
 
     >>> images = torch.zeros(100, 8, 8, 3, dtype=torch.uint8)
     >>> source = as_source(torch.utils.data.TensorDataset(images, torch.arange(100)))     # without the labels
     >>> len(source), source.features, source.resident, source.rows(np.array([5])).dtype
     (100, 192, True, dtype('uint8'))
 
-    Bytes stay bytes; all other numbers become float32, and must be finite in it. Items of more than one dimension are
+    uint8 stays uint8; all other dtypes become float32, and must be finite in it. Items of more than one dimension are
     flattened.
 
     Args:
         X: an array or a tensor, (n, features) or (n, height, width, channels); a memory map, which stays on disk; a
             list of equal arrays; a map-style `torch` dataset (or whatever else has a length and items) whose items
-            are arrays, tensors or tuples that begin with one: what follows, such as a label, is dropped. Its items are
+            are arrays, tensors or tuples that begin with one: the rest, such as a label, is dropped. Its items are
             read one after another in the caller's thread, or many at a time if it offers `__getitems__`. Or a `Source`.
 
     """
@@ -85,8 +85,8 @@ def as_source(X: object) -> Source:
     if not isinstance(X, IterableDataset) and hasattr(X, "__len__") and hasattr(X, "__getitem__"):
         return ItemSource(X)
     raise InvalidInput(
-        f"data must have a length and items by number, got {type(X).__name__}: "
-        "write what it gives into a .npy file and open that with np.load(path, mmap_mode='r')"
+        f"data must have a length and items by index, got {type(X).__name__}: "
+        "write its items into a .npy file and open that with np.load(path, mmap_mode='r')"
     )
 
 
@@ -105,16 +105,16 @@ class ArraySource:
         return len(self._rows)
 
     def rows(self, indices: Indices) -> Rows:
-        """The rows of these numbers, copied."""
+        """Return copies of the rows at these indices."""
         return self._rows[indices]
 
     def whole(self) -> Rows:
-        """All rows: the array itself, unless it is read-only, which PyTorch does not take."""
+        """Return all rows: the array itself, unless it is read-only, which PyTorch does not accept."""
         return self._rows if self._rows.flags.writeable else self._rows.copy()
 
 
 class MappedSource:
-    """Rows of an array on disk, read in the order in which they lie there."""
+    """Rows of a memory-mapped array, read in the order of the file."""
 
     resident = False
 
@@ -127,7 +127,7 @@ class MappedSource:
         return len(self._array)
 
     def rows(self, indices: Indices) -> Rows:
-        """The rows of these numbers, in the order of the numbers."""
+        """Return the rows at these indices, in their order."""
         order = np.argsort(indices)
         read = np.asarray(self._array[indices[order]]).reshape(len(indices), self.features)
         checked = _as_rows(read, indices[order])
@@ -136,12 +136,12 @@ class MappedSource:
         return rows
 
     def whole(self) -> Rows:
-        """All rows."""
+        """Return all rows."""
         return self.rows(np.arange(len(self)))
 
 
 class ItemSource:
-    """Rows that are the items of a dataset, without what comes with them."""
+    """The items of a dataset as rows, without their labels."""
 
     resident = False
 
@@ -155,17 +155,17 @@ class ItemSource:
         return len(self._items)
 
     def rows(self, indices: Indices) -> Rows:
-        """The items of these numbers."""
+        """Return the items at these indices."""
         read = _read_items(self._items, indices.tolist(), like=self._first)
         return _as_rows(read.reshape(len(indices), self.features), indices)
 
     def whole(self) -> Rows:
-        """All items."""
+        """Return all items."""
         return self.rows(np.arange(len(self)))
 
 
 def batch_count(n: int, size: int) -> int:
-    """How many batches of `size` an epoch of `n` items has: an incomplete one counts only if it is the only one.
+    """Return how many batches of `size` an epoch of `n` items has; an incomplete one counts only if it is the only one.
 
     >>> batch_count(10, 4), batch_count(3, 4)
     (2, 1)
@@ -176,23 +176,23 @@ def batch_count(n: int, size: int) -> int:
 def batches(
     n: int, size: int, epoch: int, seed: int, *, parts: int = 1, part: int = 0, start: int = 0
 ) -> Iterator[Indices]:
-    """The numbers of the items in each batch of an epoch, in an order that only `seed` and `epoch` decide.
+    """Yield the indices of each batch of an epoch, in an order that `seed` and `epoch` determine.
 
     >>> list(batches(7, 4, epoch=0, seed=1))
     [array([5, 0, 1, 4])]
     >>> [next(batches(7, 4, epoch=0, seed=1, parts=2, part=part)) for part in (0, 1)]     # for two processes
     [array([5, 0]), array([1, 4])]
 
-    Items that do not fill a last batch wait for another epoch, unless they are all there is.
+    An incomplete last batch is dropped, unless it is the only one.
 
     Args:
         n: the number of items.
         size: the number of items in a batch, of all parts together.
-        epoch: the number of the pass over the data.
-        seed: any whole number.
-        parts: into how many equal pieces each batch is cut.
-        part: which piece to give.
-        start: the number of batches to leave out, when resuming.
+        epoch: the pass over the data.
+        seed: any integer.
+        parts: how many equal parts each batch is split into.
+        part: which part to yield.
+        start: how many batches to skip, when resuming.
 
     """
     count, size = batch_count(n, size), min(size, n)
@@ -227,7 +227,7 @@ def _from_tensor(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def _is_mapped(array: NDArray[Any] | None) -> bool:
-    """Whether the array is a part or a view of a memory map."""
+    """Return whether the array is a view of a memory map."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap):
             return True
@@ -236,7 +236,7 @@ def _is_mapped(array: NDArray[Any] | None) -> bool:
 
 
 def _read_items(items: Any, numbers: Sequence[int], like: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Some items of a list or dataset, which must all be `like` one: (n, …)."""
+    """Return items of a list or dataset, which must all have the shape of `like`: (n, …)."""
     if not numbers and like is None:
         raise InvalidInput("data must have at least 1 item, got none")
     many = getattr(items, "__getitems__", None)
@@ -246,13 +246,13 @@ def _read_items(items: Any, numbers: Sequence[int], like: NDArray[Any] | None = 
         if item.shape != like.shape or (item.dtype == np.uint8) != (like.dtype == np.uint8):
             raise InvalidInput(
                 f"items must all be like the first, {like.shape} of {like.dtype}, got {item.shape} of {item.dtype} at "
-                f"number {number}: bring them to one shape and type"
+                f"index {number}: convert them to one shape and dtype"
             )
     return np.stack(read) if read else np.empty((0, *like.shape), like.dtype)
 
 
 def _as_item(item: Any) -> NDArray[Any]:
-    """An item as an array, without the label it may come with."""
+    """Return an item as an array, without its label."""
     if isinstance(item, tuple) and item and not (np.isscalar(item[0]) or isinstance(item[0], list | tuple)):
         item = item[0]
     if isinstance(item, torch.Tensor):
@@ -264,24 +264,24 @@ def _as_item(item: Any) -> NDArray[Any]:
 
 
 def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """The number of features, flattened."""
+    """Return the number of features of a flattened item."""
     if len(shape) < 2:
         raise InvalidInput(
             f"data must have 2 dimensions or more, (items, features) or (items, height, width, channels), got "
-            f"shape {shape}: put one item into x[None, :], single numbers into x[:, None]"
+            f"shape {shape}: make a batch of one item by x[None, :], items of one feature by x[:, None]"
         )
     if 0 in shape:
         raise InvalidInput(f"data must have at least 1 item and 1 feature, got shape {shape}")
     if dtype.kind not in "fiub":
-        raise InvalidInput(f"data must be numbers, got {dtype}: convert them, as in X.astype(np.float32)")
+        raise InvalidInput(f"data must be numeric, got {dtype}: convert it, as in X.astype(np.float32)")
     return int(np.prod(shape[1:]))
 
 
 def _as_rows(rows: NDArray[Any], numbers: Indices) -> Rows:
-    """Bytes, or float32 without NaN and infinities: (n, features)."""
+    """Return rows as uint8, or as float32 without NaN and infinities: (n, features)."""
     if rows.dtype == np.uint8:
         return rows
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is named
+    with np.errstate(over="ignore"):  # overflow becomes infinite, and is reported below
         floats = rows.astype(np.float32, copy=False)
     step = max(PIECE // floats.shape[1], 1)
     for first in range(0, len(floats), step):

@@ -1,6 +1,6 @@
-"""Growing width: a code that widens while that pays (the infinite latent dimensions of section 7 of the paper).
+"""Growth: a code that is widened while that pays (the infinite latent dimensions of section 7 of the paper).
 
-Not here: how blocks are added without changing what was (`nestcode.nn.layers`), and the training between (`loop.py`).
+Not here: how blocks are added without changing old ones (`nestcode.nn.layers`), the stages of training (`loop.py`).
 """
 
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from nestcode.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Growth:
-    """Start with a few units and add more while the last ones gained enough.
+    """Start with a narrow code and add units while the last ones lower the error enough.
 
     >>> growth = Growth(least=0.01)
     >>> growth.pays(1.0, 0.5, 0.4, units=4), growth.pays(1.0, 0.4, 0.38, units=4)   # 0.025 a unit, 0.005 a unit
     (True, False)
 
     Args:
-        start: units to begin with.
-        step: units added each time.
-        most: units at most.
-        least: the marginal gain Δ_b a unit must have to go on: the mean over the last `step` units of what each
-            took off the error, as a share of the error of length 0.
+        start: the first width.
+        step: units added in each stage.
+        most: the largest width.
+        least: the marginal gain Δ_b of a unit that another stage requires: by how much each of the last `step` units
+            lowers the error on average, as a share of the error at length 0.
 
     """
 
@@ -38,5 +38,5 @@ class Growth:
             raise InvalidInput(f"least must be a share of the error, at least 0, got {self.least!r}")
 
     def pays(self, whole: float, before: float, now: float, units: int) -> bool:
-        """Whether the last `units` gained enough, given the errors of length 0, without them and with them."""
+        """Return whether the last `units` gained enough, given the errors at length 0, without and with them."""
         return bool(before - now > self.least * units * whole)

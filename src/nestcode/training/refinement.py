@@ -93,10 +93,10 @@ class RefinementObjective(Objective):
         self._decoded, self._target, self._kept = self._gather(
             torch.from_numpy(micro_batch.examples).to(self._home), places
         )
-        if isinstance(self.model, ImageRefiner) and self.model.mirrored:
+        if isinstance(self.model, ImageRefiner) and self.model.flip:
             flipped = torch.from_numpy(flips).to(self.device)[:, None]
-            self._decoded = torch.where(flipped, self.model.mirror(self._decoded), self._decoded)
-            self._target = torch.where(flipped, self.model.mirror(self._target), self._target)
+            self._decoded = torch.where(flipped, self.model.flipped(self._decoded), self._decoded)
+            self._target = torch.where(flipped, self.model.flipped(self._target), self._target)
         self._weight = self._weights[places.to(self.device)]
 
     def loss(self) -> Tensor:

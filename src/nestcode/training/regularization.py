@@ -1,7 +1,7 @@
-"""Regularization that keeps its share at every unit (section 4.2 of the paper), and invariance of codes (section 4.4).
+"""Adaptive regularization coefficients (section 4.2 of the paper) and the invariance penalty (section 4.4).
 
-Gradients of late units are small, because few truncations reach them: one coefficient for all would let regularization
-outweigh what they learn. So each unit has a coefficient of its own, chosen anew in every step.
+The gradients of late units are small, because few truncations reach them: with one coefficient for all, regularization
+would outweigh the reconstruction there. So each unit has its own coefficient, adapted in every step.
 """
 
 from abc import ABC, abstractmethod
@@ -34,10 +34,10 @@ class Penalty(ABC):
 
     @abstractmethod
     def coefficients(self, weight: Tensor, gradient: Tensor) -> Tensor:
-        """λ_k of each unit, (width,), given its weights and its reconstruction gradient, (width, fan_in)."""
+        """Return λ_k of each unit, (width,), given its weights and its reconstruction gradient, (width, fan_in)."""
 
     def add_(self, weight: nn.Parameter) -> Tensor:
-        """Add the penalty's gradient to `weight.grad`, in place; the coefficients, (width,)."""
+        """Add the penalty's gradient to `weight.grad` in place, and return the coefficients, (width,)."""
         if weight.grad is None:
             return torch.zeros(len(weight), device=weight.device)
         coefficients = self.coefficients(weight, weight.grad)
@@ -45,7 +45,7 @@ class Penalty(ABC):
         return coefficients
 
     def value(self, weight: Tensor, coefficients: Tensor) -> Tensor:
-        """The penalty with coefficients held, for line searches: a number to add to the loss."""
+        """Return the penalty with given coefficients, for line searches: a scalar to add to the loss."""
         weight = _at_least_float32(weight)
         norms = weight.abs().sum(dim=1) if self.norm == "l1" else weight.square().sum(dim=1) / 2
         return (coefficients * norms).sum()
@@ -63,10 +63,10 @@ class Penalty(ABC):
 
 @dataclass(frozen=True)
 class AdaptivePenalty(Penalty):
-    """Its λ_k are such that its gradient is `ratio` times the reconstruction's, unit by unit.
+    """A penalty whose gradient has `ratio` times the norm of the reconstruction gradient, for each unit.
 
     >>> weight = nn.Parameter(torch.tensor([[3.0, -4.0], [1.0, 1.0]]))
-    >>> weight.grad = torch.tensor([[0.5, 0.0], [0.0, 0.0]])      # nothing was learnt about the second unit
+    >>> weight.grad = torch.tensor([[0.5, 0.0], [0.0, 0.0]])      # the second unit has no gradient
     >>> AdaptivePenalty("l2", ratio=0.1).add_(weight)
     tensor([0.0100, 0.0000])
     >>> weight.grad                                               # 0.05 along (3, -4) / 5 was added
@@ -75,7 +75,7 @@ class AdaptivePenalty(Penalty):
 
     Args:
         norm: "l1" is the sum of absolute weights, "l2" half the sum of their squares.
-        ratio: the length of the regularization gradient over that of the reconstruction gradient.
+        ratio: the norm of the regularization gradient over that of the reconstruction gradient.
 
     """
 
@@ -84,27 +84,27 @@ class AdaptivePenalty(Penalty):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.ratio < float("inf"):
-            raise InvalidInput(f"ratio must be a number of at least 0, got {self.ratio!r}: 0.05 keeps it gentle")
+            raise InvalidInput(f"ratio must be a number of at least 0, got {self.ratio!r}: 0.05 is the preset's")
 
     def coefficients(self, weight: Tensor, gradient: Tensor) -> Tensor:
-        """λ_k of each unit, (width,), given its weights and its reconstruction gradient, (width, fan_in).
+        """Return λ_k of each unit, (width,), given its weights and its reconstruction gradient, (width, fan_in).
 
-        A unit without a gradient, or without weights, gets none.
+        It is 0 for a unit whose gradient or weights are 0.
         """
         self._check(weight, gradient)
-        own, learnt = _row_norms(self._gradient(weight.detach())), _row_norms(gradient.detach())
-        return torch.where(own > 0, self.ratio * learnt / own, 0.0)
+        own, reconstruction = _row_norms(self._gradient(weight.detach())), _row_norms(gradient.detach())
+        return torch.where(own > 0, self.ratio * reconstruction / own, 0.0)
 
 
 @dataclass(frozen=True)
 class ConstantPenalty(Penalty):
-    """One λ for all units and steps: what the paper advises against, to compare with.
+    """A penalty with one λ for all units and steps, which the paper advises against: a baseline.
 
     >>> weight = nn.Parameter(torch.tensor([[3.0, -4.0], [1.0, 1.0]]))
     >>> weight.grad = torch.tensor([[0.5, 0.0], [0.0, 0.0]])
     >>> ConstantPenalty("l1", coefficient=0.01).add_(weight)
     tensor([0.0100, 0.0100])
-    >>> weight.grad                                               # the second unit fades
+    >>> weight.grad                                               # the second unit shrinks
     tensor([[ 0.5100, -0.0100],
             [ 0.0100,  0.0100]])
 
@@ -122,7 +122,7 @@ class ConstantPenalty(Penalty):
             raise InvalidInput(f"coefficient must be a number of at least 0, got {self.coefficient!r}")
 
     def coefficients(self, weight: Tensor, gradient: Tensor) -> Tensor:
-        """λ for each unit, (width,)."""
+        """Return λ for each unit, (width,)."""
         self._check(weight, gradient)
         return torch.full_like(_at_least_float32(weight.detach()[:, 0]), self.coefficient)
 
@@ -135,17 +135,17 @@ def invariance_penalty(
     clean: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """The mean of ‖f(y + ε) − f(y)‖² / ‖ε‖² with ε ~ N(0, variance · I): how much codes change with their items.
+    """Return the mean of ‖f(y + ε) − f(y)‖² / ‖ε‖² with ε ~ N(0, variance · I): a stochastic contractive penalty.
 
-    For a linear encoder Ω its expectation is ‖Ω‖² / features; for any smooth one and small noise, that of its Jacobian.
+    For a linear encoder Ω its expectation is ‖Ω‖² / features; for a smooth one and small noise, that of its Jacobian.
 
     >>> double = lambda y: 2 * y
     >>> round(float(invariance_penalty(double, torch.rand(5, 3), variance=0.01)), 3)
     4.0
 
     Args:
-        encode: from (n, features) to units, (n, width); with no randomness of its own. Units in bfloat16 are rounded
-            by a few thousandths of their size, which small noise hardly exceeds.
+        encode: deterministic, from (n, features) to units, (n, width). Units in bfloat16 are rounded by a few
+            thousandths of their size, which small noise hardly exceeds.
         X: items, (n, features).
         variance: of the noise (ε̄ in the paper).
         clean: encode(X), if it is known.
@@ -154,7 +154,7 @@ def invariance_penalty(
     """
     if not 0 < variance < float("inf"):
         raise InvalidInput(f"variance must be a number above 0, got {variance!r}: 0.01 suits features of variance 1")
-    if generator is None:  # torch.compile takes the default generator only, and only unnamed
+    if generator is None:  # torch.compile supports the default generator only, and only unnamed
         noise = torch.randn_like(X) * variance**0.5
     else:
         noise = torch.randn(X.shape, dtype=X.dtype, device=X.device, generator=generator) * variance**0.5
@@ -165,7 +165,7 @@ def invariance_penalty(
 
 
 def _row_norms(rows: Tensor) -> Tensor:
-    """The length of each row, (width, fan_in) -> (width,), also where its square would be too small for the type."""
+    """Return the norm of each row, (width, fan_in) -> (width,), also where squares would underflow."""
     rows = _at_least_float32(rows)
     largest = rows.abs().amax(dim=1, keepdim=True)
     scaled = torch.where(largest > 0, rows / largest, 0.0)
@@ -173,5 +173,5 @@ def _row_norms(rows: Tensor) -> Tensor:
     return norms
 
 
-def _at_least_float32(numbers: Tensor) -> Tensor:
-    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
+def _at_least_float32(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))

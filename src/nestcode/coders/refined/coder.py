@@ -125,7 +125,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
     def _check_items(self, source: Source) -> None:
         super()._check_items(source)
         network, seen = self._fitted().network, image_shape(source)
-        known = network.given if isinstance(network, ImageRefiner) else ()
+        known = network.item_shape if isinstance(network, ImageRefiner) else ()
         if seen is not None and len(seen) == len(known) and seen != known:
             raise InvalidInput(
                 f"images must have the shape {known} the coder was fitted on, got {seen}: move the axes, as in "

@@ -25,7 +25,7 @@ from nestcode.coders.network import (
     load_weights,
     weights_of,
 )
-from nestcode.coders.refined.network import Refiner
+from nestcode.coders.refined.network import Refiner, network_to_json
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.storage import Arrays
@@ -143,7 +143,7 @@ class RefinedModel:
         below = self.base.to_record()
         settings = {
             "width": int(self.width), "training": self.training.to_json(), "scale": self.scale,
-            "refiner": self.network.settings(),
+            "refiner": network_to_json(self.network),
             "base": {"kind": below.kind, "version": below.version, "settings": below.settings},
         }  # fmt: skip
         if self.trained_at is not None:

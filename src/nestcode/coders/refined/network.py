@@ -12,7 +12,7 @@ import numpy as np
 from nestcode.arrays import check_int
 from nestcode.coders.network import check_sizes
 from nestcode.errors import InvalidInput
-from nestcode.nn.refine import CHANNELS, LAYERS, ImageRefiner, VectorRefiner
+from nestcode.nn.refine import CHANNELS, LAYERS, UNITS, ImageRefiner, VectorRefiner
 from nestcode.training.config import Training
 from nestcode.training.data import Source
 
@@ -33,8 +33,8 @@ class MLP:
 
     """
 
-    units: int = LAYERS[0]
-    layers: int = len(LAYERS)
+    units: int = UNITS
+    layers: int = LAYERS
 
     TRAINING: ClassVar[Training] = Training(steps=2000, batch_size=256)  # by default: minutes on a CPU
 
@@ -82,7 +82,7 @@ class UNet:
             )
         if int(np.prod(shape)) != features:
             raise InvalidInput(f"shape must be that of {features} features, got {tuple(shape)}")
-        return ImageRefiner(shape, self.channels, mirrored=self.flip)
+        return ImageRefiner(shape, self.channels, flip=self.flip)
 
 
 def network_for(source: Source) -> MLP | UNet:
@@ -96,12 +96,22 @@ def image_shape(source: Source) -> tuple[int, ...] | None:
     return shape if len(shape) in (2, 3) else None
 
 
+def network_to_json(module: Refiner) -> dict[str, Any]:
+    """Return the settings of a network as a file has them: an MLP as channels without a shape."""
+    settings = module.settings()
+    if isinstance(module, ImageRefiner):
+        return {"shape": settings["shape"], "channels": settings["channels"], "mirrored": settings["flip"]}
+    default = settings == {"units": UNITS, "layers": LAYERS}  # for which files have always had the U-Net's channels
+    channels = list(CHANNELS) if default else [settings["units"]] * settings["layers"]
+    return {"shape": None, "channels": channels, "mirrored": False}
+
+
 def network_from_json(values: dict[str, Any]) -> MLP | UNet:
-    """Return the settings of a network in a file, as `Refiner.settings` wrote them."""
+    """Return the settings of a network that `network_to_json` described."""
     channels = tuple(values["channels"])
     if values["shape"] is not None:
         return UNet(channels, tuple(values["shape"]), flip=values["mirrored"])
-    if channels == CHANNELS:  # files of vectors write these for the default layers, as before layers had a choice
+    if channels == CHANNELS:
         return MLP()
     if len(set(channels)) != 1:
         raise ValueError(f"its network has layers of {channels}")
