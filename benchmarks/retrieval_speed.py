@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 
 from _report import arguments, images, save, seconds_each, show
 from _semantic_hashing import HashTable
-from nestcode import Codes, Index, LinearCoder, PrefixTree
+from nestcode import Codes, Index, LinearCoder
+from nestcode.index import PrefixTree
 from nestcode.metrics import exact_neighbors, recall
 
 SIZES, BETAS = (2, 32, 512), (0.5, 0.2)

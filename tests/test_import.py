@@ -1,4 +1,4 @@
-"""`import nestcode` is quick and free of PyTorch, and these tests would notice if it were not."""
+"""`import nestcode` loads no heavy package, and these tests would notice if it did."""
 
 import subprocess
 import sys
@@ -8,11 +8,12 @@ import pytest
 
 import nestcode
 
-# Everything a machine without the extras must be able to do.
+# What must work without the extras.
 TORCH_FREE = """
 import nestcode as nc, numpy as np
-from nestcode import lengths, errors
+from nestcode import lengths, errors, metrics, search, simulate
 from nestcode.cli.app import app
+from nestcode.integrations import faiss, hub
 codes = nc.Codes.from_bits(np.eye(9, dtype=bool))
 assert codes.hamming(codes).max() == 2
 assert lengths.Uniform().mean(4) == 2.5
@@ -32,18 +33,18 @@ def python(source: str) -> subprocess.CompletedProcess[str]:
 
 
 def heavy_modules(source: str) -> set[str]:
-    """Which heavy packages are loaded once `source` has run in a new process."""
+    """Return the heavy packages that are loaded after `source` ran in a new process."""
     heavy = {"torch", "sklearn", "matplotlib", "numpy"}
     run = python(f"{source}\nimport sys; print(*{heavy} & {{name.partition('.')[0] for name in sys.modules}})")
     assert run.returncode == 0, run.stderr
     return set(run.stdout.split())
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
+def test_import_loads_no_heavy_package() -> None:
     assert heavy_modules("import nestcode") == set()
 
 
-def test_everything_without_torch_runs_without_torch() -> None:
+def test_the_core_runs_without_torch() -> None:
     assert heavy_modules(TORCH_FREE) == {"numpy"}
     run = python(FORBID.format(names={"torch", "sklearn", "matplotlib", "PIL"}) + TORCH_FREE)
     assert run.returncode == 0, run.stderr
@@ -54,7 +55,7 @@ def test_the_test_notices_torch() -> None:
     assert python(FORBID.format(names={"torch"}) + "import torch").returncode != 0
 
 
-def test_a_missing_extra_is_named_with_the_command_that_brings_it() -> None:
+def test_a_missing_extra_is_named_with_the_pip_command() -> None:
     run = python(FORBID.format(names={"torch"}) + "import nestcode.nn")
     assert "MissingExtra" in run.stderr
     assert "nestcode.nn needs torch, which is not installed: pip install 'nestcode[torch]'" in run.stderr
@@ -66,13 +67,13 @@ def test_a_missing_extra_is_named_with_the_command_that_brings_it() -> None:
     assert "pip install 'nestcode[reproduce]'" in run.stderr
 
 
-def test_a_broken_dependency_speaks_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_dependency_raises_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_package.py").write_text("import a_module_that_is_not_there")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there"):
         nestcode.errors.import_extra("broken_package", extra="torch", purpose="this test")
 
 
-def test_unknown_names_are_attribute_errors() -> None:
+def test_unknown_names_raise_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'nestcode' has no attribute 'Coeds'"):
         nestcode.Coeds  # noqa: B018

@@ -1,4 +1,4 @@
-"""Nested codes: bit strings that can be cut anywhere, as every prefix is itself a code.
+"""Nested codes: bit strings whose every prefix is a good code of its length.
 
 >>> import nestcode as nc
 >>> codes = nc.Codes.from_bits([[True, False, True], [True, True, False]])
@@ -6,8 +6,7 @@
 array([[0, 0],
        [0, 0]], dtype=int32)
 
-Names load when they are first used, so that importing the package costs nothing: neither NumPy nor
-PyTorch is imported before something needs it.
+Names are imported on first use, so `import nestcode` takes a few milliseconds and loads neither NumPy nor PyTorch.
 """
 
 from importlib import import_module
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from nestcode import lengths as lengths
     from nestcode import metrics as metrics
     from nestcode import nn as nn
+    from nestcode import search as search
+    from nestcode import simulate as simulate
     from nestcode import streams as streams
     from nestcode import training as training
     from nestcode.coders import AdaptiveCoder as AdaptiveCoder
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from nestcode.images import compress_images as compress_images
     from nestcode.images import decompress_images as decompress_images
     from nestcode.index import Index as Index
-    from nestcode.index import PrefixTree as PrefixTree
     from nestcode.streams import StreamDecoder as StreamDecoder
     from nestcode.streams import StreamReader as StreamReader
     from nestcode.streams import StreamWriter as StreamWriter
@@ -52,20 +52,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name lives; a module stands for itself.
+# The module of each public name; a module is its own.
 _HOMES = {
     "AdaptiveCoder": "nestcode.coders",
     "AutoencoderCoder": "nestcode.coders",
     "CellCoder": "nestcode.coders",
     "Coder": "nestcode.coders",
     "Codes": "nestcode.codes",
-    "Index": "nestcode.index",
-    "LinearCoder": "nestcode.coders",
     "ImageCodec": "nestcode.images",
     "ImageStreamDecoder": "nestcode.images",
     "ImageStreamReader": "nestcode.images",
     "ImageStreamWriter": "nestcode.images",
-    "PrefixTree": "nestcode.index",
+    "Index": "nestcode.index",
+    "LinearCoder": "nestcode.coders",
     "RefinedCoder": "nestcode.coders",
     "ResidualCoder": "nestcode.coders",
     "StreamDecoder": "nestcode.streams",
@@ -86,6 +85,8 @@ _HOMES = {
     "load_coder": "nestcode.coders",
     "metrics": "nestcode.metrics",
     "nn": "nestcode.nn",
+    "search": "nestcode.search",
+    "simulate": "nestcode.simulate",
     "stream_info": "nestcode.streams",
     "streams": "nestcode.streams",
     "training": "nestcode.training",
@@ -103,7 +104,6 @@ __all__ = [
     "ImageStreamWriter",
     "Index",
     "LinearCoder",
-    "PrefixTree",
     "ResidualCoder",
     "StreamDecoder",
     "StreamReader",
@@ -122,6 +122,8 @@ __all__ = [
     "lengths",
     "load_coder",
     "metrics",
+    "search",
+    "simulate",
     "stream_info",
     "streams",
 ]
@@ -132,10 +134,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'nestcode' has no attribute {name!r}")
     try:
         home = import_module(_HOMES[name])
-    except ImportError as error:  # hasattr() and inspect must be able to pass over what is not installed
+    except ImportError as error:  # so that hasattr() and inspect skip names whose extra is missing
         raise AttributeError(f"nestcode.{name} cannot be loaded: {error}") from error
     value = home if home.__name__.endswith(f".{name}") else getattr(home, name)
-    globals()[name] = value  # the next look-up does not come here
+    globals()[name] = value  # the next lookup does not come here
     return value
 
 

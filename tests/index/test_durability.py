@@ -147,15 +147,15 @@ def record(doing: Doing, root: Path, folder: Path) -> tuple[Recorder, list[tuple
 
 
 def crashes_of(steps: list[Step], disk: Disk, complete: list[int]) -> Iterator[tuple[int, str, Files]]:
-    """What a crash after each number of steps leaves on each kind of disk; the same is told once for each commit."""
-    random, told = Random(0), set()
+    """What a crash after each number of steps leaves on each kind of disk; equal ones once for each commit."""
+    random, seen = Random(0), set()
     for done in range(len(steps) + 1):
         if done:
             disk.make(steps[done - 1])
         for kind, files in disk.crashes(random):
             case = (frozenset(files.items()), sum(number <= done for number in complete))
-            if case not in told:
-                told.add(case)
+            if case not in seen:
+                seen.add(case)
                 yield done, kind, files
 
 

@@ -87,13 +87,13 @@ class Beside:
             assert nested.length.tolist() == list(range(len(family)))
             assert nested.count.tolist() == [len(members) for members in family]
             assert nested[-1].ids.tolist() == family[-1].tolist()
-        asked: list[dict[str, Any]] = [{"size": size} for size in (1, 2, 6)]
-        for question in [*asked, {"fraction": 0.28}, {"fraction": 1.0}]:
-            least = question.get("size") or question["fraction"] * len(ids) - 1e-9
-            hoods = index.neighborhood(codes[[0, *range(len(codes))]], **question)  # always a batch
+        sizes: list[dict[str, Any]] = [{"size": size} for size in (1, 2, 6)]
+        for request in [*sizes, {"fraction": 0.28}, {"fraction": 1.0}]:
+            least = request.get("size") or request["fraction"] * len(ids) - 1e-9
+            hoods = index.neighborhood(codes[[0, *range(len(codes))]], **request)  # always a batch
             for i, (code, family) in enumerate(zip(codes, families, strict=True)):
                 length = max((b for b, members in enumerate(family) if len(members) >= least), default=0)
-                for hood in (hoods[i + 1], index.neighborhood(code, **question)):
+                for hood in (hoods[i + 1], index.neighborhood(code, **request)):
                     assert (hood.length, hood.count) == (length, len(family[length]))
                     assert hood.ids.tolist() == family[length].tolist()
 

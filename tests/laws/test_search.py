@@ -129,16 +129,16 @@ def test_hits_have_their_distances(
     vectors = np.zeros((3 * items + 1, FEATURES), dtype=np.float32)
     vectors[ids] = index.reconstruct(ids) + 0.1 if len(ids) else 0  # any vectors may stand for the items
     allowed = ids[rng.random(len(ids)) < rng.choice([0, 0.1, 1])]
-    asked = {**budget, "rank": rank, "metric": metric, "filter": allowed}
+    options = {**budget, "rank": rank, "metric": metric, "filter": allowed}
     if rank == "exact":
-        asked["vectors"] = vectors
+        options["vectors"] = vectors
     expected = twins.distances(queries, vectors[allowed] if rank == "exact" else index.reconstruct(allowed), metric)
-    hits = index.search(queries, rerank=data.draw(st.sampled_from([None, 1, 50])), **asked)
+    hits = index.search(queries, rerank=data.draw(st.sampled_from([None, 1, 50])), **options)
     twins.check_hits(hits, expected, allowed, 1e-4)
     assert ((hits.ids >= 0).sum(axis=1) == min(budget["k"], len(allowed))).all()
     assert (hits.compared >= min(max(budget["k"], budget["candidates"]), len(allowed))).all()
     assert (hits.compared <= len(allowed)).all()
-    everything = index.search(queries, **{**asked, "candidates": 10**9})
+    everything = index.search(queries, **{**options, "candidates": 10**9})
     twins.check_all(everything, expected, allowed, 1e-4)
     assert (everything.compared == len(allowed)).all()
 

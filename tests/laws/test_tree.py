@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from nestcode import Codes, PrefixTree, _core
+from nestcode import Codes, _core
 from nestcode.errors import InvalidInput
+from nestcode.index import PrefixTree
 from nestcode.index.segment import LiveSegment, Segment
 from nestcode.index.tree import Forest
 from tests import twins

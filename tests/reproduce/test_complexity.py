@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nestcode import PrefixTree
+from nestcode.index import PrefixTree
 from nestcode.reproduce.complexity.experiment import depths, fit_line, mean_sizes, random_codes
 from nestcode.reproduce.complexity.figures import SIZES, expected_depth
 from tests.reproduce.toy import run

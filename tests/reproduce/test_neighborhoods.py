@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nestcode import Codes, PrefixTree
+from nestcode import Codes
+from nestcode.index import PrefixTree
 from nestcode.reproduce.lab import Images, Lab
 from nestcode.reproduce.neighborhoods.experiment import (
     RANKS,

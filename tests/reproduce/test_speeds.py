@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nestcode import Codes, PrefixTree
+from nestcode import Codes
 from nestcode.data.cifar10 import SHA256
+from nestcode.index import PrefixTree
 from nestcode.reproduce import Lab
 from nestcode.reproduce.complexity.experiment import random_codes
 from nestcode.reproduce.speeds.experiment import (

@@ -94,7 +94,7 @@ def plain(kind: str, rows: NDArray[Any] = X) -> Index:
     return index
 
 
-def ask(rank: str, vectors: NDArray[Any], metric: str | None = None) -> dict[str, Any]:
+def by_rank(rank: str, vectors: NDArray[Any], metric: str | None = None) -> dict[str, Any]:
     """The arguments of a search by a rank."""
     return {"rank": rank, "metric": metric, "vectors": vectors if rank == "exact" else None}
 

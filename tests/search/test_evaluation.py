@@ -13,9 +13,9 @@ from tests.search.searching import (
     ROWS,
     Q,
     X,
-    ask,
     assert_same,
     bare,
+    by_rank,
     filled,
     fitted,
     kinds,
@@ -29,7 +29,7 @@ from tests.search.searching import (
 def test_an_exhaustive_search_has_recall_1(kind: str, own: Any, metric: Any) -> None:
     index, ids, vectors = filled(kind, own)
     for rank in ("asymmetric", "exact"):
-        found = index.evaluate(Q, 10, candidates=ROWS, **ask(rank, vectors, metric))
+        found = index.evaluate(Q, 10, candidates=ROWS, **by_rank(rank, vectors, metric))
         assert isinstance(found, Evaluation)
         assert found.recall == 1
         assert (found.compared, found.share, found.candidates) == (len(ids), 1, ROWS)
@@ -56,21 +56,21 @@ def test_recall_is_the_share_of_true_neighbors_found() -> None:
 @kinds
 def test_tuning_reaches_its_target_with_few_candidates(kind: str, rank: str) -> None:
     index = plain(kind)
-    asked = ask(rank, X)
+    options = by_rank(rank, X)
     for target in (0.5, 0.9):
-        found = index.tune(Q, target, k=5, **asked)
+        found = index.tune(Q, target, k=5, **options)
         assert found.recall >= target
         assert 1 <= found.candidates < ROWS
         assert (index.candidates, index.rerank) == (found.candidates, found.rerank)
-        again = index.evaluate(Q, 5, **asked)  # with the settings it chose
+        again = index.evaluate(Q, 5, **options)  # with the settings it chose
         assert (again.recall, again.candidates, again.rerank) == (found.recall, found.candidates, found.rerank)
         assert_same(
-            index.search(Q, 5, **asked),
-            index.search(Q, 5, candidates=found.candidates, rerank=found.rerank, **asked),
+            index.search(Q, 5, **options),
+            index.search(Q, 5, candidates=found.candidates, rerank=found.rerank, **options),
         )
-    assert index.tune(Q, 1, k=5, **asked).recall == 1
-    assert index.tune(Q, 1.0, k=2 * ROWS, **asked).recall == 1
-    assert index.tune(Q[0], np.float64(0.7), **asked).recall >= 0.7
+    assert index.tune(Q, 1, k=5, **options).recall == 1
+    assert index.tune(Q, 1.0, k=2 * ROWS, **options).recall == 1
+    assert index.tune(Q[0], np.float64(0.7), **options).recall >= 0.7
 
 
 def test_recall_of_codes_is_measured_against_vectors() -> None:

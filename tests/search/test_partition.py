@@ -12,8 +12,8 @@ from tests.search.searching import (
     ROWS,
     Filled,
     Q,
-    ask,
     bare,
+    by_rank,
     filled,
     fitted,
     kinds,
@@ -52,7 +52,7 @@ def test_the_nearest_lists_are_probed_and_all_their_items_reranked(kind: str, ow
     assert bits > 2
     near, lists = centroid_distances(some, metric, bits), lists_of(index.codes(ids), bits)
     for candidates in (10, 100, 500):
-        hits = index.search(Q, 10, candidates=candidates, rerank=ROWS, **ask(rank, vectors, metric))
+        hits = index.search(Q, 10, candidates=candidates, rerank=ROWS, **by_rank(rank, vectors, metric))
         for q in range(len(Q)):
             mask = probed(lists, near[q], candidates)
             one = Hits(hits.ids[q : q + 1], hits.distances[q : q + 1], hits.compared[q])

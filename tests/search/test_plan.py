@@ -19,10 +19,10 @@ from tests.search.searching import (
     ROWS,
     Q,
     X,
-    ask,
     assert_close,
     assert_same,
     bare,
+    by_rank,
     filled,
     fitted,
     kinds,
@@ -119,7 +119,7 @@ def test_values_may_be_huge_and_tiny(kind: str, own: Any, metric: Any, scale: fl
     index.add(rows)
     for candidates in (40, 400):
         for rank in ("asymmetric", "exact"):
-            hits = index.search(queries, 5, candidates=candidates, rerank=400, **ask(rank, rows, metric))
+            hits = index.search(queries, 5, candidates=candidates, rerank=400, **by_rank(rank, rows, metric))
             assert (hits.ids >= 0).all()
             assert all(len(set(row.tolist())) == 5 for row in hits.ids)
             assert not np.isnan(hits.distances).any()
@@ -190,7 +190,7 @@ def test_an_index_may_keep_any_number_of_bits(kind: str, width: int) -> None:
     for rank in ("asymmetric", "exact"):
         expected = some.distances(Q, "l2", rank)
         for candidates in (10, 200, ROWS):
-            hits = index.search(Q, candidates=candidates, rerank=ROWS, **ask(rank, vectors))
+            hits = index.search(Q, candidates=candidates, rerank=ROWS, **by_rank(rank, vectors))
             twins.check_hits(hits, expected, ids, ERROR)
             assert (hits.ids >= 0).all()
         twins.check_all(hits, expected, ids, ERROR)
@@ -352,7 +352,7 @@ def test_normalized_items_are_compared_by_angle_only(kind: str, metric: Any) -> 
     message = f"the coder L2-normalizes items, so the metric can only be \"cosine\", got '{metric}'"
     for rank in ("asymmetric", "exact"):
         with pytest.raises(InvalidInput, match=message):
-            index.search(Q, **ask(rank, vectors, metric))
+            index.search(Q, **by_rank(rank, vectors, metric))
 
 
 @pytest.mark.parametrize(
@@ -446,12 +446,12 @@ def test_filters_of_all_types_are_equivalent(name: str) -> None:
 @kinds
 def test_filtering_commutes_with_search(kind: str, rank: str) -> None:
     index, ids, vectors = filled(kind)
-    asked = ask(rank, vectors)
-    everything = index.search(Q, len(ids), candidates=ROWS, **asked)
+    options = by_rank(rank, vectors)
+    everything = index.search(Q, len(ids), candidates=ROWS, **options)
     choices: list[Any] = [range(100, 300), ids[ids % 2 == 1], [4], ids]
     for choice in choices:
         allowed = np.isin(everything.ids, np.asarray(choice))
-        hits = index.search(Q, 12, candidates=ROWS, filter=choice, **asked)
+        hits = index.search(Q, 12, candidates=ROWS, filter=choice, **options)
         count = int(np.isin(ids, np.asarray(choice)).sum())
         assert (hits.compared == count).all()
         assert (hits.ids >= 0).sum() == len(Q) * min(12, count)
@@ -470,7 +470,7 @@ def test_a_filter_leaves_k_hits_where_there_are_so_many(kind: str, rank: str) ->
     for count in (0, 1, 9, 10, 11, 40, 300):
         allowed = rng.choice(ids, count, replace=False)
         for candidates in (1, 15, 200):
-            hits = index.search(Q, 10, candidates=candidates, rerank=10, filter=allowed, **ask(rank, vectors))
+            hits = index.search(Q, 10, candidates=candidates, rerank=10, filter=allowed, **by_rank(rank, vectors))
             assert ((hits.ids >= 0).sum(axis=1) == min(10, count)).all()
             assert np.isin(hits.ids[hits.ids >= 0], allowed).all()
             assert (hits.compared >= min(max(candidates, 10), count)).all()

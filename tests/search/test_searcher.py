@@ -19,10 +19,10 @@ from tests.search.searching import (
     ROWS,
     Q,
     X,
-    ask,
     assert_close,
     assert_same,
     bare,
+    by_rank,
     filled,
     fitted,
     kinds,
@@ -41,7 +41,7 @@ def test_with_all_candidates_a_search_is_exhaustive(kind: str, own: str, metric:
     index, ids, vectors = some = filled(kind, own)
     expected = some.distances(Q, metric, rank)
     for k, candidates in ((1, len(ids)), (10, 10**30), (len(ids) + 5, 1)):
-        hits = index.search(Q, k, candidates=candidates, **ask(rank, vectors, metric))
+        hits = index.search(Q, k, candidates=candidates, **by_rank(rank, vectors, metric))
         twins.check_all(hits, expected, ids, ERROR)
         assert (hits.compared == len(ids)).all()
         assert (hits.ids >= 0).sum() == len(Q) * min(k, len(ids))
@@ -68,8 +68,8 @@ def test_the_order_of_insertion_does_not_matter(kind: str) -> None:
     for part in np.array_split(order, 5):
         other.add(X[part], ids=part)
     for rank in ("asymmetric", "hamming", "exact"):
-        asked = ask(rank, X)
-        one, two = (each.search(Q, 20, candidates=ROWS, **asked) for each in (index, other))
+        options = by_rank(rank, X)
+        one, two = (each.search(Q, 20, candidates=ROWS, **options) for each in (index, other))
         assert_same(one, two) if rank == "hamming" else assert_close(one, two)
 
 
@@ -99,7 +99,7 @@ def test_more_candidates_never_find_farther_hits(kind: str, rank: str) -> None:
     index, _, vectors = filled(kind)
     before = None
     for candidates in BUDGETS:
-        hits = index.search(Q, 10, candidates=candidates, rerank=ROWS, **ask(rank, vectors))
+        hits = index.search(Q, 10, candidates=candidates, rerank=ROWS, **by_rank(rank, vectors))
         if before is not None:
             assert (hits.distances <= before.distances + ERROR).all()
             assert (hits.compared >= before.compared).all()
@@ -111,7 +111,7 @@ def test_more_candidates_never_find_farther_hits(kind: str, rank: str) -> None:
 def test_recall_rises_with_the_candidate_budget(kind: str, own: Any, metric: Any) -> None:
     index, _, vectors = filled(kind, own)
     for rank in ("asymmetric", "exact"):
-        found = [index.evaluate(Q, 5, candidates=c, rerank=100, **ask(rank, vectors, metric)) for c in BUDGETS]
+        found = [index.evaluate(Q, 5, candidates=c, rerank=100, **by_rank(rank, vectors, metric)) for c in BUDGETS]
         recalls, compared = [one.recall for one in found], [one.compared for one in found]
         assert (np.diff(recalls) >= -0.02).all(), recalls
         assert (np.diff(compared) >= 0).all()
@@ -125,7 +125,7 @@ def test_k_hits_are_found_whatever_the_budget(kind: str) -> None:
     for rank in ("asymmetric", "exact"):
         expected = some.distances(Q, "l2", rank)
         for k, candidates, rerank in ((1, 1, 1), (10, 1, 1), (300, 5, 7), (len(ids), 1, None), (len(ids) - 1, 1, 2)):
-            hits = index.search(Q, k, candidates=candidates, rerank=rerank, **ask(rank, vectors))
+            hits = index.search(Q, k, candidates=candidates, rerank=rerank, **by_rank(rank, vectors))
             assert (hits.ids >= 0).all()
             twins.check_hits(hits, expected, ids, ERROR)
 
@@ -151,12 +151,12 @@ def test_a_few_outliers_do_not_ruin_recall(make: Callable[[], Coder]) -> None:
 def test_one_vector_gives_one_row_and_a_batch_gives_arrays(kind: str, rank: str) -> None:
     index, ids, vectors = filled(kind)
     for candidates in (50, ROWS):
-        asked = {"candidates": candidates, **ask(rank, vectors)}
-        one = index.search(Q[0], 7, **asked)
+        options = {"candidates": candidates, **by_rank(rank, vectors)}
+        one = index.search(Q[0], 7, **options)
         assert one.ids.shape == one.distances.shape == (7,)
         assert type(one.compared) is int
         for n in (0, 1, 3):
-            hits = index.search(Q[:n], 7, **asked)
+            hits = index.search(Q[:n], 7, **options)
             assert hits.ids.shape == hits.distances.shape == (n, 7)
             assert hits.compared.shape == (n,)
             assert hits.compared.dtype.kind == "i"
@@ -202,10 +202,10 @@ def test_a_batch_equals_its_queries_one_by_one(kind: str, rank: str) -> None:
     index, _, vectors = filled(kind)
     many = twins.clustered(300, seed=3)  # more than are projected at once
     for candidates in (100, ROWS):
-        asked = {"candidates": candidates, "rerank": ROWS, **ask(rank, vectors)}
-        batch = index.search(many, 10, **asked)
+        options = {"candidates": candidates, "rerank": ROWS, **by_rank(rank, vectors)}
+        batch = index.search(many, 10, **options)
         for q in (0, 1, 100, 255, 256, 299):
-            single = index.search(many[q], 10, **asked)
+            single = index.search(many[q], 10, **options)
             assert_close(single, Hits(batch.ids[q], batch.distances[q], batch.compared[q]))
             assert single.compared == batch.compared[q]
 
@@ -217,7 +217,7 @@ def test_threads_do_not_change_the_hits(kind: str, rank: str) -> None:
     for candidates in (100, ROWS):
         for kept in (None, ids[::2]):
             one, two, all_of_them = (
-                index.search(Q, candidates=candidates, filter=kept, threads=threads, **ask(rank, vectors))
+                index.search(Q, candidates=candidates, filter=kept, threads=threads, **by_rank(rank, vectors))
                 for threads in (1, 2, None)
             )
             assert_same(one, two)
@@ -256,11 +256,11 @@ def emptied(kind: str) -> Index:
 @kinds
 def test_range_search_is_a_threshold_on_distances(kind: str, rank: str) -> None:
     index, ids, vectors = filled(kind)
-    asked = ask(rank, vectors)
-    everything = index.search(Q, len(ids), candidates=ROWS, **asked)
+    options = by_rank(rank, vectors)
+    everything = index.search(Q, len(ids), candidates=ROWS, **options)
     for share in (0, 0.003, 0.05, 0.4, 1):
         radius = float(np.quantile(everything.distances, share)) + 2 * ERROR
-        found = index.range_search(Q, radius, candidates=ROWS, **asked)
+        found = index.range_search(Q, radius, candidates=ROWS, **options)
         assert isinstance(found, RangeHits)
         assert len(found) == len(list(found)) == len(Q)
         for q, hits in enumerate(found):
@@ -279,10 +279,10 @@ def test_range_search_finds_all_candidates_within_the_radius(kind: str, rank: st
     """An unbounded radius gives all candidates."""
     index, ids, vectors = filled(kind)
     for candidates in (1, 30, 100, 300):
-        for hits in index.range_search(Q, 1e6, candidates=candidates, **ask(rank, vectors)):
+        for hits in index.range_search(Q, 1e6, candidates=candidates, **by_rank(rank, vectors)):
             assert len(hits.ids) == len(np.unique(hits.ids)) == hits.compared
             assert candidates <= hits.compared <= len(ids)
-        kept = index.range_search(Q[0], 1e6, candidates=candidates, filter=ids[:200], **ask(rank, vectors))
+        kept = index.range_search(Q[0], 1e6, candidates=candidates, filter=ids[:200], **by_rank(rank, vectors))
         assert len(kept.ids) == kept.compared <= 200
 
 

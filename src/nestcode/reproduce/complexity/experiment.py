@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode import Codes, LinearCoder, PrefixTree
+from nestcode import Codes, LinearCoder
 from nestcode.arrays import Doubles
+from nestcode.index import PrefixTree
 from nestcode.reproduce.complexity.figures import (
     BETAS,
     FRACTION,

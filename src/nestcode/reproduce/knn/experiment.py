@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nestcode import Codes, Index, LinearCoder, PrefixTree
+from nestcode import Codes, Index, LinearCoder
 from nestcode.arrays import Doubles
 from nestcode.data import digits
+from nestcode.index import PrefixTree
 from nestcode.lengths import Beyond, LogUniform
 from nestcode.nn import Binarize, OrderedClassifier
 from nestcode.reproduce.knn.figures import METHODS, Results, figure_results

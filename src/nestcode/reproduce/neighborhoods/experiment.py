@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode import AutoencoderCoder, Codes, LinearCoder, PrefixTree
+from nestcode import AutoencoderCoder, Codes, LinearCoder
 from nestcode.arrays import Doubles, Floats, Ids
+from nestcode.index import PrefixTree
 from nestcode.nn import SemiLinearAutoencoder
 from nestcode.reproduce.lab import Experiment, Images, Lab
 from nestcode.reproduce.lab.images import as_rows

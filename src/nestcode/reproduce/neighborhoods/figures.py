@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from nestcode import Codes, PrefixTree
+from nestcode import Codes
 from nestcode.arrays import Doubles, Ids
+from nestcode.index import PrefixTree
 from nestcode.reproduce.drawing import BLUE, GREEN, VERMILLION, add_grid
 from nestcode.reproduce.lab import Images
 

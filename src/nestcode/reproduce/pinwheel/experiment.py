@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode import AutoencoderCoder, Codes, PrefixTree
+from nestcode import AutoencoderCoder, Codes
 from nestcode.arrays import Doubles, Floats, Ids
 from nestcode.data import pinwheel
+from nestcode.index import PrefixTree
 from nestcode.lengths import Geometric, LogUniform
 from nestcode.reproduce.lab import Experiment, Lab
 from nestcode.reproduce.pinwheel.figures import DEPTHS, figure_angles, figure_neighborhoods, mean_angle, plane

@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from nestcode import Codes, PrefixTree
+from nestcode import Codes
 from nestcode.arrays import Doubles, Floats, Ids
+from nestcode.index import PrefixTree
 from nestcode.reproduce.drawing import BLUE, VERMILLION, add_grid
 
 DEPTHS = 7  # neighborhoods shown: at least 1/2, 1/4, … 1/128 of all points

@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nestcode import Codes, PrefixTree
+from nestcode import Codes
 from nestcode.arrays import Doubles, Floats
 from nestcode.data import digits
+from nestcode.index import PrefixTree
 from nestcode.lengths import Lengths, LogUniform
 from nestcode.metrics import exact_neighbors
 from nestcode.nn import OrderedAutoencoder

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode import Codes, Index, LinearCoder, PrefixTree
+from nestcode import Codes, Index, LinearCoder
 from nestcode.data import patches
+from nestcode.index import PrefixTree
 from nestcode.metrics import exact_neighbors, recall
 from nestcode.reproduce.complexity.experiment import batch_query
 from nestcode.reproduce.lab import Experiment, Lab

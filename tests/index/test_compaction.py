@@ -1,4 +1,4 @@
-"""Threads: a reader sees one snapshot, writers lose nothing, and failures of compaction reach the next writer."""
+"""Compaction and threads: readers see one snapshot, writers lose nothing, and failures reach the next writer."""
 
 import sys
 import threading
@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nestcode import Codes, Index
@@ -376,3 +378,27 @@ def test_writes_succeed_where_no_thread_can_be_started(monkeypatch: pytest.Monke
     index._live.wait()
     index.compact()
     check_holds(index, there)
+
+
+# The policy
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(1, 60), st.floats(0, 0.9)), max_size=8))
+def test_the_policy_holds_after_merging_what_it_picks(sizes: list[tuple[int, float]]) -> None:
+    """Each segment is then larger than all smaller ones together, by the ratio, and few of its items are deleted."""
+    segments = []
+    for count, share in sizes:
+        codes = twins.random_codes(count, 8)
+        tombstones = np.arange(int(share * count), dtype=np.uint32)
+        segments.append(LiveSegment(Segment.build(codes, np.arange(count)), tombstones))
+    rounds = 0
+    while picked := compaction.pick_segments(segments):
+        merged = LiveSegment(Segment.merge(picked, 8))
+        assert len(merged) == sum(map(len, picked))
+        segments = [one for one in segments if one not in picked] + [merged]
+        rounds += 1
+    assert rounds <= 2 * len(sizes)
+    by_size = sorted(map(len, segments))
+    assert all(size >= compaction.SIZE_RATIO * sum(by_size[:i]) for i, size in enumerate(by_size))
+    assert all(len(one.tombstones) <= len(one.segment) / 4 for one in segments)
