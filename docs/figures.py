@@ -20,8 +20,8 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import nestcode as nc
-from nestcode.arrays import Floats
-from nestcode.demo import deep, stream
+from nestcode.arrays import Bytes, Floats
+from nestcode.demo import refined, stream
 from nestcode.lengths import Empirical, Geometric, LogUniform, Uniform
 from nestcode.metrics import recall
 from nestcode.nn import NestedLoss, OrderedAutoencoder, keep_prefix, sample_lengths
@@ -291,16 +291,31 @@ def search_images() -> Figure:
 def truncated_stream() -> Figure:
     """Draw one stream and one JPEG file, truncated at the same bytes."""
     cuts = (300, 900, 2_500, 7_500, 22_500)
-    ours, theirs = stream.cut_both(nc.data.sample_images()["china"], cuts)
+    ours, theirs = stream.truncate_both(nc.data.sample_images()["china"], cuts)
     titles = [f"{cut:,} bytes" for cut in cuts]
-    return stream.strip_figure(
+    return image_strips(
         {"Nestcode": dict(zip(titles, ours, strict=True)), "progressive JPEG": dict(zip(titles, theirs, strict=True))}
     )
 
 
+def image_strips(rows: dict[str, dict[str, Bytes]]) -> Figure:
+    """Draw images side by side: titles above the first row, the name of each row on its left."""
+    columns = len(next(iter(rows.values())))
+    figure = Figure(figsize=(2.6 * columns, 1.95 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for place, (name, images) in enumerate(rows.items()):
+        grid[place][0].set_ylabel(name, fontsize=10)
+        for axes, (title, image) in zip(grid[place], images.items(), strict=True):
+            axes.imshow(image)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            axes.set_title(title if place == 0 else "", fontsize=10)
+    return figure
+
+
 def deep_patches() -> Figure:
     """Draw patches of an image decoded by a linear coder and by a refined one."""
-    return deep.compared_figure(deep.both()[0])
+    return refined.coders_figure(refined.both_coders()[0])
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {

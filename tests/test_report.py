@@ -1,4 +1,4 @@
-"""Report pages are self-contained, escaped and written whole."""
+"""Report pages are self-contained, escaped and complete."""
 
 import base64
 import io
@@ -14,7 +14,7 @@ from nestcode.report import Link, Page
 
 
 class Balanced(HTMLParser):
-    """Notes tags that are never closed."""
+    """A parser that records tags which are never closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ def make_page() -> Page:
     figure = Figure(figsize=(1, 1))
     figure.subplots().plot([1, 2])
     page.figure("curve", figure, 'It "rises".')
-    page.table(["name", "value"], [["<x>", 0.5]], caption="Numbers.")
+    page.table(["name", "value"], [["<x>", 0.5]], caption="Values.")
     page.footer("The end.")
     return page
 
@@ -48,20 +48,20 @@ def test_the_page_is_well_formed_and_escaped() -> None:
     assert "<p>First.</p>\n<p>Second.</p>" in make_page().html()
 
 
-def test_pictures_are_inside_the_page_and_beside_it(tmp_path: Path) -> None:
+def test_images_are_embedded_in_the_page_and_written_beside_it(tmp_path: Path) -> None:
     path = make_page().write(tmp_path / "report")
     assert path == tmp_path / "report" / "index.html"
-    (inside,) = re.findall(r'src="data:image/webp;base64,([^"]+)"', path.read_text())
+    (embedded,) = re.findall(r'src="data:image/webp;base64,([^"]+)"', path.read_text())
     beside = (path.parent / "curve.png").read_bytes()
     assert beside.startswith(b"\x89PNG")
     shown, exact = (np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), dtype=float)
-                    for data in (base64.b64decode(inside), beside))  # fmt: skip
+                    for data in (base64.b64decode(embedded), beside))  # fmt: skip
     assert shown.shape == exact.shape
     assert np.abs(shown - exact).mean() < 2
     assert not re.search(r"(src|href)=\"(?!data:)", path.read_text())
 
 
-def test_links_lead_to_sections() -> None:
+def test_links_point_to_sections() -> None:
     page = make_page()
     page.section("Second: a < b!", "Text.")
     page.table(["about"], [[Link("there", "Second: a < b!")]], caption="Links.", words=True)

@@ -1,4 +1,4 @@
-"""The demo runs from start to end and shows what its captions say."""
+"""The demo runs from start to end, and its tables support its captions."""
 
 import re
 from pathlib import Path
@@ -25,47 +25,47 @@ def table_row(html: str, name: str) -> list[float]:
     return [float(cell) for cell in re.findall(r"<td>([\d.]+)</td>", cells[1])]
 
 
-def test_the_page_and_its_pictures_are_written(page: Path) -> None:
+def test_the_page_and_its_images_are_written(page: Path) -> None:
     assert sorted(path.name for path in page.parent.iterdir()) == [
-        "bits-error.png", "bits.png", "deep.png", "error.png", "filters.png", "index.html", "neighbours.png",
-        "photograph.png",
+        "bits-error.png", "bits.png", "error.png", "filters.png", "index.html", "neighbors.png", "ordering.png",
+        "refined.png",
     ]  # fmt: skip
 
 
-def test_nested_prefixes_are_near_the_best_and_ordinary_ones_are_not(page: Path) -> None:
+def test_nested_prefixes_reach_the_optimum_and_truncated_ones_do_not(page: Path) -> None:
     html = page.read_text()
-    best = table_row(html, "best possible (principal components)")
+    best = table_row(html, "optimum (PCA)")
     nested = table_row(html, "nested dropout")
-    ordinary = table_row(html, "ordinary autoencoder, cut short")
+    truncated = table_row(html, "standard autoencoder, truncated")
     assert all(error < 1.001 * bound for error, bound in zip(nested, best, strict=True))
-    assert all(error > 5 * bound for error, bound in zip(ordinary[:3], best[:3], strict=True))
+    assert all(error > 5 * bound for error, bound in zip(truncated[:3], best[:3], strict=True))
     assert nested == sorted(nested, reverse=True)
 
 
-def test_longer_codes_are_nearer_and_find_more_of_the_same_digit(page: Path) -> None:
+def test_longer_prefixes_have_lower_errors_and_a_higher_precision(page: Path) -> None:
     html = page.read_text()
     bits = html.index('<h2 id="from-units')
     errors = [table_row(html[bits:], str(length))[0] for length in (0, 16, 64, 256, 1024)]
     assert errors == sorted(errors, reverse=True)
-    start = html.index('<h2 id="as-many-bits')
+    start = html.index('<h2 id="search-with-prefixes')
     asymmetric, hamming = zip(*(table_row(html[start:], str(length)) for length in (8, 16, 32, 64)), strict=True)
     assert list(asymmetric) == sorted(asymmetric)
     assert asymmetric[-1] > 0.9
     assert all(ours > theirs for ours, theirs in zip(asymmetric, hamming, strict=True))
 
 
-def test_more_effort_finds_more_until_all_is_found(page: Path) -> None:
+def test_recall_rises_with_the_candidate_budget_up_to_1(page: Path) -> None:
     html = page.read_text()
     rows = re.findall(r"<td>([\d.]+) %</td><td>([\d.]+)</td><td>[\d,]+</td>", html)
-    shares, found = zip(*(map(float, row) for row in rows), strict=True)
+    shares, recalls = zip(*(map(float, row) for row in rows), strict=True)
     assert len(rows) == 6
     assert list(shares) == sorted(shares)
-    assert list(found) == sorted(found)
-    assert found[-1] == 1
-    assert found[3] > 0.9
+    assert list(recalls) == sorted(recalls)
+    assert recalls[-1] == 1
+    assert recalls[3] > 0.9
 
 
-def test_a_cut_stream_is_better_than_a_cut_file(page: Path) -> None:
+def test_a_truncated_stream_has_a_higher_psnr_than_a_truncated_jpeg(page: Path) -> None:
     rows = re.findall(r"<td>[\d,]+</td><td>([\d.]+)</td><td>([\d.]+)</td><td>([\d.]+)</td>", page.read_text())
     ours, theirs = ([float(row[column]) for row in rows] for column in (1, 2))
     assert len(rows) == 5
@@ -73,26 +73,26 @@ def test_a_cut_stream_is_better_than_a_cut_file(page: Path) -> None:
     assert all(a > b for a, b in zip(ours, theirs, strict=True))
 
 
-def test_a_square_is_found_beside_others_that_do_not_overlap() -> None:
+def test_patches_shown_do_not_overlap() -> None:
     query = np.array([0, 100, 100])
     near = np.array([[0, 103, 97], [1, 100, 100], [0, 100, 124], [1, 90, 110], [0, 0, 0], [0, 90, 124]])
-    found = search._apart(query, near)
+    found = search.without_overlap(query, near)
     assert found[:4].tolist() == [[0, 100, 100], [1, 100, 100], [0, 100, 124], [0, 0, 0]]
     assert (found[4:] == query).all()
     assert len(found) == search.SHOWN + 1
 
 
-def test_squares_are_means_of_pixels_at_their_places() -> None:
-    photos = [np.random.default_rng(0).integers(0, 256, (50, 64, 3), dtype=np.uint8) for _ in range(2)]
-    rows, places = search.squares(photos)
+def test_patches_are_means_of_pixels_at_their_places() -> None:
+    images = [np.random.default_rng(0).integers(0, 256, (50, 64, 3), dtype=np.uint8) for _ in range(2)]
+    rows, places = search.all_patches(images)
     assert len(rows) == len(places) == 2 * 9 * 14
-    for row, (photo, y, x) in zip(rows[::50], places[::50], strict=True):
-        square = photos[photo][y : y + search.SIDE, x : x + search.SIDE].astype(float) / 255
+    for row, (image, y, x) in zip(rows[::50], places[::50], strict=True):
+        square = images[image][y : y + search.SIDE, x : x + search.SIDE].astype(float) / 255
         small = [[square[i : i + 3, j : j + 3].mean(axis=(0, 1)) for j in range(0, 24, 3)] for i in range(0, 24, 3)]
         np.testing.assert_allclose(row.reshape(8, 8, 3), small, rtol=1e-5)
 
 
-def test_what_to_try_next_are_commands() -> None:
+def test_next_steps_are_commands() -> None:
     commands = typer.main.get_group(app).commands
     for _, line in demo.NEXT:
         program, command, *_ = line.split()

@@ -1,4 +1,4 @@
-"""What the page's scripts do, seen in a real browser."""
+"""The scripts of the page, run in a real browser."""
 
 import re
 import shutil
@@ -14,15 +14,15 @@ from nestcode.report import Page
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SIDE, STEP, ROWS, COLUMNS = 8, 4, 5, 7
 RNG = np.random.default_rng(0)
-FOUND = RNG.integers(0, [2, 20, 20], (2, ROWS, COLUMNS, 3, 3))  # photograph, y and x
+FOUND = RNG.integers(0, [2, 20, 20], (2, ROWS, COLUMNS, 3, 3))  # image, y and x
 
 
 def markup() -> str:
-    grey = [np.full((24, 32, 3), 40 * shade, dtype=np.uint8) for shade in range(6)]
-    frames = [Frame(f"<{place}>", {f"left {place}": grey[place], "right": grey[0]}) for place in range(4)]
+    gray = [np.full((24, 32, 3), 40 * shade, dtype=np.uint8) for shade in range(6)]
+    frames = [Frame(f"<{place}>", {f"left {place}": gray[place], "right": gray[0]}) for place in range(4)]
     page = Page("Widgets", "Two of them.")
     page.html_block(slider("arrival", "bytes", frames, start=2))
-    page.html_block(lookup("alike", "squares", grey[:2], FOUND, side=SIDE, step=STEP, start=(1, 2, 3)))
+    page.html_block(lookup("alike", "squares", gray[:2], FOUND, side=SIDE, step=STEP, start=(1, 2, 3)))
     return page.html()
 
 
@@ -55,11 +55,11 @@ def squares(browser: Any) -> list[list[int]]:
     return places
 
 
-def expected(photo: int, row: int, column: int) -> list[list[int]]:
-    return [[x + (32 + GAP) * number, y] for number, y, x in FOUND[photo, row, column].tolist()]
+def expected(image: int, row: int, column: int) -> list[list[int]]:
+    return [[x + (32 + GAP) * number, y] for number, y, x in FOUND[image, row, column].tolist()]
 
 
-def test_without_scripts_the_start_is_shown() -> None:
+def test_without_scripts_the_start_state_is_shown() -> None:
     html = markup()
     assert re.findall(r'class="frame"( hidden)?><div class="text">([^<]+)<', html) == [
         (" hidden", "&lt;0&gt;"), (" hidden", "&lt;1&gt;"), ("", "&lt;2&gt;"), (" hidden", "&lt;3&gt;"),
@@ -80,16 +80,16 @@ def test_the_slider_shows_one_frame_and_plays_to_the_end(browser: Any) -> None:
     assert shown(browser) == ["<3>"]
 
 
-def test_pointing_and_arrows_show_what_was_found(browser: Any) -> None:
+def test_pointing_and_arrow_keys_show_the_squares_found(browser: Any) -> None:
     assert squares(browser) == expected(1, 2, 3)
     stage = browser.locator("#alike .stage")
     stage.scroll_into_view_if_needed()
     box = stage.bounding_box()
     scale = box["width"] / (2 * 32 + GAP)
-    for photo, row, column in ((0, 0, 0), (0, 3, 6), (1, 4, 0), (1, 1, 5)):
-        x, y = photo * (32 + GAP) + column * STEP + SIDE / 2, row * STEP + SIDE / 2
+    for image, row, column in ((0, 0, 0), (0, 3, 6), (1, 4, 0), (1, 1, 5)):
+        x, y = image * (32 + GAP) + column * STEP + SIDE / 2, row * STEP + SIDE / 2
         browser.mouse.move(box["x"] + scale * x, box["y"] + scale * y)
-        assert squares(browser) == expected(photo, row, column)
+        assert squares(browser) == expected(image, row, column)
     stage.focus()
     browser.keyboard.press("ArrowDown")
     browser.keyboard.press("ArrowRight")
@@ -99,5 +99,5 @@ def test_pointing_and_arrows_show_what_was_found(browser: Any) -> None:
     assert squares(browser) == expected(0, 2, 3)
 
 
-def test_nothing_is_wider_than_a_telephone(browser: Any) -> None:
+def test_nothing_is_wider_than_a_small_screen(browser: Any) -> None:
     assert browser.evaluate("document.documentElement.scrollWidth") <= 400

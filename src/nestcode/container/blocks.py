@@ -24,12 +24,12 @@ class StoredBlocks:
         arrived = len(data) - header.size
         self.trailing = max(len(data) - header.total, 0)
         # Blocks that arrived with their checksum.
-        self._whole = header.blocks if len(data) >= header.total else arrived // (header.block + CRC)
-        cut = arrived - self._whole * (header.block + CRC)
-        self.verified = min(self._whole * header.block, header.payload)  # once they are read
-        self.unverified = min(cut, header.block_size(self._whole)) if self._whole < header.blocks else 0
+        self._complete = header.blocks if len(data) >= header.total else arrived // (header.block + CRC)
+        partial = arrived - self._complete * (header.block + CRC)
+        self.verified = min(self._complete * header.block, header.payload)  # once they are read
+        self.unverified = min(partial, header.block_size(self._complete)) if self._complete < header.blocks else 0
         self.bits = 8 * (self.verified + self.unverified)
-        self._checked = bytearray(self._whole)
+        self._checked = bytearray(self._complete)
 
     def error(self) -> DamagedFile | None:
         """Return what is wrong with the stream, as far as is known."""
@@ -39,7 +39,7 @@ class StoredBlocks:
 
     def verify(self) -> None:
         """Check all blocks; if one is damaged, keep only what precedes the first of them."""
-        self.damaged = next((number for number in range(self._whole) if not self._intact(number)), None)
+        self.damaged = next((number for number in range(self._complete) if not self._intact(number)), None)
         if self.damaged is not None:
             self.unverified, self.verified = 0, self.damaged * self.header.block
             self.bits = 8 * self.verified
@@ -49,7 +49,7 @@ class StoredBlocks:
         block, out = self.header.block, np.zeros(end - begin, dtype=np.uint8)
         stop = min(end, self.bits // 8)
         for number in range(begin // block, -(-stop // block)):
-            if number < self._whole and not self._intact(number):
+            if number < self._complete and not self._intact(number):
                 first = next(k for k in range(number + 1) if not self._intact(k))  # maybe one that was not read yet
                 raise damaged_block(first, self.header, 8 * block * first)
             low, high = max(begin, number * block), min(stop, (number + 1) * block)

@@ -4,61 +4,58 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from nestcode.arrays import Floats
+from nestcode.arrays import Bytes, Doubles, Floats, Ids
 from nestcode.report import COLORS, ORANGE
 
 
-def photograph_figure(
-    photo: NDArray[np.uint8], side: int, rows: Sequence[dict[str, Callable[[Floats], Floats]]]
-) -> Figure:
-    """A photograph after each of several treatments of its patches, (patches, side * side * 3) in [0, 1]."""
-    height, width = (size // side for size in photo.shape[:2])
-    tiles = photo.reshape(height, side, width, side, 3).swapaxes(1, 2)
+def patches_figure(image: Bytes, side: int, rows: Sequence[dict[str, Callable[[Floats], Floats]]]) -> Figure:
+    """Draw an image after each of several functions on its patches, (patches, side * side * 3) in [0, 1]."""
+    height, width = (size // side for size in image.shape[:2])
+    tiles = image.reshape(height, side, width, side, 3).swapaxes(1, 2)
     X = tiles.reshape(height * width, -1).astype(np.float32) / np.float32(255)
     columns = len(rows[0]) + 1
     figure = Figure(figsize=(11, len(rows) * (11 / columns * height / width + 0.25)), layout="constrained")
     grid = figure.subplots(len(rows), columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
-    for number, (axes_row, treatments) in enumerate(zip(grid, rows, strict=True)):
-        pictures = {title: treat(X) for title, treat in treatments.items()}
+    for number, (axes_row, functions) in enumerate(zip(grid, rows, strict=True)):
+        decoded = {title: decode(X) for title, decode in functions.items()}
         if number == 0:
-            pictures["original"] = X
-        for axes, (title, flat) in zip(axes_row, pictures.items(), strict=False):
-            image = flat.reshape(height, width, side, side, 3).swapaxes(1, 2).reshape(photo.shape)
-            axes.imshow(np.clip(image, 0, 1))
+            decoded["original"] = X
+        for axes, (title, flat) in zip(axes_row, decoded.items(), strict=False):
+            whole = flat.reshape(height, width, side, side, 3).swapaxes(1, 2).reshape(image.shape)
+            axes.imshow(np.clip(whole, 0, 1))
             axes.set_title(title, fontsize=10)
     return figure
 
 
-def error_figure(curves: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]], unit: str) -> Figure:
-    """Errors by length on a logarithmic scale; the last curve is the bound."""
+def error_figure(curves: dict[str, tuple[Ids, Doubles]], unit: str) -> Figure:
+    """Draw MSE by length on a logarithmic scale; the last curve is a reference."""
     figure = Figure(figsize=(9, 3.6))
     axes = figure.subplots()
     colors = [*COLORS[: len(curves) - 1], "black"]
     for (name, (lengths, error)), color in zip(curves.items(), colors, strict=True):
         axes.plot(lengths, error, ":" if color == "black" else "-", color=color, label=name, linewidth=2)
-    axes.set(xlabel=unit, ylabel="mean squared error", yscale="log")
+    axes.set(xlabel=unit, ylabel="MSE", yscale="log")
     axes.margins(x=0)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     return figure
 
 
-def found_figure(panels: Mapping[str, Sequence[tuple[Floats, Sequence[Floats], Sequence[bool]]]]) -> Figure:
-    """Panels of rows: a query, and what was found for it; those that are wrong are framed."""
+def neighbors_figure(panels: Mapping[str, Sequence[tuple[Floats, Sequence[Floats], Sequence[bool]]]]) -> Figure:
+    """Draw panels of rows: a query and its neighbors, with wrong ones framed."""
     rows, shown = len(next(iter(panels.values()))), len(next(iter(panels.values()))[0][1])
     figure = Figure(figsize=(10, 10 / len(panels) * rows / (shown + 1.5)), layout="constrained")
     parts = figure.subfigures(1, len(panels), wspace=0.06, squeeze=False)[0]
     for part, (title, found) in zip(parts, panels.items(), strict=True):
         part.suptitle(title, fontsize=10)
         grid = part.subplots(rows, shown + 2, width_ratios=[1, 0.3, *[1] * shown], squeeze=False)
-        for axes_row, (query, images, wrong) in zip(grid, found, strict=True):
+        for axes_row, (query, neighbors, wrong) in zip(grid, found, strict=True):
             axes_row[1].set_axis_off()
             for axes, image, framed in zip(
-                [axes_row[0], *axes_row[2:]], [query, *images], [False, *wrong], strict=True
+                [axes_row[0], *axes_row[2:]], [query, *neighbors], [False, *wrong], strict=True
             ):
                 axes.imshow(image, cmap="gray_r")
                 axes.set(xticks=[], yticks=[])

@@ -1,43 +1,40 @@
-"""Chapter 2: an index finds squares of photographs that look alike."""
+"""Chapter 2: an index finds similar patches of images."""
 
 import time
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 from rich.console import Console
 
+from nestcode.arrays import Bytes, Floats, Ids
 from nestcode.coders import CellCoder
 from nestcode.data import sample_images
 from nestcode.demo.widgets import lookup
 from nestcode.index import Index
 from nestcode.report import Page
 
-TITLE = "Find what looks alike"
-SHRINK = 3  # pixels of a photograph that become one
-SIDE, STEP = 24, 12  # pixels of a photograph: a square, and from one query that can be pointed at to the next
+TITLE = "Search similar patches"
+SHRINK = 3  # image pixels per patch pixel
+SIDE, STEP = 24, 12  # image pixels: side of a patch, and distance of the queries that can be pointed at
 WIDTH, SHOWN, NEAREST = 256, 9, 10
-EFFORTS = (0.005, 0.01, 0.02, 0.05, 0.1, 1.0)  # of all items that are looked at
-START = (0, 31, 21)  # the photograph, row and column that are shown at first
+BUDGETS = (0.005, 0.01, 0.02, 0.05, 0.1, 1.0)  # candidates, as a share of all items
+START = (0, 31, 21)  # image, row and column of the query shown first
 
 CODE = """
-coder = nc.CellCoder(width=256).fit(squares)
+coder = nc.CellCoder(width=256).fit(patches)
 index = nc.Index(coder)
-index.add(squares)
+index.add(patches)
 hits = index.search(queries, k=10)  # hits.ids, hits.distances
 """
 
-Rows = NDArray[np.float32]
-Places = NDArray[np.int64]
-
 
 def add_chapter(page: Page, *, console: Console) -> str:
-    """Fit a coder, build an index, search it at several efforts, and look up every place of both photographs."""
-    photos = list(sample_images().values())
-    items, places = squares(photos)
+    """Fit a coder, build an index, and search it with several candidate budgets and for every place of both images."""
+    images = list(sample_images().values())
+    items, places = all_patches(images)
     pointed = np.flatnonzero((places[:, 1:] % STEP == 0).all(axis=1))
-    with console.status(f"  an index of {len(items):,} squares"):
+    with console.status(f"  indexing {len(items):,} patches"):
         start = time.perf_counter()
         coder = CellCoder(WIDTH).fit(items)
         index = Index(coder)
@@ -48,72 +45,75 @@ def add_chapter(page: Page, *, console: Console) -> str:
         seconds = (time.perf_counter() - start) / len(pointed)
     page.section(
         TITLE,
-        f"Each square of {SIDE} x {SIDE} pixels in two photographs, shrunk to {SIDE // SHRINK} x {SIDE // SHRINK}, "
-        f"became a code of {WIDTH // 8} bytes: {len(items):,} squares, {WIDTH // 8 * len(items) / 1e6:.1f} MB in place "
-        f"of {items.size / 1e6:.1f}. Fitting the coder and building the index took {built:.1f} seconds here. Point "
-        "at a place, or move with the arrow keys: the squares found for it light up, and stand below.",
+        f"Each patch of {SIDE} x {SIDE} pixels in two images, downsampled to {SIDE // SHRINK} x {SIDE // SHRINK}, "
+        f"becomes a code of {WIDTH // 8} bytes: {len(items):,} patches in {WIDTH // 8 * len(items) / 1e6:.1f} MB "
+        f"instead of {items.size / 1e6:.1f} MB. Fitting the coder and building the index took {built:.1f} s. Point at "
+        "a place, or move with the arrow keys: the patches found are framed, and shown below.",
     )
-    found = [_apart(place, places[ids]) for place, ids in zip(places[pointed], hits.ids, strict=True)]
+    found = [without_overlap(place, places[ids]) for place, ids in zip(places[pointed], hits.ids, strict=True)]
     rows, columns = places[pointed].max(axis=0)[1:] // STEP + 1
     page.html_block(
         lookup(
-            "found", "Two photographs; squares that look like the one pointed at are framed", photos,
-            np.array(found).reshape(len(photos), rows, columns, SHOWN + 1, 3), side=SIDE, step=STEP, start=START,
+            "found", "Two images; the patches most similar to the one pointed at are framed", images,
+            np.array(found).reshape(len(images), rows, columns, SHOWN + 1, 3), side=SIDE, step=STEP, start=START,
         )
     )  # fmt: skip
     page.text(
-        f"These answers come from the codes alone. A search for 500 nearest took {1e3 * seconds:.1f} ms; of those that "
-        "overlap, the nearest is shown."
+        f"These results are ranked by codes alone. A search for the 500 nearest took {1e3 * seconds:.1f} ms; of "
+        "patches that overlap, the nearest is shown."
     )
     page.code(CODE.strip())
-    busy = pointed[items[pointed].var(axis=1).argsort()[len(pointed) // 2 :: 4]]  # all clear sky looks alike
-    mirrored = items[busy].reshape(-1, SIDE // SHRINK, SIDE // SHRINK, 3)[:, :, ::-1]
-    table = _by_effort(index, items, mirrored.reshape(len(mirrored), -1))
+    textured = pointed[items[pointed].var(axis=1).argsort()[len(pointed) // 2 :: 4]]  # clear sky has only ties
+    mirrored = items[textured].reshape(-1, SIDE // SHRINK, SIDE // SHRINK, 3)[:, :, ::-1]
+    table = recall_by_budget(index, items, mirrored.reshape(len(mirrored), -1))
     page.table(
-        ["compared", "found", "µs a query"],
+        ["items scored", f"recall@{NEAREST}", "µs per query"],
         table,
-        caption=f"The share of the {NEAREST} nearest that is found when part of the index is compared, and the best "
-        f"400 are ranked again by their pixels; for {len(mirrored)} mirrored squares, which are not in it.",
+        caption=f"Recall by candidate budget, with the best 400 candidates reranked by their pixels; the queries are "
+        f"{len(mirrored)} mirrored patches, which are not in the index.",
     )
-    compared, share, _ = table[3]
-    return f"comparing {compared} of {len(items):,} squares finds {100 * float(share):.0f} % of the {NEAREST} nearest"
+    scored, recall, _ = table[3]
+    return f"recall@{NEAREST} {recall} with {scored} of {len(items):,} patches scored"
 
 
-def squares(photos: Sequence[NDArray[np.uint8]]) -> tuple[Rows, Places]:
-    """All squares, shrunk, as rows; and the photograph, y and x of each."""
+def all_patches(images: Sequence[Bytes]) -> tuple[Floats, Ids]:
+    """Return all patches, downsampled, as rows; and the image, y and x of each."""
     rows, places = [], []
-    for number, photo in enumerate(photos):
-        height, width = (size // SHRINK for size in photo.shape[:2])
-        blocks = photo[: height * SHRINK, : width * SHRINK].reshape(height, SHRINK, width, SHRINK, 3)
+    for number, image in enumerate(images):
+        height, width = (size // SHRINK for size in image.shape[:2])
+        blocks = image[: height * SHRINK, : width * SHRINK].reshape(height, SHRINK, width, SHRINK, 3)
         small = blocks.mean(axis=(1, 3), dtype=np.float32) / np.float32(255)
-        windows: Rows = sliding_window_view(small, (SIDE // SHRINK, SIDE // SHRINK), axis=(0, 1))
+        windows: Floats = sliding_window_view(small, (SIDE // SHRINK, SIDE // SHRINK), axis=(0, 1))
         rows.append(windows.transpose(0, 1, 3, 4, 2).reshape(-1, 3 * (SIDE // SHRINK) ** 2))
         y, x = np.indices(windows.shape[:2]).reshape(2, -1) * SHRINK
         places.append(np.column_stack([np.full(len(x), number), y, x]))
     return np.concatenate(rows), np.concatenate(places)
 
 
-def _apart(query: Places, found: Places) -> Places:
-    """The query and the first that overlap neither it nor one another; where they are too few, the query again."""
+def without_overlap(query: Ids, found: Ids) -> Ids:
+    """Return the query and the first SHOWN patches that overlap neither it nor each other, padded with the query."""
     kept = [query]
     while len(kept) <= SHOWN:
-        other = (found[:, 0] != kept[-1][0]) | (np.abs(found[:, 1:] - kept[-1][1:]).max(axis=1) >= SIDE)
-        found = found[other]
+        apart = (found[:, 0] != kept[-1][0]) | (np.abs(found[:, 1:] - kept[-1][1:]).max(axis=1) >= SIDE)
+        found = found[apart]
         if not len(found):
             return np.array(kept + [query] * (SHOWN + 1 - len(kept)))
         kept.append(found[0])
     return np.array(kept)
 
 
-def _by_effort(index: Index, items: Rows, queries: Rows) -> list[list[str]]:
-    """Compared, found and microseconds, for each effort."""
-    true = index.search(queries, NEAREST, candidates=len(items), vectors=items)
+def recall_by_budget(index: Index, items: Floats, queries: Floats) -> list[list[str]]:
+    """Return the share of items scored, recall and microseconds per query, for each candidate budget.
+
+    Items at the distance of the last exact neighbor count as found.
+    """
+    exact = index.search(queries, NEAREST, candidates=len(items), vectors=items)
     rows = []
-    for effort in EFFORTS:
+    for budget in BUDGETS:
         start = time.perf_counter()
-        hits = index.search(queries, NEAREST, candidates=int(effort * len(items)), rerank=400, vectors=items)
+        hits = index.search(queries, NEAREST, candidates=int(budget * len(items)), rerank=400, vectors=items)
         seconds = (time.perf_counter() - start) / len(queries)
-        found = np.mean(hits.distances <= 1.00001 * true.distances[:, -1:])
-        compared = 100 * hits.compared.mean() / len(items)
-        rows.append([f"{compared:.1f} %", f"{found:.3f}", f"{1e6 * seconds:,.0f}"])
+        recall = np.mean(hits.distances <= 1.00001 * exact.distances[:, -1:])
+        scored = 100 * hits.compared.mean() / len(items)
+        rows.append([f"{scored:.1f} %", f"{recall:.3f}", f"{1e6 * seconds:,.0f}"])
     return rows

@@ -1,9 +1,8 @@
-"""Chapter 1: one stream of a picture, cut anywhere."""
+"""Chapter 1: one progressive stream of an image, truncated anywhere."""
 
 import io
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from nestcode.arrays import Bytes
 from nestcode.data import sample_images
@@ -12,90 +11,75 @@ from nestcode.images import compress_images, decompress_images
 from nestcode.metrics import psnr
 from nestcode.report import Page
 
-TITLE = "One file for every receiver"
+TITLE = "Stream an image to every receiver"
 CUTS = (300, 500, 900, 1_500, 2_500, 4_500, 7_500, 13_500, 22_500, 40_500)  # bytes
-LINK = 50_000  # bits a second
+LINK = 50_000  # bits per second
 
 CODE = """
-data = nc.compress_images([photo])
-rough = nc.decompress_images(data[:4_500])[0]  # any number of bytes will do
+data = nc.compress_images([image])
+preview = nc.decompress_images(data[:4_500])[0]  # any number of bytes
 """
 
 
 def add_chapter(page: Page) -> str:
-    """Cut the stream of a photograph at growing sizes, beside a JPEG file cut at the same ones."""
-    photo = sample_images()["china"]
-    ours, theirs = cut_both(photo, CUTS)
-    likeness = [[psnr(photo, picture) for picture in each] for each in (ours, theirs)]
+    """Truncate the stream of an image at growing sizes, beside a progressive JPEG file truncated at the same sizes."""
+    image = sample_images()["china"]
+    ours, theirs = truncate_both(image, CUTS)
+    our_psnr, their_psnr = ([psnr(image, decoded) for decoded in each] for each in (ours, theirs))
     page.section(
         TITLE,
-        f"The photograph has {photo.nbytes:,} bytes. It was encoded once, and what you see decodes the first bytes of "
-        "that one stream, so a slow link, a small cache or an HTTP range request each get the best that they can take. "
-        "Beside it a progressive JPEG file of quality 75 is cut at the same byte. Move the slider, or press Play.",
+        f"The image has {image.nbytes:,} bytes. It is encoded once; each view below decodes the first bytes of that "
+        "one stream, so a slow link, a small cache or an HTTP range request each get the best image for their bytes. "
+        "Beside it, a progressive JPEG file of quality 75 is truncated at the same byte. Move the slider, or press "
+        "Play.",
     )
     page.html_block(
         slider(
             "stream",
-            "how many bytes have come",
+            "bytes received",
             [
                 Frame(
-                    f"{cut:,} bytes, which a link of {LINK // 1000} kbit/s has brought after {8 * cut / LINK:.2g} s",
-                    {f"Nestcode, {like:.1f} dB": our, f"JPEG, {like_theirs:.1f} dB": their},
+                    f"{cut:,} bytes, {8 * cut / LINK:.2g} s on a link of {LINK // 1000} kbit/s",
+                    {f"Nestcode, {our_db:.1f} dB": our, f"JPEG, {their_db:.1f} dB": their},
                 )
-                for cut, our, their, like, like_theirs in zip(CUTS, ours, theirs, *likeness, strict=True)
+                for cut, our, their, our_db, their_db in zip(CUTS, ours, theirs, our_psnr, their_psnr, strict=True)
             ],
             start=CUTS.index(1_500),
         )
     )
     page.code(CODE.strip())
     page.table(
-        ["first bytes", "bits a pixel", "stream, dB", "JPEG, dB"],
+        ["first bytes", "bpp", "Nestcode, dB", "JPEG, dB"],
         [
-            [f"{cut:,}", f"{8 * cut / photo[..., 0].size:.3f}", f"{like:.1f}", f"{like_theirs:.1f}"]
-            for cut, like, like_theirs in zip(CUTS, *likeness, strict=True)
+            [f"{cut:,}", f"{8 * cut / image[..., 0].size:.3f}", f"{our_db:.1f}", f"{their_db:.1f}"]
+            for cut, our_db, their_db in zip(CUTS, our_psnr, their_psnr, strict=True)
         ][1::2],
-        caption="Peak signal-to-noise ratio, over red, green and blue.",
+        caption="PSNR over red, green and blue by bits per pixel.",
     )
     place = CUTS.index(4_500)
     return (
-        f"the first {CUTS[place]:,} bytes show the photograph with {likeness[0][place]:.1f} dB; "
-        f"those of a JPEG file with {likeness[1][place]:.1f}"
+        f"PSNR of the first {CUTS[place]:,} bytes: {our_psnr[place]:.1f} dB; of a JPEG file {their_psnr[place]:.1f} dB"
     )
 
 
-def cut_both(photo: Bytes, cuts: tuple[int, ...]) -> tuple[list[Bytes], list[Bytes]]:
-    """What is seen of a photograph when its stream, or its JPEG file, is cut at these bytes."""
-    stream, file = compress_images([photo]), jpeg(photo)
+def truncate_both(image: Bytes, cuts: tuple[int, ...]) -> tuple[list[Bytes], list[Bytes]]:
+    """Return the image decoded from the first bytes of its stream, and from those of its JPEG file."""
+    stream, file = compress_images([image]), progressive_jpeg(image)
     ours = [np.asarray(decompress_images(stream[:cut])[0]) for cut in cuts]
-    return ours, [decode_cut(file[:cut], photo.shape) for cut in cuts]
+    return ours, [decode_truncated(file[:cut], image.shape) for cut in cuts]
 
 
-def strip_figure(rows: dict[str, dict[str, Bytes]]) -> Figure:
-    """Pictures side by side, with what each is of above and what a row is of beside it."""
-    columns = len(next(iter(rows.values())))
-    figure = Figure(figsize=(2.6 * columns, 1.95 * len(rows)), layout="constrained")
-    grid = figure.subplots(len(rows), columns, squeeze=False)
-    for place, (name, pictures) in enumerate(rows.items()):
-        grid[place][0].set_ylabel(name, fontsize=10)
-        for axes, (title, picture) in zip(grid[place], pictures.items(), strict=True):
-            axes.imshow(picture)
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(False)
-            axes.set_title(title if place == 0 else "", fontsize=10)
-    return figure
-
-
-def jpeg(photo: Bytes) -> bytes:
-    """A progressive file."""
+def progressive_jpeg(image: Bytes) -> bytes:
+    """Return the image as a progressive JPEG file."""
     from PIL import Image
 
     memory = io.BytesIO()
-    Image.fromarray(photo).save(memory, "JPEG", quality=75, progressive=True, optimize=True)
+    Image.fromarray(image).save(memory, "JPEG", quality=75, progressive=True, optimize=True)
     return memory.getvalue()
 
 
-def decode_cut(data: bytes, shape: tuple[int, ...]) -> Bytes:
-    """What the beginning of a file decodes to; grey where that is nothing."""
+def decode_truncated(data: bytes, shape: tuple[int, ...]) -> Bytes:
+    """Return the image of a truncated file, gray if it cannot be decoded."""
     from PIL import Image, ImageFile
 
     ImageFile.LOAD_TRUNCATED_IMAGES = True

@@ -60,7 +60,7 @@ def compress_images(
             f"images must be a list of arrays, got {type(images).__name__}: put one into [image], several into "
             "list(images)"
         )
-    encoder = StreamEncoder(codec, max_error)
+    encoder = ImageStreamEncoder(codec, max_error)
     bitstreams = [encoder.add(str(k) if names is None else names[k], image) for k, image in enumerate(images)]
     header, embedded = encoder.finish(embed=embed, bpp=bpp, budget=budget)
     return b"".join(lay_out(header, embedded, lambda image, part: bitstreams[image][part]))
@@ -106,7 +106,7 @@ def decode_image(header: ImageStreamHeader, blocks: StoredBlocks, codec: ImageCo
     return codec.decode(data, header.entries[image].shape)
 
 
-class StreamEncoder:
+class ImageStreamEncoder:
     """Encodes the images of a stream one by one and makes its header; the caller keeps the bitstreams."""
 
     def __init__(self, codec: ImageCodec | None = None, max_error: float | None = None) -> None:

@@ -5,7 +5,7 @@ import os
 from nestcode.container.files import SpooledWriter
 from nestcode.images.codec import Image, ImageCodec
 from nestcode.images.format import lay_out
-from nestcode.images.stream import StreamEncoder
+from nestcode.images.stream import ImageStreamEncoder
 from nestcode.storage import write_pieces
 
 
@@ -44,7 +44,7 @@ class ImageStreamWriter(SpooledWriter):
         max_error: float | None = None,
     ) -> None:
         self._embed, self._bpp, self._budget = embed, bpp, budget
-        self._encoder = StreamEncoder(codec, max_error)
+        self._encoder = ImageStreamEncoder(codec, max_error)
         self._starts = [0]  # of the bitstreams in the spool
         super().__init__(path)
 
