@@ -47,12 +47,12 @@ struct FastScanGroup {
     float levels[4][16];
 };
 
-// Rounds a table entry to the nearest integer in range. Queries near the range of a float give infinite entries and
-// NaN; both become the largest entry, because casting them to an integer would be undefined.
-inline std::uint8_t quantize_entry(float entry) {
-    const float capped = entry < largest_entry ? entry : largest_entry;  // NaN fails the comparison
-    const float bounded = capped > 0 ? capped : 0;
-    return static_cast<std::uint8_t>(static_cast<std::int32_t>(bounded + 0.5f));
+// Clips entries to [0, largest]. NaN becomes the largest: it fails the comparison.
+inline void clip_entries(std::vector<float>& entries, float largest) {
+    for (float& entry : entries) {
+        const float capped = entry < largest ? entry : largest;
+        entry = capped > 0 ? capped : 0;
+    }
 }
 
 // Computes and quantizes the tables of a query. The entry of a group sums r^2 - 2 q r over its directions, where r is
@@ -65,6 +65,7 @@ inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* q
     const auto smaller = [](Float4 a, Float4 b) { return a < b ? a : b; };
     const auto larger = [](Float4 a, Float4 b) { return a < b ? b : a; };
     Float4 widest_of = {}, second_of = {}, third_of = {}, offset = {};
+    Float4 totals[4] = {};  // only to notice sums that are not finite
     for (std::size_t g = 0; g < groups.size(); ++g) {
         Float4 sum[4] = {};
         for (int j = 0; j < 4 && groups[g].directions[j] >= 0; ++j) {
@@ -88,6 +89,7 @@ inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* q
         third_of += larger(one, other) - least;
         offset += least;
         for (int c = 0; c < 4; ++c) {
+            totals[c] += sum[c];
             sum[c] -= least;
             std::memcpy(sums.data() + 16 * g + 4 * c, &sum[c], sizeof sum[c]);
         }
@@ -100,9 +102,14 @@ inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* q
     const float most = std::min(close > 0 ? close : widest, std::numeric_limits<float>::max());
     out.scale = widest > 0 ? std::min(largest_entry / std::min(widest, most), std::numeric_limits<float>::max()) : 1;
     if (out.scale * bias_unit > 0.999f) out.scale = 0.999f / bias_unit;  // so that bias_factor fits 16 bits
+    // Queries near the range of a float give infinite entries and NaN, whose casts to integers would be undefined.
     const float scale = out.scale;
+    const bool finite = std::isfinite(horizontal_sum(totals[0] + totals[1] + totals[2] + totals[3]));
+    if (!finite || !(widest * scale < largest_entry + 0.4f))
+        clip_entries(sums, std::min(largest_entry / scale, std::numeric_limits<float>::max()));
     std::uint8_t* entries = out.entries.data();
-    for (std::size_t i = 0; i < sums.size(); ++i) entries[i] = quantize_entry(sums[i] * scale);
+    for (std::size_t i = 0; i < sums.size(); ++i)
+        entries[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(sums[i] * scale + 0.5f));
     out.bias_factor = inner ? 0 : static_cast<std::int16_t>(std::lround(out.scale * bias_unit * 32768));
 }
 

@@ -24,10 +24,6 @@ struct Complement {
     const float* products = nullptr;  // (queries): inner products of queries with that component; null for zeros
 };
 
-inline float horizontal_sum(Float4 values) {
-    return values[0] + values[1] + values[2] + values[3];
-}
-
 inline float squared_distance(const float* query, const float* row, std::size_t features) {
     Float4 sums[2] = {};
     std::size_t f = 0;

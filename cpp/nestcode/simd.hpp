@@ -30,6 +30,10 @@ inline Float4 load_float4(const float* from) {
     return values;
 }
 
+inline float horizontal_sum(Float4 values) {
+    return values[0] + values[1] + values[2] + values[3];
+}
+
 enum class Simd { portable, neon, avx2, avx512 };
 
 inline std::string_view name_of(Simd simd) {

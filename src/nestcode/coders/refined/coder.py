@@ -145,8 +145,8 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
         base = BASES[written["kind"]]._read(Record(written["kind"], written["version"], written["settings"], arrays))
         network = network_from_json(settings["refiner"])
         model = RefinedModel.read(settings, record.arrays, base, network.build(base.n_features_in_))
-        if model.normalize != (settings["metric"] == "cosine"):
-            raise ValueError(f"its metric is {settings['metric']}, that of its base {base.metric}")
+        if settings["metric"] != base.metric_:
+            raise ValueError(f"its metric is {settings['metric']}, that of its base {base.metric_}")
         coder = cls(base, network, settings.get("lengths"), model.training)
         coder._set_model(model, settings["preset"], record.kind)
         return coder
