@@ -201,12 +201,6 @@ def evaluated_lengths(width: int) -> NDArray[np.int64]:
 # Checks
 
 
-def check_metric(metric: object) -> None:
-    """Raise unless this is a metric."""
-    if metric not in ("l2", "cosine"):
-        raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')
-
-
 def check_instance(value: object, kind: type | tuple[type, ...], name: str) -> None:
     """Raise unless a setting is None or of its class."""
     kinds = kind if isinstance(kind, tuple) else (kind,)
