@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from torch import nn
 
 from nestcode.coders.autoencoder.model import AutoencoderModel, settings_from_json
-from nestcode.coders.base import check_settings
+from nestcode.coders.base import Metric, check_settings
 from nestcode.coders.network import (
     NetworkCoder,
     check_instance,
@@ -49,7 +49,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
         self,
         width: int | None = None,
         layers: Sequence[int] | None = None,
-        metric: Literal["l2", "cosine"] = "l2",
+        metric: Metric = "l2",
         preset: str | None = None,
         lengths: Lengths | Nesting | None = None,
         network: Network | None = None,
@@ -57,8 +57,8 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
     ) -> None:
         find_preset(preset)
         self.width, self.preset = width, preset
-        check_settings(self.width, metric)
         check_sizes(layers, "layers")
+        check_settings(self.width, metric)
         check_instance(lengths, (Lengths, Nesting), "lengths")
         check_instance(network, Network, "network")
         check_instance(training, Training, "training")

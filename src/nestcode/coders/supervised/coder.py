@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from numpy.typing import NDArray
 from torch import nn
 
 from nestcode.coders.autoencoder.model import settings_from_json
-from nestcode.coders.base import check_settings
+from nestcode.coders.base import Metric, check_settings
 from nestcode.coders.network import (
     NetworkCoder,
     check_instance,
@@ -54,16 +54,16 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
         self,
         width: int,
         layers: Sequence[int] = LAYERS,
-        metric: Literal["l2", "cosine"] = "l2",
+        metric: Metric = "l2",
         lengths: Lengths | Nesting | None = None,
         network: Network | None = None,
         training: Training | None = None,
     ) -> None:
         self.width = width
-        check_settings(width, metric)
         check_sizes(layers, "layers")
         if not layers:
             raise InvalidInput("layers must have at least one hidden layer, got none: (256,) suits most data")
+        check_settings(self.width, metric)
         check_instance(lengths, (Lengths, Nesting), "lengths")
         check_instance(network, Network, "network")
         check_instance(training, Training, "training")
