@@ -186,8 +186,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no groups": (lambda: Groups([], Uniform()), "sizes must be a list of at least one integer, got none"),
     "an empty group": (lambda: Groups([2, 0], Uniform()), "sizes must be an integer of at least 1, got 0"),
     "one size": (lambda: Groups(4, Uniform()), "sizes must be a list of integers, got 4"),  # type: ignore[arg-type]
-    "no root": (lambda: Tree([0, 0]), "parents must begin with the root's -1 and go on with nodes"),
-    "two roots": (lambda: Tree([-1, -1]), "parents must begin with the root's -1 and go on with nodes"),
+    "no root": (lambda: Tree([0, 0]), "parents must begin with the root's -1, and each later parent"),
+    "two roots": (lambda: Tree([-1, -1]), "parents must begin with the root's -1, and each later parent"),
     "child before parent": (lambda: Tree([-1, 2, 0]), "got [-1, 2, 0]: number the nodes from the root down"),
     "units of too few": (lambda: Tree([-1, 0], units=[1]), "units must be one for each of the 2 nodes, got 1"),
     "weights of too many": (lambda: Tree([-1], weights=[1, 2]), "weights must be one for each of the 1 nodes, got 2"),
