@@ -1,4 +1,4 @@
-"""What every benchmark shares: fair timing, one table, one JSON file."""
+"""Shared by all benchmarks: options, interleaved timing, one table, one JSON file."""
 
 import argparse
 import json
@@ -20,31 +20,31 @@ from nestcode.storage import write_atomic
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    """Read `--quick` (a smoke test), `--data DIR`, `--json FILE` and `--figure FILE`."""
+    """Parse `--quick` (a smoke test), `--data DIR`, `--json FILE` and `--figure FILE`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10, where a benchmark takes images")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
-    parser.add_argument("--figure", type=Path, metavar="FILE", help="also draw the figure, where a benchmark has one")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10, if the benchmark uses images")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the figure, if the benchmark has one")
     return parser.parse_args()
 
 
 def images(options: argparse.Namespace) -> tuple[str, NDArray[np.uint8], NDArray[np.uint8]]:
-    """A name, training rows and test rows: CIFAR-10 with --data, else patches of scikit-learn's photographs."""
+    """Return a name, training rows and test rows: CIFAR-10 with --data, else patches of the sample images."""
     if options.data is not None:
         cifar = data.cifar10(options.data)
         return "CIFAR-10", cifar.train, cifar.test
     cut = data.patches(list(data.sample_images().values()), size=16, n=12_000, rng=np.random.default_rng(0))
-    rows = cut.transpose(0, 3, 1, 2).reshape(len(cut), -1)  # planes of red, green and blue, as CIFAR-10 has them
+    rows = cut.transpose(0, 3, 1, 2).reshape(len(cut), -1)  # channels first, as in CIFAR-10
     if options.quick:
         rows = rows[:1200, ::8]
-    return "photograph patches", rows[: -len(rows) // 6], rows[-len(rows) // 6 :]
+    return "image patches", rows[: -len(rows) // 6], rows[-len(rows) // 6 :]
 
 
 def seconds_each(jobs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The best time of each job, taken in turns so that a busy moment hits all alike."""
+    """Return the best time of each job; rounds are interleaved, so that load of the machine affects all jobs alike."""
     best = dict.fromkeys(jobs, float("inf"))
-    for _ in range(rounds + 1):  # the first round warms caches up: it can only be beaten
+    for _ in range(rounds + 1):  # the first round warms up the caches
         for name, job in jobs.items():
             start = time.perf_counter()
             job()
@@ -65,15 +65,22 @@ def show(title: str, rows: Sequence[Mapping[str, Any]], note: str) -> None:
 
 
 def save(path: Path | None, rows: Sequence[Mapping[str, Any]], packages: Sequence[str]) -> None:
-    """Write the rows with the machine, versions and commit they belong to."""
+    """Write the rows with machine, versions, commit and whether the tree was clean."""
     if path is None:
         return
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    commit = _git("rev-parse", "HEAD")
     facts = {
         "machine": f"{platform.machine()}, {platform.system()}",
         "python": platform.python_version(),
         "versions": {package: version(package) for package in packages},
         "commit": commit or None,
+        "clean": not _git("status", "--porcelain") if commit else None,  # no uncommitted changes
         "rows": list(rows),
     }
     write_atomic(path, json.dumps(facts, indent=2).encode())
+
+
+def _git(*arguments: str) -> str:
+    """Return the output of a git command in this repository, empty if there is none."""
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,4 +1,4 @@
-"""The figure of the search benchmark: the front of every method, recall against queries a second."""
+"""The figure of the search benchmark: the Pareto front of every method, QPS by recall@10."""
 
 import textwrap
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from matplotlib.ticker import StrMethodFormatter
 from _search_fronts import Measured
 from _search_methods import Kind
 
-# Families of methods by colour, the first word that fits; their members by its shade, then by the kind of line.
+# Color by the first family word in a method's name; shades, then line styles, for its members.
 FAMILIES = {
     "nestcode": ("#c1121f", "#ef5d60", "#f7a1a3"),
     "binary": ("#8d8d8d",),
@@ -24,26 +24,26 @@ FAMILIES = {
 LINES = ("-", "--", ":")
 TITLES: dict[Kind, str] = {
     "compressed": "Codes only",
-    "with rescoring": "Vectors kept, to rank the last few",
+    "with vectors": "Codes and vectors",
 }
-LEAST = 0.7  # recall below which nothing is drawn
-WIDE = 60  # letters that fit side by side into the legend of a panel
+LEAST = 0.7  # the least recall drawn
+WIDE = 60  # characters per line of a legend
 
 
 def draw_fronts(title: str, results: Sequence[Measured]) -> Figure:
-    """A panel for each class."""
+    """Return a figure with one panel per class."""
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     figure.suptitle(f"{title}; one thread, queries in one batch", fontsize=12)
     panels = figure.subplots(1, 2, sharey=True)
     for axes, kind in zip(panels, get_args(Kind), strict=True):
         draw_panel(axes, [result for result in results if result.method.kind == kind])
         axes.set_title(TITLES[kind], fontsize=11)
-    panels[0].set_ylabel("queries a second")
+    panels[0].set_ylabel("QPS")
     return figure
 
 
 def draw_panel(axes: Any, results: Sequence[Measured]) -> None:
-    """All fronts of a class; ours last, so that they lie on top."""
+    """Draw all fronts of a class; ours last, on top."""
     seen = dict.fromkeys(FAMILIES, 0)
     low = []
     for result in sorted(results, key=lambda result: result.method.ours):
@@ -65,7 +65,7 @@ def draw_panel(axes: Any, results: Sequence[Measured]) -> None:
             markersize=6 if ours else 3,
             label=f"{result.method.name} ({result.size:,.0f} B)",
         )
-    axes.set(xlim=(LEAST, 1.005), yscale="log", xlabel="share of the ten nearest that is found")
+    axes.set(xlim=(LEAST, 1.005), yscale="log", xlabel="recall@10")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
@@ -75,13 +75,13 @@ def draw_panel(axes: Any, results: Sequence[Measured]) -> None:
     lines, names = reordered(axes)
     half = (len(names) + 1) // 2
     letters = sum(max(map(len, part), default=0) for part in (names[:half], names[half:]))
-    columns = 2 if letters <= WIDE else 1  # longer names would leave the figure
+    columns = 2 if letters <= WIDE else 1  # longer names do not fit
     place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
     axes.legend(lines, names, fontsize=9, ncols=columns, frameon=False, **place)
 
 
 def reordered(axes: Any) -> tuple[list[Any], list[str]]:
-    """What the legend shows, ours first."""
+    """Return the handles and labels of the legend, ours first."""
     lines, names = axes.get_legend_handles_labels()
     order = sorted(range(len(names)), key=lambda i: not names[i].startswith("Nestcode"))
     return [lines[i] for i in order], [names[i] for i in order]

@@ -1,4 +1,4 @@
-"""How the second table of the search benchmark measures a method: swept over its settings, of which the best count."""
+"""How the QPS table of the search benchmark measures a method: a sweep over its settings, and the Pareto front."""
 
 import itertools
 import sys
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from threadpoolctl import threadpool_limits
 
 from _search_methods import Method, Setting
-from _search_task import Budget, Floats, Ids, Task
+from _search_task import Budget, Task
+from nestcode.arrays import Floats, Ids
 
-TARGETS = (0.8, 0.9, 0.95, 0.98)  # recalls that single queries are timed at
-ENOUGH = 0.99  # recall past which more effort is not of interest
-GAIN = 0.002  # recall that more effort must bring
-SINGLE = 300  # queries that are asked one at a time
+TARGETS = (0.8, 0.9, 0.95, 0.98)  # recall@10 at which single queries are timed
+ENOUGH = 0.99  # recall at which a sweep ends
+GAIN = 0.002  # recall that more effort must gain
+SINGLE = 300  # queries timed one at a time
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Point:
 
     setting: Setting
     recall: float
-    qps: float  # queries a second, all in one batch
-    compared: float | None  # items for a query
+    qps: float  # queries per second in one batch
+    compared: float | None  # items per query
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.setting.items())
@@ -32,27 +33,27 @@ class Point:
 
 @dataclass(frozen=True)
 class Measured:
-    """A method with all that was measured of it."""
+    """A method and its measurements."""
 
     method: Method
     build: float  # seconds, all cores
-    size: float  # bytes an item
+    size: float  # bytes/item
     points: list[Point]
-    whole: bool  # whether the time sufficed for all that was worth trying
-    single: dict[float, float]  # microseconds of a query that is asked alone, by target
+    whole: bool  # whether the sweep ended within the time limit
+    single: dict[float, float]  # µs/query of single queries, by target recall
 
     @property
     def front(self) -> list[Point]:
-        """Its best points."""
+        """Its Pareto front."""
         return front(self.points)
 
     def qps(self, target: float) -> float | None:
-        """Queries a second at this recall, if it gets there."""
+        """Return the QPS at this recall, or None if it is not reached."""
         return qps_at(self.points, target)
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """Points than which no other finds more and is faster, by rising recall.
+    """Return the Pareto front of recall and QPS, by ascending recall.
 
     >>> [point.qps for point in front([Point({}, 0.5, 90, None), Point({}, 0.8, 70, None), Point({}, 0.7, 60, None)])]
     [90, 70]
@@ -65,12 +66,12 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 
 def reaching(points: Sequence[Point], target: float) -> Point | None:
-    """The fastest point with at least this recall."""
+    """Return the fastest point with at least this recall."""
     return max((point for point in points if point.recall >= target), key=lambda point: point.qps, default=None)
 
 
 def qps_at(points: Sequence[Point], target: float) -> float | None:
-    """Queries a second at this recall, between the points of the front on a logarithmic scale.
+    """Return the QPS at this recall, interpolated on the front in log(QPS).
 
     >>> round(qps_at([Point({}, 0.8, 1000, None), Point({}, 1.0, 10, None)], 0.9))
     100
@@ -86,12 +87,12 @@ def qps_at(points: Sequence[Point], target: float) -> float | None:
 
 
 def measure(method: Method, task: Task, limit: float) -> Measured:
-    """Build it, sweep it, and time single queries where they matter."""
+    """Build a method, sweep its settings, and time single queries at the target recalls."""
     start = time.perf_counter()
     method.build(task)
     build, size = time.perf_counter() - start, method.nbytes() / len(task.base)
-    say(f"{method.name}, {method.kind}: built in {build:.1f} s, {size:.0f} bytes an item")
-    with threadpool_limits(1):  # FAISS and the matrix products of NumPy and FAISS
+    log(f"{method.name}, {method.kind}: built in {build:.1f} s, {size:.0f} bytes/item")
+    with threadpool_limits(1):  # FAISS and BLAS
         points, whole = sweep(method, task, Budget(limit, growth=2))
         single = {}
         for target in TARGETS:
@@ -102,7 +103,7 @@ def measure(method: Method, task: Task, limit: float) -> Measured:
 
 
 def sweep(method: Method, task: Task, budget: Budget) -> tuple[list[Point], bool]:
-    """Every combination of the other settings, with rising effort for as long as that is worth it, and time is left."""
+    """Try all combinations of the other settings with ascending effort, until recall saturates or time is up."""
     *others, effort = method.grid
     points: list[Point] = []
     lines = dict.fromkeys(itertools.product(*(method.grid[name] for name in others)), -1.0)  # their recall
@@ -111,7 +112,7 @@ def sweep(method: Method, task: Task, budget: Budget) -> tuple[list[Point], bool
             if not budget.allows():
                 return points, False
             point = try_out(method, task, dict(zip(others, values, strict=True)) | {effort: value})
-            say(f"  {point}: recall {point.recall:.3f}, {point.qps:,.0f} queries a second")
+            log(f"  {point}: recall {point.recall:.3f}, {point.qps:,.0f} QPS")
             points.append(point)
             lines[values] = point.recall
             if point.recall > ENOUGH or point.recall < before + GAIN:
@@ -120,25 +121,25 @@ def sweep(method: Method, task: Task, budget: Budget) -> tuple[list[Point], bool
 
 
 def try_out(method: Method, task: Task, setting: Setting) -> Point:
-    """One setting, with the whole batch of queries."""
+    """Measure one setting with all queries in one batch."""
     method.set(setting)
-    answers = [timed(method, [task.queries]) for _ in range(2)]
-    best, found = min(seconds for seconds, _ in answers), answers[0][1]
+    runs = [timed(method, [task.queries]) for _ in range(2)]
+    best, found = min(seconds for seconds, _ in runs), runs[0][1]
     return Point(setting, task.recall(found), len(task.queries) / best, method.compared(task.queries))
 
 
 def time_single(method: Method, task: Task, point: Point) -> float:
-    """Microseconds of a query that is asked alone."""
+    """Return the µs/query of single queries."""
     method.set(point.setting)
     queries = [task.queries[i : i + 1] for i in range(min(SINGLE, len(task.queries)))]
     return 1e6 * timed(method, queries)[0] / len(queries)
 
 
 def timed(method: Method, batches: Sequence[Floats]) -> tuple[float, Ids]:
-    """Processor seconds of searching for all batches, and what the last one found.
+    """Return the CPU seconds of searching all batches, and the ids of the last one.
 
-    On one thread of a quiet machine they are those of the clock. On a busy one they do not count what others do, and
-    a method that took more threads than it should would gain nothing.
+    On one thread of a quiet machine, CPU time is wall time. On a busy machine it ignores other processes, and a method
+    that starts more threads than one gains nothing.
     """
     start = time.process_time()
     for batch in batches:
@@ -146,6 +147,6 @@ def timed(method: Method, batches: Sequence[Floats]) -> tuple[float, Ids]:
     return time.process_time() - start, found
 
 
-def say(line: str) -> None:
-    """Show that it goes on: it takes minutes."""
+def log(line: str) -> None:
+    """Print progress to standard error."""
     print(line, file=sys.stderr, flush=True)

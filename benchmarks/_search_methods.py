@@ -1,63 +1,75 @@
-"""What the second table of the search benchmark asks of a method, and ours."""
+"""The interface of an index in the QPS table of the search benchmark, and Nestcode's."""
 
 import tempfile
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import nestcode as nc
-from _search_task import NEAREST, Floats, Ids, Task
+from _search_task import NEAREST, Task
+from nestcode.arrays import Floats, Ids
 
-Kind = Literal["compressed", "with rescoring"]  # without the raw vectors, or with them
+Kind = Literal["compressed", "with vectors"]  # codes only, or vectors stored too
 Setting = dict[str, int]
 
-# What all graphs share: links of an item, effort that they are built with, efforts of a search.
+# Of all graphs: links per node (M), efConstruction, efSearch.
 LINKS, CONSTRUCTION = 16, 128
 EFFORTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
 class Method:
-    """An index that can be built, set and searched.
+    """An index that can be built, configured and searched.
 
-    `grid` names its settings. All values of the others are combined; the last one is the effort, in rising order.
+    `grid` has the values of its settings. The last one is the effort, ascending; all others are combined.
     """
 
     ours: ClassVar[bool] = False
-    graph: ClassVar[bool] = False  # of the kind that is slow to build
+    graph: ClassVar[bool] = False  # graphs are slow to build
     name: str
     kind: Kind
     grid: dict[str, tuple[int, ...]]
     index: Any = None
 
     def build(self, task: Task) -> None:
-        """Train and add, on all cores."""
+        """Train the index and add all items, on all cores."""
         raise NotImplementedError
 
     def nbytes(self) -> int:
-        """What it holds, the raw vectors with it where it needs them."""
+        """Return the bytes of the index, including vectors if it stores them."""
         raise NotImplementedError
 
     def set(self, setting: Setting) -> None:
-        """How the next searches are done."""
+        """Configure the next searches."""
         raise NotImplementedError
 
     def search(self, queries: Floats) -> Ids:
-        """The ids of 10 items for each query, on one thread."""
+        """Return 10 ids per query, on one thread."""
         raise NotImplementedError
 
     def compared(self, queries: Floats) -> float | None:  # noqa: ARG002
-        """The mean number of items that were compared with a query, where that is known."""
+        """Return the mean number of items compared per query, if known."""
         return None
 
     def release(self) -> None:
-        """Free the memory, which the next one needs."""
+        """Free the memory for the next method."""
         self.index = None
 
 
 class Nestcode(Method):
-    """An index of cell codes."""
+    """Nestcode's index of `CellCoder` codes."""
 
     ours = True
-    shares = (0.001, 0.002, 0.004, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.08)  # of the items are candidates
+    shares = (
+        0.001,
+        0.002,
+        0.004,
+        0.007,
+        0.01,
+        0.015,
+        0.02,
+        0.03,
+        0.05,
+        0.08,
+    )  # candidate budgets as shares of the items
 
     def __init__(self, width: int, kind: Kind, items: int) -> None:
         self.name, self.kind, self.width = f"Nestcode, {width} bits", kind, width
@@ -65,17 +77,17 @@ class Nestcode(Method):
         self.grid = {"rerank": (20, 40, 80, 160), "candidates": tuple(candidates)}
 
     def build(self, task: Task) -> None:
-        """Fit and add."""
+        """Fit the coder and add all items."""
         coder = nc.CellCoder(self.width, metric=task.metric).fit(task.base)
         self.index = nc.Index(coder)
         self.index.add(task.base)
         self.index.compact()
-        self.vectors = task.base if self.kind == "with rescoring" else None
+        self.vectors = task.base if self.kind == "with vectors" else None
         self.set({name: values[0] for name, values in self.grid.items()})
-        self.search(task.base[:1])  # the first search makes ready what all need
+        self.search(task.base[:1])  # the first search builds the scorer
 
     def nbytes(self) -> int:
-        """The codes, what was made ready for searching them, the coder, and the vectors beside them."""
+        """Return the bytes of the codes, the scorer, the coder, and the vectors if they are stored."""
         with tempfile.TemporaryDirectory() as folder:
             coder = Path(folder) / "coder"
             self.index.coder.save(coder)
@@ -83,16 +95,16 @@ class Nestcode(Method):
         return int(held) + (0 if self.vectors is None else self.vectors.nbytes)
 
     def set(self, setting: Setting) -> None:
-        """Choose how many items are looked at, and how many of them twice."""
+        """Set the candidate budget and the number of candidates to rerank."""
         self.setting = setting
 
     def search(self, queries: Floats) -> Ids:
-        """The nearest by code, or by what the vectors say of the best codes."""
+        """Return the nearest items by code, reranked by vectors if these are stored."""
         ids: Ids = self._hits(queries).ids
         return ids
 
     def compared(self, queries: Floats) -> float:
-        """The mean number of codes that were compared with a query."""
+        """Return the mean number of codes compared per query."""
         return float(self._hits(queries).compared.mean())
 
     def _hits(self, queries: Floats) -> Any:

@@ -1,4 +1,4 @@
-"""The second table of the search benchmark: recall against queries a second, beside other indexes."""
+"""The QPS table of the search benchmark: QPS by recall@10 against other indexes."""
 
 import argparse
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from _search_methods import Kind, Method, Nestcode
 from _search_peers import peers
 from _search_task import NEAREST, Row, Task, read_task, wanted
 
-SHOWN = (0.9, 0.95)  # recalls at which methods are compared
-WIDTHS: dict[Kind, tuple[int, ...]] = {"compressed": (384, 512, 768), "with rescoring": (256,)}
+SHOWN = (0.9, 0.95)  # recall@10 at which methods are compared
+WIDTHS: dict[Kind, tuple[int, ...]] = {"compressed": (384, 512, 768), "with vectors": (256,)}
 
 
 def recall_by_speed(options: argparse.Namespace) -> list[Row]:
-    """Measure, print, draw, and return what is saved."""
+    """Measure, print, draw, and return the rows to save."""
     task = read_task(options, 1000 if options.quick else options.base)
     ours: list[Method] = [Nestcode(width, kind, len(task.base)) for kind in WIDTHS for width in WIDTHS[kind]]
     results: list[Measured] = []
@@ -32,25 +32,25 @@ def recall_by_speed(options: argparse.Namespace) -> list[Row]:
 
 
 def of_kind(results: Sequence[Measured], kind: Kind, ours: bool) -> list[Measured]:
-    """Those of one class."""
+    """Return the results of one class."""
     return [result for result in results if result.method.kind == kind and result.method.ours == ours]
 
 
 def print_methods(task: Task, results: Sequence[Measured]) -> None:
-    """What each method costs and gives: a table for each class."""
+    """Print the cost and the QPS of each method, one table per class."""
     for kind in get_args(Kind):
         chosen = of_kind(results, kind, ours=True) + of_kind(results, kind, ours=False)
         show(
-            f"Recall@{NEAREST} against queries a second, one thread, {kind}: {task}",
+            f"QPS by recall@{NEAREST}, one thread, {kind}: {task}",
             [method_row(result) for result in chosen],
-            "build: seconds on all cores, training with it. B/item: all that the index holds. highest: recall; …: more "
-            "effort may find\nmore, but the time was up. QPS: queries a processor second in one batch, at this recall "
-            "between the points of the front.\nsetting: the first that reaches it; µs: of a query that is asked alone.",
+            "build: seconds on all cores, with training. B/item: bytes of the index per item. highest: recall; …: the "
+            "time limit ended\nthe sweep. QPS: queries per CPU second in one batch, interpolated on the front."
+            "\nsetting: the fastest that reaches it; µs: per single query.",
         )
 
 
 def method_row(result: Measured) -> Row:
-    """Costs, and what is reached."""
+    """Return a method's costs and QPS."""
     row: Row = {
         "method": result.method.name,
         "build": f"{result.build:.1f}",
@@ -66,12 +66,12 @@ def method_row(result: Measured) -> Row:
 
 
 def number(value: float | None) -> str:
-    """A whole number, or a dash."""
+    """Format an integer, or a dash."""
     return "–" if value is None else f"{value:,.0f}"
 
 
 def print_comparison(task: Task, results: Sequence[Measured]) -> None:
-    """Ours against the best peers, at each of the recalls."""
+    """Print ours against the best peers at each recall."""
     rows = [
         comparison_row(task, own, of_kind(results, kind, ours=False), target)
         for kind in get_args(Kind)
@@ -81,13 +81,13 @@ def print_comparison(task: Task, results: Sequence[Measured]) -> None:
     show(
         f"Ours against the best peers of the same class: {task}",
         rows,
-        "x: our queries a second over theirs, in one batch. no more memory: the best of those that hold no more "
-        "bytes an item.\ncompared: codes, as a share of the items. x build: the quickest build of a graph over ours.",
+        "x: our QPS over theirs, in one batch. no more memory: the best peer of at most our bytes/item.\n"
+        "compared: codes, as a share of the items. x build: the fastest build of a graph over ours.",
     )
 
 
 def comparison_row(task: Task, own: Measured, others: Sequence[Measured], target: float) -> Row:
-    """One of ours at one recall."""
+    """Return a row: one of ours at one recall."""
     speed, point = own.qps(target), reaching(own.points, target)
     row: Row = {
         "class": own.method.kind,
@@ -108,39 +108,39 @@ def comparison_row(task: Task, own: Measured, others: Sequence[Measured], target
 
 
 def print_choice(task: Task, results: Sequence[Measured]) -> None:
-    """Which of our settings to take, by what they cost and give."""
+    """Print which of our settings to choose for a recall."""
     rows = [choice_row(task, own, target) for own in results if own.method.ours for target in TARGETS]
     show(
-        f"Which setting to choose: {task}",
-        [row for row in rows if row] or [{"recall": "none of ours reached any"}],
-        "The fastest setting that reaches the recall; candidates as a share of the items, as they would be chosen for "
-        "other numbers of them.",
+        f"Settings by recall@{NEAREST}: {task}",
+        [row for row in rows if row] or [{"recall": "not reached"}],
+        "The fastest setting that reaches the recall; candidates as a share of the items, to transfer to other sizes.",
     )
 
 
 def choice_row(task: Task, own: Measured, target: float) -> Row | None:
-    """One of ours at one recall, if it gets there."""
+    """Return a row: one of ours at one recall, or None if it is not reached."""
     point = reaching(own.points, target)
     if point is None:
         return None
     return {
-        "raw vectors": "kept" if own.method.kind == "with rescoring" else "not kept",
+        "vectors": "stored" if own.method.kind == "with vectors" else "not stored",
         "code": own.method.name.removeprefix("Nestcode, "),
         "B/item": f"{own.size:.0f}",
-        "recall wanted": f"{target:.2f}",
+        "target recall": f"{target:.2f}",
         "candidates": f"{point.setting['candidates'] / len(task.base):.1%}",
         "rerank": point.setting["rerank"],
         "recall": f"{point.recall:.3f}",
         "QPS": number(point.qps),
-        "µs alone": number(own.single[target]),
+        "µs/query": number(own.single[target]),
     }
 
 
 def saved(task: Task, result: Measured) -> list[Row]:
-    """All points of a method."""
+    """Return all measured points of a method."""
     kept = {id(point) for point in result.front}
     facts: dict[str, Any] = {"data": str(task), "class": result.method.kind, "method": result.method.name}
     facts |= {"build": result.build, "bytes": result.size, "whole": result.whole}
     return [{**facts, **vars(point), "front": id(point) in kept} for point in result.points] + [
-        {**facts, "recall wanted": target, "alone": microseconds} for target, microseconds in result.single.items()
+        {**facts, "target recall": target, "single query µs": microseconds}
+        for target, microseconds in result.single.items()
     ]

@@ -1,4 +1,4 @@
-"""What both tables of the search benchmark share: what is searched, the exact answer, and a limit to the time."""
+"""Shared by both tables of the search benchmark: items, queries, exact neighbors, and a time budget."""
 
 import argparse
 import time
@@ -13,39 +13,38 @@ from numpy.typing import NDArray
 import nestcode as nc
 from _report import images
 from nestcode import metrics
+from nestcode.arrays import Floats, Ids
 
 NEAREST = 10
-CROPS = 1_000_000  # as many as are cut where no number is given
+CROPS = 1_000_000  # if --base is not given
 Metric = Literal["l2", "cosine"]
-Floats = NDArray[np.float32]
-Ids = NDArray[np.int64]
-Rows = tuple[str, Metric, NDArray[Any], NDArray[Any]]  # a name, and what is searched, and for what
+Rows = tuple[str, Metric, NDArray[Any], NDArray[Any]]  # name, metric, items, queries
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is searched, for what, and what is right."""
+    """Items, queries and the exact neighbors."""
 
     name: str
     metric: Metric
     base: Floats
     queries: Floats
-    true: Ids  # (queries, 10)
+    exact: Ids  # (queries, 10)
 
     def recall(self, found: Ids) -> float:
-        """The share of the nearest items that were found."""
-        return metrics.recall(found, self.true)
+        """Return recall@10 of the ids that a search found."""
+        return metrics.recall(found, self.exact)
 
     def __str__(self) -> str:
         return f"{self.name}, {len(self.base):,} items, {len(self.queries):,} queries"
 
 
 class Budget:
-    """Seconds that a method may take: asked before each step, it takes this one for `growth` times as long as the last.
+    """A time budget for steps of growing cost: the next step is expected to take `growth` times as long as the last.
 
     >>> budget = Budget(1.0, growth=4)
-    >>> budget.allows()  # no step was taken that could have been too slow
+    >>> budget.allows()  # no step was taken yet
     True
     >>> time.sleep(0.4)
     >>> budget.allows()
@@ -57,14 +56,14 @@ class Budget:
         self.start = self.last = time.perf_counter()
 
     def allows(self) -> bool:
-        """Whether another step is likely to end in time."""
+        """Return whether the next step is expected to end in time."""
         now = time.perf_counter()
         cost, self.last = now - self.last, now
         return now - self.start + self.growth * cost <= self.seconds
 
 
 def read_task(options: argparse.Namespace, most: int | None) -> Task:
-    """Items that are searched, at most so many, others as queries, and the exact answer."""
+    """Return at most `most` items, queries that are not among them, and the exact neighbors."""
     chosen = [read for name, read in READERS.items() if getattr(options, name) is not None]
     name, metric, *parts = (chosen[0] if chosen else read_images)(options, most)
     base, queries = (part.astype(np.float32) for part in parts)
@@ -74,7 +73,7 @@ def read_task(options: argparse.Namespace, most: int | None) -> Task:
 
 
 def read_glove(options: argparse.Namespace, most: int | None) -> Rows:
-    """Word vectors in random order; the queries are other words."""
+    """Return word vectors in random order; the queries are other words."""
     rows = nc.data.glove(options.glove).vectors
     count = min(most or len(rows), len(rows) - options.queries)
     rows = rows[np.random.default_rng(0).permutation(len(rows))[: count + options.queries]]
@@ -82,7 +81,7 @@ def read_glove(options: argparse.Namespace, most: int | None) -> Rows:
 
 
 def read_crops(options: argparse.Namespace, most: int | None) -> Rows:
-    """Squares of 8 x 8 pixels: of training images, and of test images as queries."""
+    """Return 8 x 8 crops of training images, and of test images as queries."""
     cifar, rng = nc.data.cifar10(options.crops), np.random.default_rng(0)
     parts = []
     for rows, count in ((cifar.train, most or CROPS), (cifar.test, options.queries)):
@@ -92,18 +91,20 @@ def read_crops(options: argparse.Namespace, most: int | None) -> Rows:
 
 
 def read_hdf5(options: argparse.Namespace, most: int | None) -> Rows:
-    """A file of ann-benchmarks."""
+    """Return the items and queries of a file of ann-benchmarks."""
     with h5py.File(options.hdf5) as file:
         distance = str(file.attrs["distance"])
         if distance not in ("angular", "euclidean"):
-            raise SystemExit(f'{options.hdf5} is for "{distance}" distance: take one that is angular or euclidean')
+            raise SystemExit(
+                f'distance must be angular or euclidean, got "{distance}" in {options.hdf5}: give another file'
+            )
         metric: Metric = "cosine" if distance == "angular" else "l2"
         base, queries = file["train"][:most], file["test"][: options.queries]
     return f"{options.hdf5.stem}, {distance}", metric, base, queries
 
 
 def read_images(options: argparse.Namespace, most: int | None) -> Rows:
-    """CIFAR-10 by pixels with --data DIR, else patches of two photographs."""
+    """Return pixels of CIFAR-10 with --data DIR, else patches of the sample images."""
     name, train, test = images(options)
     step = 4 if options.quick else 1
     return f"{name}, L2", "l2", train[:most, ::step], test[: options.queries, ::step]
@@ -117,10 +118,10 @@ READERS: dict[str, Callable[[argparse.Namespace, int | None], Rows]] = {  # by o
 
 
 def first(distances: NDArray[Any]) -> Ids:
-    """The ids of the 10 smallest numbers of each row."""
+    """Return the ids of the 10 smallest distances in each row."""
     return np.argpartition(distances, NEAREST, axis=1)[:, :NEAREST]
 
 
 def wanted(name: str, options: argparse.Namespace) -> bool:
-    """Whether a peer was asked for: all are, unless words are given, of which its name must contain one."""
+    """Return whether --peers selects a peer by a word in its name; without words all are selected."""
     return options.peers is None or any(word.lower() in name.lower() for word in options.peers)

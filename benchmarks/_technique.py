@@ -1,22 +1,20 @@
-"""What pictures of techniques share: data, training, curves."""
+"""Shared by the ablations: data, training, curves."""
 
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from nestcode import data
+from nestcode.arrays import Doubles, Floats
 from nestcode.nn import OrderedAutoencoder
 from nestcode.report import COLORS
 from nestcode.training import Run, Training, errors_by_length, train
 
-Floats = NDArray[np.float32]
-
 
 def patches(quick: bool, size: int = 12) -> tuple[Floats, Floats]:
-    """Colour patches of two photographs, to train and to test with: (n, size * size * 3), from 0 to 1."""
+    """Return training and test patches of the sample images, (n, size * size * 3), in [0, 1]."""
     count = 1000 if quick else 20_000
     cut = data.patches(list(data.sample_images().values()), size=size, n=count, rng=np.random.default_rng(0))
     rows = np.divide(cut.reshape(count, -1), 255, dtype=np.float32)
@@ -24,27 +22,27 @@ def patches(quick: bool, size: int = 12) -> tuple[Floats, Floats]:
 
 
 def digits() -> tuple[Floats, Floats]:
-    """Digits, to train and to test with."""
+    """Return training and test digits."""
     rows = data.digits()[0].astype(np.float32)
     order = np.random.default_rng(0).permutation(len(rows))
     return rows[order[300:]], rows[order[:300]]
 
 
-def learn(X: Floats, training: Training, seed: int = 0, **model: Any) -> OrderedAutoencoder:
-    """A trained network."""
+def fit_network(X: Floats, training: Training, seed: int = 0, **model: Any) -> OrderedAutoencoder:
+    """Return a trained network."""
     torch.manual_seed(seed)
     network = OrderedAutoencoder(X.shape[1], **model)
     train(network, X, training, Run(progress=False, report_every=10**9))
     return network
 
 
-def errors(network: OrderedAutoencoder, X: Floats, lengths: list[int]) -> NDArray[np.float64]:
-    """The mean squared error at each length."""
+def errors(network: OrderedAutoencoder, X: Floats, lengths: list[int]) -> Doubles:
+    """Return the MSE at each length."""
     return errors_by_length(network, torch.from_numpy(X), lengths)
 
 
-def curves(by_name: dict[str, tuple[list[int], NDArray[np.float64]]], ylabel: str) -> Figure:
-    """Errors by length on logarithmic axes."""
+def curves(by_name: dict[str, tuple[list[int], Doubles]], ylabel: str) -> Figure:
+    """Return a figure of errors by length on logarithmic axes."""
     figure = Figure(figsize=(6, 3.6))
     axes = figure.subplots()
     for (name, (lengths, values)), color, style in zip(by_name.items(), COLORS, ("-", "--", "-.", ":"), strict=False):

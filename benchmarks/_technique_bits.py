@@ -1,11 +1,11 @@
-"""Thresholds at quantiles: of pre-activations they give any share of ones; after rectification they cannot."""
+"""Quantile thresholds give any share of ones on pre-activations, but not on rectified units."""
 
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
 
-from _technique import learn, patches
+from _technique import fit_network, patches
 from nestcode.nn import Binarize
 from nestcode.report import COLORS
 from nestcode.training import Training
@@ -14,13 +14,15 @@ BETAS = (0.2, 0.5)
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
-    """The share of ones of each bit on unseen patches."""
+    """Measure the share of ones of each bit on test patches."""
     X, test = patches(quick, size=8)
     figure = Figure(figsize=(7.5, 3.2))
     rows = []
     for axes, beta in zip(figure.subplots(1, len(BETAS), sharey=True), BETAS, strict=True):
         training = Training(steps=20 if quick else 500, batch_size=200, holdout=0.0)
-        network = learn(X, training, width=64, layers=(128,), binarize=Binarize(64, beta, signed=True), spread="common")
+        network = fit_network(
+            X, training, width=64, layers=(128,), binarize=Binarize(64, beta, signed=True), spread="common"
+        )
         with torch.inference_mode():
             seen, unseen = (network.preactivations(torch.from_numpy(part)) for part in (X, test))
         rectified = (unseen.relu() > seen.relu().quantile(1 - beta, dim=0)).float().mean(dim=0)

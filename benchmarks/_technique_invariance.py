@@ -1,4 +1,4 @@
-"""The invariance penalty: noise flips fewer bits, at some cost in reconstruction."""
+"""The invariance penalty: noise flips fewer bits, at some cost in MSE."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from _technique import Floats, digits, errors, learn
+from _technique import digits, errors, fit_network
+from nestcode.arrays import Floats
 from nestcode.nn import Binarize, OrderedAutoencoder
 from nestcode.report import COLORS
 from nestcode.training import Training
@@ -15,26 +16,26 @@ NOISE = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
-    """Bits of digits and of the same digits with noise."""
+    """Measure how many bits of digits flip when noise is added."""
     X, test = digits()
     rows, shares = [], {}
     for weight in (0.0, 0.1, 1.0):
         training = Training(steps=20 if quick else 2000, batch_size=200, invariance=weight, perturbation=0.01)
-        network = learn(
+        network = fit_network(
             X, training, width=32, layers=(128,), binarize=Binarize(32, signed=True), corruption=0.0, dropout=0.0,
             spread="common",
         )  # fmt: skip
         flipped = [flips(network, test, noise) for noise in NOISE]
         shares[weight] = flipped
         rows.append(
-            {"weight": weight, "error": float(errors(network, test, [32])[0])}
+            {"weight": weight, "MSE": float(errors(network, test, [32])[0])}
             | {f"noise {noise:g}": float(share) for noise, share in zip(NOISE, flipped, strict=True)}
         )
     figure = Figure(figsize=(6, 3.6))
     axes = figure.subplots()
     for (weight, flipped), color, style in zip(shares.items(), COLORS, ("-", "--", "-."), strict=False):
         axes.plot(NOISE, flipped, style, color=color, marker="o", linewidth=2, label=f"weight {weight:g}")
-    axes.set(xlabel="noise: standard deviation, of pixels from 0 to 1", ylabel="share of bits that flip")
+    axes.set(xlabel="standard deviation of the noise (pixels in [0, 1])", ylabel="share of bits that flip")
     axes.set_xticks(NOISE, [f"{noise:g}" for noise in NOISE])
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, title="invariance penalty")
@@ -42,7 +43,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
 
 
 def flips(network: OrderedAutoencoder, X: Floats, deviation: float) -> float:
-    """The share of bits that noise changes."""
+    """Return the share of bits that noise flips."""
     noise = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32) * np.float32(deviation)
     with torch.inference_mode():
         clean, noisy = (network.encode(torch.from_numpy(rows)) for rows in (X, X + noise))

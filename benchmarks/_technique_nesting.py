@@ -1,11 +1,11 @@
-"""Nesting beyond the chain: which units are kept together, and what each subset can do."""
+"""Nestings beyond the chain: the subsets of units that are kept together, and their MSE."""
 
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
 
-from _technique import digits, learn
+from _technique import digits, fit_network
 from nestcode.lengths import Uniform
 from nestcode.nn import Chain, Groups, Tree
 from nestcode.training import Training
@@ -14,7 +14,7 @@ WIDTH = 28
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
-    """Masks of three nestings, and the error of each of their subsets."""
+    """Measure the MSE of every subset of three nestings."""
     X, test = digits()
     nestings = {
         "chain": Chain(Uniform()),
@@ -25,7 +25,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     rows = []
     for axes, (name, nesting) in zip(figure.subplots(1, 3), nestings.items(), strict=True):
         training = Training(steps=20 if quick else 2000, batch_size=200)
-        network = learn(X, training, width=WIDTH, lengths=nesting, corruption=0.0, dropout=0.0, spread="common")
+        network = fit_network(X, training, width=WIDTH, lengths=nesting, corruption=0.0, dropout=0.0, spread="common")
         masks = nesting.masks(WIDTH)
         with torch.inference_mode():
             rows_of = torch.from_numpy(test)

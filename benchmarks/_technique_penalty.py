@@ -1,4 +1,4 @@
-"""Adaptive regularization: a constant coefficient drowns what late units learn, an adaptive one keeps its share."""
+"""Adaptive regularization: a constant coefficient dominates the gradient of late units, an adaptive one does not."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from _technique import digits, learn
+from _technique import digits, fit_network
 from nestcode.lengths import Geometric
 from nestcode.report import COLORS
 from nestcode.training import AdaptivePenalty, Training
@@ -16,14 +16,14 @@ RATIO = 0.05
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
-    """Gradients of units of a half-trained network: regularization over reconstruction."""
+    """Measure the ratio of regularization to reconstruction gradients by unit in a half-trained network."""
     X, _ = digits()
     width = 32
     training = Training(steps=20 if quick else 300, batch_size=200)
-    network = learn(X, training, width=width, layers=(64,), lengths=Geometric(0.8), spread="common").train()
+    network = fit_network(X, training, width=width, layers=(64,), lengths=Geometric(0.8), spread="common").train()
     weight = network.code_weights()[0]
     torch.manual_seed(0)
-    for _ in range(50):  # averaged, so that late units are seen at all
+    for _ in range(50):  # the average of many samples, as late units are rarely kept
         AutoencoderLoss(network, training)(torch.from_numpy(X)).backward()
     assert weight.grad is not None
     gradient = weight.grad / 50
@@ -31,8 +31,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     reconstruction = gradient.norm(dim=1)
     coefficients = AdaptivePenalty("l1", ratio=RATIO).add_(weight)
     adaptive = (weight.grad - gradient).norm(dim=1)
-    one = coefficients[0] * weight.detach().sign().norm(dim=1)  # right for the first unit
-    ratios = {"one coefficient for all": one / reconstruction, "adaptive": adaptive / reconstruction}
+    one = coefficients[0] * weight.detach().sign().norm(dim=1)  # suits the first unit
+    ratios = {"constant coefficient": one / reconstruction, "adaptive": adaptive / reconstruction}
     rows = [
         {"": name, **{f"unit {k}": float(ratio[k - 1]) for k in (1, 4, 8, 16, 24, 32)}}
         for name, ratio in ratios.items()

@@ -1,11 +1,12 @@
-"""Unit sweeping: with a geometric distribution of rate 0.9, unit 100 is kept once in 34,000 draws."""
+"""Unit sweeping: with Geometric(0.9), unit 100 is kept once in 34,000 samples."""
 
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from _technique import Floats, errors, learn, patches
+from _technique import errors, fit_network, patches
+from nestcode.arrays import Floats
 from nestcode.lengths import Geometric
 from nestcode.nn import Binarize, OrderedAutoencoder
 from nestcode.report import COLORS
@@ -15,14 +16,14 @@ SIDE = 12
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
-    """A binary network of 100 units, tied, on colour patches: filters with sweeping and without."""
+    """Train a tied binary network of 100 units on color patches with and without sweeping."""
     X, test = patches(quick, SIDE)
     width = 10 if quick else 100
     lengths = [length for length in (1, 2, 5, 10, 20, 40, 60, 80, 100) if length <= width]
     rows, networks = [], {}
     for name, sweep in (("without sweeping", None), ("with sweeping", Sweep(after=1000, every=20, patience=1))):
         training = Training(steps=30 if quick else 3000, batch_size=500, sweep=sweep, schedule="constant")
-        network = learn(
+        network = fit_network(
             X,
             training,
             width=width,
@@ -41,7 +42,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
 
 
 def draw(networks: dict[str, tuple[OrderedAutoencoder, Any]], lengths: list[int]) -> Figure:
-    """The decoder's filters, and errors by length."""
+    """Return a figure of the decoder's filters and the MSE by length."""
     figure = Figure(figsize=(10.5, 3.8))
     left, middle, right = figure.subplots(1, 3, gridspec_kw={"width_ratios": [1, 1, 1.15]})
     for axes, (name, (network, _)) in zip((left, middle), networks.items(), strict=True):
@@ -50,7 +51,7 @@ def draw(networks: dict[str, tuple[OrderedAutoencoder, Any]], lengths: list[int]
         axes.axis("off")
     for (name, (_, found)), color, style in zip(networks.items(), COLORS, ("--", "-"), strict=False):
         right.plot(lengths, found, style, color=color, linewidth=2, label=name)
-    right.set(xlabel="length: bits kept", ylabel="mean squared error", yscale="log")
+    right.set(xlabel="length: bits kept", ylabel="MSE", yscale="log")
     right.grid(alpha=0.3, which="both")
     right.legend(frameon=False)
     figure.tight_layout()
@@ -58,7 +59,7 @@ def draw(networks: dict[str, tuple[OrderedAutoencoder, Any]], lengths: list[int]
 
 
 def mosaic(filters: Floats) -> Floats:
-    """Filters in rows of ten, first to last, each scaled to show."""
+    """Return an image of the filters in rows of ten, each scaled to the full range."""
     side = SIDE + 1
     count = len(filters)
     sheet = np.ones((side * -(-count // 10), side * 10, 3), dtype=np.float32)

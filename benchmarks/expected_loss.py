@@ -1,7 +1,7 @@
-"""The exact expected loss beside one plain squared error, forward and backward.
+"""The cost of the exact expected loss relative to a plain squared error, forward and backward.
 
-Both steps take the same codes, weight and targets. The plain one decodes whole codes only; the exact one stands for
-every length at once.
+Both steps take the same codes, weight and targets. The plain loss decodes whole codes; the exact one averages over all
+lengths.
 """
 
 import torch
@@ -17,12 +17,12 @@ def main() -> None:
     torch.set_num_threads(1)
     sizes = [(50, 60, 40)] if options.quick else [(1000, 3072, 256), (1000, 3072, 1024)]
     rows = [measure(*size, rounds=5) for size in sizes]
-    show("Forward and backward, one thread: milliseconds", rows, "x: the price in plain steps, best of 5 rounds.")
+    show("Forward and backward, one thread: ms", rows, "x: exact over plain; best of 5 rounds.")
     save(options.json, rows, ["nestcode", "torch"])
 
 
 def measure(n: int, features: int, width: int, rounds: int) -> dict[str, float | int]:
-    """One size: a batch of n."""
+    """Measure one size with batches of n."""
     generator = torch.Generator().manual_seed(0)
     target = torch.randn(n, features, generator=generator)
     code = torch.randn(n, width, generator=generator).requires_grad_()

@@ -1,4 +1,4 @@
-"""How long `import nestcode` and the command line take in a new process, beside `import numpy` and an empty one."""
+"""The time of `import nestcode` and of the command line in a new process, against `import numpy` and no import."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def main() -> None:
     )
     rows = [{"process": name, "ms": 1e3 * seconds} for name, seconds in best.items()]
     rows.append({"process": "import nestcode alone", "ms": 1e3 * (best["import nestcode"] - best["nothing"])})
-    show("A new process: milliseconds", rows, "Best of all rounds, taken in turns.")
+    show("New process: ms", rows, "Best of interleaved rounds.")
     save(options.json, rows, ["nestcode", "numpy"])
 
 
@@ -28,7 +28,7 @@ SOURCES = {
 
 
 def run(source: str) -> None:
-    """One process from start to end."""
+    """Run a process from start to exit."""
     subprocess.run([sys.executable, "-c", source], check=True, stdout=subprocess.DEVNULL)
 
 

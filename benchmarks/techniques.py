@@ -1,15 +1,15 @@
-"""What each technique of section 4 of the paper does, in numbers and pictures: with it and without it.
+"""Ablations of the techniques in section 4 of the paper: each with and without, as a table and a figure.
 
-    noise        corrupted inputs and ordinary dropout      error of unseen items by length
-    sweep        unit sweeping                              filters, and what late units gain
-    penalty      adaptive regularization                    the ratio of gradients by unit
-    invariance   the invariance penalty                     how many bits noise flips
-    bits         thresholds at quantiles                    how often each bit is 1
-    growth       growing width                              error by length, stage by stage
-    nesting      groups and trees of units                  which units are kept together
+    noise        input corruption and dropout       test MSE by length
+    sweep        unit sweeping                      filters, and test MSE by length
+    penalty      adaptive regularization            ratio of gradients by unit
+    invariance   invariance penalty                 share of bits that noise flips
+    bits         quantile thresholds                share of ones per bit
+    growth       growing width                      test MSE by length, stage by stage
+    nesting      groups and trees of units          kept subsets and their MSE
 
-Data are digits and patches of two photographs; all of it takes some minutes on two cores. --figures DIR writes the
-pictures that docs/techniques.md shows.
+Data: digits and patches of the sample images; a few minutes on two cores. --figures DIR writes the figures of
+docs/techniques.md.
 """
 
 import argparse
@@ -44,13 +44,13 @@ def main() -> None:
     """Measure, print, draw and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="which techniques (all)")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
-    parser.add_argument("--figures", type=Path, metavar="DIR", help="also draw the pictures there")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="write the figures to this folder")
     options = parser.parse_args()
     unknown = set(options.names) - set(TECHNIQUES)
     if unknown:
-        parser.error(f"techniques are {', '.join(TECHNIQUES)}, got {', '.join(sorted(unknown))}")
+        parser.error(f"techniques must be among {', '.join(TECHNIQUES)}, got {', '.join(sorted(unknown))}")
     saved: Rows = []
     for name in options.names or TECHNIQUES:
         rows, figure = TECHNIQUES[name](options.quick)

@@ -1,19 +1,19 @@
-"""How fast the paper's retrieval network trains: examples a second of a whole step, beside a plain autoencoder's.
+"""Training throughput of the paper's retrieval network: examples/s of a whole step, against a plain autoencoder.
 
 The network is 3072-2048-1024-512 and back, with tied weights, in batches of 10,000. Each row is one kind of step, with
-forward and backward passes and the optimizer's update, on rows picked at random from 50,000 images on the device:
+forward and backward passes and the optimizer's update, on random rows of 50,000 images on the device:
 
     plain       the autoencoder alone
     nested      with nested dropout
-    noise       also with corrupted inputs and ordinary dropout
+    noise       also with input corruption and dropout
     penalty     also with the adaptive L1 penalty
     full        also with the invariance penalty, estimated on an eighth of the batch
-    naive       the same with the invariance penalty on the whole batch, as the paper writes it
-    binary      the full step of bits, through which the paper lets no gradient pass
-    loop        the full step as `train` takes it, with what it reads, reports and checks on the way
+    naive       the same with the invariance penalty on the whole batch, as in the paper
+    binary      the full step with binary units, through which the paper passes no gradient
+    loop        the full step inside `train`, with its data loading, reports and checks
 
-TFLOP/s count the products of matrices only. On a GPU they are in bfloat16 and steps are compiled; kinds of steps take
-turns, and the best of several rounds counts.
+TFLOP/s count matrix products only. On a GPU they are in bfloat16, and steps are compiled. Rounds are interleaved, and
+the best counts.
 """
 
 import argparse
@@ -34,17 +34,17 @@ from nestcode.training.autoencoder import AutoencoderLoss, AutoencoderObjective
 from nestcode.training.optimizers import AdamStep
 from nestcode.training.runtime.accelerator import Accelerator
 
-IMAGES = 79_302_017  # of the paper, seen twice
+IMAGES = 79_302_017  # the paper's data set, two epochs
 KINDS = ("plain", "nested", "noise", "penalty", "full", "naive", "binary", "loop")
 
 
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tiny network, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="a tiny network: a smoke test")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="which steps (all)")
-    parser.add_argument("--steps", type=int, default=100, help="steps of a round (100)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
+    parser.add_argument("--steps", type=int, default=100, help="steps per round (100)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     options = parser.parse_args()
     sizes, batch = ([48, 32, 16, 8], 64) if options.quick else ([3072, 2048, 1024, 512], 10_000)
     steps = 2 if options.quick else options.steps
@@ -56,12 +56,12 @@ def main() -> None:
         best["loop"] = loop_seconds(sizes, batch, data, 5 * steps)
     rows = [describe(kind, best, sizes, batch) for kind in options.kinds]
     where = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-    show(f"A step of {'-'.join(map(str, sizes))} in batches of {batch:,} on {where}", rows, "x: beside the plain step.")
+    show(f"Training step of {'-'.join(map(str, sizes))}, batches of {batch:,}, on {where}", rows, "x: time over plain.")
     save(options.json, rows, ["nestcode", "torch"])
 
 
 def make_settings(kind: str, batch: int, steps: int) -> Training:
-    """How a kind of step trains."""
+    """Return the training settings of a kind of step."""
     rank = KINDS.index(kind)
     return Training(
         steps=steps,
@@ -73,7 +73,7 @@ def make_settings(kind: str, batch: int, steps: int) -> Training:
 
 
 def make_model(kind: str, sizes: list[int]) -> OrderedAutoencoder:
-    """The network of a kind of step."""
+    """Return the network of a kind of step."""
     features, *layers, width = sizes
     noisy = KINDS.index(kind) >= 2
     return OrderedAutoencoder(
@@ -89,14 +89,14 @@ def make_model(kind: str, sizes: list[int]) -> OrderedAutoencoder:
 
 
 def loop_seconds(sizes: list[int], batch: int, data: torch.Tensor, steps: int) -> float:
-    """Seconds of a step of the training loop, from the second report on: the first ones compile."""
+    """Return the seconds per step of the training loop after the second report, when compilation is over."""
     run = Run(progress=False, report_every=steps)
     reports = train(make_model("loop", sizes), data.numpy(), make_settings("loop", batch, 3 * steps), run)
     return float(reports[3]["seconds"] - reports[2]["seconds"]) / steps or float("nan")
 
 
 def make_step(kind: str, sizes: list[int], batch: int, data: torch.Tensor) -> Callable[[], None]:
-    """One step of a kind, as the training loop takes it."""
+    """Return one step of a kind, as the training loop takes it."""
     settings = make_settings(kind, batch, steps=1_000_000)
     accelerator = Accelerator(settings, steps=settings.steps)
     model = make_model(kind, sizes).to(accelerator.device)
@@ -108,12 +108,12 @@ def make_step(kind: str, sizes: list[int], batch: int, data: torch.Tensor) -> Ca
     stepper = AdamStep(objective, settings, accelerator, total=1_000_000)
     rows = data[:batch].clone()
 
-    def learn() -> None:
+    def accumulate() -> None:
         with accelerator.autocast():
             loss = loss_of(rows)
         loss.backward()
 
-    graphed = accelerator.graphed(learn)
+    graphed = accelerator.graphed(accumulate)
 
     def backward() -> torch.Tensor:
         rows.copy_(data[torch.randint(len(data), (batch,), device=data.device)])
@@ -129,7 +129,7 @@ def make_step(kind: str, sizes: list[int], batch: int, data: torch.Tensor) -> Ca
 
 
 def measure(jobs: dict[str, Callable[[], None]], steps: int, device: torch.device, rounds: int = 3) -> dict[str, float]:
-    """Seconds of a step of each kind, the best of some rounds."""
+    """Return the best seconds per step of each kind."""
 
     def wait() -> None:
         if device.type == "cuda":
@@ -140,7 +140,7 @@ def measure(jobs: dict[str, Callable[[], None]], steps: int, device: torch.devic
         for _ in range(6):
             step()
         wait()
-        print(f"{kind} is ready", file=sys.stderr, flush=True)
+        print(f"{kind}: compiled", file=sys.stderr, flush=True)
     for _ in range(rounds):
         for kind, step in jobs.items():
             start = time.perf_counter()
@@ -152,11 +152,11 @@ def measure(jobs: dict[str, Callable[[], None]], steps: int, device: torch.devic
 
 
 def describe(kind: str, best: dict[str, float], sizes: list[int], batch: int) -> dict[str, Any]:
-    """A row of the table."""
+    """Return a row of the table."""
     speed = batch / best[kind]
     return {
         "step": kind,
-        "milliseconds": 1e3 * best[kind],
+        "ms": 1e3 * best[kind],
         "examples/s": f"{speed:,.0f}",
         "TFLOP/s": speed * operations(kind, sizes) / 1e12,
         "x": best[kind] / best["plain"] if "plain" in best else float("nan"),
@@ -165,16 +165,16 @@ def describe(kind: str, best: dict[str, float], sizes: list[int], batch: int) ->
 
 
 def operations(kind: str, sizes: list[int]) -> float:
-    """Of the products for one example: forward, and back to weights and to inputs, of which the first needs none.
+    """Return the FLOPs of the matrix products per example: forward, and backward to weights and inputs but the first.
 
     >>> operations("plain", [4, 2]) == 2 * 8 * (3 + 3 - 1)
     True
     """
     encoder = 2 * sum(a * b for a, b in pairwise(sizes))
     first = 2 * sizes[0] * sizes[1]
-    back = 0 if kind == "binary" else 2 * encoder - first  # no gradient passes the bits to the encoder
+    back = 0 if kind == "binary" else 2 * encoder - first  # no gradient reaches the encoder
     whole = encoder + back + 3 * encoder
-    passes = {"full": 2 / 8, "loop": 2 / 8, "binary": 2 / 8, "naive": 2}.get(kind, 0)  # clean and perturbed
+    passes = {"full": 2 / 8, "loop": 2 / 8, "binary": 2 / 8, "naive": 2}.get(kind, 0)  # clean and perturbed inputs
     return whole + passes * (3 * encoder - first)
 
 

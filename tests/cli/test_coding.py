@@ -288,6 +288,20 @@ def test_resume_continues_an_interrupted_fit(tmp_path: Path, monkeypatch: pytest
     assert facts["expected_errors"] == {str(k): pytest.approx(own.expected_error(k)) for k in (0, 1, 2, 4, 8)}
 
 
+def test_autoencoder_and_supervised_coders_are_trained(tmp_path: Path) -> None:
+    path, _, _ = vectors(tmp_path)
+    X = np.load(path)
+    np.save(tmp_path / "labels.npy", np.arange(len(X)) % 2)
+    for kind, name, more in (
+        ("autoencoder", "AutoencoderCoder", ()),
+        ("supervised", "SupervisedCoder", ("--labels", tmp_path / "labels.npy")),
+    ):
+        out = tmp_path / f"{kind}.coder"
+        fine("fit", path, "--kind", kind, "--width", 8, "--steps", 3, *more, "-o", out)
+        coder = load_coder(out)
+        assert (type(coder).__name__, coder.width_, coder.n_features_in_) == (name, 8, X.shape[1])
+
+
 def test_threads_are_limited_for_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _, _ = vectors(tmp_path)
     before, whole = os.sched_getaffinity(0), nestcode.LinearCoder.fit

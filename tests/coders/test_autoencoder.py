@@ -51,7 +51,7 @@ def test_length_0_is_the_mean(coder: AutoencoderCoder) -> None:
     assert np.abs(decoded[0] - data().mean(axis=0)).max() < 0.05
 
 
-def test_bits_that_would_harm_are_left_out(coder: AutoencoderCoder) -> None:
+def test_bits_that_raise_the_error_are_ignored(coder: AutoencoderCoder) -> None:
     codes = coder.encode(data())
     fit = coder._fitted()
     for length in range(25):
@@ -61,7 +61,7 @@ def test_bits_that_would_harm_are_left_out(coder: AutoencoderCoder) -> None:
 
 
 @pytest.mark.parametrize("beta", [0.2, 0.5])
-def test_bits_are_1_as_often_as_asked_for(beta: float) -> None:
+def test_bits_are_1_with_probability_beta(beta: float) -> None:
     X = np.random.default_rng(0).standard_normal((20_000, 16)).astype(np.float32)
     coder = AutoencoderCoder(width=16, network=Network(beta=beta), training=QUICK.but(holdout=0.0)).fit(
         X[:10_000], progress=False
@@ -72,7 +72,7 @@ def test_bits_are_1_as_often_as_asked_for(beta: float) -> None:
     assert np.abs(share - beta).max() < 4.5 * noise
 
 
-def test_files_give_back_the_same_coder(coder: AutoencoderCoder, tmp_path: Path) -> None:
+def test_save_then_load_is_the_identity(coder: AutoencoderCoder, tmp_path: Path) -> None:
     coder.save(tmp_path / "deep.coder")
     again = nc.load_coder(tmp_path / "deep.coder")
     assert isinstance(again, AutoencoderCoder)
@@ -84,7 +84,7 @@ def test_files_give_back_the_same_coder(coder: AutoencoderCoder, tmp_path: Path)
     assert again.training == QUICK
 
 
-def test_a_grown_coder_is_filled_with_zeros_and_survives_a_file(tmp_path: Path) -> None:
+def test_a_coder_that_stopped_growing_is_padded_with_zeros(tmp_path: Path) -> None:
     training = QUICK.but(growth=Growth(start=4, step=4, most=12, least=0.0), steps=40)
     with pytest.warns(UserWarning, match="growth stopped at 12 of 20 bits"):
         coder = AutoencoderCoder(width=20, training=training).fit(data(), progress=False)
@@ -117,13 +117,13 @@ def test_settings_changed_after_fitting_wait_for_the_next_fit(tmp_path: Path) ->
     assert np.array_equal(again.decode(codes), decoded)
 
 
-def test_distances_are_to_what_codes_decode_to(coder: AutoencoderCoder) -> None:
+def test_asymmetric_distances_are_to_decoded_codes(coder: AutoencoderCoder) -> None:
     codes = coder.encode(data()[:50]).prefix(11)
     plain = ((data()[:5, None] - coder.decode(codes)) ** 2).sum(axis=2)
     assert np.allclose(asymmetric_distances(coder, data()[:5], codes), plain, atol=1e-4)
 
 
-def test_nothing_encodes_to_no_codes(coder: AutoencoderCoder) -> None:
+def test_no_items_encode_to_no_codes(coder: AutoencoderCoder) -> None:
     assert len(coder.encode(data()[:0])) == 0
     assert coder.decode(coder.encode(data()[:0])).shape == (0, 64)
 
@@ -143,7 +143,7 @@ def test_damaged_files_are_refused(coder: AutoencoderCoder, what: str, tmp_path:
         nc.load_coder(tmp_path / "bad.coder")
 
 
-def test_an_index_searches_with_it(coder: AutoencoderCoder, tmp_path: Path) -> None:
+def test_an_index_searches_its_codes(coder: AutoencoderCoder, tmp_path: Path) -> None:
     X = data()
     index = nc.Index(coder)
     index.add(X)
@@ -160,7 +160,7 @@ def test_an_index_searches_with_it(coder: AutoencoderCoder, tmp_path: Path) -> N
         assert np.array_equal(opened.search(X[:20], k=5, candidates=len(X)).ids, hits.ids)
 
 
-def test_angles(tmp_path: Path) -> None:
+def test_the_cosine_metric_ignores_norms(tmp_path: Path) -> None:
     X = data() * np.random.default_rng(0).uniform(0.5, 2, (1797, 1)).astype(np.float32)
     coder = AutoencoderCoder(width=16, layers=(), metric="cosine", training=QUICK).fit(X, progress=False)
     assert coder.encode(X) == coder.encode(4 * X)
@@ -168,7 +168,7 @@ def test_angles(tmp_path: Path) -> None:
     assert nc.load_coder(tmp_path / "angle.coder").encode(2 * X) == coder.encode(X)
 
 
-def test_any_modules_serve(tmp_path: Path) -> None:
+def test_modules_of_the_user_work(tmp_path: Path) -> None:
     class Convolutions(nn.Sequential):
         def __init__(self) -> None:
             parts = nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten()
@@ -188,7 +188,9 @@ def test_any_modules_serve(tmp_path: Path) -> None:
     assert nc.load_coder(tmp_path / "own.coder", **modules).encode(data()) == coder.encode(data())
     index = nc.Index(coder)
     index.add(data())
-    with pytest.raises(InvalidInput, match="an index reads its coder from a file, and cannot read modules of your own"):
+    with pytest.raises(
+        InvalidInput, match="an index loads its coder from a file, which cannot hold modules of your own"
+    ):
         index.save(tmp_path / "own.index")
 
 
@@ -201,12 +203,12 @@ def test_any_modules_serve(tmp_path: Path) -> None:
         ({"encoder": nn.LSTM(64, 12), "decoder": nn.Linear(12, 64)}, "the encoder does not take rows of shape"),
     ],
 )
-def test_modules_that_do_not_fit_are_named(modules: dict[str, Any], message: str) -> None:
+def test_modules_with_wrong_shapes_are_named(modules: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         AutoencoderCoder(width=12, network=Network(**modules), training=QUICK).fit(data(), progress=False)
 
 
-def test_what_acts_on_layers_needs_the_built_in_ones() -> None:
+def test_techniques_that_act_on_layers_need_the_built_in_ones() -> None:
     modules: dict[str, Any] = {"encoder": nn.Linear(64, 12), "decoder": nn.Linear(12, 64)}
     training = QUICK.but(penalty=AdaptivePenalty("l1", 0.1))
     with pytest.raises(InvalidInput, match="penalty, sweep and growth act on the built-in layers"):

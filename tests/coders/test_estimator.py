@@ -1,78 +1,29 @@
-"""Coders as scikit-learn's estimators: its own checks, pipelines, searches and data frames."""
+"""Coders in scikit-learn's searches, unions and pipelines; its own checks are in `test_contract.py`."""
 
-import copy
-import pickle
 import subprocess
 import sys
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
-import scipy.sparse
-import sklearn
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.utils import estimator_checks
 
 import nestcode as nc
 from nestcode.coders import Coder
-from nestcode.errors import InvalidInput, NotFitted
+from nestcode.errors import InvalidInput
 from nestcode.nn import SemiLinearAutoencoder
 from nestcode.training import Training
-
-CODERS: dict[str, Coder] = {
-    "linear": nc.LinearCoder(width=4),
-    "residual": nc.ResidualCoder(width=4, beams=1),
-    "adaptive": nc.AdaptiveCoder(width=4, beams=1),
-    "cells": nc.CellCoder(width=4),
-    "refined": nc.RefinedCoder(nc.LinearCoder(4), training=Training(steps=3, batch_size=8)),
-    "autoencoder": nc.AutoencoderCoder(4, training=Training(steps=3, batch_size=8)),
-}
-EXPECTED = {
-    "check_do_not_raise_errors_in_init_or_set_params": "a wrong setting is named where it is given, before data is read"
-}
-MORE = [  # that check_estimator leaves out
-    estimator_checks.check_transformer_get_feature_names_out,
-    estimator_checks.check_transformer_get_feature_names_out_pandas,
-    estimator_checks.check_get_feature_names_out_error,
-    estimator_checks.check_set_output_transform,
-    estimator_checks.check_set_output_transform_pandas,
-    estimator_checks.check_global_output_transform_pandas,
-    estimator_checks.check_set_output_transform_polars,
-    estimator_checks.check_global_set_output_transform_polars,
-    estimator_checks.check_n_features_in,
-]
-
-
-@pytest.fixture(params=CODERS)
-def coder(request: pytest.FixtureRequest) -> Any:
-    return clone(CODERS[request.param])
 
 
 @pytest.fixture(scope="module")
 def digits() -> tuple[NDArray[Any], NDArray[Any]]:
     X, y = nc.data.digits()
     return X[:400], y[:400]
-
-
-@pytest.mark.filterwarnings("ignore:the data fills")  # theirs is tiny
-@pytest.mark.filterwarnings("ignore:Estimator .* does not inherit")  # scikit-learn is optional
-@pytest.mark.filterwarnings("ignore:InvalidInput occurred during set_params")  # as expected below
-def test_scikit_learns_own_checks_pass(coder: Any) -> None:
-    results = estimator_checks.check_estimator(coder, expected_failed_checks=EXPECTED, on_skip=None)
-    assert {result["check_name"] for result in results if result["status"] == "xfail"} == set(EXPECTED)
-
-
-@pytest.mark.parametrize("check", MORE, ids=lambda check: check.__name__)
-@pytest.mark.filterwarnings("ignore:the data fills")
-def test_its_checks_of_names_and_data_frames_pass(coder: Any, check: Any) -> None:
-    check(type(coder).__name__, coder)
 
 
 # Pipelines and searches
@@ -86,7 +37,7 @@ def test_widths_are_searched_in_a_pipeline(digits: tuple[NDArray[Any], NDArray[A
     assert search.predict(X[:3]).shape == (3,)
 
 
-def test_widths_are_searched_by_a_scorer_of_ones_own(digits: tuple[NDArray[Any], NDArray[Any]]) -> None:
+def test_widths_are_searched_by_a_custom_scorer(digits: tuple[NDArray[Any], NDArray[Any]]) -> None:
     def fidelity(coder: Coder, X: NDArray[Any], _: Any = None) -> float:
         return -float(np.mean((X - coder.decode(coder.encode(X))) ** 2))
 
@@ -95,7 +46,7 @@ def test_widths_are_searched_by_a_scorer_of_ones_own(digits: tuple[NDArray[Any],
     assert list(search.cv_results_["rank_test_score"]) == [3, 2, 1]
 
 
-def test_unions_put_codes_side_by_side(digits: tuple[NDArray[Any], NDArray[Any]]) -> None:
+def test_unions_concatenate_codes(digits: tuple[NDArray[Any], NDArray[Any]]) -> None:
     X, _ = digits
     parts: list[Any] = [("a", nc.LinearCoder(width=8)), ("b", nc.CellCoder(width=8))]
     union = FeatureUnion(parts).fit(X)
@@ -103,7 +54,7 @@ def test_unions_put_codes_side_by_side(digits: tuple[NDArray[Any], NDArray[Any]]
     assert union.get_feature_names_out()[[0, 8]].tolist() == ["a__linearcoder0", "b__cellcoder0"]
 
 
-def test_settings_of_an_inner_coder_are_settings_too() -> None:
+def test_settings_of_a_base_are_nested_settings() -> None:
     coder = nc.RefinedCoder(nc.LinearCoder(width=8))
     assert coder.get_params()["base__width"] == 8
     assert "base__width" not in coder.get_params(deep=False)
@@ -112,7 +63,7 @@ def test_settings_of_an_inner_coder_are_settings_too() -> None:
         coder.set_params(bass__width=3)
 
 
-def test_what_was_not_given_stays_open() -> None:
+def test_settings_that_were_not_given_follow_the_preset() -> None:
     coder = nc.AutoencoderCoder()
     assert coder.get_params()["width"] is None
     assert coder.width == 128
@@ -128,69 +79,8 @@ def test_refused_settings_change_nothing() -> None:
     assert coder.get_params() == {"width": 8, "metric": "l2", "seed": 0}
 
 
-# Data frames
-
-
-def frame(X: NDArray[Any]) -> pd.DataFrame:
-    return pd.DataFrame(X, columns=[f"pixel{i}" for i in range(X.shape[1])], index=np.arange(len(X)) + 100)
-
-
-def test_bits_come_as_data_frames(coder: Any, digits: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    X, _ = digits
-    plain = coder.fit_transform(X)
-    bits = coder.set_output(transform="pandas").transform(frame(X))
-    assert isinstance(bits, pd.DataFrame)
-    assert bits.index[0] == 100
-    assert list(bits.columns) == [f"{type(coder).__name__.lower()}{bit}" for bit in range(4)]
-    assert np.array_equal(bits, plain)
-    assert np.array_equal(coder.inverse_transform(bits), coder.inverse_transform(plain))
-    assert isinstance(coder.set_output(transform="polars").transform(X), pl.DataFrame)
-    assert isinstance(clone(coder).fit_transform(X), pl.DataFrame)
-    assert isinstance(coder.set_output(transform="default").transform(X), np.ndarray)
-    with sklearn.config_context(transform_output="pandas"):
-        assert isinstance(coder.transform(X), np.ndarray)  # a coder's own word counts more
-        assert isinstance(clone(CODERS["linear"]).fit_transform(X), pd.DataFrame)
-    with pytest.raises(InvalidInput, match='transform must be "default", "pandas" or "polars", got \'arrow\''):
-        coder.set_output(transform="arrow")
-
-
-def test_columns_must_be_those_of_the_fit(coder: Any, digits: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    X = frame(digits[0])
-    coder.fit(X)
-    assert list(coder.feature_names_in_) == list(X.columns)
-    assert np.array_equal(coder.transform(X), coder.transform(X.to_numpy()))
-    with pytest.raises(InvalidInput, match=r"in their order, pixel0, .*, …, got pixel63, .*, …: give"):
-        coder.transform(X[X.columns[::-1]])
-    with pytest.raises(InvalidInput, match="got pixel0, pixel1, pixel2: give"):
-        coder.transform(X[X.columns[:3]])
-    assert np.array_equal(coder.transform(X[X.columns[::-1]][list(coder.feature_names_in_)]), coder.transform(X))
-    coder.fit(X.to_numpy())
-    assert not hasattr(coder, "feature_names_in_")
-
-
-def test_names_follow_the_fit_and_not_a_setting_changed_since(digits: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    coder = nc.LinearCoder(width=8).fit(digits[0]).set_params(width=32)
-    assert len(coder.get_feature_names_out()) == coder.transform(digits[0]).shape[1] == 8
-
-
-# What comes in
-
-
-@pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.csc_array])
-def test_sparse_data_is_named(coder: Any, make: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"data must be dense, got a sparse cs._.*: convert it with X.toarray\(\)"):
-        coder.fit(make(np.eye(8)))
-
-
-def test_numbers_may_come_as_objects(coder: Any, digits: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    X, _ = digits
-    assert np.array_equal(coder.fit(X.astype(object)).transform(X), coder.fit(X).transform(X.astype(object)))
-    with pytest.raises(InvalidInput, match="data must be numbers, got object"):
-        coder.fit(np.array([["a", 1.0], [2.0, 3.0]], dtype=object))
-
-
 def test_items_on_disk_are_read_a_few_at_a_time(digits: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    """As h5py's and zarr's arrays, which could also be read at once."""
+    """Like arrays of h5py and zarr, which could also be read at once."""
 
     class OnDisk:
         shape = digits[0].shape
@@ -202,27 +92,13 @@ def test_items_on_disk_are_read_a_few_at_a_time(digits: tuple[NDArray[Any], NDAr
             return digits[0][number]
 
         def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
-            raise AssertionError("all of it was read")
+            raise AssertionError("the whole array was read")
 
     coder = nc.AutoencoderCoder(width=4, training=Training(steps=3, batch_size=8)).fit(OnDisk(), progress=False)
     assert np.array_equal(coder.transform(OnDisk()), coder.transform(digits[0]))
 
 
-# Errors
-
-
-def test_not_fitted_is_both_libraries_error(coder: Any) -> None:
-    for use in (coder.transform, coder.encode):
-        with pytest.raises(NotFittedError, match=f"this {type(coder).__name__} is not fitted: call fit") as raised:
-            use(np.zeros((2, 3)))
-        assert isinstance(raised.value, NotFitted)
-        for again in (pickle.loads(pickle.dumps(raised.value)), copy.copy(raised.value)):
-            assert isinstance(again, NotFitted)
-            assert isinstance(again, NotFittedError)
-            assert str(again) == str(raised.value)
-
-
-def test_so_is_that_of_a_model() -> None:
+def test_models_raise_scikit_learns_not_fitted_error_too() -> None:
     with pytest.raises(NotFittedError, match="SemiLinearAutoencoder is not fitted"):
         SemiLinearAutoencoder(width=2).encode([[1.0]])
 

@@ -50,7 +50,7 @@ def unseen() -> Rows:
 
 
 def either(width: int, metric: Any = "l2") -> tuple[AdaptiveCoder, ResidualCoder]:
-    return AdaptiveCoder(width, metric), ResidualCoder(width, metric)
+    return AdaptiveCoder(width, metric, beams=1), ResidualCoder(width, metric, beams=1)
 
 
 @cache
@@ -81,8 +81,8 @@ def test_the_better_of_several_bases_makes_the_bits(coder: RefinedCoder, data: R
 
 def test_it_is_never_worse_than_its_base(coder: RefinedCoder, data: Rows) -> None:
     """On the held-out items that its shrinkage was fitted on; errors are measured at all of the first 64 lengths."""
-    apart, _ = split_holdout(len(data), QUICK)
-    rows, base = data[apart], coder.base_
+    held_out, _ = split_holdout(len(data), QUICK)
+    rows, base = data[held_out], coder.base_
     codes = coder.encode(rows)
     expected = [coder.expected_error(length) for length in range(69)]
     assert all(longer <= shorter for shorter, longer in pairwise(expected))
@@ -92,7 +92,7 @@ def test_it_is_never_worse_than_its_base(coder: RefinedCoder, data: Rows) -> Non
         assert own == pytest.approx(coder.expected_error(length), rel=1e-3)
 
 
-def test_it_is_better_than_its_base_and_single_directions(coder: RefinedCoder, data: Rows, unseen: Rows) -> None:
+def test_it_is_better_than_its_base_and_a_linear_coder(coder: RefinedCoder, data: Rows, unseen: Rows) -> None:
     linear = LinearCoder(width=64).fit(data)
     own, other = coder.encode(unseen), linear.encode(unseen)
     for length in (8, 16, 32, 64):
@@ -108,7 +108,7 @@ def test_length_0_is_about_the_mean(coder: RefinedCoder, data: Rows) -> None:
     assert np.abs(decoded - data.mean(axis=0)).max() < 0.1
 
 
-def test_decoding_is_the_base_and_what_the_network_adds(coder: RefinedCoder, unseen: Rows) -> None:
+def test_decoding_equals_its_plain_twin(coder: RefinedCoder, unseen: Rows) -> None:
     """The plain twin: centered, in units of the scale, times the shrinkage."""
     codes, fit = coder.encode(unseen[:20]), coder._fitted()
     scale = np.float32(fit.scale)
@@ -127,7 +127,7 @@ def test_decoding_is_the_base_and_what_the_network_adds(coder: RefinedCoder, uns
 
 
 @pytest.mark.parametrize("kind", ["vectors", "images"])
-def test_files_give_back_the_same_coder(kind: str, coder: RefinedCoder, data: Rows, tmp_path: Path) -> None:
+def test_save_then_load_is_the_identity(kind: str, coder: RefinedCoder, data: Rows, tmp_path: Path) -> None:
     if kind == "images":
         images = data[:300].reshape(-1, 8, 8)
         coder = RefinedCoder(short(), training=SHORT, **SMALL).fit(images, progress=False)
@@ -160,7 +160,7 @@ def test_the_mlp_has_the_layers_of_its_settings(channels: tuple[int, ...], data:
     assert again.fit(data[:300], progress=False).fingerprint == coder.fingerprint
 
 
-def test_files_of_vectors_from_before_layers_had_sizes_are_read(coder: RefinedCoder, tmp_path: Path) -> None:
+def test_the_default_mlp_keeps_its_settings_in_files(coder: RefinedCoder, tmp_path: Path) -> None:
     """Indexes and streams know coders by their fingerprints: what is written for the usual sizes must not change."""
     record = coder.to_record()
     assert record.settings["refiner"] == {"shape": None, "channels": [16, 32], "mirrored": False}
@@ -232,13 +232,13 @@ def test_a_fitted_base_stays_as_it_is(data: Rows) -> None:
     assert coder.encode(data) == short().encode(data)
 
 
-def test_a_base_that_is_not_fitted_is_fitted_as_a_copy(data: Rows) -> None:
+def test_an_unfitted_base_is_fitted_as_a_copy_on_training_items(data: Rows) -> None:
     base = LinearCoder(width=20)
     coder = RefinedCoder(base, training=SHORT).fit(data, progress=False)
     assert not base.__sklearn_is_fitted__()
     assert isinstance(coder.base_, LinearCoder)
-    _, learnt = split_holdout(len(data), SHORT)
-    assert coder.base_.fingerprint == LinearCoder(20).fit([data[learnt]]).fingerprint  # not on what it is measured on
+    _, train = split_holdout(len(data), SHORT)
+    assert coder.base_.fingerprint == LinearCoder(20).fit([data[train]]).fingerprint  # not on held-out items
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
@@ -312,7 +312,7 @@ def test_images_of_other_layouts_train(shape: tuple[int, ...], data: Rows) -> No
     assert coder.decode(coder.encode(data[:9])).shape == (9, 64)
 
 
-def test_a_stopped_fit_goes_on(data: Rows, tmp_path: Path) -> None:
+def test_fit_resumes_from_a_checkpoint(data: Rows, tmp_path: Path) -> None:
     whole = RefinedCoder(LinearCoder(16), training=SHORT).fit(data[:200], progress=False)
     RefinedCoder(LinearCoder(16), training=SHORT).fit(data[:200], progress=False, checkpoint=tmp_path / "run.ckpt")
     again = RefinedCoder(LinearCoder(16), training=SHORT)
@@ -325,7 +325,7 @@ def test_a_stopped_fit_goes_on(data: Rows, tmp_path: Path) -> None:
     [np.full((30, 4), 1e6 + 1 / 3), np.zeros((1, 3)), np.arange(60.0)[:, None], np.full((40, 2), 7, dtype=np.uint8)],
     ids=["all alike", "one", "one feature", "bytes"],
 )
-def test_little_data_is_no_mistake(rows: NDArray[Any]) -> None:
+def test_degenerate_data(rows: NDArray[Any]) -> None:
     coder = RefinedCoder(either(12), training=SHORT).fit(rows, progress=False)
     error = np.abs(coder.decode(coder.encode(rows)) - rows.astype(np.float64)).max()
     assert error <= 0.2 + np.abs(coder.base_.decode(coder.encode(rows)) - rows.astype(np.float64)).max()
@@ -341,7 +341,7 @@ def test_the_scale_of_data_does_not_matter(data: Rows) -> None:
             assert coder.expected_error(length) / scale**2 == pytest.approx(plain.expected_error(length), rel=0.05)
 
 
-def test_a_base_of_much_smaller_data_makes_no_infinities(data: Rows) -> None:
+def test_a_base_of_much_smaller_data_does_not_overflow(data: Rows) -> None:
     coder = RefinedCoder(short(), training=SHORT).fit(1e9 * data[:200], progress=False)
     assert np.isfinite(coder.decode(coder.encode(1e9 * data[:200]))).all()
 
@@ -349,7 +349,7 @@ def test_a_base_of_much_smaller_data_makes_no_infinities(data: Rows) -> None:
 # Distances, search, protocol
 
 
-def test_angles(data: Rows, tmp_path: Path) -> None:
+def test_the_cosine_metric_ignores_norms(data: Rows, tmp_path: Path) -> None:
     rows = data[:400] * np.random.default_rng(0).uniform(0.5, 2, (400, 1)).astype(np.float32)
     coder = RefinedCoder(either(16, "cosine"), training=SHORT).fit(rows, progress=False)
     codes = coder.encode(rows)
@@ -361,14 +361,14 @@ def test_angles(data: Rows, tmp_path: Path) -> None:
     assert nc.load_coder(tmp_path / "angle.coder").encode(2 * rows) == codes
 
 
-def test_distances_are_to_what_codes_decode_to(coder: RefinedCoder, data: Rows) -> None:
+def test_asymmetric_distances_are_to_decoded_codes(coder: RefinedCoder, data: Rows) -> None:
     codes = coder.encode(data[:50]).prefix(11)
     slow = twins.distances(data[:5], coder.decode(codes), "l2")
     assert np.allclose(asymmetric_distances(coder, data[:5], codes), slow, atol=1e-4)
 
 
 @pytest.mark.parametrize(("metric", "width"), [("l2", 68), ("l2", 20), ("cosine", 68), ("inner", 68)])
-def test_a_search_among_all_ranks_by_what_decodes(
+def test_exhaustive_search_ranks_by_decoded_items(
     metric: Any, width: int, coder: RefinedCoder, data: Rows, unseen: Rows, tmp_path: Path
 ) -> None:
     data = data[:300]
@@ -425,26 +425,26 @@ def test_lengths_of_every_octave_are_trained_at() -> None:
         assert all(a < b <= 2 * a for a, b in pairwise(lengths))
 
 
-def test_images_are_known_as_such_however_they_come(data: Rows, tmp_path: Path) -> None:
+def test_images_are_recognized_in_every_source(data: Rows, tmp_path: Path) -> None:
     images = data[:60].reshape(-1, 8, 8)
     for number, image in enumerate(images):
         Image.fromarray((image * 15).astype(np.uint8)).save(tmp_path / f"{number}.png")
     folder = nc.data.ImageFolder(tmp_path, size=8, color=False)
     dataset = TensorDataset(torch.from_numpy(images), torch.zeros(60))
     for given in (images, list(images), torch.from_numpy(images), dataset, folder):
-        coder = RefinedCoder(either(8), training=Training(steps=2)).fit(given, progress=False)
+        coder = RefinedCoder(LinearCoder(8), training=Training(steps=2)).fit(given, progress=False)
         assert isinstance(coder.network_, ImageRefiner)
         assert coder.network_.shape == (1, 8, 8)
 
 
 def test_images_of_another_layout_are_refused(data: Rows) -> None:
     planes = np.repeat(data[:40].reshape(-1, 1, 8, 8), 3, axis=1)
-    coder = RefinedCoder(either(8), training=Training(steps=2)).fit(planes, progress=False)
+    coder = RefinedCoder(LinearCoder(8), training=Training(steps=2)).fit(planes, progress=False)
     with pytest.raises(InvalidInput, match=r"images must have the shape \(3, 8, 8\) .* got \(8, 8, 3\)"):
         coder.encode(planes.transpose(0, 2, 3, 1))
 
 
-def test_half_the_digits_decode_nearly_the_same(coder: RefinedCoder, data: Rows, tmp_path: Path) -> None:
+def test_a_float16_file_decodes_nearly_the_same(coder: RefinedCoder, data: Rows, tmp_path: Path) -> None:
     coder.save(tmp_path / "whole.coder")
     coder.save(tmp_path / "half.coder", dtype="float16")
     assert (tmp_path / "half.coder").stat().st_size < 0.7 * (tmp_path / "whole.coder").stat().st_size
@@ -462,20 +462,20 @@ def errors_on_photographs(name: str) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("name", pretrained_names("items"))
-def test_coders_that_come_with_the_package_know_photographs(name: str) -> None:
+def test_shipped_coders_decode_photographs(name: str) -> None:
     errors = errors_on_photographs(name)
     assert errors[256] < 0.7 * errors[64] < 0.7 * errors[16] < 0.3 * errors[0]
     with pytest.raises(FileNotFoundError, match=f"or one of .*{name}"):
         nc.load_coder(name + "er")
 
 
-def test_one_that_learnt_from_photographs_knows_them_better() -> None:
+def test_the_coder_trained_on_photographs_decodes_them_better() -> None:
     photographs, small_images = (errors_on_photographs(name) for name in ("photos-small", "cifar10-small"))
     assert all(photographs[length] < small_images[length] for length in (16, 64))
 
 
 @pytest.mark.parametrize("name", pretrained_names("items"))
-def test_coders_that_come_with_the_package_are_small(name: str) -> None:
+def test_shipped_coders_are_small(name: str) -> None:
     assert pretrained_path(name).stat().st_size < 5_000_000
 
 

@@ -1,4 +1,4 @@
-"""Codes that learn from labels: neighbours are of the same class, and codes decode all the same."""
+"""The supervised coder: neighbors share the class, and codes decode to items."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def accuracy(coder: nc.coders.Coder, length: int) -> float:
     return float((votes == classes).mean())
 
 
-def test_neighbours_are_of_the_class_more_often_than_without_labels(coder: SupervisedCoder) -> None:
+def test_neighbors_share_the_class_more_often_than_without_labels(coder: SupervisedCoder) -> None:
     X, _, _, _ = split()
     without = AutoencoderCoder(width=24, layers=(64,), training=QUICK).fit(X, progress=False)
     for length in (8, 16, 24):
@@ -48,7 +48,7 @@ def test_neighbours_are_of_the_class_more_often_than_without_labels(coder: Super
     assert accuracy(coder, 24) > 0.94
 
 
-def test_each_bit_decodes_as_the_best_linear_decoder_of_so_many_bits(coder: SupervisedCoder) -> None:
+def test_each_prefix_decodes_as_the_least_squares_decoder(coder: SupervisedCoder) -> None:
     X, _, others, _ = split()
     codes = coder.encode(X)
     for length in (1, 5, 24):
@@ -62,7 +62,7 @@ def test_each_bit_decodes_as_the_best_linear_decoder_of_so_many_bits(coder: Supe
     assert np.allclose(coder.decode(seen.prefix(0))[0], X.mean(axis=0), atol=0.03)
 
 
-def test_labels_may_be_names() -> None:
+def test_labels_may_be_strings() -> None:
     X, y, others, classes = split()
     names = np.array([f"digit {value}" for value in y])
     by_name = SupervisedCoder(width=8, layers=(64,), training=QUICK.but(steps=20)).fit(X, names, progress=False)
@@ -72,7 +72,7 @@ def test_labels_may_be_names() -> None:
     assert len(classes) == len(others)
 
 
-def test_files_give_back_the_same_coder(coder: SupervisedCoder, tmp_path: Path) -> None:
+def test_save_then_load_is_the_identity(coder: SupervisedCoder, tmp_path: Path) -> None:
     coder.save(tmp_path / "a.coder")
     again = nc.load_coder(tmp_path / "a.coder")
     X = split()[2]
@@ -81,7 +81,7 @@ def test_files_give_back_the_same_coder(coder: SupervisedCoder, tmp_path: Path) 
     assert again.fingerprint == coder.fingerprint
 
 
-def test_an_encoder_of_ones_own_comes_back_too(tmp_path: Path) -> None:
+def test_an_encoder_of_the_user_is_loaded_too(tmp_path: Path) -> None:
     X, y, others, _ = split()
     encoder = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8))
     coder = SupervisedCoder(width=8, network=Network(encoder=encoder), training=QUICK.but(steps=20)).fit(

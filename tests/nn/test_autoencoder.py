@@ -1,4 +1,4 @@
-"""The ordered autoencoder: its layers against plain twins, and what stays when units are fixed or added."""
+"""The ordered autoencoder: its layers against plain twins, and what stays when units are frozen or added."""
 
 from copy import deepcopy
 from itertools import pairwise
@@ -34,7 +34,7 @@ def quiet(**settings: Any) -> OrderedAutoencoder:
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("sizes", [(2, 16, 32), (12, 6), (12, 10, 8, 4)])
-def test_any_widths_are_a_mirrored_network(sizes: tuple[int, ...], tied: bool) -> None:
+def test_the_decoder_mirrors_any_layers(sizes: tuple[int, ...], tied: bool) -> None:
     features, *layers, width = sizes
     model = make(features, width, tuple(layers), tied=tied).eval()
     X = rows(features=features)
@@ -105,7 +105,7 @@ def test_lengths_are_drawn_for_each_example_in_training() -> None:
 
 
 @pytest.mark.parametrize("spread", ["deviation", "variance"])
-def test_features_are_standardized_by_what_is_stored(spread: str) -> None:
+def test_features_are_standardized_by_the_stored_moments(spread: str) -> None:
     model = make(spread=spread)
     X = rows(5000)
     X[:, 3] = 7.0  # constant
@@ -133,7 +133,7 @@ def test_a_common_spread_keeps_the_shape_of_the_data() -> None:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_fixed_units_get_no_gradient_and_others_the_same_as_before(tied: bool) -> None:
+def test_frozen_units_get_no_gradient_and_others_keep_theirs(tied: bool) -> None:
     free = quiet(tied=tied, layers=())
     model = deepcopy(free)
     model.freeze(4)
@@ -152,7 +152,7 @@ def test_fixed_units_get_no_gradient_and_others_the_same_as_before(tied: bool) -
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_codes_of_fixed_units_never_change(tied: bool) -> None:
+def test_the_codes_of_frozen_units_never_change(tied: bool) -> None:
     model = quiet(tied=tied, binarize=Binarize(6))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
 
@@ -177,7 +177,7 @@ def test_the_codes_of_fixed_units_never_change(tied: bool) -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("bits", [False, True])
-def test_growing_keeps_old_prefixes_and_what_they_decode_to_bit_for_bit(tied: bool, bits: bool) -> None:
+def test_growth_keeps_old_prefixes_and_reconstructions_bit_for_bit(tied: bool, bits: bool) -> None:
     model = quiet(tied=tied, layers=(8, 7), binarize=Binarize(6) if bits else None).eval()
     X = rows()
     code = model.encode(X)
@@ -200,7 +200,7 @@ def test_growing_keeps_old_prefixes_and_what_they_decode_to_bit_for_bit(tied: bo
     assert torch.equal(model.decode(code), decoded[1])
 
 
-def test_a_grown_model_can_be_built_again() -> None:
+def test_a_grown_model_can_be_rebuilt() -> None:
     model = make(binarize=Binarize(6))
     model.grow(4)
     again = make(binarize=Binarize(6))
@@ -210,7 +210,7 @@ def test_a_grown_model_can_be_built_again() -> None:
     assert model.blocks() == [6, 4]
 
 
-def test_any_modules_serve() -> None:
+def test_modules_of_the_user_work() -> None:
     modules = {"encoder": nn.Linear(12, 6), "decoder": nn.Linear(6, 12)}
     model = make(**modules)
     assert model(rows()).shape == (20, 12)
@@ -223,7 +223,7 @@ def test_any_modules_serve() -> None:
         make(tied=True, **modules)
 
 
-def test_copies_are_whole() -> None:
+def test_deep_copies_are_independent() -> None:
     model = make(tied=True)
     copy = deepcopy(model)
     with torch.no_grad():

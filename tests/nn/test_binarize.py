@@ -1,4 +1,4 @@
-"""Bits at quantiles: their share of ones, how thresholds follow data, and what gradients pass."""
+"""Quantile thresholds: the share of ones, how thresholds follow data, and which gradients pass."""
 
 import copy
 import pickle
@@ -67,7 +67,7 @@ def test_held_out_data_have_the_share_of_ones(draw: Draw, beta: float) -> None:
 
 @pytest.mark.parametrize("beta", [0.1, 0.37, 0.5])
 @pytest.mark.parametrize("n", [2, 7, 100])
-def test_the_data_themselves_have_it_exactly(n: int, beta: float) -> None:
+def test_the_data_have_the_share_of_ones_exactly(n: int, beta: float) -> None:
     binarize, pre = Binarize(WIDTH, beta), normal(n, seeded())
     binarize.initialize(pre)
     ones = share(binarize, pre) * n
@@ -77,7 +77,7 @@ def test_the_data_themselves_have_it_exactly(n: int, beta: float) -> None:
 
 @pytest.mark.parametrize("draw", KINDS)
 @pytest.mark.parametrize("beta", [0.1, 0.5])
-def test_thresholds_that_follow_batches_come_near(draw: Draw, beta: float) -> None:
+def test_running_thresholds_come_near_the_quantiles(draw: Draw, beta: float) -> None:
     binarize, generator = Binarize(WIDTH, beta), seeded()
     for _ in range(300):
         binarize(placed(draw, 200, generator))
@@ -87,7 +87,7 @@ def test_thresholds_that_follow_batches_come_near(draw: Draw, beta: float) -> No
 
 
 @pytest.mark.parametrize("beta", [0.2, 0.5])
-def test_they_follow_data_that_drift(beta: float) -> None:
+def test_running_thresholds_follow_drifting_data(beta: float) -> None:
     binarize, generator = Binarize(WIDTH, beta), seeded()
     mean, scale = torch.zeros(WIDTH), torch.ones(WIDTH)
     for _ in range(500):  # half a deviation, and to twice the size
@@ -104,13 +104,13 @@ def test_exact_thresholds_equal_a_plain_sort() -> None:
     torch.testing.assert_close(binarize.threshold, (ordered[700] + ordered[701]) / 2)
 
 
-def test_rectified_units_have_no_such_threshold() -> None:
+def test_rectified_units_have_no_threshold_with_that_share() -> None:
     pre = normal(10_000, seeded()) - 1  # 0 in 84 of 100 examples
     half = pre.relu().quantile(0.5, dim=0)
     assert ((pre.relu() > half).float().mean(dim=0) < 0.2).all()
 
 
-def test_more_rows_than_are_kept_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_subsampled_regularly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_ROWS", 50)
     rows = torch.arange(1003.0)[:, None]
     one, other = Binarize(1, 0.25), Binarize(1, 0.25)
@@ -140,7 +140,7 @@ def follow_twin(batches: list[Tensor], beta: float, rate: float) -> tuple[Tensor
     return threshold.float(), spread.float()
 
 
-def test_following_equals_its_definition() -> None:
+def test_updates_equal_their_definition() -> None:
     generator = seeded()
     batches = [2 + 3 * normal(50, generator) for _ in range(8)]
     binarize = Binarize(WIDTH, 0.3, rate=0.1)
@@ -153,7 +153,7 @@ def test_following_equals_its_definition() -> None:
     torch.testing.assert_close(binarize.spread, spread)
 
 
-def test_pieces_of_a_batch_count_as_the_batch() -> None:
+def test_micro_batches_add_up_to_the_batch() -> None:
     generator = seeded()
     whole, pieces = Binarize(WIDTH, 0.2), Binarize(WIDTH, 0.2, deferred=True)
     for _ in range(5):
@@ -166,7 +166,7 @@ def test_pieces_of_a_batch_count_as_the_batch() -> None:
     torch.testing.assert_close(pieces.spread, whole.spread)
 
 
-def test_fixed_units_stay_and_new_ones_come_after() -> None:
+def test_frozen_thresholds_stay_when_units_are_added() -> None:
     binarize, generator = Binarize(WIDTH, 0.2), seeded()
     binarize.initialize(normal(100, generator))
     old = binarize.threshold.clone()
@@ -181,7 +181,7 @@ def test_fixed_units_stay_and_new_ones_come_after() -> None:
     assert (binarize.threshold[5:] != 0).all()
 
 
-def test_a_batch_can_be_forgotten() -> None:
+def test_the_statistics_of_a_batch_can_be_discarded() -> None:
     binarize, generator = Binarize(WIDTH, deferred=True), seeded()
     binarize.initialize(normal(50, generator))
     before = binarize.threshold.clone()
@@ -191,7 +191,7 @@ def test_a_batch_can_be_forgotten() -> None:
     assert torch.equal(binarize.threshold, before)
 
 
-def test_what_was_seen_before_exact_quantiles_no_longer_counts() -> None:
+def test_exact_quantiles_discard_earlier_statistics() -> None:
     binarize, generator = Binarize(WIDTH, deferred=True), seeded()
     binarize(normal(50, generator))
     binarize.initialize(normal(50, generator))
@@ -220,7 +220,7 @@ def pass_twin(pre: Tensor, threshold: Tensor, spread: Tensor, steepness: float) 
 
 
 @pytest.mark.parametrize("steepness", [1.0, 4.0])
-def test_the_gradient_is_that_of_a_soft_bit_at_a_moving_threshold(steepness: float) -> None:
+def test_the_straight_through_gradient_is_of_a_sigmoid_at_a_moving_threshold(steepness: float) -> None:
     generator = seeded()
     pre = normal(30, generator).double().requires_grad_()
     threshold, spread = torch.linspace(-1, 1, WIDTH).double(), torch.linspace(0.5, 3, WIDTH).double()
@@ -234,7 +234,7 @@ def test_the_gradient_is_that_of_a_soft_bit_at_a_moving_threshold(steepness: flo
 
 
 @pytest.mark.parametrize("gradient", ["none", "straight-through", "stochastic"])
-def test_what_passes(gradient: Gradient) -> None:
+def test_which_gradients_pass(gradient: Gradient) -> None:
     binarize = Binarize(WIDTH, gradient=gradient)
     pre = normal(50, seeded()).requires_grad_()
     bits = binarize(pre)
@@ -260,7 +260,7 @@ def test_the_backward_pass_may_come_after_an_update(deferred: bool) -> None:
     assert torch.equal(got, expected)
 
 
-def test_stochastic_bits_are_drawn_in_training_only() -> None:
+def test_stochastic_bits_are_sampled_in_training_only() -> None:
     binarize = Binarize(WIDTH, gradient="stochastic", deferred=True)
     pre = torch.linspace(-2, 2, WIDTH).expand(20_000, WIDTH)
     chance = torch.sigmoid(module.SAMPLED_STEEPNESS * pre[0])
@@ -272,7 +272,7 @@ def test_stochastic_bits_are_drawn_in_training_only() -> None:
     assert torch.equal(binarize.eval()(pre), (pre > 0).float())
 
 
-def test_rare_ones_are_learnt() -> None:
+def test_rare_ones_are_learned() -> None:
     """Units that gain by more ones than they may have do not run from their thresholds."""
     torch.manual_seed(0)
     encoder, binarize = nn.Linear(4, 4), Binarize(4, beta=0.1)
@@ -295,7 +295,7 @@ def test_rare_ones_are_learnt() -> None:
 @pytest.mark.parametrize("gradient", ["none", "straight-through", "stochastic"])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf, 1e30, 1e6])
 @pytest.mark.parametrize("first", [True, False])
-def test_numbers_that_are_none_stay_out_of_thresholds(gradient: Gradient, bad: float, first: bool) -> None:
+def test_nan_and_infinity_stay_out_of_thresholds(gradient: Gradient, bad: float, first: bool) -> None:
     binarize, generator = Binarize(WIDTH, 0.3, gradient), seeded()
     if not first:
         binarize(normal(200, generator))
@@ -315,7 +315,7 @@ def test_numbers_that_are_none_stay_out_of_thresholds(gradient: Gradient, bad: f
     assert torch.equal(binarize.threshold, before)
 
 
-def test_a_batch_that_is_nothing_but_nan_is_no_start() -> None:
+def test_a_batch_of_nan_does_not_initialize_thresholds() -> None:
     binarize = Binarize(WIDTH)
     binarize(torch.full((5, WIDTH), torch.nan))
     binarize(100 + normal(50, seeded()))
@@ -336,7 +336,7 @@ def test_small_batches(rows: int, width: int) -> None:
         assert (share(binarize, 5 + normal(5000, generator, width)) - 0.5).abs().max() < 0.25
 
 
-def test_units_that_do_not_vary() -> None:
+def test_constant_units() -> None:
     binarize = Binarize(2, 0.2)
     pre = torch.tensor([[3.0, 0.0]]).repeat(10, 1).requires_grad_()
     for _ in range(300):
@@ -353,7 +353,7 @@ def test_units_that_do_not_vary() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_bits_have_the_type_of_what_comes_in_and_thresholds_float32(dtype: torch.dtype) -> None:
+def test_bits_keep_the_dtype_and_thresholds_stay_float32(dtype: torch.dtype) -> None:
     binarize = Binarize(WIDTH, 0.2)
     binarize.initialize(normal(1000, seeded()))
     before = binarize.threshold.clone()
@@ -376,7 +376,7 @@ def test_autocast() -> None:
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_signed_bits_tell_zeros_from_dropped_ones() -> None:
+def test_signed_bits_differ_from_dropped_ones() -> None:
     pre = torch.tensor([[1.0, -1.0]])
     assert Binarize(2, signed=True).eval()(pre).tolist() == [[1, -1]]
     assert Binarize(2).eval()(pre).tolist() == [[1, 0]]
@@ -384,7 +384,7 @@ def test_signed_bits_tell_zeros_from_dropped_ones() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's compiler warns of PyTorch
 @pytest.mark.parametrize(("gradient", "deferred"), [("straight-through", False), ("stochastic", True), ("none", True)])
-def test_it_compiles_whole(gradient: Gradient, deferred: bool) -> None:
+def test_it_compiles_without_graph_breaks(gradient: Gradient, deferred: bool) -> None:
     torch._dynamo.reset()
     plain = nn.Sequential(nn.Linear(6, WIDTH), Binarize(WIDTH, 0.2, gradient, deferred=deferred), nn.Linear(WIDTH, 1))
     other = copy.deepcopy(plain)
@@ -436,7 +436,7 @@ def test_mistakes_are_named(mistake: str) -> None:
         call()
 
 
-def test_drawn_bits_keep_nan() -> None:
+def test_sampled_bits_keep_nan() -> None:
     pre = torch.tensor([[torch.nan, 9.0]])
     bits = sample_bits(pre, torch.zeros(2), torch.ones(2))
     assert bits[0, 0].isnan()

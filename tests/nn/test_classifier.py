@@ -1,4 +1,4 @@
-"""Nested dropout with labels: what is learnt, what is reported, and that a run can be resumed."""
+"""Nested dropout with labels: neighbors, error rates, resuming."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def learn(
 
 
 def knn(model: OrderedAutoencoder, length: int) -> float:
-    """How often the class of most of the ten nearest is right, for digits that were not learnt from."""
+    """Return the accuracy of a 10-nearest-neighbor vote on held-out digits."""
 
     def codes(rows: NDArray[np.float32]) -> Codes:
         with torch.inference_mode():
@@ -47,7 +47,7 @@ def knn(model: OrderedAutoencoder, length: int) -> float:
     return float(np.mean([np.bincount(row).argmax() == label for row, label in zip(near, Y[1400:], strict=True)]))
 
 
-def test_labels_make_neighbours_of_a_class_and_longer_prefixes_better_ones() -> None:
+def test_neighbors_share_the_class_and_more_so_at_longer_prefixes() -> None:
     training = Training(steps=200, batch_size=64, learning_rate=0.01)
     with_labels = classifier()
     train(with_labels, X[:1400], training, QUIET, labels=Y[:1400])
@@ -60,7 +60,7 @@ def test_labels_make_neighbours_of_a_class_and_longer_prefixes_better_ones() -> 
     assert found[2] > knn(without, 16) + 0.05
 
 
-def test_errors_are_shares_of_wrong_classes_of_items_held_out() -> None:
+def test_errors_are_error_rates_on_held_out_items() -> None:
     model = classifier(binarize=None)
     reports = learn(model, Y[:600])
     assert reports[-1]["errors"][16] < 0.5 < reports[0]["errors"][16]
@@ -70,7 +70,7 @@ def test_errors_are_shares_of_wrong_classes_of_items_held_out() -> None:
         assert reports[-1]["errors"][length] == pytest.approx((guess != Y[apart]).mean())
 
 
-def test_a_resumed_run_with_labels_is_the_run_that_was_never_stopped(tmp_path: Path) -> None:
+def test_a_run_with_labels_resumes_bit_for_bit(tmp_path: Path) -> None:
     whole, resumed = classifier(), classifier()
     learn(whole, Y[:600])
     run: dict[str, Any] = {"checkpoint": tmp_path / "run.ckpt"}
@@ -84,7 +84,7 @@ def test_a_resumed_run_with_labels_is_the_run_that_was_never_stopped(tmp_path: P
         learn(classifier(), other, **run, resume=True)
 
 
-def test_a_run_with_images_and_their_views_can_be_resumed_too(tmp_path: Path) -> None:
+def test_a_run_with_random_views_resumes_bit_for_bit(tmp_path: Path) -> None:
     def model() -> OrderedClassifier:
         torch.manual_seed(0)
         encoder = nn.Sequential(RandomViews((1, 8, 8), crop=1, flip=False), ImageEncoder((1, 8, 8), 16, channels=8))
@@ -124,7 +124,7 @@ def test_wrong_labels_are_named(labels: Any, message: str) -> None:
         learn(classifier(), labels)
 
 
-def test_labels_of_a_model_that_takes_none_are_refused() -> None:
+def test_labels_for_a_model_without_classes_are_refused() -> None:
     with pytest.raises(InvalidInput, match="labels are for an OrderedClassifier"):
         learn(OrderedAutoencoder(64, 16), Y[:600])
     with pytest.raises(InvalidInput, match="classes must be an integer of at least 2, got 1"):

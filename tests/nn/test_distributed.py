@@ -1,4 +1,4 @@
-"""Nested dropout and bits in two processes: they give the gradients and the thresholds of one."""
+"""Nested dropout and binarization in two processes have the gradients and thresholds of one."""
 
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def test_two_processes_give_the_gradients_of_one(folder: Path) -> None:
             torch.testing.assert_close(got, parameter.grad)
 
 
-def test_thresholds_add_up_what_processes_see(folder: Path) -> None:
+def test_thresholds_follow_the_sums_of_all_processes(folder: Path) -> None:
     alone = Binarize(16, 0.2)
     for step in range(3):
         alone(skewed(step))

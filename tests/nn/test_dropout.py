@@ -1,4 +1,4 @@
-"""Nested dropout: what is kept, where it runs, and what it does to gradients."""
+"""Nested dropout: what is kept, on which devices and dtypes, and its gradients."""
 
 import copy
 import pickle
@@ -37,7 +37,7 @@ def test_each_example_keeps_its_own_prefix(shape: tuple[int, ...], dim: int) -> 
     assert torch.equal(keep_prefix(x, torch.tensor(kept), dim - len(shape)), expected)
 
 
-def test_one_number_serves_all_and_beyond_the_width_keeps_all() -> None:
+def test_one_length_serves_all_and_beyond_the_width_keeps_all() -> None:
     x = torch.ones(2, 5)
     assert keep_prefix(x, 2).sum(dim=1).tolist() == [2, 2]
     assert torch.equal(keep_prefix(x, 9), x)
@@ -75,7 +75,7 @@ def test_each_example_keeps_its_own_units(shape: tuple[int, ...], dim: int) -> N
     assert torch.equal(keep_units(x, mask[1], dim), keep_units(x, mask[1].expand(4, -1), dim))
 
 
-def test_a_prefix_is_a_mask() -> None:
+def test_a_prefix_equals_its_mask() -> None:
     x = torch.tensor([[1.0, float("nan"), float("inf")]] * 4, requires_grad=True)
     mask = Chain(Uniform()).masks(3)
     for kept, row in enumerate(mask, start=1):
@@ -107,10 +107,10 @@ def test_training_truncates_and_evaluation_does_not() -> None:
     drop, x = NestedDropout(Uniform()), torch.ones(50, 20)
     assert len(drop(x).sum(dim=1).unique()) > 5
     assert torch.equal(drop.eval()(x), x)
-    assert drop(x, kept=3).sum() == 150  # asked for, also in evaluation
+    assert drop(x, kept=3).sum() == 150  # given lengths count in evaluation mode too
 
 
-def test_a_generator_makes_it_repeatable_and_the_default_one_is_torchs() -> None:
+def test_a_generator_makes_draws_repeatable_and_the_default_is_torchs() -> None:
     drop, x = NestedDropout(Uniform()), torch.ones(50, 20)
     first, second = (drop(x, generator=torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(first, second)
@@ -131,7 +131,7 @@ def test_a_chain_is_the_distribution_of_its_lengths() -> None:
 
 
 @pytest.mark.parametrize("nesting", [Groups([3, 1, 2], Uniform()), Tree([-1, 0, 0], units=[2, 2, 2])], ids=repr)
-def test_a_nesting_decides_what_is_kept(nesting: Nesting) -> None:
+def test_a_nesting_draws_the_masks(nesting: Nesting) -> None:
     drop, x = NestedDropout(nesting, dim=1), torch.ones(60, 6, 2)
     out = drop(x, generator=torch.Generator().manual_seed(2))
     mask = nesting.sample(60, 6, generator=torch.Generator().manual_seed(2))
@@ -179,7 +179,7 @@ def test_autocast_keeps_bfloat16() -> None:
         ),
     ],
 )
-def test_it_compiles_whole(backend: str) -> None:
+def test_it_compiles_without_graph_breaks(backend: str) -> None:
     torch._dynamo.reset()
     drop = NestedDropout(Geometric(0.9))
     compiled = torch.compile(drop, fullgraph=True, backend=backend)
@@ -200,7 +200,7 @@ def test_it_compiles_whole(backend: str) -> None:
     [Beyond(Geometric(0.9), 4), Chain(Uniform()), Groups([3, 5, 4], Uniform()), Tree([-1, 0, 0], units=4)],
     ids=repr,
 )
-def test_every_nesting_compiles_whole(lengths: Lengths | Nesting) -> None:
+def test_every_nesting_compiles_without_graph_breaks(lengths: Lengths | Nesting) -> None:
     torch._dynamo.reset()
     drop = NestedDropout(lengths)
     compiled = torch.compile(drop, fullgraph=True, backend="aot_eager")
@@ -209,7 +209,7 @@ def test_every_nesting_compiles_whole(lengths: Lengths | Nesting) -> None:
     assert rows == {tuple(row) for row in nesting.masks(12)[nesting.probabilities(12) > 0].float().tolist()}
 
 
-def test_tables_made_under_inference_serve_training() -> None:
+def test_tables_cached_in_inference_mode_work_in_training() -> None:
     lengths = Geometric(0.123)  # not seen before, so that its table is made here
     with torch.inference_mode():
         NestedDropout(lengths)(torch.ones(3, 4))
@@ -218,7 +218,7 @@ def test_tables_made_under_inference_serve_training() -> None:
     assert x.grad is not None
 
 
-def test_fake_tensors_leave_no_trace() -> None:
+def test_fake_tensors_are_not_cached() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     for lengths in (Geometric(0.777), Groups([1, 3], Geometric(0.776)), Tree([-1, 0, 1, 2], [1, 7, 7, 6])):

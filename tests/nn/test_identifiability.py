@@ -1,4 +1,4 @@
-"""What the paper starts from: an autoencoder's units are arbitrary, nested dropout pins them down."""
+"""The paper's motivation: an autoencoder's units are not identifiable, nested dropout makes them so."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Views of images: what they may change and what not; codes of images do not depend on those beside them."""
+"""Random views change what they may; the code of an image does not depend on the other images of a batch."""
 
 from typing import Any
 
@@ -30,14 +30,14 @@ def all_shifts(image: Tensor, crop: int) -> list[Tensor]:
     return [*cut, *(part.flip(2) for part in cut)]
 
 
-def test_in_evaluation_a_view_is_the_image() -> None:
+def test_in_evaluation_mode_a_view_is_the_image() -> None:
     X = rows()
     noisy = RandomViews(SHAPE, crop=2, zoom=0.3, color=0.5, gray=0.5)
     assert not torch.equal(noisy(X), X)
     assert torch.equal(noisy.eval()(X), X)
 
 
-def test_shifts_and_flips_are_those_of_padding_and_slicing_and_equally_frequent() -> None:
+def test_shifts_and_flips_equal_padding_and_slicing_and_are_uniform() -> None:
     one = rows(1)
     possible = torch.stack(all_shifts(one.reshape(SHAPE), crop=1)).flatten(1)  # 18 of them
     made = views(crop=1, flip=True)(one.expand(1800, -1))
@@ -47,7 +47,7 @@ def test_shifts_and_flips_are_those_of_padding_and_slicing_and_equally_frequent(
     assert ((counts > 60) & (counts < 140)).all()
 
 
-def test_a_flip_keeps_the_sums_of_rows_of_pixels() -> None:
+def test_a_flip_keeps_the_sums_of_pixel_rows() -> None:
     X = rows()
     made = views(flip=True)(X)
     changed = (made != X).any(dim=1)
@@ -56,7 +56,7 @@ def test_a_flip_keeps_the_sums_of_rows_of_pixels() -> None:
     assert torch.allclose(before, after, atol=1e-5)
 
 
-def test_a_zoom_shows_part_of_the_image_and_nothing_else() -> None:
+def test_a_zoom_shows_a_crop_of_the_image() -> None:
     ramp = torch.linspace(0, 1, 8).expand(3, 6, 8).reshape(1, -1)
     made = views(zoom=0.2)(ramp.expand(200, -1)).reshape(-1, *SHAPE)
     assert made.min() >= 0
@@ -69,14 +69,14 @@ def test_a_zoom_shows_part_of_the_image_and_nothing_else() -> None:
     assert torch.allclose(views(zoom=0.2, crop=3, flip=True)(flat), flat)
 
 
-def test_grey_leaves_brightness_and_takes_colours() -> None:
+def test_grayscale_keeps_brightness() -> None:
     X = rows()
     made = views(gray=1.0)(X).reshape(-1, *SHAPE)
     assert torch.allclose(made[:, 0], made[:, 1], atol=1e-5)
     assert torch.allclose(made.mean(dim=1), X.reshape(-1, *SHAPE).mean(dim=1), atol=1e-5)
 
 
-def test_colours_of_grey_images_stay_grey_and_one_image_in_five_keeps_its_own() -> None:
+def test_color_jitter_keeps_gray_images_gray_and_skips_one_in_five() -> None:
     grey = rows(500, (1, 6, 8)).repeat(1, 3)
     made = views(color=0.5)(grey).reshape(-1, *SHAPE)
     assert torch.allclose(made[:, 0], made[:, 2], atol=1e-5)
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_views() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (1, 8, 8), (2, 5, 7), (1, 1, 3)])
-def test_images_of_any_size_are_encoded_on_their_own(shape: tuple[int, int, int]) -> None:
+def test_images_of_any_size_are_encoded_independently(shape: tuple[int, int, int]) -> None:
     torch.manual_seed(0)
     encoder, X = ImageEncoder(shape, width=12, channels=8), rows(6, shape)
     pre = encoder(X)
@@ -101,7 +101,7 @@ def test_images_of_any_size_are_encoded_on_their_own(shape: tuple[int, int, int]
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in encoder.parameters())
 
 
-def test_filters_are_standardized_so_their_scale_and_offset_do_not_count() -> None:
+def test_weight_standardization_ignores_scale_and_offset() -> None:
     torch.manual_seed(0)
     encoder, X = ImageEncoder((3, 8, 8), width=4, channels=8), rows(3, (3, 8, 8))
     before = encoder(X)
@@ -127,6 +127,6 @@ def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
         views(**wrong)
 
 
-def test_channels_are_normalized_in_groups() -> None:
+def test_channels_must_divide_into_groups() -> None:
     with pytest.raises(InvalidInput, match="channels must divide by 8, got 12"):
         ImageEncoder((3, 8, 8), width=4, channels=12)

@@ -82,7 +82,7 @@ def test_low_precision_is_computed_in_float32() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's compiler warns of PyTorch
-def test_the_exact_loss_compiles_whole() -> None:
+def test_the_exact_loss_compiles_without_graph_breaks() -> None:
     torch._dynamo.reset()
     code, weight, target, _ = problem(6, 5, 4)
     code.requires_grad_()
@@ -106,14 +106,14 @@ def test_nested_loss_over_every_length_is_the_exact_loss(lengths: Lengths) -> No
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_nested_loss_by_draws_is_right_on_average(together: bool) -> None:
+def test_sampled_nested_loss_is_unbiased(together: bool) -> None:
     code, weight, target, _ = problem(6, 5, 4)
     nested = NestedLoss(reconstruction(weight), Uniform(), draws=4000, together=together)
     drawn = nested(code, target, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(drawn, expected_loss(code, weight, target, Uniform()), rtol=0.05, atol=0)
 
 
-def test_together_keeps_one_length_for_the_batch() -> None:
+def test_together_draws_one_length_for_the_batch() -> None:
     lengths_seen: list[Tensor] = []
 
     def spy(code: Tensor) -> Tensor:

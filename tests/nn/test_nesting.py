@@ -1,4 +1,4 @@
-"""Nesting beyond the chain: which units are kept together, and how often."""
+"""Nestings beyond the chain: which units are kept together, and with which probability."""
 
 import pickle
 import re
@@ -55,7 +55,7 @@ def width_of(tree: Tree) -> int:
 
 
 @EACH_FAMILY
-def test_units_are_kept_as_often_as_said(nesting: Nesting, width: int) -> None:
+def test_units_are_kept_with_their_survival_probability(nesting: Nesting, width: int) -> None:
     n, masks, probabilities = 20_000, nesting.masks(width), nesting.probabilities(width)
     drawn = nesting.sample(n, width, generator=torch.Generator().manual_seed(0))
     assert drawn.shape == (n, width)
@@ -72,7 +72,7 @@ def assert_close_to_shares(seen: Tensor, expected: Tensor, n: int) -> None:
 
 
 @EACH_FAMILY
-def test_probabilities_add_up_and_the_seed_repeats(nesting: Nesting, width: int) -> None:
+def test_probabilities_add_up_and_draws_are_repeatable(nesting: Nesting, width: int) -> None:
     torch.testing.assert_close(nesting.probabilities(width).sum().item(), 1.0)
     first, second = (nesting.sample(40, width, generator=torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(first, second)
@@ -88,7 +88,7 @@ def test_subsets_of_a_chain_are_nested(nesting: Nesting, width: int) -> None:
 
 
 @pytest.mark.parametrize("lengths", [Geometric(0.9), Uniform(), Empirical([1, 0, 2])], ids=repr)
-def test_a_chain_keeps_prefixes_of_the_lengths_that_are_drawn(lengths: Lengths) -> None:
+def test_a_chain_keeps_prefixes_of_the_drawn_lengths(lengths: Lengths) -> None:
     mask = Chain(lengths).sample(300, 12, generator=torch.Generator().manual_seed(4))
     kept = sample_lengths(lengths, 300, 12, generator=torch.Generator().manual_seed(4))
     assert torch.equal(mask.float(), keep_prefix(torch.ones(300, 12), kept))
@@ -103,21 +103,21 @@ def test_groups_of_one_unit_are_a_chain() -> None:
     assert torch.equal(groups.probabilities(8), chain.probabilities(8))
 
 
-def test_units_of_a_group_come_and_go_together() -> None:
+def test_units_of_a_group_are_kept_together() -> None:
     mask = Groups([2, 1, 4], Uniform()).sample(200, 7, generator=torch.Generator().manual_seed(0))
     for group in mask.split([2, 1, 4], dim=1):
         assert torch.equal(group.any(dim=1), group.all(dim=1))
 
 
 @given(trees())
-def test_a_subset_of_a_tree_is_the_way_to_its_node(tree: Tree) -> None:
+def test_a_subset_of_a_tree_is_the_path_to_its_node(tree: Tree) -> None:
     masks = tree.masks(width_of(tree)).tolist()
     for node, mask in enumerate(masks):
         assert mask == mask_of(tree, set(way_to(tree, node)))
 
 
 @given(trees())
-def test_a_unit_of_a_tree_is_kept_only_with_those_it_relies_on(tree: Tree) -> None:
+def test_a_unit_of_a_tree_is_kept_only_with_its_ancestors(tree: Tree) -> None:
     blocks = tree.sample(50, width_of(tree), generator=torch.Generator().manual_seed(0)).split(list(tree.units), dim=1)  # type: ignore[arg-type]
     for node in range(len(tree.parents)):
         for ancestor in way_to(tree, node):
@@ -132,7 +132,7 @@ def test_two_subsets_of_a_tree_share_their_common_ancestors(tree: Tree, data: st
     assert torch.equal(masks[one] & masks[other], masks[common])
 
 
-def test_a_binary_tree_is_fair_to_siblings() -> None:
+def test_siblings_of_a_binary_tree_are_equally_likely() -> None:
     lengths, depth = Geometric(0.6), 4
     tree = Tree.binary(depth, lengths)
     levels = tree.probabilities(15).split([1, 2, 4, 8])
@@ -186,8 +186,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no groups": (lambda: Groups([], Uniform()), "sizes must be a list of at least one integer, got none"),
     "an empty group": (lambda: Groups([2, 0], Uniform()), "sizes must be an integer of at least 1, got 0"),
     "one size": (lambda: Groups(4, Uniform()), "sizes must be a list of integers, got 4"),  # type: ignore[arg-type]
-    "no root": (lambda: Tree([0, 0]), "parents must begin with the root's -1 and go on with nodes"),
-    "two roots": (lambda: Tree([-1, -1]), "parents must begin with the root's -1 and go on with nodes"),
+    "no root": (lambda: Tree([0, 0]), "parents must begin with the root's -1, and each later parent"),
+    "two roots": (lambda: Tree([-1, -1]), "parents must begin with the root's -1, and each later parent"),
     "child before parent": (lambda: Tree([-1, 2, 0]), "got [-1, 2, 0]: number the nodes from the root down"),
     "units of too few": (lambda: Tree([-1, 0], units=[1]), "units must be one for each of the 2 nodes, got 1"),
     "weights of too many": (lambda: Tree([-1], weights=[1, 2]), "weights must be one for each of the 1 nodes, got 2"),

@@ -55,8 +55,8 @@ def test_flipping_exchanges_left_and_right(shape: tuple[int, ...]) -> None:
     assert torch.equal(network.flipped(network.flipped(x)), x)
 
 
-def test_both_layouts_are_the_same_picture() -> None:
-    """The same weights give the same numbers, wherever the channels come in a row."""
+def test_both_layouts_are_the_same_image() -> None:
+    """The same weights give the same output, whether channels come first or last."""
     first, last = shaken(ImageRefiner((3, 8, 6), (8, 16))), ImageRefiner((8, 6, 3), (8, 16)).eval()
     last.load_state_dict(first.state_dict())
     images, lengths = torch.rand(4, 3, 8, 6), torch.tensor([1, 2, 3, 4])
@@ -66,13 +66,13 @@ def test_both_layouts_are_the_same_picture() -> None:
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (3, 5, 5)])
-def test_each_item_is_refined_on_its_own(shape: tuple[int, ...]) -> None:
+def test_items_are_refined_independently(shape: tuple[int, ...]) -> None:
     network, x, lengths = shaken(ImageRefiner(shape, (8, 16))), rows(shape), torch.tensor([1, 9, 30, 64])
     alone = torch.cat([network(x[i : i + 1], lengths[i : i + 1]) for i in range(4)])
     assert torch.allclose(network(x, lengths), alone, atol=1e-5)
 
 
-def test_rows_need_not_lie_together() -> None:
+def test_rows_need_not_be_contiguous() -> None:
     network, wide = shaken(ImageRefiner((4, 4, 3), (8,))), rows((96,))
     lengths = torch.full((4,), 5)
     assert torch.equal(network(wide[:, ::2], lengths), network(wide[:, ::2].contiguous(), lengths))
@@ -80,7 +80,7 @@ def test_rows_need_not_lie_together() -> None:
 
 
 @pytest.mark.parametrize("kind", ["images", "vectors"])
-def test_lengths_tell_apart_what_is_to_be_added(kind: str) -> None:
+def test_the_correction_depends_on_the_length(kind: str) -> None:
     """Half of an item is missing at length 1, a tenth at length 64: only who knows the length can add it."""
     rng = np.random.default_rng(0)
     items = rng.standard_normal((256, 16)).astype(np.float16)
@@ -96,12 +96,12 @@ def test_lengths_tell_apart_what_is_to_be_added(kind: str) -> None:
     assert (short - x).square().mean() > 2 * (whole - x).square().mean()
 
 
-def test_neighbouring_lengths_look_alike() -> None:
+def test_neighboring_lengths_have_similar_embeddings() -> None:
     told = LengthEmbedding(16)(torch.tensor([100, 101, 1]))
     assert (told[0] - told[1]).norm() < 0.2 * (told[0] - told[2]).norm()
 
 
-def test_what_it_is_made_of_makes_another_one_like_it() -> None:
+def test_settings_rebuild_the_network() -> None:
     network = ImageRefiner((5, 7, 3), (8, 16), flip=True)
     again = ImageRefiner(**network.settings())
     again.load_state_dict(network.state_dict())

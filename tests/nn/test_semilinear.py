@@ -117,7 +117,7 @@ def test_a_sigmoid_is_not_pca_and_a_tanh_without_its_offset_is() -> None:
     assert cosines(tanh.decoder_weight.numpy(), DIRECTIONS).min() > 0.99
 
 
-def test_gradients_fade_with_the_unit_and_so_does_what_units_share() -> None:
+def test_gradients_decay_with_the_unit_and_so_does_covariance() -> None:
     geometric, _, uniform = gradients(X).values()
     assert geometric[-1] / geometric[0] < 0.05 * uniform[-1] / uniform[0]
     measured, theory, covariance = unit_coupling(X, repeats=20).values()

@@ -1,4 +1,4 @@
-"""Conjugate gradients: every step satisfies the strong Wolfe conditions, and nothing is ever lost."""
+"""Conjugate gradients: every step satisfies the strong Wolfe conditions, and the loss never rises."""
 
 import io
 import math
@@ -127,7 +127,7 @@ def test_every_accepted_step_satisfies_both_strong_wolfe_conditions(name: str, c
     scale=st.sampled_from([1e-6, 1.0, 1e6]),
 )
 @settings(max_examples=60)
-def test_quadratics_end_within_twice_as_many_steps_as_dimensions(
+def test_quadratics_converge_within_twice_as_many_steps_as_dimensions(
     n: int, seed: int, condition: float, scale: float
 ) -> None:
     params, loss = quadratic(n, seed, condition, scale)
@@ -160,7 +160,7 @@ def linear_twin(matrix: Tensor, right: Tensor, x: Tensor, steps: int) -> list[Te
 
 
 @pytest.mark.parametrize(("n", "steps"), [(2, 2), (5, 5), (30, 8)])
-def test_quadratics_are_walked_as_by_linear_conjugate_gradients(n: int, steps: int) -> None:
+def test_on_quadratics_the_path_is_that_of_linear_conjugate_gradients(n: int, steps: int) -> None:
     (x,), loss = quadratic(n, seed=n)
     optimizer = ConjugateGradient([x], c2=1e-3)
     for expected in linear_twin(*system(n, seed=n), steps):
@@ -168,7 +168,7 @@ def test_quadratics_are_walked_as_by_linear_conjugate_gradients(n: int, steps: i
         assert torch.allclose(x, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_a_new_function_takes_beta_from_the_old_one_and_the_gradient_from_itself() -> None:
+def test_beta_is_of_the_previous_function_and_the_gradient_of_the_new_one() -> None:
     (x,), loss = quadratic(6, seed=1)
     optimizer = ConjugateGradient([x])
     before = place([x], loss)[2]
@@ -182,7 +182,7 @@ def test_a_new_function_takes_beta_from_the_old_one_and_the_gradient_from_itself
     assert torch.allclose(optimizer.state[x]["direction"], expected, rtol=1e-12)
 
 
-def test_the_direction_starts_anew_where_beta_is_negative_or_gradients_are_far_from_orthogonal() -> None:
+def test_it_restarts_where_beta_is_negative_or_gradients_are_far_from_orthogonal() -> None:
     reasons = set()
     for params, loss in [rosenbrock(4, seed=2), network(3, seed=1), network(3, seed=6)]:
         optimizer = ConjugateGradient(params, c2=0.4)
@@ -198,7 +198,7 @@ def test_the_direction_starts_anew_where_beta_is_negative_or_gradients_are_far_f
     assert reasons == {(False, False), (False, True), (True, True)}  # β ≤ 0 is the worst case of the other
 
 
-def test_clearing_the_state_starts_anew() -> None:
+def test_clearing_the_state_restarts() -> None:
     params, loss = network(3, seed=1)
     optimizer = ConjugateGradient(params)
     for _ in range(4):
@@ -211,7 +211,7 @@ def test_clearing_the_state_starts_anew() -> None:
 
 @pytest.mark.parametrize("searches", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_training_goes_on_bit_for_bit_after_saving(dtype: torch.dtype, searches: int) -> None:
+def test_training_resumes_bit_for_bit_from_a_state_dict(dtype: torch.dtype, searches: int) -> None:
     params, loss = network(5, seed=0, dtype=dtype)
     optimizer = ConjugateGradient(params, searches=searches, c2=0.2)
     for _ in range(7):
@@ -252,7 +252,7 @@ def relu_twice(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 @pytest.mark.parametrize("activation", [torch.tanh, relu_twice])
 @pytest.mark.parametrize("limit", [1, 2, 25])
-def test_the_loss_never_rises_and_gradients_are_those_of_the_place(
+def test_the_loss_never_rises_and_gradients_match_the_parameters(
     dtype: torch.dtype, activation: Activation, limit: int
 ) -> None:
     params, loss = network(8, seed=3, dtype=dtype, activation=activation)
@@ -288,13 +288,13 @@ def rough(n: int, seed: int) -> Problem:
     return [x], value
 
 
-def test_slopes_decide_where_values_are_lost_in_rounding() -> None:
+def test_slopes_decide_where_decreases_are_below_rounding() -> None:
     assert all(steps_until(1e-6, *rough(10, seed), limit=20) <= 20 for seed in range(4))
     assert any(steps_until(1e-6, *rough(10, seed), limit=20, rounding=0.0) > 20 for seed in range(2))
 
 
 @pytest.mark.parametrize("outside", [math.nan, math.inf, -math.inf])
-def test_trials_without_a_loss_are_too_far(outside: float) -> None:
+def test_trials_with_infinite_or_nan_loss_are_too_long(outside: float) -> None:
     x = torch.tensor([50.0, 2.0], dtype=F64, requires_grad=True)
     met = 0
 
@@ -313,7 +313,7 @@ def test_trials_without_a_loss_are_too_far(outside: float) -> None:
     assert torch.allclose(x, torch.ones(2, dtype=F64), atol=1e-5)
 
 
-def test_a_loss_that_is_no_number_where_it_starts_moves_nothing() -> None:
+def test_a_nan_loss_at_the_start_moves_nothing() -> None:
     x = torch.tensor([-1.0, 2.0], requires_grad=True)
     optimizer = ConjugateGradient([x])
     assert optimizer.step(closure_of(optimizer, lambda: x.log().sum())).isnan()
@@ -322,7 +322,7 @@ def test_a_loss_that_is_no_number_where_it_starts_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize("warm", [0, 3])
-def test_a_search_that_fails_leaves_everything_as_it_was(warm: int) -> None:
+def test_a_failed_line_search_leaves_the_parameters(warm: int) -> None:
     params, loss = network(5, seed=0)
     params[1].data[0] = -0.0
     optimizer = ConjugateGradient(params, limit=10)
@@ -363,7 +363,7 @@ def test_steepest_descent_takes_over_where_the_conjugate_direction_fails() -> No
     assert loss() < last(optimizer).before
 
 
-def test_kinks_still_give_steps_that_lower_the_loss() -> None:
+def test_steps_at_kinks_still_lower_the_loss() -> None:
     x = torch.tensor([3.0, -1.0], dtype=F64, requires_grad=True)
     optimizer = ConjugateGradient([x])
     optimizer.step(closure_of(optimizer, lambda: (x * torch.tensor([1.0, 0.3])).abs().sum()))
@@ -389,7 +389,7 @@ def test_frozen_and_unused_parameters_stay() -> None:
     assert unused.tolist() == [1, 1, 1]
 
 
-def test_parameters_of_several_types_share_one_line() -> None:
+def test_parameters_of_several_dtypes_share_one_line() -> None:
     a = torch.full((2, 3), 2.0, requires_grad=True)
     b = torch.full((4,), -1.0, dtype=F64, requires_grad=True)
     c = torch.tensor(5.0, requires_grad=True)
@@ -433,7 +433,7 @@ LINES: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
 
 @pytest.mark.parametrize("exponent", range(-3, 4))
 @pytest.mark.parametrize("name", LINES)
-def test_lines_are_searched_from_first_steps_of_all_sizes(name: str, exponent: int) -> None:
+def test_line_searches_succeed_from_first_steps_of_all_sizes(name: str, exponent: int) -> None:
     function, c1, c2 = LINES[name]
     tried = []
 
@@ -451,7 +451,7 @@ def test_lines_are_searched_from_first_steps_of_all_sizes(name: str, exponent: i
     assert len(tried) <= 20
 
 
-def test_a_line_that_falls_for_ever_ends_at_the_limit() -> None:
+def test_an_unbounded_line_ends_at_the_limit() -> None:
     found = line_search(lambda step: Trial(step, -step, -1.0), Trial(0.0, 0.0, -1.0), 1.0, Wolfe(1e-4, 0.1), limit=5)
     assert found == Trial(1e4, -1e4, -1.0)
 
@@ -478,7 +478,7 @@ def test_mistakes_are_named(mistake: str) -> None:
         call()
 
 
-def test_nothing_is_known_before_the_first_step_and_what_is_known_is_fixed() -> None:
+def test_last_step_is_none_at_first_and_frozen_later() -> None:
     x = torch.ones(2, requires_grad=True)
     optimizer = ConjugateGradient([x])
     assert optimizer.last_step is None

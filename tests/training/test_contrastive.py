@@ -1,4 +1,4 @@
-"""Agreement of views: the loss against a plain twin, and what training with it does."""
+"""The contrastive loss against a plain twin, and what training with it does."""
 
 import math
 from typing import Any
@@ -31,7 +31,7 @@ def plain(units: Tensor, kept: list[int], temperature: float) -> float:
     return float(np.mean(losses))
 
 
-def test_it_is_the_loss_of_prefixes_compared_one_by_one() -> None:
+def test_it_equals_the_plain_twin() -> None:
     units, kept = signs(12, 10), [1, 10, 3, 7, 2, 5, 9, 4, 8, 6, 10, 1]
     mask = keep_prefix(torch.ones(12, 10), kept)
     assert float(nested_info_nce(units, mask, 0.3)) == pytest.approx(plain(units, kept, 0.3), rel=1e-5)
@@ -44,7 +44,7 @@ def test_units_beyond_the_prefix_do_not_count() -> None:
     assert not torch.equal(nested_info_nce(units, mask + 1 - mask, 0.3), nested_info_nce(changed, mask + 1 - mask, 0.3))
 
 
-def test_numbers_are_compared_by_angle() -> None:
+def test_units_are_compared_by_cosine() -> None:
     units, mask = torch.rand(8, 5), torch.ones(8, 5)
     sizes = torch.rand(8, 1) + 0.5
     assert torch.allclose(nested_info_nce(units, mask, 0.3), nested_info_nce(units * sizes, mask, 0.3))
@@ -62,7 +62,7 @@ def test_two_views_of_each_item_are_needed() -> None:
 
 
 def corrupted(**settings: Any) -> Tensor:
-    """Codes of two corrupted views of digits not learnt from, after training."""
+    """Return the codes of two corrupted views of held-out digits, after training."""
     torch.manual_seed(0)
     model = OrderedAutoencoder(64, 16, (64,), binarize=Binarize(16, signed=True), corruption=0.3, dropout=0.0)
     training = Training(steps=150, batch_size=100, learning_rate=0.01, **settings)
@@ -72,7 +72,7 @@ def corrupted(**settings: Any) -> Tensor:
         return model.units(model.encoder(z * (torch.rand_like(z) >= 0.3)))
 
 
-def test_views_agree_more_after_training_at_every_length_and_items_still_differ() -> None:
+def test_training_lowers_the_contrastive_loss_at_every_length_and_codes_do_not_collapse() -> None:
     without, with_it = corrupted(), corrupted(contrastive=1.0, reconstruction=0.0)
     for length in (2, 4, 8, 16):
         mask = keep_prefix(torch.ones(len(without), 16), length)
@@ -93,7 +93,7 @@ def gradients(share: float) -> tuple[Tensor, Tensor]:
     return encoder.weight.grad, decoder.weight.grad
 
 
-def test_a_decoder_may_only_listen() -> None:
+def test_reconstruction_0_is_a_stop_gradient() -> None:
     (whole, decoder), (half, same), (none, still) = gradients(1.0), gradients(0.5), gradients(0.0)
     assert torch.allclose(half, whole / 2, atol=1e-7)
     assert not none.any()

@@ -1,4 +1,4 @@
-"""Sources give the rows that are asked for, whatever they read from; batches are a fair and repeatable order."""
+"""Sources return the same rows whatever they read from; batches are a fair and repeatable order."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -98,7 +98,7 @@ RESIDENT = {name for name in SOURCES if "array" in name or "list" in name or "te
 
 @pytest.mark.parametrize("array", [X, X[:, :, 0], BYTES, BYTES[:, 0, 0]], ids=["3-D", "2-D", "images", "bytes"])
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_source_gives_the_same_rows(name: str, array: NDArray[Any], tmp_path: Path) -> None:
+def test_every_source_returns_the_same_rows(name: str, array: NDArray[Any], tmp_path: Path) -> None:
     source = as_source(SOURCES[name](tmp_path, array))
     plain = array.reshape(20, -1)
     assert isinstance(source, Source)
@@ -116,14 +116,14 @@ def test_every_source_gives_the_same_rows(name: str, array: NDArray[Any], tmp_pa
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "int64", "uint16", "bool"])
 @pytest.mark.parametrize("name", ["array", "memory map", "tensor", "dataset"])
-def test_other_numbers_become_float32(dtype: str, name: str, tmp_path: Path) -> None:
+def test_other_dtypes_become_float32(dtype: str, name: str, tmp_path: Path) -> None:
     array = (np.abs(X[:, 0]) * 9).astype(dtype)
     rows = as_source(SOURCES[name](tmp_path, array)).rows(np.arange(20))
     assert rows.dtype == np.float32
     assert np.array_equal(rows, array.astype(np.float32))
 
 
-def test_half_precision_of_pytorch() -> None:
+def test_bfloat16_tensors_become_float32() -> None:
     rows = as_source(torch.tensor(X).bfloat16()).rows(np.arange(20))
     assert np.array_equal(rows, torch.tensor(X).bfloat16().float().reshape(20, -1).numpy())
 
@@ -137,7 +137,7 @@ def test_an_array_of_floats_is_not_copied_and_rows_are() -> None:
     torch.from_numpy(as_source(plain).whole())  # which warns of arrays that are read-only
 
 
-def test_a_map_is_read_in_order_and_never_as_a_whole(tmp_path: Path) -> None:
+def test_a_memory_map_is_read_in_file_order_and_never_whole(tmp_path: Path) -> None:
     class Watched(np.memmap[Any, Any]):
         def __getitem__(self, key: Any) -> Any:
             assert isinstance(key, np.ndarray)
@@ -154,7 +154,7 @@ def test_a_map_is_read_in_order_and_never_as_a_whole(tmp_path: Path) -> None:
     assert np.array_equal(rows, X[[9, 2, 17, 2]].reshape(4, 6))
 
 
-def test_items_are_read_when_they_are_asked_for_and_in_that_order() -> None:
+def test_items_are_read_on_demand_in_order() -> None:
     dataset = Items(list(X))
     source = as_source(dataset)
     dataset.asked.clear()
@@ -247,7 +247,7 @@ def epochs(draw: st.DrawFn) -> tuple[int, int, int, int, int]:
 
 
 @given(epochs())
-def test_an_epoch_takes_each_item_at_most_once_and_leaves_out_less_than_a_batch(
+def test_an_epoch_takes_each_item_at_most_once_and_drops_less_than_a_batch(
     what: tuple[int, int, int, int, int],
 ) -> None:
     n, size, epoch, seed, _ = what
@@ -261,7 +261,7 @@ def test_an_epoch_takes_each_item_at_most_once_and_leaves_out_less_than_a_batch(
 
 
 @given(epochs())
-def test_the_pieces_of_all_parts_are_the_batches_of_one(what: tuple[int, int, int, int, int]) -> None:
+def test_the_parts_of_a_batch_make_up_the_batch(what: tuple[int, int, int, int, int]) -> None:
     n, size, epoch, seed, parts = what
     pieces = [batches(n, size, epoch, seed, parts=parts, part=part) for part in range(parts)]
     for batch, *cut in zip(batches(n, size, epoch, seed), *pieces, strict=True):
@@ -270,7 +270,7 @@ def test_the_pieces_of_all_parts_are_the_batches_of_one(what: tuple[int, int, in
 
 
 @given(epochs(), st.data())
-def test_resuming_goes_on_with_the_same_batches(what: tuple[int, int, int, int, int], draw: st.DataObject) -> None:
+def test_resuming_continues_with_the_same_batches(what: tuple[int, int, int, int, int], draw: st.DataObject) -> None:
     n, size, epoch, seed, _ = what
     taken = [batch.tolist() for batch in batches(n, size, epoch, seed)]
     start = draw.draw(st.integers(0, len(taken)))
@@ -288,7 +288,7 @@ def test_epochs_and_seeds_differ_and_a_small_epoch_is_one_batch() -> None:
     assert sorted(only) == [0, 1, 2]
 
 
-def test_every_item_has_its_turn_first() -> None:
+def test_every_item_is_first_in_some_epoch() -> None:
     """The order is fair: over many epochs, each item is about as often in the first half."""
     counts = np.bincount(np.concatenate([next(batches(10, 5, epoch, seed=3)) for epoch in range(2000)]), minlength=10)
     assert (np.abs(counts - 1000) < 4.5 * np.sqrt(2000 / 4)).all()

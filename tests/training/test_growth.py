@@ -1,4 +1,4 @@
-"""A code grows while that pays, and its old prefixes stay what they were."""
+"""A code grows while that pays, and its old prefixes stay the same."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def grown(**changes: Any) -> tuple[int, list[int]]:
     return model.width, sorted({report["stage"] for report in reports})
 
 
-def test_it_stops_where_the_last_units_gain_too_little() -> None:
+def test_growth_stops_where_the_last_units_gain_too_little() -> None:
     assert grown(least=1e9) == (8, [0])
     assert grown(most=24) == (24, [0, 1, 2])
     assert grown(most=23) == (16, [0, 1])

@@ -1,4 +1,4 @@
-"""Regularization that keeps its share at every unit, and invariance of codes to noise."""
+"""Adaptive coefficients keep the ratio of gradients at every unit; the invariance penalty."""
 
 import re
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def test_the_ratio_holds_at_every_active_unit(
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_units_without_a_gradient_or_without_weights_get_none(norm: Norm) -> None:
+def test_units_with_zero_gradient_or_weights_get_no_penalty(norm: Norm) -> None:
     weight, gradient = weights(0).float(), weights(1).float()
     gradient[2] = 0
     weight[4] = 0
@@ -69,7 +69,7 @@ def test_units_without_a_gradient_or_without_weights_get_none(norm: Norm) -> Non
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("kind", [AdaptivePenalty, ConstantPenalty])
-def test_adding_equals_the_gradient_of_the_loss_with_coefficients_held(
+def test_adding_equals_the_gradient_of_the_penalty_with_held_coefficients(
     kind: Callable[[Norm, float], Penalty], norm: Norm
 ) -> None:
     penalty = kind(norm, 0.3)
@@ -89,7 +89,7 @@ def test_adding_equals_the_gradient_of_the_loss_with_coefficients_held(
 
 
 @pytest.mark.parametrize("kind", [AdaptivePenalty, ConstantPenalty])
-def test_a_weight_that_does_not_learn_gets_none(kind: Callable[[Norm, float], Penalty]) -> None:
+def test_a_weight_without_gradient_gets_no_penalty(kind: Callable[[Norm, float], Penalty]) -> None:
     parameter = nn.Parameter(torch.ones(3, 2))
     assert kind("l1", 0.1).add_(parameter).tolist() == [0, 0, 0]
     assert parameter.grad is None
@@ -103,7 +103,7 @@ def test_ratio_zero_adds_nothing() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's compiler warns of PyTorch
-def test_nothing_waits_for_the_device() -> None:
+def test_coefficients_need_no_device_synchronization() -> None:
     """A whole graph has no number that goes to the host."""
     torch._dynamo.reset()
     penalty, weight, gradient = AdaptivePenalty("l1", 0.1), weights(0), weights(1)
@@ -115,14 +115,14 @@ def test_nothing_waits_for_the_device() -> None:
 
 
 @given(norm=st.sampled_from(NORMS), coefficient=st.floats(0, 10), small=st.floats(-25, 10), seed=st.integers(0, 1000))
-def test_a_constant_takes_no_notice_of_what_is_learnt(norm: Norm, coefficient: float, small: float, seed: int) -> None:
+def test_a_constant_penalty_ignores_the_gradient(norm: Norm, coefficient: float, small: float, seed: int) -> None:
     penalty, weight = ConstantPenalty(norm, coefficient), weights(seed)
     gradient = weights(seed + 1) * torch.logspace(0, small, 6, dtype=torch.float64)[:, None]
     found = penalty.coefficients(weight, gradient)
     torch.testing.assert_close(found, torch.full((6,), coefficient, dtype=torch.float64))
 
 
-def test_a_unit_without_a_gradient_fades_by_a_constant() -> None:
+def test_a_constant_penalty_shrinks_a_unit_without_gradient() -> None:
     parameter = nn.Parameter(weights(0))
     parameter.grad = torch.zeros_like(parameter)
     ConstantPenalty("l1", 0.5).add_(parameter)
@@ -132,7 +132,7 @@ def test_a_unit_without_a_gradient_fades_by_a_constant() -> None:
 # Invariance
 
 
-def test_of_a_linear_encoder_it_is_the_mean_square_of_its_weight() -> None:
+def test_invariance_of_a_linear_encoder_is_the_mean_square_of_its_weight() -> None:
     """‖Ω‖² / D, for any variance: the direction of the noise is uniform whatever its length."""
     omega = weights(0, width=4, fan_in=7)
     X = torch.zeros(50_000, 7, dtype=torch.float64)
@@ -143,7 +143,7 @@ def test_of_a_linear_encoder_it_is_the_mean_square_of_its_weight() -> None:
         assert abs(value - omega.square().sum() / 7) < 4.5 * error
 
 
-def test_of_a_smooth_encoder_and_small_noise_it_is_that_of_the_jacobian() -> None:
+def test_invariance_of_a_smooth_encoder_is_that_of_its_jacobian() -> None:
     omega = weights(0, width=4, fan_in=7)
 
     def encode(y: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ def test_of_a_smooth_encoder_and_small_noise_it_is_that_of_the_jacobian() -> Non
     assert abs(value - jacobian.square().sum() / 7) < 4.5 * error
 
 
-def test_it_is_the_definition_example_by_example() -> None:
+def test_invariance_equals_its_definition_example_by_example() -> None:
     encoder, X = nn.Sequential(nn.Linear(3, 5), nn.Tanh()).double(), weights(0, 8, 3)
     noise = torch.randn(8, 3, generator=seeded(4), dtype=torch.float64) * 0.2
     terms = [
@@ -167,7 +167,7 @@ def test_it_is_the_definition_example_by_example() -> None:
     torch.testing.assert_close(value, torch.stack(terms).mean())
 
 
-def test_clean_codes_are_not_computed_again_and_gradients_are_the_same() -> None:
+def test_given_clean_codes_are_not_recomputed_and_gradients_agree() -> None:
     encoder, X = nn.Linear(3, 5), weights(0, 8, 3).float()
     calls = 0
 

@@ -1,4 +1,4 @@
-"""Unit sweeping: units are fixed first to last, their codes never change again, and late units come to learn."""
+"""Unit sweeping: units are frozen first to last, their codes never change again, and late units are trained."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def probe() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("bits", [True, False])
-def test_what_does_not_change_is_fixed_and_what_changes_is_not(bits: bool) -> None:
+def test_units_that_stop_changing_are_frozen_and_others_are_not(bits: bool) -> None:
     model = network(layers=(), binarize=Binarize(8) if bits else None)
     torch.nn.init.ones_(first_block(model).bias)
     if model.binarize is not None:
@@ -38,7 +38,7 @@ def test_what_does_not_change_is_fixed_and_what_changes_is_not(bits: bool) -> No
     assert model.nested.lengths == Beyond(Geometric(0.9), 3)
 
 
-def test_patience_ends() -> None:
+def test_one_more_unit_is_frozen_when_patience_ends() -> None:
     model = network(layers=(), binarize=None)
     sweeper = Sweeper(model, Sweep(tolerance=0.0, patience=3), probe())
     fixed = []
@@ -49,7 +49,7 @@ def test_patience_ends() -> None:
     assert fixed == [0, 0, 0, 1, 0, 0, 1, 0]
 
 
-def test_the_last_unit_learns_to_the_end() -> None:
+def test_the_last_unit_is_never_frozen() -> None:
     model = network(layers=(), binarize=None)
     sweeper = Sweeper(model, Sweep(), probe())
     for _ in range(3):
@@ -57,14 +57,14 @@ def test_the_last_unit_learns_to_the_end() -> None:
     assert model.frozen == 7
 
 
-def test_fixed_units_keep_their_share_of_ones() -> None:
+def test_frozen_units_keep_their_share_of_ones() -> None:
     model, _ = learn(settings("sweep", steps=60), model=network(binarize=Binarize(8, beta=0.3)))
     X = torch.from_numpy(digits()[0][:600]).float()
     assert model.frozen > 0
     assert (model.encode(X).mean(dim=0) - 0.3).abs().max() < 0.1
 
 
-def test_a_starved_unit_learns_only_when_units_are_swept() -> None:
+def test_a_starved_unit_is_trained_only_when_units_are_swept() -> None:
     """Geometric lengths with decay 0.3 reach unit 12 once in half a million draws."""
     X = digits()[0]
     gains = {}

@@ -42,7 +42,7 @@ __all__ = [  # without the coders that need PyTorch
     "load_coder",
 ]
 
-# To add a coder, add its class here, and an entry to the list in tests/coders/test_contract.py.
+# To add a coder, add its class here, and an entry to CASES in tests/coders/cases.py.
 _NUMPY: dict[str, type[Coder]] = {
     kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder)
 }

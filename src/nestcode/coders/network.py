@@ -6,7 +6,7 @@ Each coder has its algorithm in the `model.py` of its room; here that model meet
 """
 
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from nestcode.arrays import PIECE, Floats, as_floats, check_int, check_rows
-from nestcode.coders.base import Coder, error_at
+from nestcode.coders.base import Coder, Metric, error_at
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.nn.autoencoder import OrderedAutoencoder
@@ -117,7 +117,7 @@ class NetworkCoder(Coder, Generic[Model]):
         return self._fitted().width
 
     @property
-    def metric_(self) -> Literal["l2", "cosine"]:
+    def metric_(self) -> Metric:
         """The metric that the coder was fitted for."""
         return "cosine" if self._fitted().normalize else "l2"
 
@@ -199,12 +199,6 @@ def evaluated_lengths(width: int) -> NDArray[np.int64]:
 
 
 # Checks
-
-
-def check_metric(metric: object) -> None:
-    """Raise unless this is a metric."""
-    if metric not in ("l2", "cosine"):
-        raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')
 
 
 def check_instance(value: object, kind: type | tuple[type, ...], name: str) -> None:

@@ -38,10 +38,10 @@ class Bitstream:
 def encode_planes(
     model: _core.ImageModel, coefficients: Floats, step: float, header: bytes, limit: int, *, adapt: bool
 ) -> Bitstream:
-    """Encode coefficients, (channels, rows, columns, 16, 16), after a few bytes of header that follow the plane count.
+    """Return coefficients, (channels, rows, columns, 16, 16), as an embedded bitstream with its rate-distortion curve.
 
-    With `adapt` the model keeps what it learns from this image. Encoding stops after about `limit` bytes. The
-    coefficients are overwritten, to save memory.
+    It begins with the number of planes and the few bytes of `header`. Encoding stops after about `limit` bytes. With
+    `adapt` the model keeps what it learns from this image. The coefficients are overwritten, to save memory.
     """
     coefficients /= np.float32(step)
     quantized = np.empty(coefficients.shape, dtype=np.int32)

@@ -53,7 +53,7 @@ def color_matrix(rotation: bytes) -> Floats:
 
 
 def to_channels(image: NDArray[np.uint8], colors: Floats) -> Floats:
-    """Transform pixels to channels around 0, padded to whole tiles.
+    """Return the channels of an image, centered and padded to complete tiles.
 
     (height, width[, channels]) uint8 -> (channels, height, width), multiples of 16
     """
@@ -72,7 +72,7 @@ def to_channels(image: NDArray[np.uint8], colors: Floats) -> Floats:
 
 
 def to_pixels(channels: Floats, colors: Floats, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Transform channels back to pixels of an image of that shape, rounded and clipped."""
+    """Return the pixels of an image of that shape, rounded and clipped, from its channels."""
     values = np.moveaxis(channels, 0, 2)[: shape[0], : shape[1]].copy()
     count = values.shape[2]
     if count >= 3:

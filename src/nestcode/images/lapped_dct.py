@@ -21,7 +21,7 @@ GRADIENT = 0.11  # the lowest AC coefficients, as a share of the difference of t
 
 
 def lapped_dct(channels: Floats) -> Floats:
-    """Transform channels to tiles.
+    """Return the coefficients of all tiles.
 
     (channels, height, width), multiples of 16 -> (channels, rows, columns, 16, 16)
     """
@@ -37,7 +37,7 @@ def lapped_dct(channels: Floats) -> Floats:
 
 
 def inverse_lapped_dct(coefficients: Floats) -> Floats:
-    """Transform tiles back to channels.
+    """Return the channels of all tiles' coefficients.
 
     (channels, rows, columns, 16, 16) -> (channels, height, width)
     """

@@ -131,12 +131,12 @@ def _as_lengths(kept: Kept, device: torch.device) -> Tensor:
     """Return lengths as a tensor of integers, from an int, a list or an array too."""
     if not isinstance(kept, Tensor):
         try:
-            numbers = np.asarray(kept)
+            integers = np.asarray(kept)
         except ValueError:
-            numbers = np.asarray("a ragged list")
-        if numbers.dtype.kind not in "iu" or (numbers < 0).any():
+            integers = np.asarray("a ragged list")
+        if integers.dtype.kind not in "iu" or (integers < 0).any():
             raise InvalidInput(f"kept must be integers of at least 0, got {kept!r}")
-        return torch.tensor(numbers.tolist(), dtype=torch.long, device=device)
+        return torch.tensor(integers.tolist(), dtype=torch.long, device=device)
     if kept.is_floating_point() or kept.is_complex() or kept.dtype == torch.bool:
         raise InvalidInput(f"kept must hold integers, got {kept.dtype}: convert it with kept.long()")
     return kept.long()

@@ -195,7 +195,7 @@ class Tree(Nesting):
         parents = _integers(self.parents, "parents", least=-1)
         if parents[0] != -1 or any(not 0 <= parent < node for node, parent in enumerate(parents) if node):
             raise InvalidInput(
-                f"parents must begin with the root's -1 and go on with nodes that come before their children, got "
+                f"parents must begin with the root's -1, and each later parent must come before its child, got "
                 f"{list(parents)}: number the nodes from the root down"
             )
         n = len(parents)
@@ -238,12 +238,12 @@ class Tree(Nesting):
 
 def _integers(values: Sequence[int], name: str, least: int) -> tuple[int, ...]:
     try:
-        numbers = tuple(check_int(value, name, least) for value in values)
+        integers = tuple(check_int(value, name, least) for value in values)
     except TypeError:
         raise InvalidInput(f"{name} must be a list of integers, got {values!r}") from None
-    if not numbers:
+    if not integers:
         raise InvalidInput(f"{name} must be a list of at least one integer, got none")
-    return numbers
+    return integers
 
 
 def _check_width(width: int, sizes: Sequence[int], what: str) -> None:

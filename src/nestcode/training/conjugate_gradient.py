@@ -181,7 +181,7 @@ class ConjugateGradient(Optimizer):
             if found or restarted:
                 break
         end = found or start
-        line.settle(end.step)
+        line.end_at(end.step)
         group["beta"] = _beta(line.gradient, _gradients(line.params)) if found else 0.0
         for p, towards in zip(line.params, direction, strict=True):
             self.state[p]["direction"] = towards
@@ -244,7 +244,7 @@ class _Line:
         for p, origin, direction in zip(self.params, self.origin, self.direction, strict=True):
             p.copy_(torch.add(origin, direction, alpha=step) if step else origin)
 
-    def settle(self, step: float) -> None:
+    def end_at(self, step: float) -> None:
         """End at a step with its gradients, also where another step was evaluated last."""
         if step != self.place:
             self(step)

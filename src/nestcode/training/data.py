@@ -207,10 +207,10 @@ def batches(
     return _pieces(n, size, epoch, seed, range(start, count), slice(part * size // parts, (part + 1) * size // parts))
 
 
-def _pieces(n: int, size: int, epoch: int, seed: int, numbers: range, piece: slice) -> Iterator[Indices]:
+def _pieces(n: int, size: int, epoch: int, seed: int, batch_indices: range, piece: slice) -> Iterator[Indices]:
     order = _order(n, seed, epoch)
-    for number in numbers:
-        yield order[number * size : (number + 1) * size][piece].copy()
+    for index in batch_indices:
+        yield order[index * size : (index + 1) * size][piece].copy()
 
 
 @lru_cache(maxsize=1)  # the parts of one process share it
@@ -235,18 +235,18 @@ def _is_mapped(array: NDArray[Any] | None) -> bool:
     return False
 
 
-def _read_items(items: Any, numbers: Sequence[int], like: NDArray[Any] | None = None) -> NDArray[Any]:
+def _read_items(items: Any, indices: Sequence[int], like: NDArray[Any] | None = None) -> NDArray[Any]:
     """Return items of a list or dataset, which must all have the shape of `like`: (n, …)."""
-    if not numbers and like is None:
+    if not indices and like is None:
         raise InvalidInput("data must have at least 1 item, got none")
     many = getattr(items, "__getitems__", None)
-    read = [_as_item(item) for item in (many(list(numbers)) if many else (items[i] for i in numbers))]
+    read = [_as_item(item) for item in (many(list(indices)) if many else (items[i] for i in indices))]
     like = like if like is not None else read[0]
-    for number, item in zip(numbers, read, strict=True):
+    for index, item in zip(indices, read, strict=True):
         if item.shape != like.shape or (item.dtype == np.uint8) != (like.dtype == np.uint8):
             raise InvalidInput(
                 f"items must all be like the first, {like.shape} of {like.dtype}, got {item.shape} of {item.dtype} at "
-                f"index {number}: convert them to one shape and dtype"
+                f"index {index}: convert them to one shape and dtype"
             )
     return np.stack(read) if read else np.empty((0, *like.shape), like.dtype)
 
@@ -277,7 +277,7 @@ def _check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return int(np.prod(shape[1:]))
 
 
-def _as_rows(rows: NDArray[Any], numbers: Indices) -> Rows:
+def _as_rows(rows: NDArray[Any], indices: Indices) -> Rows:
     """Return rows as uint8, or as float32 without NaN and infinities: (n, features)."""
     if rows.dtype == np.uint8:
         return rows
@@ -287,9 +287,9 @@ def _as_rows(rows: NDArray[Any], numbers: Indices) -> Rows:
     for first in range(0, len(floats), step):
         fine = np.isfinite(floats[first : first + step]).all(axis=1)
         if not fine.all():
-            number = numbers[first + int(fine.argmin())]
+            index = indices[first + int(fine.argmin())]
             raise InvalidInput(
-                f"data must be finite and within float32, but row {number} is not: drop or impute rows with NaN or inf "
+                f"data must be finite and within float32, but row {index} is not: drop or impute rows with NaN or inf "
                 "first, as in X[np.isfinite(X).all(axis=1)]"
             )
     return floats

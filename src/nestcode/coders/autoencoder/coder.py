@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from torch import nn
 
-from nestcode.arrays import check_int
 from nestcode.coders.autoencoder.model import AutoencoderModel, settings_from_json
+from nestcode.coders.base import Metric, check_settings
 from nestcode.coders.network import (
     NetworkCoder,
     check_instance,
-    check_metric,
     check_record_sizes,
     check_sizes,
     rows_or_source,
@@ -50,7 +49,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
         self,
         width: int | None = None,
         layers: Sequence[int] | None = None,
-        metric: Literal["l2", "cosine"] = "l2",
+        metric: Metric = "l2",
         preset: str | None = None,
         lengths: Lengths | Nesting | None = None,
         network: Network | None = None,
@@ -58,9 +57,8 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
     ) -> None:
         find_preset(preset)
         self.width, self.preset = width, preset
-        check_int(self.width, "width", least=1)
         check_sizes(layers, "layers")
-        check_metric(metric)
+        check_settings(self.width, metric)
         check_instance(lengths, (Lengths, Nesting), "lengths")
         check_instance(network, Network, "network")
         check_instance(training, Training, "training")
@@ -90,7 +88,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
         how, source = Run.of(run), rows_or_source(X)
         model = AutoencoderModel.fit(source, self.settings(), how, normalize=self.metric == "cosine")
         self._set_model(model, self.preset)
-        self._learn_columns(X)
+        self._store_columns(X)
         return self
 
     def settings(self) -> Preset:

@@ -98,7 +98,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
             module = network.build(source.features, image_shape(source))
         base = self._fitted_base(source, training)
         self._set_model(RefinedModel.fit(source, base, module, training, how, lengths=self.lengths))
-        self._learn_columns(X)
+        self._store_columns(X)
         return self
 
     def _fitted_base(self, source: Source, training: Training) -> Base:
@@ -145,8 +145,8 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
         base = BASES[written["kind"]]._read(Record(written["kind"], written["version"], written["settings"], arrays))
         network = network_from_json(settings["refiner"])
         model = RefinedModel.read(settings, record.arrays, base, network.build(base.n_features_in_))
-        if model.normalize != (settings["metric"] == "cosine"):
-            raise ValueError(f"its metric is {settings['metric']}, that of its base {base.metric}")
+        if settings["metric"] != base.metric_:
+            raise ValueError(f"its metric is {settings['metric']}, that of its base {base.metric_}")
         coder = cls(base, network, settings.get("lengths"), model.training)
         coder._set_model(model, settings["preset"], record.kind)
         return coder

@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from numpy.typing import NDArray
 from torch import nn
 
-from nestcode.arrays import check_int
 from nestcode.coders.autoencoder.model import settings_from_json
+from nestcode.coders.base import Metric, check_settings
 from nestcode.coders.network import (
     NetworkCoder,
     check_instance,
-    check_metric,
     check_record_sizes,
     check_sizes,
     rows_or_source,
@@ -55,17 +54,16 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
         self,
         width: int,
         layers: Sequence[int] = LAYERS,
-        metric: Literal["l2", "cosine"] = "l2",
+        metric: Metric = "l2",
         lengths: Lengths | Nesting | None = None,
         network: Network | None = None,
         training: Training | None = None,
     ) -> None:
         self.width = width
-        check_int(width, "width", least=1)
         check_sizes(layers, "layers")
         if not layers:
             raise InvalidInput("layers must have at least one hidden layer, got none: (256,) suits most data")
-        check_metric(metric)
+        check_settings(self.width, metric)
         check_instance(lengths, (Lengths, Nesting), "lengths")
         check_instance(network, Network, "network")
         check_instance(training, Training, "training")
@@ -90,7 +88,7 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
         how, source = Run.of(run), rows_or_source(X)
         normalize = self.metric == "cosine"
         self._set_model(SupervisedModel.fit(source, y, self._settings_of_fit(), how, normalize=normalize))
-        self._learn_columns(X)
+        self._store_columns(X)
         return self
 
     def _settings_of_fit(self) -> Preset:

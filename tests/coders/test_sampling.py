@@ -1,0 +1,31 @@
+"""What coders are trained on: uniform samples, principal directions."""
+
+import numpy as np
+import pytest
+
+from nestcode.coders import sampling
+from nestcode.coders.sampling import Reservoir, moments_and_sample, principal_directions
+
+
+def test_the_sample_is_uniform_and_does_not_depend_on_the_pieces() -> None:
+    X = np.arange(5000, dtype=np.float32)[:, None]
+    samples = []
+    for size in (5000, 77, 4096):
+        parts = (X[i : i + size] for i in range(0, len(X), size))
+        reservoir = Reservoir(np.random.default_rng(0), 500, 1 << 28)
+        samples.append(moments_and_sample(parts, normalize=False, reservoir=reservoir)[1])
+    assert np.array_equal(samples[0], samples[1])
+    assert np.array_equal(samples[0], samples[2])
+    assert len(samples[0]) == 500
+    assert abs(samples[0].mean() - 2500) < 200
+
+
+def test_directions_by_subspace_iteration_are_those_of_the_full_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    mixing = np.linalg.qr(rng.standard_normal((60, 60)))[0]
+    covariance = np.cov((rng.laplace(size=(3000, 60)) * np.arange(1, 61) ** -1.5 @ mixing).T)
+    exact = principal_directions(covariance, 12, np.random.default_rng(0))
+    monkeypatch.setattr(sampling, "DENSE", 10)
+    directions = principal_directions(covariance, 12, np.random.default_rng(0))
+    assert np.abs((directions * exact).sum(axis=1)).min() > 1 - 1e-4
+    np.testing.assert_allclose(directions @ directions.T, np.eye(12), atol=1e-6)
