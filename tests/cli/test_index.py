@@ -211,8 +211,8 @@ def test_force_does_not_overwrite_inputs(built: Path) -> None:
     for data, options in ((built / "v.npy", ("-c", own_coder)), (own_codes, ("--codes",)), (index, ("--codes",))):
         said = refused("index", "build", data, *options, "-o", index, "--force")
         assert "the index must not overwrite an input, got" in said
-    for options in ((), ("--vectors", built / "queries.npz"), ("--names", built / "queries.npz")):
-        said = refused("search", index, built / "queries.npz", *options, "-o", built / "queries.npz", "--force")
+    for more in ((), ("--vectors", built / "queries.npz"), ("--names", built / "queries.npz")):
+        said = refused("search", index, built / "queries.npz", *more, "-o", built / "queries.npz", "--force")
         assert "the output must not overwrite an input" in said
     assert {path: path.read_bytes() for path in before} == before
 

@@ -37,7 +37,7 @@ def fit(
     labels: Annotated[
         Path | None, typer.Option(help="A .npy file with one label per item, for --kind supervised.")
     ] = None,
-    metric: Annotated[Metric, typer.Option(help="How items are compared.")] = "l2",
+    metric: Annotated[Metric, typer.Option(help="Squared Euclidean distance, or cosine.")] = "l2",
     seed: Seed = 0,
     steps: Annotated[
         int | None,
