@@ -17,6 +17,7 @@ gray and in color, at 8 to 128 bits.
 import argparse
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from numpy.typing import NDArray
 
 from _report import save, show
 from nestcode import data
-from nestcode.coders import AdaptiveCoder, Coder, LinearCoder, ResidualCoder, load_coder
+from nestcode.coders import AdaptiveCoder, Coder, LinearCoder, ResidualCoder
 from nestcode.coders.refined import RefinedCoder, UNet
 from nestcode.metrics import distortion
+from nestcode.storage import read_record
 
 Images = NDArray[Any]
 METHODS = ("linear", "residual", "adaptive", "deep", "full only")
@@ -104,7 +106,10 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
         yield describe(name, coder, test, lengths, time.perf_counter() - start)
     fitted: Any = adaptive if options.data is not None and "adaptive" in options.methods else None
     if options.base is not None:
-        fitted = load_coder(options.base)
+        record = read_record(options.base)  # a fitted coder keeps its settings: its record takes other beams
+        fitted = AdaptiveCoder.from_record(
+            replace(record, settings={**record.settings, "beams": options.beams}), options.base
+        )
     start = time.perf_counter()
     base: Any = (AdaptiveCoder(width), ResidualCoder(width)) if fitted is None else fitted
     deep = RefinedCoder(base, network, training=training)

@@ -54,8 +54,8 @@ def test_info_shows_how_fit_chose_a_coder(tmp_path: Path) -> None:
 
 def test_info_of_other_files(tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
-    ImageCodec.load().save(tmp_path / "pictures.coder")
-    assert json.loads(fine("info", tmp_path / "pictures.coder", "--json"))["kind"] == "PictureCoder"
+    ImageCodec.load().save(tmp_path / "images.coder")
+    assert json.loads(fine("info", tmp_path / "images.coder", "--json"))["kind"] == "PictureCoder"
     fine("encode", path, "-c", coder, "-o", tmp_path / "codes.npy")
     facts = json.loads(fine("info", tmp_path / "codes.npy", "--json"))
     assert (facts["file"], facts["count"], facts["width_at_most"]) == ("codes", 400, 64)
