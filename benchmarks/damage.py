@@ -1,9 +1,9 @@
-"""Damaged files: what an index does with them, beside FAISS's flat binary index and usearch's graph.
+"""Damaged files: how an index handles them, compared with FAISS's flat binary index and usearch's graph.
 
-Each index of the same codes is saved, a copy of it is damaged, and a new process loads the copy and looks for every
-code. A flip changes one bit, a cut drops what is after a random place, a gap is 4,096 bytes set to zero; places are
-even over all bytes of all its files. The answer is right if it is the one of the undamaged files; a process that dies
-or never ends is a crash. An index that answers wrongly without a word is what checksums are for.
+Each index of the same codes is saved, a copy is damaged, and a new process loads the copy and searches for every code.
+A flip changes one bit, a cut truncates a file at a random byte, a gap sets 4,096 bytes to zero; positions are uniform
+over all bytes of all files. The result is right if it equals that of the undamaged files; a process that dies or times
+out is a crash. Checksums are there to prevent wrong results without an error.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from _report import arguments, save, show
 from nestcode import Codes, Index
 
 COUNT, WIDTH, MEMBERS = 2000, 256, 10
-SECONDS, MEMORY = 60, 16 << 30  # what a process may take
+SECONDS, MEMORY = 60, 16 << 30  # limits of a process
 OUTCOMES = ["errors", "right answers", "wrong answers", "crashes"]
 
 
@@ -48,8 +48,8 @@ def main() -> None:
                 rows.append({"index": peer, "damage": kind, "files": trials, **{one: counts[one] for one in OUTCOMES}})
                 for copy in copies:
                     shutil.rmtree(copy)
-    note = f"{COUNT:,} codes of {WIDTH} bits; each damaged copy is loaded by a process of its own."
-    show("What becomes of damaged files", rows, note)
+    note = f"{COUNT:,} codes of {WIDTH} bits; each damaged copy is loaded in its own process."
+    show("Outcomes of loading damaged files", rows, note)
     save(options.json, rows, ["nestcode", "faiss-cpu", "usearch"])
 
 
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def damaged(folder: Path, kind: str, random: Random) -> Path:
-    """A copy with one file of it damaged, at a place even over all bytes."""
+    """Return a copy with one damaged file, at a position uniform over all bytes."""
     copy = Path(tempfile.mkdtemp(dir=folder.parent))
     shutil.copytree(folder, copy, dirs_exist_ok=True)
     files = sorted(path for path in copy.iterdir() if path.stat().st_size)
@@ -67,13 +67,13 @@ def damaged(folder: Path, kind: str, random: Random) -> Path:
 
 
 def flip(data: bytes, random: Random) -> bytes:
-    """Change one bit."""
-    place = random.randrange(len(data))
-    return data[:place] + bytes([data[place] ^ 1 << random.randrange(8)]) + data[place + 1 :]
+    """Flip one bit."""
+    at = random.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 1 << random.randrange(8)]) + data[at + 1 :]
 
 
 def cut(data: bytes, random: Random) -> bytes:
-    """Drop the end."""
+    """Truncate the data."""
     return data[: random.randrange(len(data))]
 
 
@@ -88,7 +88,7 @@ DAMAGE: dict[str, Callable[[bytes, Random], bytes]] = {"flip": flip, "cut": cut,
 
 
 def outcome(peer: str, folder: Path, truth: str | None = None) -> str:
-    """What a new process makes of a folder; without a truth to compare with, what it answers."""
+    """Return the outcome of loading a folder in a new process; without `truth`, return the checksum of its results."""
     command = [sys.executable, "-c", f"import damage; damage.answer({peer!r}, {str(folder)!r})"]
     try:
         run = subprocess.run(
@@ -105,7 +105,7 @@ def outcome(peer: str, folder: Path, truth: str | None = None) -> str:
 
 
 def answer(peer: str, folder: str) -> None:
-    """Load, look for every code and print a checksum of all answers; an error ends the process with 1."""
+    """Load, search for every code and print a checksum of all results; an error ends the process with status 1."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     digest = hashlib.sha256()
@@ -118,26 +118,26 @@ def answer(peer: str, folder: str) -> None:
 
 
 def codes() -> NDArray[np.uint8]:
-    """The codes that each index holds."""
+    """Return the codes of each index."""
     return np.random.default_rng(0).integers(0, 256, (COUNT, WIDTH // 8), dtype=np.uint8)
 
 
 def write_ours(folder: Path) -> None:
-    """A folder of files."""
+    """Save an index as a folder of files."""
     index = Index(width=WIDTH)
     index.add(Codes(codes(), WIDTH))
     index.save(folder)
 
 
-def ask_ours(folder: Path) -> list[NDArray[Any]]:
-    """Neighborhoods of every code, and all codes: most of their bits a search need not read."""
+def search_ours(folder: Path) -> list[NDArray[Any]]:
+    """Return the neighborhoods of every code, and all codes: a search does not read most of their bits."""
     index = Index.open(folder)
     hoods = index.neighborhood(Codes(codes(), WIDTH), size=MEMBERS)
     return [hoods.length, hoods.count, *(hood.ids for hood in hoods), index.codes(index.ids).packed]
 
 
 def write_faiss(folder: Path) -> None:
-    """One file of codes."""
+    """Save one file of codes."""
     import faiss
 
     index = faiss.IndexBinaryFlat(WIDTH)
@@ -145,15 +145,15 @@ def write_faiss(folder: Path) -> None:
     faiss.write_index_binary(index, str(folder / "index"))
 
 
-def ask_faiss(folder: Path) -> list[NDArray[Any]]:
-    """Nearest codes of every code."""
+def search_faiss(folder: Path) -> list[NDArray[Any]]:
+    """Return the nearest codes of every code."""
     import faiss
 
     return list(faiss.read_index_binary(str(folder / "index")).search(codes(), MEMBERS))
 
 
 def write_usearch(folder: Path) -> None:
-    """One file of codes and a graph."""
+    """Save one file of codes and a graph."""
     from usearch.index import Index as Graph
 
     graph = Graph(ndim=WIDTH, metric="hamming", dtype="b1")
@@ -161,8 +161,8 @@ def write_usearch(folder: Path) -> None:
     graph.save(str(folder / "index"))
 
 
-def ask_usearch(folder: Path) -> list[NDArray[Any]]:
-    """Nearest codes of every code."""
+def search_usearch(folder: Path) -> list[NDArray[Any]]:
+    """Return the nearest codes of every code."""
     from usearch.index import Index as Graph
 
     graph = Graph(ndim=WIDTH, metric="hamming", dtype="b1")
@@ -172,9 +172,9 @@ def ask_usearch(folder: Path) -> list[NDArray[Any]]:
 
 
 PEERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], list[NDArray[Any]]]]] = {
-    "nestcode": (write_ours, ask_ours),
-    "FAISS flat": (write_faiss, ask_faiss),
-    "usearch": (write_usearch, ask_usearch),
+    "nestcode": (write_ours, search_ours),
+    "FAISS flat": (write_faiss, search_faiss),
+    "usearch": (write_usearch, search_usearch),
 }
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The life of an index of binary codes beside usearch's HNSW graph: building, inserting, memory, opening, searching.
+"""The life cycle of an index of binary codes compared with usearch's HNSW graph: build, insert, memory, open, search.
 
-Both hold the same random codes. usearch builds on every core, and its whole build is timed; items are then inserted on
-one thread, in batches and one at a time, into both at full size. Search is the paper's neighborhood of at least 32
-items: the graph answers another question (nearest by Hamming distance), so the two searches are not compared here.
+Both hold the same random codes. usearch builds on every core; items are then inserted into both on one thread, in
+batches and one at a time. Search is the paper's neighborhood of at least 32 items. The graph returns the nearest items
+by Hamming distance instead, so search times are not compared here.
 """
 
 import gc
@@ -44,26 +44,26 @@ def main() -> None:
     theirs = timed(lambda: graph.add(np.arange(count), packed[:count], threads=0))
     row(f"build {count:,} x {width} bits, s", ours, theirs, more_is_better=False)
     per_item = index.nbytes / count
-    row("memory, bytes an item", per_item, graph.memory_usage / count, more_is_better=False)
-    row("memory beside the code's own, bytes an item", per_item - width / 8, None)
+    row("memory, bytes per item", per_item, graph.memory_usage / count, more_is_better=False)
+    row("memory beside the code itself, bytes per item", per_item - width / 8, None)
     compact = search_times(index, codes[:BATCH])
 
     added = codes[count : count + extra]
     ours = timed(lambda: add_in_batches(index, added))
-    few = min(extra, 2 * BATCH)  # the graph takes a millisecond for each
+    few = min(extra, 2 * BATCH)  # the graph takes a millisecond per item
     theirs = timed(lambda: graph.add(np.arange(count, count + few), added.packed[:few], threads=1))
-    row(f"inserts a second, batches of {BATCH}", extra / ours, few / theirs)
-    live = search_times(index, codes[:BATCH])
+    row(f"inserts per second, batches of {BATCH}", extra / ours, few / theirs)
+    inserted = search_times(index, codes[:BATCH])
     single = codes[count + extra : count + extra + ones]
     ours = timed(lambda: add_in_batches(index, single, batch=1))
     few = min(ones, 500)
     theirs = timed(lambda: [graph.add(2 * count + i, single[i].packed[0], threads=1) for i in range(few)])
-    row("inserts a second, one at a time", ones / ours, few / theirs)
+    row("inserts per second, one at a time", ones / ours, few / theirs)
 
     index.wait()
     for state, times in {
-        "after inserting": live,
-        "when the background is done": search_times(index, codes[:BATCH]),
+        "after inserting": inserted,
+        "after background compaction": search_times(index, codes[:BATCH]),
     }.items():
         for name in compact:
             row(f"neighborhood {state} / compacted, {name}", times[name] / compact[name], None)
@@ -71,13 +71,13 @@ def main() -> None:
     index.remove(np.arange(0, count, 10))
     removed = search_times(index, codes[:BATCH])
     for name in compact:
-        row(f"neighborhood with a tenth removed / compacted, {name}", removed[name] / compact[name], None)
+        row(f"neighborhood with 10 % tombstones / compacted, {name}", removed[name] / compact[name], None)
 
     folder = Path(tempfile.mkdtemp())
     try:
         ours = timed(lambda: index.save(folder / "ours"))
         theirs = timed(lambda: graph.save(str(folder / "theirs")))
-        row("save (ours makes it durable), s", ours, theirs, more_is_better=False)
+        row("save (ours with fsync), s", ours, theirs, more_is_better=False)
         mapped = {
             "ours": lambda: Index.open(folder / "ours"),
             "theirs": lambda: Graph.restore(str(folder / "theirs"), view=True),
@@ -88,12 +88,12 @@ def main() -> None:
         row("verify every byte, s", ours, None)
     finally:
         shutil.rmtree(folder)
-    show("The life of an index", rows, "x: how many times better than usearch.")
+    show("The life cycle of an index", rows, "x: ratio to usearch, above 1 is better.")
     save(options.json, rows, ["nestcode", "numpy", "usearch"])
 
 
 def timed(job: Callable[[], object]) -> float:
-    """Seconds, once."""
+    """Return the seconds that one run takes."""
     gc.collect()
     start = time.perf_counter()
     job()
@@ -101,13 +101,13 @@ def timed(job: Callable[[], object]) -> float:
 
 
 def add_in_batches(index: Index, codes: Codes, batch: int = BATCH) -> None:
-    """Insert as a stream arrives."""
+    """Insert codes batch by batch."""
     for start in range(0, len(codes), batch):
         index.add(codes[start : start + batch])
 
 
 def search_times(index: Index, queries: Codes) -> dict[str, float]:
-    """Seconds a query, one at a time and in batches."""
+    """Return the seconds per query, one at a time and in batches."""
     single = list(queries)
 
     def each() -> None:

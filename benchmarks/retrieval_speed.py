@@ -1,11 +1,10 @@
 """The paper's timing figure (section 5.2): linear scan, semantic hashing and ordered retrieval, on one thread.
 
-Random codes whose bits are 1 with probability beta, queries drawn alike. The scan computes every Hamming distance with
-our fastest kernel. Semantic hashing probes a hash table with every code within a radius; where that takes more than
-two million probes the time is extrapolated from as many, and marked "~". Ordered retrieval goes down the prefix tree
-until fewer than R items are left. "found" is the share of a query's 10 nearest items by Hamming distance that are in
-its neighborhood: what speed is worth. Random codes have no near neighbours, so the last table does the same with real
-images and their true neighbours: CIFAR-10 with --data DIR, else patches of photographs.
+Codes and queries are random, with bits that are 1 with probability beta. The scan computes every Hamming distance with
+the fastest kernel. Semantic hashing probes a hash table with every code in a Hamming ball; above two million probes the
+time is extrapolated and marked "~". Ordered retrieval descends the prefix tree to the deepest node with at least R
+items. "recall" is recall@10 by Hamming distance within the neighborhood. Random codes have no near neighbors, so the
+last table uses real images and their true neighbors: CIFAR-10 with --data DIR, else patches of photographs.
 """
 
 import argparse
@@ -44,25 +43,25 @@ def main() -> None:
         tables["growth"] += [growth(codes[:n], queries, beta) for n in counts]
     tables["images"] = on_images(options)
     show(
-        f"Microseconds of one query, {count:,} codes, one thread",
+        f"Microseconds per query, {count:,} codes, one thread",
         tables["figure"],
-        "SH r: semantic hashing of that radius (~ extrapolated); empty: share of queries it finds nothing for at "
-        "radius 0/1/2/3.\nOR R: ordered retrieval, in batches; x scan and found: at R = 32.",
+        "SH r: semantic hashing of radius r (~ extrapolated); empty: share of queries without a result at radius "
+        "0/1/2/3.\nOR R: ordered retrieval, in batches; x scan and recall: at R = 32.",
     )
     show(
         f"One query against {count:,} codes of {widths[-1]} bits, R = 32",
         tables["headline"],
-        "x scan: how many times faster than the scan, in batches.\nfound: share of the 10 nearest by Hamming distance.",
+        "x scan: speedup over the scan, in batches.\nrecall: recall@10 by Hamming distance.",
     )
     show(
-        "How far down, against log2(N / R) / H(beta), at 128 bits and R = 32",
+        "Depth of the neighborhood and log2(N / R) / H(beta), at 128 bits and R = 32",
         tables["growth"],
-        "fraction ns: with a hundredth of all items asked for.",
+        "fraction ns: with fraction=0.01 in place of size=32.",
     )
     show(
-        "Real images: what one neighborhood holds",
+        "Neighborhoods of real images",
         tables["images"],
-        "found: share of the 10 nearest by pixels (L2) and by Hamming distance of the codes; kept: members / items.",
+        "recall: recall@10 by L2 distance of pixels and by Hamming distance of codes; kept: share of all items.",
     )
     for beta in BETAS:
         slope, intercept = fit([row for row in tables["growth"] if row["beta"] == beta])
@@ -75,7 +74,7 @@ def main() -> None:
 
 
 def draw(count: int, width: int, beta: float, seed: int) -> Codes:
-    """Codes whose bits are 1 with probability beta, to within 1/512."""
+    """Return codes whose bits are 1 with probability beta, to within 1/512."""
     rng, below = np.random.default_rng(seed), round(256 * beta)
     packed = np.empty((count, width // 8), dtype=np.uint8)
     for start in range(0, count, 1 << 16):
@@ -85,12 +84,12 @@ def draw(count: int, width: int, beta: float, seed: int) -> Codes:
 
 
 def shortened(codes: Codes, width: int) -> Codes:
-    """A prefix as codes of that width would lie in memory."""
+    """Return prefixes as contiguous codes of that width."""
     return Codes.unchecked(codes.prefix(width).packed.copy(), width)
 
 
 def figure(codes: Codes, queries: Codes, beta: float) -> Row:
-    """One code length of the paper's figure: microseconds a query."""
+    """Return one code length of the paper's figure, in microseconds per query."""
     tree = PrefixTree(codes)
     hashing = HashTable(tree.codes)
     scan = seconds_each({"scan": lambda: queries[0].hamming(codes)}, rounds=5)["scan"]
@@ -102,12 +101,12 @@ def figure(codes: Codes, queries: Codes, beta: float) -> Row:
     best = seconds_each(batches, rounds=5)
     row |= {name: 1e6 * seconds / len(queries) for name, seconds in best.items()}
     row["x scan"] = round(scan / (best["OR 32"] / len(queries)))
-    row["found"] = found_by_hamming(tree, codes, queries[:10])
+    row["recall"] = hamming_recall(tree, codes, queries[:10])
     return row
 
 
 def draw_figure(rows: list[Row], count: int) -> Figure:
-    """The paper's figure 3: time against code length, on logarithmic scales."""
+    """Draw the paper's figure 3: time over code length, on logarithmic scales."""
     figure = Figure(figsize=(8, 4.8))
     axes = figure.subplots()
     bits = [row["bits"] for row in rows]
@@ -121,7 +120,7 @@ def draw_figure(rows: list[Row], count: int) -> Figure:
     for size, shade in zip(SIZES, ("#1b4f9c", "#4f83cc", "#9dbfe8"), strict=True):
         label = f"ordered retrieval, R = {size}"
         axes.plot(bits, [row[f"OR {size}"] for row in rows], "-", color=shade, linewidth=2, label=label)
-    axes.set(xlabel="bits of a code", ylabel="microseconds a query", xscale="log", yscale="log", xticks=bits)
+    axes.set(xlabel="code length (bits)", ylabel="microseconds per query", xscale="log", yscale="log", xticks=bits)
     axes.set_xticklabels(bits)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
@@ -132,32 +131,32 @@ def draw_figure(rows: list[Row], count: int) -> Figure:
 
 
 def batch_of(tree: PrefixTree, queries: Codes, size: int) -> Callable[[], object]:
-    """A batch to be timed."""
+    """Return a job that searches a batch."""
     return lambda: tree.neighborhood(queries, size=size)
 
 
 def semantic_hashing(table: HashTable, queries: Codes, radius: int) -> tuple[str, str]:
-    """Microseconds, and the share of queries that find nothing; an extrapolation is marked and has no share."""
+    """Return microseconds per query, and the share of queries without a result ("-" if the time is extrapolated)."""
     needed = sum(math.comb(queries.width, flips) for flips in range(radius + 1))
-    asked = queries[: max(3, min(2000, PROBES // needed))]
+    some = queries[: max(3, min(2000, PROBES // needed))]
     start = time.perf_counter()
-    found, probes = table.search(asked, radius, PROBES)
+    found, probes = table.search(some, radius, PROBES)
     microseconds = 1e6 * (time.perf_counter() - start) / probes * needed
     if needed > PROBES:
         return f"~{microseconds:.3g}", "-"
     return f"{microseconds:.3g}", f"{(found == 0).mean():.2g}"
 
 
-def found_by_hamming(tree: PrefixTree, codes: Codes, queries: Codes, size: int = 32, nearest: int = 10) -> float:
-    """The share of the nearest items by Hamming distance that are in the neighborhoods."""
+def hamming_recall(tree: PrefixTree, codes: Codes, queries: Codes, size: int = 32, k: int = 10) -> float:
+    """Return the recall@k by Hamming distance within the neighborhoods."""
     distances = queries.hamming(codes, threads=None)
-    true = np.argpartition(distances, nearest, axis=1)[:, :nearest]
+    true = np.argpartition(distances, k, axis=1)[:, :k]
     hoods = tree.neighborhoods(queries, size=size)
     return recall([hood.ids for hood in hoods], true)
 
 
 def headline(codes: Codes, queries: Codes, beta: float) -> Row:
-    """The paper's headline: 1M codes of 2048 bits, one query at a time and in batches."""
+    """Return the paper's headline figure: 1M codes of 2048 bits, one query at a time and in batches."""
     tree, index = PrefixTree(codes), Index(width=codes.width)
     index.add(codes)
     ones = [queries[i] for i in range(1000)]
@@ -176,7 +175,7 @@ def headline(codes: Codes, queries: Codes, beta: float) -> Row:
         },
         rounds=7,
     )
-    # Not in turns with the scan, which leaves nothing in the caches.
+    # Timed apart from the scan, which evicts everything from the caches.
     best |= seconds_each({"tree": each(tree.neighborhood), "index": each(index.neighborhood)}, rounds=7)
     return {
         "beta": beta,
@@ -185,12 +184,12 @@ def headline(codes: Codes, queries: Codes, beta: float) -> Row:
         "PrefixTree us": 1e6 * best["tree"] / len(ones),
         "Index us": 1e6 * best["index"] / len(ones),
         "x scan": round(best["scan"] / (best["batch"] / len(queries))),
-        "found": found_by_hamming(tree, codes, queries[:20]),
+        "recall": hamming_recall(tree, codes, queries[:20]),
     }
 
 
 def growth(codes: Codes, queries: Codes, beta: float) -> Row:
-    """How deep and how long, for one number of items."""
+    """Return the depth of neighborhoods and the time per query for one number of items."""
     tree = PrefixTree(codes)
     hoods = tree.neighborhood(queries, size=32)
     entropy = -beta * math.log2(beta) - (1 - beta) * math.log2(1 - beta)
@@ -212,13 +211,13 @@ def growth(codes: Codes, queries: Codes, beta: float) -> Row:
 
 
 def fit(rows: list[Row]) -> tuple[float, float]:
-    """Depth as a line over log2(N / R) / H(beta)."""
+    """Fit the depth as a line over log2(N / R) / H(beta)."""
     slope, intercept = np.polyfit([row["log2(N/R)/H"] for row in rows], [row["mean depth"] for row in rows], 1)
     return float(slope), float(intercept)
 
 
 def on_images(options: argparse.Namespace) -> list[Row]:
-    """Neighborhoods of real images by the codes of a linear coder."""
+    """Measure neighborhoods of real images, encoded by a linear coder."""
     name, train, test = images(options)
     test = test[:200]
     coder = LinearCoder(width=64 if options.quick else 256).fit(train)
@@ -238,8 +237,8 @@ def on_images(options: argparse.Namespace) -> list[Row]:
                 "R": size,
                 "mean length": float(hoods.length.mean()),
                 "kept": float(hoods.count.mean() / len(codes)),
-                "found, L2": recall(ids, true),
-                "found, Hamming": recall(ids, near),
+                "recall, L2": recall(ids, true),
+                "recall, Hamming": recall(ids, near),
             }
         )
     return rows

@@ -95,7 +95,7 @@ class ProjectedCoder(Coder, Generic[Model]):
         self._model, self.selection_ = model, None
         if model.useful_bits < model.width:
             warn_of_unallocated_bits(model.useful_bits, model.width)
-        self._learn_columns(X)
+        self._store_columns(X)
         return self
 
     def encode(self, X: ArrayLike) -> Codes:

@@ -98,7 +98,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
             module = network.build(source.features, image_shape(source))
         base = self._fitted_base(source, training)
         self._set_model(RefinedModel.fit(source, base, module, training, how, lengths=self.lengths))
-        self._learn_columns(X)
+        self._store_columns(X)
         return self
 
     def _fitted_base(self, source: Source, training: Training) -> Base:
