@@ -57,11 +57,11 @@ def table_row(name: str, by_length: Results, lengths: tuple[int, ...]) -> Row:
 
 
 def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> dict[str, Results]:
-    """Return the results of nestcode.fit's choice, another coder, and, with --deep, a RefinedCoder, by length."""
+    """Return the results of nestcode.fit's choice, the other coders, and, with --deep, a RefinedCoder, by length."""
     width, metric = lengths[-1], task.metric
     start = time.perf_counter()
     if options.beams is None:
-        chosen = nc.fit(task.base, width, metric)
+        chosen: nc.Coder = nc.fit(task.base, width, metric, goal="search")
         name = f"{type(chosen).__name__} (nestcode.fit)"
     else:
         chosen = nc.ResidualCoder(width, metric, beams=options.beams).fit(task.base)
@@ -69,28 +69,32 @@ def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> d
     seconds = time.perf_counter() - start
     encoded = encode(task, chosen)
     results = {name: read_prefixes(task, chosen, encoded, seconds, lengths)}
-    other: nc.LinearCoder | nc.ResidualCoder = (
-        nc.ResidualCoder(width, metric) if isinstance(chosen, nc.LinearCoder) else nc.LinearCoder(width, metric)
-    )
-    start = time.perf_counter()
-    other.fit(task.base)
-    seconds = time.perf_counter() - start
-    results[type(other).__name__] = read_prefixes(task, other, encode(task, other), seconds, lengths)
+    base, base_codes = chosen, encoded
+    for kind in (nc.LinearCoder, nc.ResidualCoder):
+        if not isinstance(chosen, kind):
+            start = time.perf_counter()
+            other: nc.Coder = kind(width, metric).fit(task.base)
+            seconds = time.perf_counter() - start
+            codes = encode(task, other)
+            results[kind.__name__] = read_prefixes(task, other, codes, seconds, lengths)
+            if isinstance(base, nc.CellCoder) and kind is nc.ResidualCoder:  # which RefinedCoder does not take
+                base, base_codes = other, codes
     if options.deep is not None:
         training = Training(
             steps=options.deep, batch_size=options.deep_batch, learning_rate=options.deep_rate, holdout=0.01
         )
         channels = options.deep_channels
         network = None if channels is None else MLP(channels[0], len(channels))
-        coder = nc.RefinedCoder(chosen, network, training=training)
+        coder = nc.RefinedCoder(base, network, training=training)  # type: ignore[arg-type]
         start = time.perf_counter()
         coder.fit(task.base)
         seconds = time.perf_counter() - start
-        results[f"RefinedCoder of {name}"] = read_prefixes(task, coder, encoded, seconds, lengths)
+        refined = f"RefinedCoder of {name if base is chosen else 'ResidualCoder'}"
+        results[refined] = read_prefixes(task, coder, base_codes, seconds, lengths)
     return results
 
 
-def encode(task: Task, coder: nc.LinearCoder | nc.ResidualCoder) -> tuple[nc.Codes, float]:
+def encode(task: Task, coder: nc.Coder) -> tuple[nc.Codes, float]:
     """Return the codes of all items, and the seconds of encoding."""
     start = time.perf_counter()
     return coder.encode(task.base), time.perf_counter() - start
@@ -98,7 +102,7 @@ def encode(task: Task, coder: nc.LinearCoder | nc.ResidualCoder) -> tuple[nc.Cod
 
 def read_prefixes(
     task: Task,
-    coder: nc.LinearCoder | nc.ResidualCoder | nc.RefinedCoder,
+    coder: nc.Coder,
     encoded: tuple[nc.Codes, float],
     fit: float,
     lengths: tuple[int, ...],
