@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -57,40 +58,39 @@ def table_row(name: str, by_length: Results, lengths: tuple[int, ...]) -> Row:
 
 
 def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> dict[str, Results]:
-    """Return the results of nestcode.fit's choice, the other coders, and, with --deep, a RefinedCoder, by length."""
+    """Return the results of nestcode.fit's choice, ResidualCoder, LinearCoder and, with --deep, RefinedCoder."""
     width, metric = lengths[-1], task.metric
-    start = time.perf_counter()
-    if options.beams is None:
-        chosen: nc.Coder = nc.fit(task.base, width, metric, goal="search")
-        name = f"{type(chosen).__name__} (nestcode.fit)"
-    else:
-        chosen = nc.ResidualCoder(width, metric, beams=options.beams).fit(task.base)
-        name = f"ResidualCoder, {options.beams} beams"
-    seconds = time.perf_counter() - start
-    encoded = encode(task, chosen)
-    results = {name: read_prefixes(task, chosen, encoded, seconds, lengths)}
-    base, base_codes = chosen, encoded
-    for kind in (nc.LinearCoder, nc.ResidualCoder):
-        if not isinstance(chosen, kind):
-            start = time.perf_counter()
-            other: nc.Coder = kind(width, metric).fit(task.base)
-            seconds = time.perf_counter() - start
-            codes = encode(task, other)
-            results[kind.__name__] = read_prefixes(task, other, codes, seconds, lengths)
-            if isinstance(base, nc.CellCoder) and kind is nc.ResidualCoder:  # which RefinedCoder does not take
-                base, base_codes = other, codes
-    if options.deep is not None:
+    beams = options.beams or 4
+    fits: dict[str, Callable[[], nc.Coder]] = {
+        "nestcode.fit": lambda: nc.fit(task.base, width, metric),
+        "ResidualCoder": lambda: nc.ResidualCoder(width, metric, beams=beams).fit(task.base),
+        "LinearCoder": lambda: nc.LinearCoder(width, metric).fit(task.base),
+    }
+    if options.beams is not None:
+        del fits["nestcode.fit"]
+    results: dict[str, Results] = {}
+    base: nc.LinearCoder | nc.ResidualCoder | None = None  # of the RefinedCoder
+    for name, fit in fits.items():
+        if f"{name} (nestcode.fit)" in results:
+            continue
+        start = time.perf_counter()
+        coder = fit()
+        seconds = time.perf_counter() - start
+        title = f"{type(coder).__name__} (nestcode.fit)" if name == "nestcode.fit" else name
+        results[title] = read_prefixes(task, coder, encode(task, coder), seconds, lengths)
+        if base is None and isinstance(coder, nc.LinearCoder | nc.ResidualCoder):
+            base = coder
+    if options.deep is not None and base is not None:
         training = Training(
             steps=options.deep, batch_size=options.deep_batch, learning_rate=options.deep_rate, holdout=0.01
         )
         channels = options.deep_channels
         network = None if channels is None else MLP(channels[0], len(channels))
-        coder = nc.RefinedCoder(base, network, training=training)  # type: ignore[arg-type]
         start = time.perf_counter()
-        coder.fit(task.base)
+        refined = nc.RefinedCoder(base, network, training=training).fit(task.base)
         seconds = time.perf_counter() - start
-        refined = f"RefinedCoder of {name if base is chosen else 'ResidualCoder'}"
-        results[refined] = read_prefixes(task, coder, base_codes, seconds, lengths)
+        name = f"RefinedCoder of {type(base).__name__}"
+        results[name] = read_prefixes(task, refined, encode(task, refined), seconds, lengths)
     return results
 
 
