@@ -119,8 +119,8 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
         if options.save is not None:
             deep.save(options.save)
     if "full only" in options.methods:
-        base = deep.base_ if "deep" in options.methods else fitted or adaptive.fit(flat)
-        once = RefinedCoder(base, network, [width], training).fit(train)
+        own = deep.base_ if "deep" in options.methods else fitted or adaptive.fit(flat)
+        once = RefinedCoder(own, network, [width], training).fit(train)
         yield describe("full only", once, test, lengths, 0.0)
     variances = np.linalg.eigvalsh(np.cov(flat, rowvar=False))
     yield {"method": "bound", **{str(length): bound(variances, length) for length in lengths}, "fit": ""}
