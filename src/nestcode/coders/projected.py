@@ -78,7 +78,7 @@ class ProjectedModel(ABC):
         return len(self.directions)
 
 
-Model = TypeVar("Model", bound=ProjectedModel)
+Model = TypeVar("Model", bound=ProjectedModel, covariant=True)  # so that different coders make a typed list
 
 
 class ProjectedCoder(Coder, Generic[Model]):
