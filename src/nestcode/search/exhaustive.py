@@ -54,11 +54,12 @@ def search_all(prepared: PreparedSnapshot, plan: Plan, start: int, ids: Ids, dis
     block = max(1, min(ESTIMATES // prepared.count, QUERIES))
     for first in range(0, len(ids), block):
         some = slice(first, first + block)
-        left = _search_by_estimates(estimator, queries[some], ids[some], distances[some], plan.threads)
+        own = estimator(plan, prepared, queries[some])
+        left = _search_by_estimates(own, ids[some], distances[some], plan.threads)
         if len(left):
-            own_ids, own = ids[some][left], distances[some][left]
-            _compare_all(prepared, plan, queries[some][left], own_ids, own)
-            ids[some][left], distances[some][left] = own_ids, own
+            near, near_ids = distances[some][left], ids[some][left]
+            _compare_all(prepared, plan, queries[some][left], near_ids, near)
+            distances[some][left], ids[some][left] = near, near_ids
 
 
 @dataclass(frozen=True)
@@ -76,31 +77,34 @@ class Estimates:
 
 
 class Estimator(ABC):
-    """Estimates distances from queries to all items, and computes those of a few pairs in float64."""
+    """Estimates distances from some queries of a plan to all items, and computes those of a few pairs in float64."""
 
     ids: Ids  # of the items
 
     @abstractmethod
-    def estimate(self, queries: Indices) -> Estimates:
-        """Return estimated distances from these queries of the plan to all items."""
+    def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: Indices) -> None: ...
+
+    @abstractmethod
+    def estimate(self) -> Estimates:
+        """Return estimated distances from the queries to all items."""
 
     @abstractmethod
     def compare(self, queries: Indices, items: Indices) -> Doubles:
-        """Return the distances of pairs of a query of the plan and an item."""
+        """Return the distances of pairs of a query and an item."""
 
 
-def _choose_estimator(prepared: PreparedSnapshot, plan: Plan) -> Estimator | None:
+def _choose_estimator(prepared: PreparedSnapshot, plan: Plan) -> type[Estimator] | None:
     if plan.codes is not None or prepared.count == 0:
         return None
     if plan.vectors is not None:
-        return VectorEstimator(plan, prepared.sorted_ids)
-    return None if prepared.tables is None else CodeEstimator(plan, prepared)
+        return VectorEstimator
+    return None if prepared.tables is None else CodeEstimator
 
 
-def _search_by_estimates(estimator: Estimator, queries: Indices, ids: Ids, distances: Floats, threads: int) -> Indices:
-    """Write the nearest items of these queries, except for those returned, which must be compared with all items."""
-    with np.errstate(all="ignore"):  # not finite: left to float64, which checks the data
-        found = estimator.estimate(queries)
+def _search_by_estimates(estimator: Estimator, ids: Ids, distances: Floats, threads: int) -> Indices:
+    """Write the nearest items of an estimator's queries, and return the queries left to compare with all items."""
+    with np.errstate(all="ignore"):  # what is not finite is left to float64, which checks the data
+        found = estimator.estimate()
         nearest, items = np.empty_like(distances), len(estimator.ids)
         _core.select_top_k(found.distances, estimator.ids[None], nearest, np.empty_like(ids), threads)
         limits = found.limits(nearest[:, -1])
@@ -115,7 +119,7 @@ def _search_by_estimates(estimator: Estimator, queries: Indices, ids: Ids, dista
         exact = np.empty(len(pair_queries))
         for first in range(0, len(exact), PAIRS):
             some = slice(first, first + PAIRS)
-            exact[some] = estimator.compare(queries[kept[pair_queries[some]]], pair_items[some])
+            exact[some] = estimator.compare(kept[pair_queries[some]], pair_items[some])
         ends = np.cumsum(counts[kept])
         columns = np.arange(len(exact)) - np.repeat(ends - counts[kept], counts[kept])
         shape = len(kept), int(counts[kept].max())
@@ -130,28 +134,32 @@ def _search_by_estimates(estimator: Estimator, queries: Indices, ids: Ids, dista
 class VectorEstimator(Estimator):
     """Distances to the vectors themselves."""
 
-    def __init__(self, plan: Plan, ids: Ids) -> None:
+    def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: Indices) -> None:
         assert plan.vectors is not None
-        self.ids, self._plan, self._vectors, self._metric = ids, plan, plan.vectors, plan.metric
-        self._vectors.check(ids)
+        self.ids, self._vectors, self._metric, self._threads = (
+            prepared.sorted_ids,
+            plan.vectors,
+            plan.metric,
+            plan.threads,
+        )
+        self._vectors.check(self.ids)
+        self._queries = as_float64(plan.queries[queries], normalize=plan.metric == "cosine")
 
-    def estimate(self, queries: Indices) -> Estimates:
+    def estimate(self) -> Estimates:
         """Return distances by one scan of the vectors for very few queries, by matrix products for more."""
-        array, metric = self._vectors.array, self._metric
-        own = as_float64(self._plan.queries[queries], normalize=metric == "cosine")
+        array, metric, own = self._vectors.array, self._metric, self._queries
         rounded = own.astype(np.float32)
         direct = array.dtype == np.float32 and array.flags.c_contiguous and array.flags.aligned
-        if direct and len(queries) <= SCANNED and (metric != "l2" or np.array_equal(own, rounded)):
+        if direct and len(own) <= SCANNED and (metric != "l2" or np.array_equal(own, rounded)):
             out, norms = np.empty((len(own), len(self.ids)), dtype=np.float32), np.empty(len(self.ids), np.float32)
-            _core.scan_vectors(np.asarray(array), rounded, self.ids, metric, out, norms, self._plan.threads)
+            _core.scan_vectors(np.asarray(array), rounded, self.ids, metric, out, norms, self._threads)
             if metric == "l2":  # differences before squares: nothing cancels
                 return Estimates(out, np.full(len(own), own.shape[1] * SMALLEST), (own.shape[1] + 16) * UNIT)
-            return self._from_products(own, out, norms)
-        center = median(rounded) if metric == "l2" else np.zeros(own.shape[1], dtype=np.float32)
-        out, norms = self._multiply(own - center, center)
+            return self._from_products(out, norms)
+        center = rounded.mean(axis=0) if metric == "l2" else np.zeros(own.shape[1], dtype=np.float32)
+        out, norms = self._multiply(-2 * (own - center) if metric == "l2" else own, center)
         if metric != "l2":
-            return self._from_products(own, out, norms)
-        out *= -2
+            return self._from_products(out, norms)
         out += norms
         reach = np.linalg.norm(own - center, axis=1) + _largest(norms)
         return Estimates(out, (own.shape[1] + 16) * UNIT * reach**2 + own.shape[1] * SMALLEST)
@@ -159,7 +167,7 @@ class VectorEstimator(Estimator):
     def compare(self, queries: Indices, items: Indices) -> Doubles:
         """Return the distances of pairs."""
         rows = as_float64(self._vectors.rows(self.ids[items]), normalize=self._metric == "cosine")
-        return _compare_rows(self._plan, queries, rows)
+        return _compare_rows(self._queries[queries], rows, self._metric)
 
     def _multiply(self, queries: Doubles, center: Floats) -> tuple[Floats, Floats]:
         """Return inner products with vectors around a center, (queries, items), and their squared norms, (items,)."""
@@ -176,40 +184,39 @@ class VectorEstimator(Estimator):
             norms[first : first + ROWS] = np.einsum("nf,nf->n", rows, rows)
         return products, norms
 
-    def _from_products(self, queries: Doubles, products: Floats, norms: Floats) -> Estimates:
-        features = queries.shape[1]
+    def _from_products(self, products: Floats, norms: Floats) -> Estimates:
+        features = self._queries.shape[1]
         if self._metric == "inner":
             np.negative(products, out=products)
-            reach = np.linalg.norm(queries, axis=1) * _largest(norms)
+            reach = np.linalg.norm(self._queries, axis=1) * _largest(norms)
             return Estimates(products, (features + 16) * UNIT * reach + features * SMALLEST)
         short = np.flatnonzero(norms < 1e-30)  # their squares underflow, unless they are zero
         error = 3 * (features + 16) * UNIT if not np.any(self._vectors.rows(self.ids[short])) else np.inf
         products *= -2 / np.sqrt(np.maximum(norms, np.float32(1e-30)))
         products += 2
         products[:, short] = 1
-        return Estimates(products, np.full(len(queries), error))
+        return Estimates(products, np.full(len(products), error))
 
 
 class CodeEstimator(Estimator):
     """Distances to what codes decode to."""
 
-    def __init__(self, plan: Plan, prepared: PreparedSnapshot) -> None:
+    def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: Indices) -> None:
         assert isinstance(prepared.scorer, DecodedScorer)
-        assert prepared.tables is not None
-        self.ids, self._plan, self._prepared = prepared.ids, plan, prepared
-        self._scorer, self._tables = prepared.scorer, prepared.tables
+        self.ids, self._prepared, self._metric, self._threads = prepared.ids, prepared, plan.metric, plan.threads
+        self._scorer, self._rows, self._raw = prepared.scorer, plan.rows[queries], plan.queries[queries]
+        self._batch = self._scorer.project(self._rows, "inner" if plan.metric == "inner" else "l2")
 
-    def estimate(self, queries: Indices) -> Estimates:
+    def estimate(self) -> Estimates:
         """Return distances by ADC lookup tables."""
-        metric, tables = self._plan.metric, self._tables
-        batch = self._scorer.project(self._plan.rows[queries], "inner" if metric == "inner" else "l2")
+        metric, batch, tables = self._metric, self._batch, self._prepared.tables
+        assert tables is not None
         scaled = -batch.coefficients if metric == "inner" else -2 * batch.coefficients
         lengths = np.sqrt(np.einsum("nd,nd->n", batch.coefficients, batch.coefficients, dtype=np.float64))
-        out = np.empty((len(queries), len(self.ids)), dtype=np.float32)
-        shortest, longest, first = np.float32(np.inf), np.float32(0), 0
+        shortest, longest = np.float32(np.inf), np.float32(0)
+        parts = []
         for codes in self._prepared.adc_codes:
-            part = out[:, first : first + len(codes.squares)]
-            part[:] = tables.products(scaled, codes, self._plan.threads)
+            part = tables.products(scaled, codes, self._threads)
             if metric != "inner":
                 part += codes.squares
             if metric == "cosine" and len(codes.norms):
@@ -217,7 +224,8 @@ class CodeEstimator(Estimator):
                 part -= (codes.norms - 1) ** 2
                 part /= codes.norms
                 shortest, longest = min(shortest, codes.norms.min()), max(longest, codes.norms.max())
-            first += len(codes.squares)
+            parts.append(part)
+        out = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         error = 2 * tables.operations * UNIT
         if metric == "inner":
             return Estimates(out, error * lengths * tables.largest)
@@ -229,39 +237,36 @@ class CodeEstimator(Estimator):
     def compare(self, queries: Indices, items: Indices) -> Doubles:
         """Return the distances of pairs."""
         unique, which = np.unique(items, return_inverse=True)
-        codes, metric, scorer = (
-            self._prepared.codes_at(self._prepared.positions[unique]),
-            self._plan.metric,
-            self._scorer,
-        )
+        codes = self._prepared.codes_at(self._prepared.positions[unique])
+        metric, scorer, batch = self._metric, self._scorer, self._batch
         if metric == "cosine" != scorer.coder.metric_:
-            return _compare_rows(self._plan, queries, as_float64(scorer.coder.decode(codes), normalize=True)[which])
-        some, own = np.unique(queries, return_inverse=True)
-        batch = scorer.project(self._plan.rows[some], "inner" if metric == "inner" else "l2")
+            rows = as_float64(scorer.coder.decode(codes), normalize=True)[which]
+            return _compare_rows(as_float64(self._raw, normalize=True)[queries], rows, metric)
         decoded = scorer.coder.coefficients(codes).astype(np.float64)
-        coefficients, rows = batch.coefficients.astype(np.float64)[own], decoded[which]
+        coefficients, rows = batch.coefficients[queries].astype(np.float64), decoded[which]
         if metric == "inner":
-            return -(np.einsum("nd,nd->n", coefficients, rows) + batch.mean_products[own])
-        distances: Doubles = np.sum((coefficients - rows) ** 2, axis=1) + batch.outside[own]
-        if metric == "cosine":
-            distances = _angles(distances, _norms(scorer, decoded)[which], np.any(self._plan.rows[some], axis=1)[own])
-        return distances
+            products: Doubles = np.einsum("nd,nd->n", coefficients, rows) + batch.mean_products[queries]
+            return -products
+        coefficients -= rows
+        distances: Doubles = np.einsum("nd,nd->n", coefficients, coefficients) + batch.outside[queries]
+        if metric == "l2":
+            return distances
+        return _angles(distances, _norms(scorer, decoded)[which], np.any(self._rows, axis=1)[queries])
 
 
 def _largest(squared_norms: Floats) -> float:
     return float(np.sqrt(np.float64(squared_norms.max(initial=0)))) * (1 + 2.0**-10)  # rounding is far less than that
 
 
-def _compare_rows(plan: Plan, queries: Indices, rows: Doubles) -> Doubles:
-    """Return the distances of queries of a plan to a row each, L2-normalized for "cosine"."""
-    by_angle = plan.metric == "cosine"
-    some, which = np.unique(queries, return_inverse=True)
-    own = as_float64(plan.queries[some], normalize=by_angle)[which]
-    if plan.metric == "inner":
-        return -np.einsum("nf,nf->n", own, rows)
-    distances: Doubles = np.sum((own - rows) ** 2, axis=1)
-    if by_angle:
-        distances[~np.any(own, axis=1)] = 2  # zero queries have no angle
+def _compare_rows(queries: Doubles, rows: Doubles, metric: Metric) -> Doubles:
+    """Return the distance of each query to the row beside it; both L2-normalized for "cosine"."""
+    if metric == "inner":
+        products: Doubles = np.einsum("nf,nf->n", queries, rows)
+        return -products
+    difference = queries - rows
+    distances: Doubles = np.einsum("nf,nf->n", difference, difference)
+    if metric == "cosine":
+        distances[~np.any(queries, axis=1)] = 2  # zero queries have no angle
         distances[~np.any(rows, axis=1)] = 1
     return distances
 
