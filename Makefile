@@ -25,7 +25,7 @@ test: .venv/ready  ## Run the tests
 	@echo "== running the tests"
 	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-test-native: .venv/ready  ## Run the C++ tests under the address and undefined-behavior sanitizers
+test-native: .venv/ready  ## Run the C++ tests under sanitizers
 	@echo "== building and running the C++ tests"
 	@mkdir -p build
 	@.venv/bin/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/.venv/bin/ninja" -DNESTCODE_TESTS=ON > build/native.log \

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -57,40 +58,43 @@ def table_row(name: str, by_length: Results, lengths: tuple[int, ...]) -> Row:
 
 
 def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> dict[str, Results]:
-    """Return the results of nestcode.fit's choice, another coder, and, with --deep, a RefinedCoder, by length."""
+    """Return the results of nestcode.fit's choice, ResidualCoder, LinearCoder and, with --deep, RefinedCoder."""
     width, metric = lengths[-1], task.metric
-    start = time.perf_counter()
-    if options.beams is None:
-        chosen = nc.fit(task.base, width, metric)
-        name = f"{type(chosen).__name__} (nestcode.fit)"
-    else:
-        chosen = nc.ResidualCoder(width, metric, beams=options.beams).fit(task.base)
-        name = f"ResidualCoder, {options.beams} beams"
-    seconds = time.perf_counter() - start
-    encoded = encode(task, chosen)
-    results = {name: read_prefixes(task, chosen, encoded, seconds, lengths)}
-    other: nc.LinearCoder | nc.ResidualCoder = (
-        nc.ResidualCoder(width, metric) if isinstance(chosen, nc.LinearCoder) else nc.LinearCoder(width, metric)
-    )
-    start = time.perf_counter()
-    other.fit(task.base)
-    seconds = time.perf_counter() - start
-    results[type(other).__name__] = read_prefixes(task, other, encode(task, other), seconds, lengths)
-    if options.deep is not None:
+    beams = options.beams or 4
+    fits: dict[str, Callable[[], nc.Coder]] = {
+        "nestcode.fit": lambda: nc.fit(task.base, width, metric),
+        "ResidualCoder": lambda: nc.ResidualCoder(width, metric, beams=beams).fit(task.base),
+        "LinearCoder": lambda: nc.LinearCoder(width, metric).fit(task.base),
+    }
+    if options.beams is not None:
+        del fits["nestcode.fit"]
+    results: dict[str, Results] = {}
+    base: nc.LinearCoder | nc.ResidualCoder | None = None  # of the RefinedCoder
+    for name, fit in fits.items():
+        if f"{name} (nestcode.fit)" in results:
+            continue
+        start = time.perf_counter()
+        coder = fit()
+        seconds = time.perf_counter() - start
+        title = f"{type(coder).__name__} (nestcode.fit)" if name == "nestcode.fit" else name
+        results[title] = read_prefixes(task, coder, encode(task, coder), seconds, lengths)
+        if base is None and isinstance(coder, nc.LinearCoder | nc.ResidualCoder):
+            base = coder
+    if options.deep is not None and base is not None:
         training = Training(
             steps=options.deep, batch_size=options.deep_batch, learning_rate=options.deep_rate, holdout=0.01
         )
         channels = options.deep_channels
         network = None if channels is None else MLP(channels[0], len(channels))
-        coder = nc.RefinedCoder(chosen, network, training=training)
         start = time.perf_counter()
-        coder.fit(task.base)
+        refined = nc.RefinedCoder(base, network, training=training).fit(task.base)
         seconds = time.perf_counter() - start
-        results[f"RefinedCoder of {name}"] = read_prefixes(task, coder, encoded, seconds, lengths)
+        name = f"RefinedCoder of {type(base).__name__}"
+        results[name] = read_prefixes(task, refined, encode(task, refined), seconds, lengths)
     return results
 
 
-def encode(task: Task, coder: nc.LinearCoder | nc.ResidualCoder) -> tuple[nc.Codes, float]:
+def encode(task: Task, coder: nc.Coder) -> tuple[nc.Codes, float]:
     """Return the codes of all items, and the seconds of encoding."""
     start = time.perf_counter()
     return coder.encode(task.base), time.perf_counter() - start
@@ -98,7 +102,7 @@ def encode(task: Task, coder: nc.LinearCoder | nc.ResidualCoder) -> tuple[nc.Cod
 
 def read_prefixes(
     task: Task,
-    coder: nc.LinearCoder | nc.ResidualCoder | nc.RefinedCoder,
+    coder: nc.Coder,
     encoded: tuple[nc.Codes, float],
     fit: float,
     lengths: tuple[int, ...],

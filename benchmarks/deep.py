@@ -17,6 +17,7 @@ gray and in color, at 8 to 128 bits.
 import argparse
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from numpy.typing import NDArray
 
 from _report import save, show
 from nestcode import data
-from nestcode.coders import AdaptiveCoder, Coder, LinearCoder, ResidualCoder, load_coder
+from nestcode.coders import AdaptiveCoder, Coder, LinearCoder, ResidualCoder
 from nestcode.coders.refined import RefinedCoder, UNet
 from nestcode.metrics import distortion
+from nestcode.storage import read_record
 
 Images = NDArray[Any]
 METHODS = ("linear", "residual", "adaptive", "deep", "full only")
@@ -97,16 +99,19 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
         if getattr(options, name) is not None:
             training = training.but(**{name: getattr(options, name)})
     adaptive = AdaptiveCoder(width, beams=options.beams)
-    simple = {"linear": LinearCoder(width), "residual": ResidualCoder(width), "adaptive": adaptive}
+    simple: dict[str, Coder] = {"linear": LinearCoder(width), "residual": ResidualCoder(width), "adaptive": adaptive}
     for name in [name for name in simple if name in options.methods]:
         start = time.perf_counter()
         coder = simple[name].fit(flat)
         yield describe(name, coder, test, lengths, time.perf_counter() - start)
-    fitted = adaptive if options.data is not None and "adaptive" in options.methods else None
+    fitted: Any = adaptive if options.data is not None and "adaptive" in options.methods else None
     if options.base is not None:
-        fitted = load_coder(options.base)  # type: ignore[assignment]
+        record = read_record(options.base)  # a fitted coder keeps its settings: its record takes other beams
+        fitted = AdaptiveCoder.from_record(
+            replace(record, settings={**record.settings, "beams": options.beams}), options.base
+        )
     start = time.perf_counter()
-    base = (AdaptiveCoder(width), ResidualCoder(width)) if fitted is None else fitted
+    base: Any = (AdaptiveCoder(width), ResidualCoder(width)) if fitted is None else fitted
     deep = RefinedCoder(base, network, training=training)
     if "deep" in options.methods:
         deep.fit(train)
@@ -114,8 +119,8 @@ def measure(train: Images, test: Images, lengths: list[int], options: argparse.N
         if options.save is not None:
             deep.save(options.save)
     if "full only" in options.methods:
-        base = deep.base_ if "deep" in options.methods else fitted or adaptive.fit(flat)
-        once = RefinedCoder(base, network, [width], training).fit(train)
+        own = deep.base_ if "deep" in options.methods else fitted or adaptive.fit(flat)
+        once = RefinedCoder(own, network, [width], training).fit(train)
         yield describe("full only", once, test, lengths, 0.0)
     variances = np.linalg.eigvalsh(np.cov(flat, rowvar=False))
     yield {"method": "bound", **{str(length): bound(variances, length) for length in lengths}, "fit": ""}

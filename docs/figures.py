@@ -207,10 +207,10 @@ def unit_sweeping() -> Figure:
     shown = [1, 2, 4, 8, 12, 16, 24, 32, 40, 48]
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    left.plot(range(1, 49), Geometric(0.8).survival(48), "--", color=ORANGE, linewidth=2, label="no units fixed")
-    for fixed, color, style in ((8, GREEN, "-."), (24, BLUE, "-")):
-        kept = nc.lengths.Beyond(Geometric(0.8), fixed).survival(48)
-        left.plot(range(1, 49), kept, style, color=color, linewidth=2, label=f"{fixed} units fixed")
+    left.plot(range(1, 49), Geometric(0.8).survival(48), "--", color=ORANGE, linewidth=2, label="no units frozen")
+    for frozen, color, style in ((8, GREEN, "-."), (24, BLUE, "-")):
+        kept = nc.lengths.Beyond(Geometric(0.8), frozen).survival(48)
+        left.plot(range(1, 49), kept, style, color=color, linewidth=2, label=f"{frozen} units frozen")
     left.set(
         title="Probability that a unit is kept",
         xlabel="unit",

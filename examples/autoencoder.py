@@ -1,8 +1,8 @@
-"""Nested dropout in an autoencoder of your own, and what it restores when only the first units are kept.
+"""Nested dropout in your own autoencoder: MSE by the number of units kept.
 
-Two copies of one model learn scikit-learn's digits. One has a layer more, which keeps a random prefix of the code of
-each example while it is trained; after that any number of leading units is a code of its own. What that costs shows at
-the full width. Principal components are what no linear model with so many units can beat.
+Two copies of one model are trained on scikit-learn's digits. One has an additional layer, `NestedDropout`, which keeps
+a random prefix of each example's code during training; afterwards every prefix is a code. Its cost shows at full width.
+Principal components are the best linear model of each width.
 
 Run it with `python examples/autoencoder.py`; it takes about half a minute.
 """
@@ -25,7 +25,7 @@ SHOWN = (1, 2, 4, 8, 16, 32)
 
 
 def split() -> tuple[Tensor, Tensor]:
-    """Training and test digits, (n, 64), around 0."""
+    """Return centered training and test digits, (n, 64)."""
     X, _ = digits()
     X = X[np.random.default_rng(0).permutation(len(X))]
     rows = torch.from_numpy(X - X[:1300].mean(axis=0))
@@ -33,7 +33,7 @@ def split() -> tuple[Tensor, Tensor]:
 
 
 def errors_by_length(*, nested: bool, epochs: int, seed: int = 0) -> list[float]:
-    """Train one model, and measure its squared error at each of the SHOWN lengths."""
+    """Train one model, and return its test MSE at each of the SHOWN lengths."""
     X, X_test = split()
     torch.manual_seed(seed)
     encoder = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, WIDTH))
@@ -55,23 +55,23 @@ def errors_by_length(*, nested: bool, epochs: int, seed: int = 0) -> list[float]
 
 
 def errors_of_components() -> list[float]:
-    """The same of the first principal components."""
+    """Return the test MSE of the first principal components at each of the SHOWN lengths."""
     X, X_test = split()
     _, _, directions = torch.linalg.svd(X, full_matrices=False)
     return [mse_loss(X_test @ directions[:k].T @ directions[:k], X_test).item() for k in SHOWN]
 
 
 def main() -> None:
-    """Train both and print their errors."""
+    """Train both models and print their MSE."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=150)
     options = parser.parse_args()
     columns = {
         "nested": errors_by_length(nested=True, epochs=options.epochs),
-        "ordinary, cut short": errors_by_length(nested=False, epochs=options.epochs),
+        "ordinary, truncated": errors_by_length(nested=False, epochs=options.epochs),
         "principal components": errors_of_components(),
     }
-    table = Table("units kept", *columns, title="Mean squared error of test digits", title_justify="left")
+    table = Table("units kept", *columns, title="MSE of test digits", title_justify="left")
     for row, length in enumerate(SHOWN):
         table.add_row(str(length), *(f"{column[row]:.4f}" for column in columns.values()))
     Console().print(table)

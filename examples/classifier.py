@@ -1,10 +1,10 @@
-"""Nested dropout in a classifier, and how accurate it is when only the first units of its code are kept.
+"""Nested dropout in a classifier: accuracy by the number of units kept.
 
-Three copies of one model learn scikit-learn's digits. They differ in the loss alone:
+Three copies of one model are trained on scikit-learn's digits. Only their losses differ:
 
     nested      a random prefix for each example: NestedLoss(loss, LogUniform())
     Matryoshka  a fixed set of lengths at every step: NestedLoss(loss, Empirical(...), draws=None)
-    ordinary    the whole code, cut short after the fact
+    ordinary    the whole code, truncated after training
 
 Run it with `python examples/classifier.py`; it takes about half a minute.
 """
@@ -27,7 +27,7 @@ SHOWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 MATRYOSHKA = (4, 8, 16, 32, 64)
 
 
-METHODS: dict[str, tuple[Lengths, int | None]] = {  # the lengths, and how many draws of them a step takes
+METHODS: dict[str, tuple[Lengths, int | None]] = {  # distribution of lengths, and samples per step (None: all)
     "nested": (LogUniform(), 1),
     "Matryoshka": (Empirical([1] * len(MATRYOSHKA), lengths=MATRYOSHKA), None),
     "ordinary": (Empirical([1], lengths=[WIDTH]), None),
@@ -35,27 +35,27 @@ METHODS: dict[str, tuple[Lengths, int | None]] = {  # the lengths, and how many 
 
 
 def split() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training and test digits: X, labels, X, labels."""
+    """Return training and test digits: X, labels, X, labels."""
     X, labels = digits()
     order = np.random.default_rng(0).permutation(len(X))
     train, test = torch.from_numpy(order[:1300]), torch.from_numpy(order[1300:])
-    images, names = torch.from_numpy(X), torch.from_numpy(labels)
-    return images[train], names[train], images[test], names[test]
+    rows, classes = torch.from_numpy(X), torch.from_numpy(labels)
+    return rows[train], classes[train], rows[test], classes[test]
 
 
 def accuracy_by_length(lengths: Lengths, draws: int | None, *, epochs: int, seed: int) -> list[float]:
-    """Train one model, and test it at each of the SHOWN lengths."""
+    """Train one model, and return its test accuracy at each of the SHOWN lengths."""
     X, labels, X_test, labels_test = split()
     torch.manual_seed(seed)
     encoder = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, WIDTH))
     head = nn.Linear(WIDTH, 10)
-    # The two lines that bring nested dropout to a model: wrap the loss ...
+    # Two lines add nested dropout to a model: wrap the loss ...
     loss = NestedLoss(lambda code, label: cross_entropy(head(code), label), lengths, draws=draws)
     optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], lr=2e-3)
     for _ in range(epochs):
         for batch in torch.randperm(len(X)).split(100):
             optimizer.zero_grad()
-            loss(encoder(X[batch]), labels[batch]).backward()  # ... and give it the code.
+            loss(encoder(X[batch]), labels[batch]).backward()  # ... and pass it the code.
             optimizer.step()
     with torch.no_grad():
         code = encoder(X_test)
@@ -64,7 +64,7 @@ def accuracy_by_length(lengths: Lengths, draws: int | None, *, epochs: int, seed
 
 
 def main() -> None:
-    """Train each method from a few seeds and print the mean accuracies."""
+    """Train each method with a few seeds and print the mean accuracies."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=3)

@@ -1,4 +1,4 @@
-"""What the compression benchmark rests on: sizes without headers, the order of damage, the bound."""
+"""Parts of the compression benchmark: sizes without headers, Optimal Brain Damage, the rate-distortion bound."""
 
 import importlib
 import io
@@ -53,7 +53,7 @@ def photograph(side: int) -> NDArray[np.uint8]:
     ],
     ids=str,
 )
-def test_headers_and_scans_are_the_whole_jpeg_file(side: int, settings: dict[str, Any]) -> None:
+def test_headers_and_scans_add_up_to_the_jpeg_file(side: int, settings: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     Image.fromarray(photograph(side)).save(buffer, "JPEG", **settings)
     headers, scans = codecs.jpeg_parts(buffer.getvalue())
@@ -62,7 +62,7 @@ def test_headers_and_scans_are_the_whole_jpeg_file(side: int, settings: dict[str
     assert scans > 0
 
 
-def test_jpeg_headers_that_are_not_counted_say_nothing_of_the_image() -> None:
+def test_uncounted_jpeg_headers_do_not_depend_on_the_image() -> None:
     jpeg = codecs.CODECS["JPEG"]
     pictures = photograph(64), np.zeros((64, 64, 3), dtype=np.uint8)
     shared = [jpeg.encode(picture, 90, **jpeg.bare) for picture in pictures]
@@ -75,7 +75,7 @@ def test_jpeg_headers_that_are_not_counted_say_nothing_of_the_image() -> None:
 
 @pytest.mark.parametrize("name", codecs.CODECS)
 @pytest.mark.parametrize("grey", [False, True])
-def test_codecs_come_nearer_to_the_image_with_quality(name: str, grey: bool) -> None:
+def test_the_error_of_codecs_decreases_with_quality(name: str, grey: bool) -> None:
     codec = codecs.CODECS[name]
     image = photograph(64)[:, :, 1].copy() if grey else photograph(64)
     worst, best = (codec(image, quality) for quality in (codec.qualities[0], codec.qualities[-1]))
@@ -99,7 +99,7 @@ def tiny(signed: bool, spread: str) -> tuple[OrderedAutoencoder, NDArray[np.floa
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("spread", ["common", "deviation"])
-def test_estimated_damage_is_what_removing_a_unit_does(signed: bool, spread: str) -> None:
+def test_estimated_saliency_equals_the_effect_of_removing_a_unit(signed: bool, spread: str) -> None:
     model, X = tiny(signed, spread)
     rows = torch.from_numpy(X)
     with torch.no_grad():
@@ -115,7 +115,7 @@ def test_estimated_damage_is_what_removing_a_unit_does(signed: bool, spread: str
     np.testing.assert_array_equal(pruning_order(model, X), np.argsort(exact)[::-1])
 
 
-def test_repeated_damage_is_greedy_removal() -> None:
+def test_repeated_pruning_is_greedy_removal() -> None:
     model, X = tiny(True, "common")
     left, removed = list(range(7)), []
     while left:
@@ -138,7 +138,7 @@ def decoded(model: OrderedAutoencoder, units: torch.Tensor, kept: list[int]) -> 
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("spread", ["common", "deviation"])
-def test_errors_in_an_order_are_those_of_units_that_are_left(signed: bool, spread: str) -> None:
+def test_errors_in_an_order_are_those_of_the_remaining_units(signed: bool, spread: str) -> None:
     model, X = tiny(signed, spread)
     pixels = as_pixels(X)
     units, order = encode_units(model, as_rows(pixels)), [3, 0, 6, 1, 5, 2, 4]
@@ -151,7 +151,7 @@ def test_errors_in_an_order_are_those_of_units_that_are_left(signed: bool, sprea
 # The bound, and who is below whom
 
 
-def test_the_bound_is_below_all_coders_of_gaussian_data() -> None:
+def test_no_coder_of_gaussian_data_beats_the_bound() -> None:
     rng = np.random.default_rng(0)
     rows = 128 + rng.standard_normal((6000, 12)) * np.geomspace(30, 3, 12)
     pixels = np.rint(rows.clip(0, 255)).astype(np.uint8)
@@ -164,7 +164,7 @@ def test_the_bound_is_below_all_coders_of_gaussian_data() -> None:
             assert pixel_mse(test, as_pixels(coder.decode(codes.prefix(length)))) > least
 
 
-def test_verdicts_count_the_sizes_where_ours_is_below() -> None:
+def test_verdicts_count_the_rates_where_ours_is_better() -> None:
     ours = Curve.of("ours", "ours", [0, 100], [0.2, 0.1])
     worse = Curve.of("worse", "codec", [10, 50, 500], [0.25, 0.16, 0.01])
     mixed = Curve.of("mixed", "codec", [10, 50], [0.25, 0.12])

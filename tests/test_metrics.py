@@ -83,7 +83,7 @@ def test_distortion_and_psnr_equal_their_definitions(
 ) -> None:
     monkeypatch.setattr(metrics, "VALUE_BLOCK", 6)
     rng, scale = np.random.default_rng(0), 255 if dtype == np.uint8 else 1
-    values = (scale * rng.random((2, *shape))).astype(dtype)
+    values: Any = (scale * rng.random((2, *shape))).astype(dtype)
     a, b = values
     plain = float(np.mean([(float(x) - float(y)) ** 2 for x, y in zip(a.ravel(), b.ravel(), strict=True)]))
     assert distortion(a, b) == pytest.approx(plain)

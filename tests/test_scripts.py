@@ -1,4 +1,4 @@
-"""Examples and benchmarks run, and the classifier shows what it is there to show."""
+"""Benchmarks and examples run."""
 
 import importlib.util
 import json
@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("[a-z]*.py")), ids=lambda path: path.name)
-def test_benchmarks_run_and_save_their_figures(script: Path, tmp_path: Path) -> None:
-    out = tmp_path / "figures.json"
+def test_benchmarks_run_and_save_their_results(script: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.json"
     command = [sys.executable, str(script), "--quick", "--json", str(out)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -25,16 +25,16 @@ def test_benchmarks_run_and_save_their_figures(script: Path, tmp_path: Path) -> 
     assert facts["versions"]["nestcode"]
 
 
-def test_examples_in_what_benchmarks_share_are_right() -> None:
+def test_doctests_of_shared_benchmark_modules() -> None:
     scripts = [str(path) for path in sorted((ROOT / "benchmarks").glob("_*.py"))]
     assert scripts
-    # In one process: they import the same libraries, which takes seconds, and then run for milliseconds.
+    # One process: importing their libraries takes seconds, the tests milliseconds.
     run = subprocess.run([sys.executable, "-m", "doctest", *scripts], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("distance", ["angular", "euclidean"])
-def test_the_search_benchmark_reads_files_of_ann_benchmarks(distance: str, tmp_path: Path) -> None:
+def test_the_search_benchmark_reads_hdf5_of_ann_benchmarks(distance: str, tmp_path: Path) -> None:
     file, out, figure = tmp_path / "digits.hdf5", tmp_path / "figures.json", tmp_path / "fronts.png"
     rows, _ = digits()
     with h5py.File(file, "w") as data:
@@ -59,7 +59,7 @@ def test_the_search_benchmark_reads_files_of_ann_benchmarks(distance: str, tmp_p
     assert figure.stat().st_size > 10_000
 
 
-def test_the_classifier_example_is_ordered_by_nested_dropout_only() -> None:
+def test_only_nested_losses_order_the_classifier() -> None:
     spec = importlib.util.spec_from_file_location("classifier", ROOT / "examples" / "classifier.py")
     assert spec
     assert spec.loader

@@ -162,5 +162,5 @@ int main() {
     test_neighborhoods(130, 3000, 0, random);
     test_damaged_tables(random);
     test_guard(random);
-    std::puts("ok");
+    std::puts("prefix_tree: ok");
 }

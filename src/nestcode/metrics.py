@@ -40,17 +40,17 @@ def exact_neighbors(
         metric: "l2", "cosine" or "inner" (largest inner product first).
 
     """
-    asked, rows = check_rows(queries), check_rows(items)
-    if asked.shape[1] != rows.shape[1]:
-        raise InvalidInput(f"queries must have the items' {rows.shape[1]} features, got {asked.shape[1]}")
+    targets, rows = check_rows(queries), check_rows(items)
+    if targets.shape[1] != rows.shape[1]:
+        raise InvalidInput(f"queries must have the items' {rows.shape[1]} features, got {targets.shape[1]}")
     if check_int(k, "k", least=1) > len(rows):
         raise InvalidInput(f"k must be at most the number of items {len(rows)}, got {k}: give a smaller k")
     if metric not in ("l2", "cosine", "inner"):
         raise InvalidInput(f'metric must be "l2", "cosine" or "inner", got {metric!r}')
     mean = rows.mean(axis=0, dtype=np.float64) if metric == "l2" else np.zeros(rows.shape[1])
-    targets = _doubles(asked, normalize=metric == "cosine") - mean
-    nearest = np.empty((len(asked), 0), dtype=np.int64)
-    scores = np.empty((len(asked), 0))  # of the nearest so far; the smallest is best
+    targets = _doubles(targets, normalize=metric == "cosine") - mean
+    nearest = np.empty((len(targets), 0), dtype=np.int64)
+    scores = np.empty((len(targets), 0))  # of the nearest so far; the smallest is best
     for first in range(0, len(rows), ITEM_BLOCK):
         block = _doubles(rows[first : first + ITEM_BLOCK], normalize=metric == "cosine") - mean
         found = [_k_smallest(part, block, k, metric) for part in _blocks(targets, QUERY_BLOCK)]

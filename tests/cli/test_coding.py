@@ -38,15 +38,15 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fit_equals_the_library(kind: str, tmp_path: Path) -> None:
     path, _, items = vectors(tmp_path)
     out = tmp_path / "my.coder"
-    told = json.loads(fine("fit", path, "-o", out, "--width", 20, "--kind", kind, "--seed", 3, "--json"))
+    facts = json.loads(fine("fit", path, "-o", out, "--width", 20, "--kind", kind, "--seed", 3, "--json"))
     classes: dict[str, Any] = {
         "linear": nestcode.LinearCoder, "residual": nestcode.ResidualCoder, "adaptive": nestcode.AdaptiveCoder,
         "cell": nestcode.CellCoder,
     }  # fmt: skip
     own = nestcode.fit(items, 20, seed=3) if kind == "auto" else classes[kind](20, seed=3).fit(items)
     assert load_coder(out).encode(items) == own.encode(items)
-    assert (told["kind"], told["width"], told["features"], told["count"]) == (type(own).__name__, 20, 12, 400)
-    assert told["expected_error"] == pytest.approx(own.expected_error(20))
+    assert (facts["kind"], facts["width"], facts["features"], facts["count"]) == (type(own).__name__, 20, 12, 400)
+    assert facts["expected_error"] == pytest.approx(own.expected_error(20))
 
 
 def test_fit_passes_the_metric_on(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_encode_then_decode(tmp_path: Path) -> None:
     fine("decode", codes, "--coder", coder, "-o", back, "-f")  # all 45 bits, not 48
     assert np.array_equal(np.load(back), own.decode(own.encode(items)))
     fine("encode", path, "--coder", coder, "-o", codes, "--length", 24, "-f")
-    told = json.loads(fine("decode", codes, "--coder", coder, "-o", back, "-f", "--json"))
-    assert told == {"path": str(back), "count": 400, "features": 12, "length": 24}
+    facts = json.loads(fine("decode", codes, "--coder", coder, "-o", back, "-f", "--json"))
+    assert facts == {"path": str(back), "count": 400, "features": 12, "length": 24}
     assert np.array_equal(np.load(back), own.decode(own.encode(items).prefix(24)))
     none = tmp_path / "none.npy"
     assert "a multiple of 8 below it, got 20" in refused("encode", path, "-c", coder, "-o", none, "--length", 20)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 import nestcode
 import nestcode.cli
 from nestcode.cli import app as commands
-from nestcode.data import images as pictures
+from nestcode.data import images as image_files
 from nestcode.images import ImageCodec, compress_images
 from tests.cli.test_streams import fine, misused, photos, read, refused, run, vectors
 from tests.images.samples import crop, stream_info
@@ -42,7 +42,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def album(path: Path, *names: str) -> Path:
-    """A stream of small pictures of these names."""
+    """Write a stream of small images with these names."""
     path.write_bytes(compress_images([crop((8, 9), seed=3)] * len(names), names=names, bpp=0.02))
     return path
 
@@ -115,24 +115,26 @@ def test_all_paths_are_checked_before_the_first_write(tmp_path: Path) -> None:
 
 def test_only_equal_stems_are_renamed(tmp_path: Path) -> None:
     stream = album(tmp_path / "a.nest", "a/same.png", "a/same.jpg", "other.jpg")
-    told = json.loads(fine("decompress", stream, "-o", tmp_path / "out", "--json"))
-    assert told["files"] == [str(tmp_path / "out" / name) for name in ("a/same.png.png", "a/same.jpg.png", "other.png")]
+    facts = json.loads(fine("decompress", stream, "-o", tmp_path / "out", "--json"))
+    assert facts["files"] == [
+        str(tmp_path / "out" / name) for name in ("a/same.png.png", "a/same.jpg.png", "other.png")
+    ]
     assert "name.jpg.png" in fine("decompress", "--help").replace("\n", "")
 
 
 def test_skipped_files_are_reported(photos: Path, tmp_path: Path) -> None:
-    def told() -> str:
+    def notes() -> str:
         result = run("compress", photos, "-o", tmp_path / "a.nest", "--bpp", 0.004, "--force")
         assert result.exception is None
         return result.stderr
 
-    assert "skipped 1 file that is not in a supported image format: notes.txt\n" in told()
+    assert "skipped 1 file that is not in a supported image format: notes.txt\n" in notes()
     for name in ("[float].tif", "one.txt", "two.txt", ".hidden"):
         (photos / name).write_text("no image")
-    assert "skipped 4 files that are not in a supported image format: [float].tif, notes.txt, one.txt, …\n" in told()
+    assert "skipped 4 files that are not in a supported image format: [float].tif, notes.txt, one.txt, …\n" in notes()
     for path in photos.glob("*.t*"):
         path.unlink()
-    assert "skipped" not in told()
+    assert "skipped" not in notes()
 
 
 def from_input(data: bytes, *arguments: object) -> Result:
@@ -188,14 +190,14 @@ def test_the_reader_of_a_pipe_may_stop_early(tmp_path: Path) -> None:
 
 def test_an_interrupt_is_one_line_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, out = album(tmp_path / "a.nest", "a", "b", "c"), tmp_path / "out"
-    write = pictures.write_image
+    write = image_files.write_image
 
-    def interrupted(path: Path, picture: Any) -> None:
+    def interrupted(path: Path, image: Any) -> None:
         if path.name == "c.png":
             raise KeyboardInterrupt
-        write(path, picture)
+        write(path, image)
 
-    monkeypatch.setattr(pictures, "write_image", interrupted)
+    monkeypatch.setattr(image_files, "write_image", interrupted)
     result = run("decompress", stream, "-o", out)
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr.splitlines()[-1] == "interrupted: 2 of 3 images were written"
@@ -206,7 +208,7 @@ def test_an_interrupt_is_one_line_and_a_status(tmp_path: Path, monkeypatch: pyte
 
 
 def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, str]:
-    """The status of the whole command, and what it says beside its output."""
+    """Return the exit status and the standard error of a whole command."""
     monkeypatch.setattr(sys, "argv", ["nestcode", *map(str, arguments)])
     with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
         commands.main()
@@ -271,7 +273,7 @@ def test_a_coder_larger_than_the_budget_is_refused(
 
 
 def test_streams_larger_than_their_inputs_are_reported(photos: Path, tmp_path: Path) -> None:
-    def told(*inputs: object) -> str:
+    def notes(*inputs: object) -> str:
         result = run("compress", *inputs, "-o", tmp_path / "a", "--force")
         assert result.exception is None
         return result.stderr
@@ -279,13 +281,13 @@ def test_streams_larger_than_their_inputs_are_reported(photos: Path, tmp_path: P
     path, coder, items = vectors(tmp_path)
     np.save(path, items[:5])
     nestcode.LinearCoder(width=64).fit(items).save(coder)
-    said = told(path, "--coder", coder, "--embed")
+    said = notes(path, "--coder", coder, "--embed")
     assert ", most of it the embedded coder (" in said
     assert "that is more than the files: lower it by --budget" in said
-    assert "that is more than the files" in told(photos / "color.png", "--fit", "--bpp", 0.01)
+    assert "that is more than the files" in notes(photos / "color.png", "--fit", "--bpp", 0.01)
     pixels, file = read(photos / "color.png").nbytes, (photos / "color.png").stat().st_size
-    assert f"{pixels:,} bytes raw, {file:,} in files, " in told(photos / "color.png", "--bpp", 0.01)
-    assert "more than" not in told(photos / "color.png", "--bpp", 0.01)
+    assert f"{pixels:,} bytes raw, {file:,} in files, " in notes(photos / "color.png", "--bpp", 0.01)
+    assert "more than" not in notes(photos / "color.png", "--bpp", 0.01)
     facts = json.loads(fine("compress", path, "--coder", coder, "--embed", "-o", tmp_path / "a", "-f", "--json"))
     assert 0 < facts["coder_bytes"] < facts["bytes"]
 

@@ -21,8 +21,8 @@ def lines(*arguments: object) -> list[dict[str, Any]]:
 def built(tmp_path: Path) -> Path:
     """A folder with vectors, a coder and an index of them."""
     path, coder, _ = vectors(tmp_path)
-    told = json.loads(fine("index", "build", path, "--coder", coder, "-o", tmp_path / "my.index", "--json"))
-    assert told == {"path": str(tmp_path / "my.index"), "count": 400, "added": 400}
+    facts = json.loads(fine("index", "build", path, "--coder", coder, "-o", tmp_path / "my.index", "--json"))
+    assert facts == {"path": str(tmp_path / "my.index"), "count": 400, "added": 400}
     return tmp_path
 
 
@@ -99,8 +99,8 @@ def test_add_remove_and_compact(built: Path) -> None:
     assert (facts["count"], facts["width"], facts["largest_id"]) == (399, 64, 5000)
     assert facts["removed"] > 0
     assert json.loads(fine("info", index, "--json")) == facts
-    told = json.loads(fine("index", "compact", index, "--json"))
-    assert told["bytes"] < told["bytes_before"]
+    facts = json.loads(fine("index", "compact", index, "--json"))
+    assert facts["bytes"] < facts["bytes_before"]
     facts = json.loads(fine("info", index, "--json"))
     assert (facts["count"], facts["segments"], facts["removed"]) == (399, 1, 0)
     assert json.loads(fine("index", "verify", index, "--json"))["intact"] is True
@@ -147,10 +147,10 @@ def test_damage_is_an_error(built: Path) -> None:
     data[-1] ^= 1
     part.write_bytes(data)
     assert "is damaged" in refused("index", "verify", index)
-    told = run("index", "verify", index, "--json")
-    assert told.exit_code == 1
-    facts = json.loads(told.stdout)
-    assert facts == {"path": str(index), "intact": False, "error": str(told.exception)}
+    result = run("index", "verify", index, "--json")
+    assert result.exit_code == 1
+    facts = json.loads(result.stdout)
+    assert facts == {"path": str(index), "intact": False, "error": str(result.exception)}
     assert "is damaged" in refused("search", index, built / "v.npy")
     part.write_bytes(data[:-1])
     assert "is damaged" in refused("index", "verify", index)
@@ -211,8 +211,8 @@ def test_force_does_not_overwrite_inputs(built: Path) -> None:
     for data, options in ((built / "v.npy", ("-c", own_coder)), (own_codes, ("--codes",)), (index, ("--codes",))):
         said = refused("index", "build", data, *options, "-o", index, "--force")
         assert "the index must not overwrite an input, got" in said
-    for options in ((), ("--vectors", built / "queries.npz"), ("--names", built / "queries.npz")):
-        said = refused("search", index, built / "queries.npz", *options, "-o", built / "queries.npz", "--force")
+    for more in ((), ("--vectors", built / "queries.npz"), ("--names", built / "queries.npz")):
+        said = refused("search", index, built / "queries.npz", *more, "-o", built / "queries.npz", "--force")
         assert "the output must not overwrite an input" in said
     assert {path: path.read_bytes() for path in before} == before
 

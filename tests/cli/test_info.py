@@ -43,8 +43,9 @@ def test_info_of_a_coder(kind: str, tmp_path: Path) -> None:
 def test_info_shows_how_fit_chose_a_coder(tmp_path: Path) -> None:
     path, coder = tmp_path / "rows.npy", tmp_path / "a.coder"
     np.save(path, np.random.default_rng(0).standard_normal((600, 8)).astype(np.float32))
-    fine("fit", path, "-o", coder, "--width", 16, "--goal", "distortion")
+    fitted = json.loads(fine("fit", path, "-o", coder, "--width", 16, "--goal", "distortion", "--json"))
     chosen = json.loads(fine("info", coder, "--json"))["chosen"]
+    assert fitted["chosen"] == chosen
     assert chosen["goal"] == "distortion"
     assert set(chosen["scores"]) == {"LinearCoder", "CellCoder", "ResidualCoder", "AdaptiveCoder"}
     assert "by nestcode.fit for distortion: mean squared error" in " ".join(fine("info", coder).split())
@@ -54,8 +55,8 @@ def test_info_shows_how_fit_chose_a_coder(tmp_path: Path) -> None:
 
 def test_info_of_other_files(tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
-    ImageCodec.load().save(tmp_path / "pictures.coder")
-    assert json.loads(fine("info", tmp_path / "pictures.coder", "--json"))["kind"] == "PictureCoder"
+    ImageCodec.load().save(tmp_path / "images.coder")
+    assert json.loads(fine("info", tmp_path / "images.coder", "--json"))["kind"] == "PictureCoder"
     fine("encode", path, "-c", coder, "-o", tmp_path / "codes.npy")
     facts = json.loads(fine("info", tmp_path / "codes.npy", "--json"))
     assert (facts["file"], facts["count"], facts["width_at_most"]) == ("codes", 400, 64)

@@ -1,4 +1,4 @@
-"""`nestcode reproduce`: what it is asked for, and what it tells scripts."""
+"""`nestcode reproduce`: names of experiments, errors, JSON."""
 
 import json
 from dataclasses import replace

@@ -101,12 +101,12 @@ def test_compress_then_decompress_a_folder(photos: Path, tmp_path: Path) -> None
 def test_single_files_keep_their_names(photos: Path, tmp_path: Path) -> None:
     stream, out = tmp_path / "some.nest", tmp_path / "out"
     fine("compress", photos / "color.png", photos / "below" / "grey.png", "-o", stream)
-    told = json.loads(fine("decompress", stream, "-o", out, "--json"))
-    assert told == {"files": [str(out / "color.png"), str(out / "grey.png")]}
+    facts = json.loads(fine("decompress", stream, "-o", out, "--json"))
+    assert facts == {"files": [str(out / "color.png"), str(out / "grey.png")]}
     (photos / "color.webp").write_bytes((photos / "color.png").read_bytes())
     fine("compress", photos / "color.png", photos / "color.webp", "-o", stream, "--force", "--bpp", 0.01)
-    told = json.loads(fine("decompress", stream, "-o", out, "--json"))
-    assert told == {"files": [str(out / "color.png.png"), str(out / "color.webp.png")]}
+    facts = json.loads(fine("decompress", stream, "-o", out, "--json"))
+    assert facts == {"files": [str(out / "color.png.png"), str(out / "color.webp.png")]}
     (photos / "below" / "color.png").write_bytes((photos / "color.png").read_bytes())
     assert "got color.png twice: give the folder" in refused(
         "compress", photos / "color.png", photos / "below" / "color.png", "-o", tmp_path / "twice.nest"
@@ -115,11 +115,11 @@ def test_single_files_keep_their_names(photos: Path, tmp_path: Path) -> None:
 
 def test_rate_options_lower_the_size(photos: Path, tmp_path: Path) -> None:
     def size(*options: object) -> int:
-        told = json.loads(fine("compress", photos / "color.png", "-o", tmp_path / "a", "--force", "--json", *options))
-        assert told["bytes"] == (tmp_path / "a").stat().st_size
-        assert told["raw_bytes"] == PIECE.nbytes
-        assert told["ratio"] == pytest.approx(PIECE.nbytes / told["bytes"])
-        return int(told["bytes"])
+        facts = json.loads(fine("compress", photos / "color.png", "-o", tmp_path / "a", "--force", "--json", *options))
+        assert facts["bytes"] == (tmp_path / "a").stat().st_size
+        assert facts["raw_bytes"] == PIECE.nbytes
+        assert facts["ratio"] == pytest.approx(PIECE.nbytes / facts["bytes"])
+        return int(facts["bytes"])
 
     whole = size()
     assert 690 <= size("--budget", "0.7KB") <= 700
@@ -146,8 +146,8 @@ def test_a_truncated_stream_decodes(share: float, photos: Path, tmp_path: Path) 
     with ImageStreamReader(stream, bpp=0.3) as reader:
         for name, image in zip(reader.names, reader, strict=True):
             assert np.array_equal(read((tmp_path / "out" / name).with_suffix(".png")), image)
-    told = json.loads(fine("info", stream, "--json"))
-    assert told == {"file": "stream", **json.loads(stream_info(stream.read_bytes()).to_json())}
+    facts = json.loads(fine("info", stream, "--json"))
+    assert facts == {"file": "stream", **json.loads(stream_info(stream.read_bytes()).to_json())}
     assert "6 images: below/grey.png 40 x 60" in fine("info", stream)
     assert "images need a folder" in refused("decompress", stream, "-o", tmp_path / "none.npy")
     stream.write_bytes(data[: start - 1])

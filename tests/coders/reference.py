@@ -61,8 +61,8 @@ def decode_cell(coder: CellCoder, codes: Codes) -> Doubles:
     for bits in codes.bits().tolist():
         head = bits[: model.cell_bits]
         subtree = [cell for cell, name in enumerate(names) if name[: len(head)] == head]
-        coefficients = np.average(model.centroids[subtree], axis=0, weights=model.counts[subtree] + 1e-6)
-        coefficients = coefficients + dequantize(bits[model.cell_bits :], model.planes)
+        mean: Doubles = np.average(model.centroids[subtree], axis=0, weights=model.counts[subtree] + 1e-6)
+        coefficients = mean + dequantize(bits[model.cell_bits :], model.planes)
         out.append(model.mean + (coefficients if head else 0 * coefficients) @ model.directions)
     return np.array(out)
 

@@ -1,4 +1,4 @@
-"""The examples run, and show what they are there to show."""
+"""The examples run, and their tables show what they claim."""
 
 import importlib.util
 import os
@@ -19,7 +19,7 @@ def load(name: str) -> Any:
     return example
 
 
-def test_the_autoencoder_is_ordered_by_nested_dropout_only() -> None:
+def test_only_nested_dropout_orders_the_autoencoder() -> None:
     example = load("autoencoder")
     nested, ordinary = (
         dict(zip(example.SHOWN, example.errors_by_length(nested=nested, epochs=30), strict=True))
@@ -27,11 +27,11 @@ def test_the_autoencoder_is_ordered_by_nested_dropout_only() -> None:
     )
     components = dict(zip(example.SHOWN, example.errors_of_components(), strict=True))
     assert all(nested[k] < ordinary[k] / 1.2 for k in (1, 2, 4, 8, 16))
-    assert nested[8] < components[8]  # a network does better than a linear model
-    assert ordinary[32] < ordinary[16] / 2  # the ordinary one did learn
+    assert nested[8] < components[8]  # a network beats a linear model
+    assert ordinary[32] < ordinary[16] / 2  # the ordinary model is trained well
 
 
-def test_text_search_finds_more_in_fewer_bytes() -> None:
+def test_text_search_has_higher_recall_in_fewer_bytes() -> None:
     command = [sys.executable, str(ROOT / "examples" / "text_search.py"), "--texts", "200"]
     environment = {**os.environ, "COLUMNS": "120"}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -24,7 +24,7 @@ def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
     assert swept[WIDTH] < 0.5 * swept[1]
     assert swept[WIDTH] < 0.5 * without[WIDTH]  # untrained units do harm
     files = {path.name for path in tmp_path.iterdir()}
-    assert {"filters-paper.png", "filters-paper-numbers.svg", "filters-ours.png", "filters-ours-numbers.svg"} <= files
+    assert {"filters-paper.png", "filters-paper-curves.svg", "filters-ours.png", "filters-ours-curves.svg"} <= files
 
 
 @pytest.mark.parametrize("tied", [False, True])

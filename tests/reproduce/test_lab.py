@@ -1,17 +1,19 @@
-"""What is kept between runs, and when it is made again."""
+"""The cache of experiments, their names, and the report on what is in a folder."""
 
 import json
 import shutil
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from nestcode.errors import InvalidInput
-from nestcode.reproduce import Images, Lab, reproduce
+from nestcode.reproduce import NAMES, Images, Lab, reproduce
 from nestcode.reproduce.lab import Arrays
 from nestcode.reproduce.runner import find_experiments, write_report
 from tests.reproduce.toy import run
@@ -24,31 +26,31 @@ def quiet(folder: Path, *, fresh: bool = False) -> Lab:
 def counted() -> tuple[Callable[[], Arrays], list[int]]:
     calls: list[int] = []
 
-    def make() -> Arrays:
+    def compute() -> Arrays:
         calls.append(1)
-        return {"numbers": np.arange(3), "one": np.array(len(calls))}
+        return {"values": np.arange(3), "one": np.array(len(calls))}
 
-    return make, calls
+    return compute, calls
 
 
-def test_what_was_made_is_not_made_again(tmp_path: Path) -> None:
-    make, calls = counted()
+def test_cached_arrays_are_not_computed_again(tmp_path: Path) -> None:
+    compute, calls = counted()
     first = quiet(tmp_path)
-    made = first.cached("some", make, seed=0)
+    computed = first.cached("some", compute, seed=0)
     again = quiet(tmp_path)
-    found = again.cached("some", make, seed=0)
+    stored = again.cached("some", compute, seed=0)
     assert len(calls) == 1
-    assert made.keys() == found.keys()
-    for name, array in made.items():
-        np.testing.assert_array_equal(found[name], array)
+    assert computed.keys() == stored.keys()
+    for name, array in computed.items():
+        np.testing.assert_array_equal(stored[name], array)
     assert first.cached_seconds == 0
     assert again.cached_seconds > 0
 
 
 @pytest.mark.parametrize("other", ["seed", "name", "scale", "version", "fresh", "damaged"])
-def test_it_is_made_again_where_anything_differs(tmp_path: Path, other: str) -> None:
-    make, calls = counted()
-    quiet(tmp_path).cached("some", make, seed=0)
+def test_arrays_are_computed_again_if_anything_differs(tmp_path: Path, other: str) -> None:
+    compute, calls = counted()
+    quiet(tmp_path).cached("some", compute, seed=0)
     lab = quiet(tmp_path, fresh=other == "fresh")
     if other == "damaged":
         (path,) = (tmp_path / "cache").iterdir()
@@ -56,17 +58,17 @@ def test_it_is_made_again_where_anything_differs(tmp_path: Path, other: str) -> 
     if other == "scale":
         lab.scale = "quick"
     with patch("nestcode.__version__", "99" if other == "version" else "0.1.0"):
-        found = lab.cached("other" if other == "name" else "some", make, seed=int(other == "seed"))
+        stored = lab.cached("other" if other == "name" else "some", compute, seed=int(other == "seed"))
     assert len(calls) == 2
-    assert found["one"] == 2
+    assert stored["one"] == 2
 
 
-def test_an_experiment_must_find_something(tmp_path: Path) -> None:
+def test_an_experiment_must_record_a_finding(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="must record a finding"):
         quiet(tmp_path).to_json()
 
 
-def test_names_of_experiments() -> None:
+def test_experiments_are_found_by_name() -> None:
     assert [experiment.name for experiment in find_experiments(["knn", "pca", "knn"])] == ["pca", "knn"]
     assert len(find_experiments(["all"])) == len(find_experiments([])) == 13
     with pytest.raises(InvalidInput, match=r"must be one of all, pca, .* got 'pcb'"):
@@ -74,7 +76,7 @@ def test_names_of_experiments() -> None:
 
 
 @pytest.mark.parametrize(("side", "by"), [(16, 1), (8, 1), (4, 2), (2, 4)])
-def test_shrunk_images_are_means_of_squares(side: int, by: int) -> None:
+def test_downsampled_images_are_means_of_squares(side: int, by: int) -> None:
     rows = np.random.default_rng(0).integers(256, size=(5, 3 * 8 * 8), dtype=np.uint8)
     images = Images("noise", 8, rows, rows[:2], None, None).downsampled(side)
     pixels = rows.reshape(5, 3, 8, 8).astype(float)
@@ -91,25 +93,42 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("harm", ["no figure", "bad figure", "no json", "bad json", "odd findings", "figure elsewhere"])
-def test_what_is_damaged_is_left_out_of_the_page_and_made_again(done: Path, harm: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage", ["no figure", "bad figure", "no json", "bad json", "odd findings", "figure elsewhere"]
+)
+def test_damaged_results_are_left_out_of_the_report_and_computed_again(done: Path, damage: str, tmp_path: Path) -> None:
     folder = shutil.copytree(done, tmp_path / "report")
-    picture, numbers = folder / "complexity-depth.png", folder / "complexity.json"
-    if harm == "no figure":
-        picture.unlink()
-    elif harm == "bad figure":
-        picture.write_bytes(b"not a picture")
-    elif harm == "no json":
-        numbers.unlink()
-    elif harm == "bad json":
-        numbers.write_text('{"x"')
+    figure, results = folder / "complexity-depth.png", folder / "complexity.json"
+    if damage == "no figure":
+        figure.unlink()
+    elif damage == "bad figure":
+        figure.write_bytes(b"not a figure")
+    elif damage == "no json":
+        results.unlink()
+    elif damage == "bad json":
+        results.write_text('{"x"')
     else:
-        change = {"findings": [1]} if harm == "odd findings" else {"blocks": [{"figure": "../report/complexity-depth"}]}
-        numbers.write_text(json.dumps({**json.loads(numbers.read_text()), **change}))
+        change = (
+            {"findings": [1]} if damage == "odd findings" else {"blocks": [{"figure": "../report/complexity-depth"}]}
+        )
+        results.write_text(json.dumps({**json.loads(results.read_text()), **change}))
     page = write_report(folder, Console(quiet=True))
     assert "<h2 " not in page.read_text()
     assert run("complexity", folder)["findings"] == json.loads((done / "complexity.json").read_text())["findings"]
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_of_earlier_versions_are_reported(name: str, tmp_path: Path) -> None:
+    source = Path(__file__).parents[2] / "docs" / "reproduction" / f"{name}.json"
+    shutil.copy(source, tmp_path)
+    result = json.loads(source.read_text())
+    for block in result["blocks"]:
+        if "figure" in block:
+            Image.new("RGB", (8, 8)).save(tmp_path / f"{block['figure']}.png")
+    html = write_report(tmp_path, Console(quiet=True)).read_text()
+    assert html.count("<h2 ") == 1
+    assert all(escape(finding["claim"]) in html for finding in result["findings"])
 
 
 def test_the_report_goes_into_a_folder(tmp_path: Path) -> None:

@@ -13,4 +13,6 @@ def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
     assert by_name["nested, exact loss"]["1 - smallest |cos|"] < 1e-4
     assert by_name["standard"]["1 - smallest |cos|"] > 0.1
     assert max(row["1 - |cos| of these"] for row in result["numbers"]["reach"]) < 1e-6
-    assert {"pca-t.png", "pca-t.svg", "pca-sweeping.png", "pca-reach.png"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"pca-t.png", "pca-t.svg", "pca-sweeping.png", "pca-solver.png"} <= {
+        path.name for path in tmp_path.iterdir()
+    }

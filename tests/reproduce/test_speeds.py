@@ -36,7 +36,7 @@ def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
     assert numbers["hashing"][-1][2] > numbers["scan"][-1]  # three million probes and three thousand codes
     smaller, larger = numbers["found"][0], numbers["found"][2]
     assert 0 < smaller < larger <= 1  # larger neighborhoods have a higher recall
-    assert {"speeds-time.png", "speeds-time.svg", "speeds-worth.png"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"speeds-time.png", "speeds-time.svg", "speeds-recall.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_crops_are_squares_of_the_images(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def fit(
     labels: Annotated[
         Path | None, typer.Option(help="A .npy file with one label per item, for --kind supervised.")
     ] = None,
-    metric: Annotated[Metric, typer.Option(help="How items are compared.")] = "l2",
+    metric: Annotated[Metric, typer.Option(help="Squared Euclidean distance, or cosine.")] = "l2",
     seed: Seed = 0,
     steps: Annotated[
         int | None,
@@ -135,10 +135,12 @@ def _checkpoint(out: Path) -> Path:
 def _report(coder: "Coder", rows: "Rows", out: Path, *, as_json: bool) -> None:
     start, end = coder.expected_error(0), coder.expected_error(coder.width_)
     if as_json:
-        facts = {
+        facts: dict[str, Any] = {
             "path": str(out), "kind": type(coder).__name__, "width": coder.width_, "features": rows.features,
             "count": len(rows), "expected_error": end, "variance": start,
         }  # fmt: skip
+        if coder.selection_ is not None:
+            facts["chosen"] = coder.to_record().notes["selection"]
         print(json.dumps(facts))
         return
     quality = f"MSE {end:.4g}, {end / start:.2%} of the variance" if start else "all items are equal"

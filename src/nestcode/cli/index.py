@@ -90,7 +90,7 @@ def add(
 def remove(
     path: Folder,
     item_ids: Annotated[
-        list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of the items.", show_default=False)
+        list[int] | None, typer.Argument(metavar="ID", help="Ids of the items.", show_default=False)
     ] = None,
     ids: Annotated[Path | None, typer.Option(help="A .npy file of ids.")] = None,
     as_json: AsJson = False,

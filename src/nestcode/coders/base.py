@@ -200,8 +200,8 @@ def warn_of_unallocated_bits(useful: int, width: int) -> None:
     )
 
 
-def check_settings(width: Any, metric: Any, seed: Any) -> None:
-    """Raise unless these are settings that coders share."""
+def check_settings(width: Any, metric: Any, seed: Any = 0) -> None:
+    """Raise unless the settings that coders share are valid."""
     check_int(width, "width", least=1)
     check_int(seed, "seed", least=0)
     if metric not in ("l2", "cosine"):

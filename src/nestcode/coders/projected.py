@@ -78,7 +78,7 @@ class ProjectedModel(ABC):
         return len(self.directions)
 
 
-Model = TypeVar("Model", bound=ProjectedModel)
+Model = TypeVar("Model", bound=ProjectedModel, covariant=True)  # so that different coders make a typed list
 
 
 class ProjectedCoder(Coder, Generic[Model]):
@@ -95,7 +95,7 @@ class ProjectedCoder(Coder, Generic[Model]):
         self._model, self.selection_ = model, None
         if model.useful_bits < model.width:
             warn_of_unallocated_bits(model.useful_bits, model.width)
-        self._learn_columns(X)
+        self._store_columns(X)
         return self
 
     def encode(self, X: ArrayLike) -> Codes:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from nestcode.arrays import Bytes, Doubles, Floats, Ids
 from nestcode.report import COLORS, ORANGE
@@ -45,19 +46,22 @@ def error_figure(curves: dict[str, tuple[Ids, Doubles]], unit: str) -> Figure:
 
 
 def neighbors_figure(panels: Mapping[str, Sequence[tuple[Floats, Sequence[Floats], Sequence[bool]]]]) -> Figure:
-    """Draw panels of rows: a query and its neighbors, with wrong ones framed."""
+    """Draw panels of rows: a query and its neighbors, (side, side) each, with wrong ones framed."""
     rows, shown = len(next(iter(panels.values()))), len(next(iter(panels.values()))[0][1])
+    side = len(next(iter(panels.values()))[0][0])
+    pitch = side + 2
     figure = Figure(figsize=(10, 10 / len(panels) * rows / (shown + 1.5)), layout="constrained")
-    parts = figure.subfigures(1, len(panels), wspace=0.06, squeeze=False)[0]
-    for part, (title, found) in zip(parts, panels.items(), strict=True):
-        part.suptitle(title, fontsize=10)
-        grid = part.subplots(rows, shown + 2, width_ratios=[1, 0.3, *[1] * shown], squeeze=False)
-        for axes_row, (query, neighbors, wrong) in zip(grid, found, strict=True):
-            axes_row[1].set_axis_off()
-            for axes, image, framed in zip(
-                [axes_row[0], *axes_row[2:]], [query, *neighbors], [False, *wrong], strict=True
-            ):
-                axes.imshow(image, cmap="gray_r")
-                axes.set(xticks=[], yticks=[])
-                axes.spines[:].set(visible=framed, edgecolor=ORANGE, linewidth=2)
+    for axes, (title, found) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        canvas = np.full((rows * pitch, int((shown + 1.5) * pitch)), np.nan)
+        for row, (query, neighbors, wrong) in enumerate(found):
+            for column, (image, framed) in enumerate(zip([query, *neighbors], [False, *wrong], strict=True)):
+                top, left = row * pitch, column * pitch + (pitch // 2 if column else 0)  # a gap after the query
+                canvas[top : top + side, left : left + side] = image
+                if framed:
+                    corner = left - 1, top - 1
+                    frame = Rectangle(corner, side + 1, side + 1, fill=False, edgecolor=ORANGE, linewidth=1.5)
+                    axes.add_patch(frame)
+        axes.imshow(canvas, cmap="gray_r", interpolation="nearest")
+        axes.set_title(title, fontsize=10)
+        axes.set_axis_off()
     return figure

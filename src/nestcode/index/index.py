@@ -439,11 +439,11 @@ class Index:
         self._check_writable()
         self._live.compact()
 
-    # files
-
     def wait(self) -> None:
         """Wait until compaction in the background is done, for example before measuring search times."""
         self._live.wait()
+
+    # files
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, in place of an index that is there; `Index.open` reads it.

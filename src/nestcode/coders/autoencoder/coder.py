@@ -58,7 +58,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
         find_preset(preset)
         self.width, self.preset = width, preset
         check_sizes(layers, "layers")
-        check_settings(self.width, metric, seed=0)
+        check_settings(self.width, metric)
         check_instance(lengths, (Lengths, Nesting), "lengths")
         check_instance(network, Network, "network")
         check_instance(training, Training, "training")
@@ -88,7 +88,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
         how, source = Run.of(run), rows_or_source(X)
         model = AutoencoderModel.fit(source, self.settings(), how, normalize=self.metric == "cosine")
         self._set_model(model, self.preset)
-        self._learn_columns(X)
+        self._store_columns(X)
         return self
 
     def settings(self) -> Preset:

@@ -98,7 +98,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
             module = network.build(source.features, image_shape(source))
         base = self._fitted_base(source, training)
         self._set_model(RefinedModel.fit(source, base, module, training, how, lengths=self.lengths))
-        self._learn_columns(X)
+        self._store_columns(X)
         return self
 
     def _fitted_base(self, source: Source, training: Training) -> Base:
@@ -142,7 +142,8 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
         settings = record.settings
         written = settings["base"]
         arrays = {name.removeprefix(BASE): array for name, array in record.arrays.items() if name.startswith(BASE)}
-        base = BASES[written["kind"]]._read(Record(written["kind"], written["version"], written["settings"], arrays))
+        below = Record(written["kind"], written["version"], written["settings"], arrays)
+        base = BASES[written["kind"]].from_record(below, "its base")
         network = network_from_json(settings["refiner"])
         model = RefinedModel.read(settings, record.arrays, base, network.build(base.n_features_in_))
         if settings["metric"] != base.metric_:

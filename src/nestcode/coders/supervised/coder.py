@@ -63,7 +63,7 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
         check_sizes(layers, "layers")
         if not layers:
             raise InvalidInput("layers must have at least one hidden layer, got none: (256,) suits most data")
-        check_settings(self.width, metric, seed=0)
+        check_settings(self.width, metric)
         check_instance(lengths, (Lengths, Nesting), "lengths")
         check_instance(network, Network, "network")
         check_instance(training, Training, "training")
@@ -88,7 +88,7 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
         how, source = Run.of(run), rows_or_source(X)
         normalize = self.metric == "cosine"
         self._set_model(SupervisedModel.fit(source, y, self._settings_of_fit(), how, normalize=normalize))
-        self._learn_columns(X)
+        self._store_columns(X)
         return self
 
     def _settings_of_fit(self) -> Preset:

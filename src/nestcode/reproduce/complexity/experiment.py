@@ -68,9 +68,9 @@ def measure_random(lab: Lab, counts: Sequence[int], queries: int) -> dict[str, N
     results: list[dict[str, Doubles]] = []
     for beta in lab.progress(BETAS, "random codes by β"):
         rng = np.random.default_rng(lab.seeds[0])
-        codes, asked = random_codes(counts[-1], WIDTH, beta, rng), random_codes(queries, WIDTH, beta, rng)
+        codes, query_codes = random_codes(counts[-1], WIDTH, beta, rng), random_codes(queries, WIDTH, beta, rng)
         tree = PrefixTree(codes[: counts[-2]])
-        results.append(depths(codes, asked, counts) | {"sizes": mean_sizes(tree, asked[:1000], 40)})
+        results.append(depths(codes, query_codes, counts) | {"sizes": mean_sizes(tree, query_codes[:1000], 40)})
     return {name: np.array([result[name] for result in results]) for name in results[0]}
 
 

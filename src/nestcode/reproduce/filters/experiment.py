@@ -54,7 +54,7 @@ def run(lab: Lab) -> None:
             for key in ("fineness", "moved", "errors")
         }
         lab.figure(
-            f"filters-{recipe}-numbers",
+            f"filters-{recipe}-curves",
             figure_curves(curves["fineness"], curves["moved"], curves["errors"], noise),
             f"{name.capitalize()}. Left: fineness of filters; untrained filters have that of white noise. Middle: "
             "distance of a filter from its random start, in units of the start; Adam, our optimizer, moves starved "

@@ -41,6 +41,33 @@ class Trained:
         return np.asarray(self.errors.mean(axis=1))
 
 
+def run(lab: Lab) -> None:
+    """Train each nesting, and measure all of its subsets."""
+    trained = {name: [measure(lab, name, seed) for seed in lab.progress(lab.seeds, f"training the {name}")]
+               for name in NESTINGS}  # fmt: skip
+    means = {name: np.mean([one.means for one in runs], axis=0) for name, runs in trained.items()}
+    for name, nesting in NESTINGS.items():
+        pairs = contained(nesting)
+        falls = [bool(means[name][larger] < means[name][smaller]) for smaller, larger in pairs]
+        lab.finding(f"{name}: a subset decodes better than the subsets it contains", paper="the order of nesting",
+                    ours=f"{sum(falls)} of {len(falls)} steps lower the error", holds=all(falls))  # fmt: skip
+    add_groups(lab, trained, means)
+    add_tree(lab, trained["tree"])
+    lab.figure(
+        "nesting-subsets",
+        figure_subsets(means),
+        "Units of each subset (dark), one subset per row, and the error of each subset on test digits. Subsets of the "
+        "tree with equally many units are alternatives.",
+    )
+    lab.figure("nesting-swaps", figure_swaps({name: trained[name] for name in ("chain", "groups")}),
+               "Rise of the expected error if two adjacent units swap.")  # fmt: skip
+    lab.measured |= {
+        "errors": {name: each.tolist() for name, each in means.items()},
+        "swaps": {name: [one.swaps.tolist() for one in runs] for name, runs in trained.items()},
+    }
+    lab.departure("The paper only suggests this: we chose networks of 64-28-64 units on digits.")
+
+
 def contained(nesting: Nesting) -> list[tuple[int, int]]:
     """Return pairs of subsets, the first contained in the second with none between (the covering relation)."""
     masks = nesting.masks(WIDTH).numpy()
@@ -87,33 +114,6 @@ def measure(lab: Lab, name: str, seed: int) -> Trained:
 
     stored = lab.cached(f"nesting-{name}", compute, seed=seed, training=training.to_json())
     return Trained(stored["errors"], stored["swaps"])
-
-
-def run(lab: Lab) -> None:
-    """Train each nesting, and measure all of its subsets."""
-    trained = {name: [measure(lab, name, seed) for seed in lab.progress(lab.seeds, f"training the {name}")]
-              for name in NESTINGS}  # fmt: skip
-    means = {name: np.mean([one.means for one in runs], axis=0) for name, runs in trained.items()}
-    for name, nesting in NESTINGS.items():
-        pairs = contained(nesting)
-        falls = [bool(means[name][larger] < means[name][smaller]) for smaller, larger in pairs]
-        lab.finding(f"{name}: a subset decodes better than the subsets it contains", paper="the order of nesting",
-                    ours=f"{sum(falls)} of {len(falls)} steps lower the error", holds=all(falls))  # fmt: skip
-    add_groups(lab, trained, means)
-    add_tree(lab, trained["tree"])
-    lab.figure(
-        "nesting-subsets",
-        figure_subsets(means),
-        "Units of each subset (dark), one subset per row, and the error of each subset on test digits. Subsets of the "
-        "tree with equally many units are alternatives.",
-    )
-    lab.figure("nesting-swaps", figure_swaps({name: trained[name] for name in ("chain", "groups")}),
-               "Rise of the expected error if two adjacent units swap.")  # fmt: skip
-    lab.measured |= {
-        "errors": {name: each.tolist() for name, each in means.items()},
-        "swaps": {name: [one.swaps.tolist() for one in runs] for name, runs in trained.items()},
-    }
-    lab.departure("The paper only suggests this: we chose networks of 64-28-64 units on digits.")
 
 
 def add_groups(lab: Lab, trained: dict[str, list[Trained]], means: dict[str, Doubles]) -> None:
@@ -166,11 +166,11 @@ def figure_subsets(means: dict[str, Doubles]) -> Figure:
     last = panels[-1]
     for name, nesting in NESTINGS.items():
         color, style = STYLES[name]
-        kept = nesting.masks(WIDTH).sum(dim=1).numpy()
+        units = nesting.masks(WIDTH).sum(dim=1).numpy()
         if name == "tree":
             for smaller, larger in contained(nesting):
-                last.plot(kept[[smaller, larger]], means[name][[smaller, larger]], color=color, linewidth=1)
-        last.plot(kept, means[name], style, color=color, label=name, markersize=6, markerfacecolor="none")
+                last.plot(units[[smaller, larger]], means[name][[smaller, larger]], color=color, linewidth=1)
+        last.plot(units, means[name], style, color=color, label=name, markersize=6, markerfacecolor="none")
     last.set(title="error of subsets", xlabel="units of the subset", ylabel="squared error", yscale="log")
     last.grid(alpha=0.3, which="both")
     last.legend(frameon=False)

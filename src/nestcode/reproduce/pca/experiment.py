@@ -211,7 +211,7 @@ def add_solver(lab: Lab) -> None:
     lab.finding(f"all of the first {widths[-1]} eigenvectors with clear gaps are recovered", paper="exactly",
                 ours=f"1 - |cos| < {worst:.0e}", holds=worst < 1e-6)  # fmt: skip
     lab.table(*table(rows), caption="Eigenvectors of CIFAR-10; a relative eigenvalue gap of 0.1 % or more is clear.")
-    lab.figure("pca-reach", figure_eigenvectors(rows), "How far each unit is from its eigenvector.")
+    lab.figure("pca-solver", figure_eigenvectors(rows), "How far each unit is from its eigenvector.")
     lab.measured |= {"reach": rows, "time / sklearn PCA": ratio}
 
 

@@ -59,14 +59,14 @@ def precision(runs: list[Measured], query: int, method: int, truth: int) -> Doub
 
 def make_task(lab: Lab) -> Task:
     """Return CIFAR-10 if it is given, downsampled to 8 x 8 pixels unless at full scale, else digits."""
-    items, asked = lab.pick(toy=400, quick=10_000, full=50_000), lab.pick(toy=50, quick=500, full=2000)
+    items, count = lab.pick(toy=400, quick=10_000, full=50_000), lab.pick(toy=50, quick=500, full=2000)
     if lab.data is None:
         rows, labels = digits()
         order = np.random.default_rng(0).permutation(len(rows))
-        kept, held = order[300:][:items], order[:300][:asked]
-        X, queries, same, name = rows[kept], rows[held], labels[kept] == labels[held][:, None], "digits"
+        train_rows, held = order[300:][:items], order[:300][:count]
+        X, queries, same, name = rows[train_rows], rows[held], labels[train_rows] == labels[held][:, None], "digits"
     else:
-        images = lab.images(items, asked).downsampled(lab.pick(toy=8, quick=8, full=32))
+        images = lab.images(items, count).downsampled(lab.pick(toy=8, quick=8, full=32))
         assert images.labels is not None
         assert images.test_labels is not None
         X, queries = as_rows(images.train), as_rows(images.test)
@@ -127,7 +127,7 @@ def measure(network: OrderedAutoencoder, task: Task, how: Preset) -> Measured:
         weights=weight,
         errors=errors_by_length(network, queries, powers_of_two(how.width)),
         flips=np.array([np.mean(clean.bits() != other.bits()) for other in noisy]),
-        found=np.array([retrieval_precision(task, codes, asked) for asked in (clean, *noisy[1:])]),
+        found=np.array([retrieval_precision(task, codes, queries) for queries in (clean, *noisy[1:])]),
         balance=balances(network, torch.from_numpy(task.X[:2000]).to(device), how.lengths),
     )
 
@@ -139,10 +139,10 @@ def encode(network: OrderedAutoencoder, X: Floats) -> Codes:
     return Codes.from_bits(torch.cat(parts).cpu().numpy())
 
 
-def retrieval_precision(task: Task, codes: Codes, asked: Codes) -> Doubles:
+def retrieval_precision(task: Task, codes: Codes, queries: Codes) -> Doubles:
     """Return the precision of neighborhoods and of the nearest by Hamming distance, (METHODS, TRUTHS)."""
-    prefix = [hood.ids for hood in PrefixTree(codes).neighborhoods(asked, size=FOUND)]
-    hamming = [np.argsort(asked[place].hamming(codes)[0], kind="stable")[:FOUND] for place in range(len(asked))]
+    prefix = [hood.ids for hood in PrefixTree(codes).neighborhoods(queries, size=FOUND)]
+    hamming = [np.argsort(queries[place].hamming(codes)[0], kind="stable")[:FOUND] for place in range(len(queries))]
     return np.array([
         [np.mean([truth[place, ids].mean() for place, ids in enumerate(found)]) for truth in (task.near, task.same)]
         for found in (prefix, hamming)

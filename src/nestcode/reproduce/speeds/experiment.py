@@ -49,7 +49,7 @@ def run(lab: Lab) -> None:
         "probes. Dotted lines walk the tree bit by bit, as in the paper, in Python.",
     )
     lab.figure(
-        "speeds-worth",
+        "speeds-recall",
         figure_recall(widths, found),
         "Left: share of empty Hamming balls. Right: recall@10 by the true neighbors (L2 of pixels) and time per query: "
         "neighborhoods one by one, search in a batch.",
@@ -66,16 +66,16 @@ def run(lab: Lab) -> None:
 
 def measure(lab: Lab, count: int, widths: Sequence[int], queries: int, exact: int) -> dict[str, NDArray[Any]]:
     """Encode crops, time every method at every width, and measure recall at the largest."""
-    rows, asked = crops(lab, count, queries)
+    rows, query_rows = crops(lab, count, queries)
     with lab.console.status("  encoding"):
         coder = LinearCoder(widths[-1]).fit(rows[:25_000])
-        codes, codes_asked = coder.encode(rows), coder.encode(asked)
+        codes, query_codes = coder.encode(rows), coder.encode(query_rows)
     timed = [
-        time_width(shortened(codes, width), shortened(codes_asked, width), exact)
+        time_width(shortened(codes, width), shortened(query_codes, width), exact)
         for width in lab.progress(widths, "code widths")
     ]
     with lab.console.status("  recall"):
-        found = measure_recall(coder, codes, rows, asked[:exact])
+        found = measure_recall(coder, codes, rows, query_rows[:exact])
     return {name: np.array([one[name] for one in timed]) for name in timed[0]} | found
 
 
@@ -101,17 +101,19 @@ def shortened(codes: Codes, width: int) -> Codes:
 def time_width(codes: Codes, queries: Codes, exact: int) -> dict[str, NDArray[Any]]:
     """Return seconds per query of each method, depths, and the Hamming distance of the nearest item, for one width."""
     tree = PrefixTree(codes)
-    ordered, asked = heads(tree.codes), heads(queries[:100]).tolist()
+    ordered, query_heads = heads(tree.codes), heads(queries[:100]).tolist()
     scan = seconds_each({"scan": lambda: queries[0].hamming(codes)}, rounds=3)["scan"]
     hashing = [semantic_hashing_seconds(tree, queries[:3], radius) for radius in RADII]
     best = seconds_each({str(size): batch_query(tree, queries, size=size) for size in SIZES}, rounds=5)
-    walks = seconds_each({str(size): partial(walk_each, ordered, asked, codes.width, size) for size in SIZES}, rounds=1)
+    walks = seconds_each(
+        {str(size): partial(walk_each, ordered, query_heads, codes.width, size) for size in SIZES}, rounds=1
+    )
     near = [int(query.hamming(codes, threads=None).min()) for query in queries[:exact]]
     return {
         "scan": np.array(scan),
         "hashing": np.array(hashing),
         "ordered": np.array(list(best.values())) / len(queries),
-        "walk": np.array(list(walks.values())) / len(asked),
+        "walk": np.array(list(walks.values())) / len(query_heads),
         "depth": np.array([tree.neighborhoods(queries, size=size).length.mean() for size in SIZES]),
         "nearest": np.array(near),
     }
@@ -172,27 +174,27 @@ def walk(ordered: NDArray[np.uint64], head: int, width: int, size: int) -> int:
     return min(width, 64)
 
 
-def walk_each(ordered: NDArray[np.uint64], asked: Sequence[int], width: int, size: int) -> list[int]:
+def walk_each(ordered: NDArray[np.uint64], query_heads: Sequence[int], width: int, size: int) -> list[int]:
     """Walk the tree for one query after the other."""
-    return [walk(ordered, head, width, size) for head in asked]
+    return [walk(ordered, head, width, size) for head in query_heads]
 
 
 def measure_recall(
-    coder: LinearCoder, codes: Codes, rows: NDArray[np.uint8], asked: NDArray[np.uint8]
+    coder: LinearCoder, codes: Codes, rows: NDArray[np.uint8], query_rows: NDArray[np.uint8]
 ) -> dict[str, NDArray[Any]]:
     """Return recall@10 by L2 of pixels (sizes, scan, search), and seconds of one query alone (sizes, search)."""
-    exact, queries, tree = exact_neighbors(asked, rows), coder.encode(asked), PrefixTree(codes)
+    exact, queries, tree = exact_neighbors(query_rows, rows), coder.encode(query_rows), PrefixTree(codes)
     found = [recall([hood.ids for hood in tree.neighborhoods(queries, size=size)], exact) for size in SIZES]
     scanned = [np.argpartition(query.hamming(codes)[0], 10)[:10] for query in queries]
     index = Index(coder, width=min(SEARCHED, codes.width))
     index.add(codes.prefix(min(SEARCHED, codes.width)))
-    hits = index.search(asked, k=10)
+    hits = index.search(query_rows, k=10)
     ones = [queries[i] for i in range(len(queries))]
     jobs = {str(size): partial(query_each, tree, ones, size) for size in SIZES}
-    best = seconds_each(jobs | {"search": lambda: index.search(asked, k=10)}, rounds=5)
+    best = seconds_each(jobs | {"search": lambda: index.search(query_rows, k=10)}, rounds=5)
     return {
         "found": np.array([*found, recall(scanned, exact), recall(hits.ids, exact)]),
-        "alone": np.array(list(best.values())) / len(asked),
+        "alone": np.array(list(best.values())) / len(query_rows),
     }
 
 
