@@ -18,11 +18,11 @@ from nestcode import _core
 from nestcode.arrays import PIECE, Bytes, Floats, squared_norms
 from nestcode.coders import Coder
 from nestcode.coders.base import ScalarLayout
-from nestcode.coders.bit_planes import BitPlanes, dequantize
+from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.codes import CORES, Codes
 from nestcode.search.adc import BitGroups, group_bits
 from nestcode.search.decoded import ProjectedScorer
-from nestcode.search.partition import all_codes, default_list_bits, leading_bits, list_starts
+from nestcode.search.inverted_lists import all_codes, default_list_bits, leading_bits, list_starts
 from nestcode.search.scorer import BLOCK, Metric, PreparedCodes, QueryBatch
 
 GROUPS = 52  # that are scanned: 208 bits
