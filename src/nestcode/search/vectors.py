@@ -32,13 +32,13 @@ class Vectors:
 
     def rows(self, ids: Ids) -> NDArray[Any]:
         """Return the vectors of these ids, (ids, features)."""
-        self._check(ids)
+        self.check(ids)
         rows: NDArray[Any] = self.array[ids]
         return rows
 
     def rerank(self, queries: NDArray[np.floating[Any]], ids: Ids, metric: Metric, threads: int) -> Floats:
         """Return distances from each query to the vectors of its ids, (queries, ids); infinite for ids of -1."""
-        self._check(ids)
+        self.check(ids)
         vectors = self.array
         if not (vectors.dtype == np.float32 and vectors.flags.c_contiguous and vectors.flags.aligned):
             kept, ids = np.unique(ids[ids >= 0]), ids.copy()
@@ -53,7 +53,8 @@ class Vectors:
             raise InvalidInput("vectors must be finite, but some of those compared hold NaN: drop or impute such rows")
         return out
 
-    def _check(self, ids: Ids) -> None:
+    def check(self, ids: Ids) -> None:
+        """Raise unless there is a row for each of these ids."""
         if ids.max(initial=-1) >= len(self.array):
             raise InvalidInput(
                 f"vectors must have a row for each id, but id {ids.max()} is beyond their {len(self.array)} rows"

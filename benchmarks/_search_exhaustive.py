@@ -1,0 +1,55 @@
+"""The exhaustive table of the search benchmark: ours against NumPy's matrix product and argpartition."""
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from _report import seconds_each, show
+from _search_task import NEAREST, Row, read_task
+from nestcode import Index, LinearCoder
+from nestcode.search.scorer import Metric
+
+METRICS: tuple[Metric, ...] = ("l2", "cosine", "inner")
+WIDTH = 256
+ROUNDS = 9
+
+
+def exhaustive_ratios(options: argparse.Namespace) -> list[Row]:
+    """Measure, print, and return the rows to save."""
+    sizes = (300, 1000) if options.quick else (1000, 40_000)
+    task = read_task(options, max(sizes))
+    base, queries = (np.ascontiguousarray(part, dtype=np.float32) for part in (task.base, task.queries[:256]))
+    coder = LinearCoder(WIDTH).fit(base)
+    rows = []
+    for items in sizes:
+        vectors = base[:items]
+        index = Index(coder)
+        index.add(vectors)
+        for count in (1, len(queries)):
+            own = queries[0] if count == 1 else queries
+            times = seconds_each(_jobs(index, own, vectors), 1 if options.quick else ROUNDS)
+            row: Row = {"items": items, "queries": count, "NumPy ms": 1e3 * times["NumPy"]}
+            rows.append(row | {name: times[name] / times["NumPy"] for name in times if name != "NumPy"})
+    show(
+        f"Exhaustive search, one thread: {task}",
+        rows,
+        "NumPy: the matrix product of queries and vectors in float32, then argpartition. Others: their time over "
+        f"NumPy's.\ncodes: {WIDTH} bits. vectors: exact distances to the vectors themselves.",
+    )
+    return rows
+
+
+def _jobs(index: Index, queries: NDArray[np.float32], vectors: NDArray[np.float32]) -> dict[str, Callable[[], object]]:
+    def by_numpy() -> object:
+        return np.argpartition(-(np.atleast_2d(queries) @ vectors.T), NEAREST, axis=1)[:, :NEAREST]
+
+    def by_index(metric: Metric, with_vectors: bool) -> Callable[[], object]:
+        rows = vectors if with_vectors else None
+        return lambda: index.search(queries, NEAREST, candidates=len(index), metric=metric, vectors=rows)
+
+    jobs: dict[str, Callable[[], object]] = {"NumPy": by_numpy}
+    for metric in METRICS:
+        jobs |= {f"codes {metric}": by_index(metric, False), f"vectors {metric}": by_index(metric, True)}
+    return jobs
