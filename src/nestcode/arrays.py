@@ -31,7 +31,7 @@ def pieces(X: ArrayLike | Iterable[ArrayLike], features: int | None = None) -> I
 
 
 def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
-    """Return rows of numbers, (n, features), in their own dtype, or raise an error in words scikit-learn expects."""
+    """Return numeric rows, (n, features), in their own dtype, or raise an error in words scikit-learn expects."""
     if hasattr(X, "toarray"):
         raise InvalidInput(f"data must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
     array = np.asarray(X)
@@ -39,7 +39,7 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
         remedy = (
             ": flatten images with X.reshape(len(X), -1)"
             if array.ndim > 2
-            else ". Reshape your data: put one item into x[None, :], single numbers into x[:, None]"
+            else ". Reshape your data: put one item into x[None, :], single values into x[:, None]"
         )
         raise InvalidInput(f"data must have 2 dimensions (items, features), got shape {array.shape}{remedy}")
     if array.dtype == object:  # as data frames with columns of several types convert to
@@ -48,7 +48,7 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
         remedy = "convert them with X.astype(np.float32)"
         if array.dtype.kind == "c":
             remedy = "Complex data not supported, take X.real or np.abs(X)"
-        raise InvalidInput(f"data must be numbers, got {array.dtype}: {remedy}")
+        raise InvalidInput(f"data must be numeric, got {array.dtype}: {remedy}")
     if features is not None and array.shape[1] != features:
         raise InvalidInput(
             f"data must have the {features} features the coder was fitted on, got {array.shape[1]}: "

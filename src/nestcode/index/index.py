@@ -491,7 +491,7 @@ class Index:
             found = store.read()
             index._begin(Snapshot.of(found.width, found.segments), found.coder, largest=found.largest, store=store)
             if mode == "a":
-                store.sweep()
+                store.delete_obsolete_files()
         except BaseException:
             store.close()
             raise

@@ -21,7 +21,7 @@ from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.codes import CORES, Codes
 from nestcode.search.adc import BitGroups, group_bits
 from nestcode.search.decoded import ProjectedScorer
-from nestcode.search.inverted_lists import all_codes, default_list_bits, leading_bits, list_starts
+from nestcode.search.inverted_lists import all_codes, default_list_bits, list_starts
 from nestcode.search.scorer import BLOCK, Metric, PreparedCodes, QueryBatch
 
 GROUPS = 52  # that are scanned: 208 bits
@@ -126,7 +126,7 @@ class FastScanScorer(ProjectedScorer):
 
     def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
         """Return sorted codes with their inverted lists and blocks."""
-        blocks = self._scan.blocks(codes, leading_bits(codes, self._layout.centroid_bits))
+        blocks = self._scan.blocks(codes, codes.leading_bits(self._layout.centroid_bits))
         starts, unit = list_starts(codes, bits), self._scan.bias_unit
         return PreparedCodes(codes.packed, starts, blocks.groups, blocks.starts, blocks.biases, unit)
 

@@ -1,7 +1,7 @@
 """Hamming scorers: lists are probed, and items scored, by how many bits differ from the query's code.
 
-Bare codes have no other distance. Codes that only a network can decode are estimated this way and reranked by what the
-network decodes.
+Bare codes have no other distance. Codes of a coder without a layout, such as an autoencoder's, are estimated this way
+and reranked by what they decode to.
 """
 
 from typing import Any
@@ -44,8 +44,8 @@ class HammingScorer(Scorer):
         searcher.hamming(queries.packed, candidates, out, threads)
 
 
-class NetworkScorer(HammingScorer, DecodedScorer):
-    """Hamming distances for estimates, distances to what a network decodes for reranking."""
+class HammingRerankScorer(HammingScorer, DecodedScorer):
+    """Hamming distances for estimates, distances to decoded codes for reranking."""
 
     def __init__(self, coder: Coder, width: int) -> None:
         HammingScorer.__init__(self, width)

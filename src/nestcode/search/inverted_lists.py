@@ -25,17 +25,9 @@ def default_list_bits(count: int, width: int) -> int:
     return max(0, min(count.bit_length() - 7, MAX_LIST_BITS, width))
 
 
-def leading_bits(codes: Codes, bits: int) -> NDArray[np.int64]:
-    """Return the first bits of codes as an integer, at most 24 of them."""
-    lists = np.zeros(len(codes), dtype=np.int64)
-    for byte in range(-(-bits // 8)):
-        lists = lists << 8 | codes.packed[:, byte]
-    return lists >> (-bits % 8)
-
-
 def list_starts(codes: Codes, bits: int) -> NDArray[np.uint32]:
     """Return where each list begins in sorted codes, and the end."""
-    return np.searchsorted(leading_bits(codes, bits), np.arange((1 << bits) + 1)).astype(np.uint32)
+    return np.searchsorted(codes.leading_bits(bits), np.arange((1 << bits) + 1)).astype(np.uint32)
 
 
 def all_codes(bits: int) -> Codes:

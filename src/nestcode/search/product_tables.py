@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from nestcode.arrays import PIECE, Bytes, Floats, squared_norms
 from nestcode.coders.base import CodebookLayout, ScalarLayout
+from nestcode.coders.codebooks import ENTRIES
 from nestcode.codes import Codes
-from nestcode.search.adc import ENTRIES, group_bits, regroup, sum_tables
+from nestcode.search.adc import group_bits, regroup, sum_tables
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.inverted_lists import leading_bits
 
 NO_CENTROIDS = np.zeros(0, dtype=np.int64)
 
@@ -117,7 +117,7 @@ class ScalarTables(ProductTables):
     def prepare(self, codes: Codes) -> AdcCodes:
         """Return codes as table indices, with their centroids and norms."""
         items = super().prepare(codes)
-        return replace(items, centroids=leading_bits(codes, self._bits)) if self._bits else items
+        return replace(items, centroids=codes.leading_bits(self._bits)) if self._bits else items
 
     def products(self, coefficients: Floats, items: AdcCodes, threads: int) -> Floats:
         """Return the inner products of all pairs, (queries, items): those with the centroids and the residuals."""

@@ -2,12 +2,12 @@
 
 A scorer is built from what a coder reports about its codes (`Coder.layout`); `scorer_for` in searcher.py chooses it:
 
-    layout           scorer           estimates by                                  reranks by
-    ScalarLayout     FastScanScorer   4-bit fast-scan of the first bit planes       decoded codes
-    CodebookLayout   CodebookScorer   ADC lookup tables of the first bytes          decoded codes
-    BaseLayout       RefinedScorer    the base's scorer                             decoded codes
-    None             NetworkScorer    Hamming distance                              decoded codes
-    (bare codes)     HammingScorer    Hamming distance                              –
+    layout           scorer                estimates by                                  reranks by
+    ScalarLayout     FastScanScorer        4-bit fast-scan of the first bit planes       decoded codes
+    CodebookLayout   AdcScorer             ADC lookup tables of the first bytes          decoded codes
+    BaseLayout       RefinedScorer         the base's scorer                             decoded codes
+    None             HammingRerankScorer   Hamming distance                              decoded codes
+    (bare codes)     HammingScorer         Hamming distance                              –
 """
 
 from abc import ABC, abstractmethod

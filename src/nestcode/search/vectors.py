@@ -17,11 +17,11 @@ class Vectors:
 
     def __init__(self, vectors: ArrayLike) -> None:
         if isinstance(vectors, Codes):
-            raise InvalidInput("vectors must be numbers, and Codes are bits: give the items that were encoded")
+            raise InvalidInput("vectors must be a numeric array, got Codes: give the items that were encoded")
         array = vectors if isinstance(vectors, np.ndarray) else np.asarray(vectors)
         if array.ndim != 2 or array.dtype.kind not in "fiu":
             raise InvalidInput(
-                f"vectors must be numbers in 2 dimensions, a row for each id, got {array.dtype} of shape {array.shape}"
+                f"vectors must be numeric in 2 dimensions, a row for each id, got {array.dtype} of shape {array.shape}"
             )
         self.array: NDArray[Any] = array
 
