@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nestcode import AdaptiveCoder, CellCoder, Codes, LinearCoder, ResidualCoder
 from nestcode.coders.adaptive.codebooks import HIGHEST, LOWEST, STEPS, AdaptiveCodebooks
-from nestcode.coders.bit_planes import BitPlanes
+from nestcode.coders.scalar_quantizer import BitPlanes
 
 Rows = NDArray[np.float32]
 Doubles = NDArray[np.float64]

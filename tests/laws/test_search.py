@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder, _core
 from nestcode.coders import Coder
-from nestcode.coders.bit_planes import BitPlanes, dequantize
+from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
 from nestcode.search.plan import Plan
@@ -318,8 +318,8 @@ def recorded() -> Recorder:
         {"metric": "cosine"},
         {"filter": [5]},
     ]
-    files = "adc", "decoded", "exhaustive", "fastscan", "partition", "prepared", "scorer", "searcher", "vectors"
-    modules = ["coders.bit_planes", *(f"search.{name}" for name in files)]
+    files = "adc", "decoded", "exhaustive", "fastscan", "inverted_lists", "prepared", "scorer", "searcher", "vectors"
+    modules = ["coders.scalar_quantizer", *(f"search.{name}" for name in files)]
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
             patch.setattr(f"nestcode.{module}._core", recorder)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import Doubles, Floats, check_int
-from nestcode.coders.bit_planes import BitPlanes
 from nestcode.coders.estimator import Estimator
+from nestcode.coders.scalar_quantizer import BitPlanes
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput, NotFitted
 from nestcode.storage import Storable

@@ -7,7 +7,7 @@ What a write does, in the words of storage engines (an LSM-tree):
              │
              ▼
     a new snapshot: segments, their tombstones, the buffer                      snapshot.py
-             │  readers keep the snapshot they began with
+             │  readers keep the snapshot they began with                       live.py
              ▼
     commit ──▶ new files, then the manifest, atomically                         store.py, manifest.py
 

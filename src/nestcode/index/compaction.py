@@ -1,15 +1,12 @@
-"""Compaction: merging segments in the background while others read and write.
+"""The compaction policy: which segments are merged next.
 
-The policy is size-tiered: a segment is merged with all smaller ones once these together are no longer small beside it.
-So an index of n items has about log n segments, and each item is copied about log n times.
+It is size-tiered: a segment is merged with all smaller ones once these together are no longer small beside it. So an
+index of n items has about log n segments, and each item is copied about log n times.
 """
 
-import contextlib
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from nestcode.index.segment import LiveSegment, Segment
-from nestcode.index.snapshot import Snapshot
+from nestcode.index.segment import LiveSegment
 
 SIZE_RATIO = 32  # a segment is at least this many times as large as all smaller ones together, or they are merged
 MAX_DELETED = 1 / 4  # of a segment's items; with more tombstones it is rewritten
@@ -27,78 +24,3 @@ def pick_segments(segments: Sequence[LiveSegment]) -> list[LiveSegment]:
     if chosen:
         return by_size[:chosen]
     return [one for one in segments if len(one.tombstones) > MAX_DELETED * len(one.segment)][:1]
-
-
-class LiveSnapshot:
-    """The current snapshot of an index. Readers take `current` once and keep it; writers wait for each other."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.current = snapshot
-        self._writing = threading.RLock()  # while `current` is replaced
-        self._compacting = threading.Lock()  # while segments are merged, which takes longer
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
-        self._paused = False  # after a failure, until compact(): the background would fail again
-
-    def write(self, edit: Callable[[Snapshot], Snapshot]) -> None:
-        """Replace the snapshot by what `edit` makes of it; if that raises, nothing has changed."""
-        self._replace(edit)
-        if len(self.current.segments) > STALL:
-            self.wait()
-
-    def compact(self) -> None:
-        """Merge everything into one segment without tombstones."""
-        with self._compacting:
-            self._paused = False
-            self._replace(Snapshot.flush)  # and no waiting: the background may be waiting for this to end
-            segments = self.current.segments
-            if len(segments) > 1 or any(len(one.tombstones) for one in segments):
-                self._merge(segments)
-
-    def wait(self) -> None:
-        """Wait until the background has nothing left to merge."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-
-    def _replace(self, edit: Callable[[Snapshot], Snapshot]) -> None:
-        with self._writing:
-            self._raise_failure()
-            before, self.current = self.current, edit(self.current)
-            if self.current.segments is not before.segments:
-                self._start_compaction()
-
-    def _start_compaction(self) -> None:
-        running = self._thread is not None and self._thread.is_alive()
-        if self._paused or running or not pick_segments(self.current.segments):
-            return
-        # Not a daemon: one that is stopped in the middle of the core would take the interpreter down with it.
-        thread = threading.Thread(target=self._compact_in_background, name="nestcode-compaction")
-        with contextlib.suppress(RuntimeError):  # no thread to be had: a later write or compact() will merge
-            thread.start()
-            self._thread = thread  # once it runs, as others may wait for it at any moment
-
-    def _compact_in_background(self) -> None:
-        try:
-            while True:
-                with self._compacting:
-                    segments = pick_segments(self.current.segments)
-                    if segments:
-                        self._merge(segments)
-                with self._writing:
-                    if not pick_segments(self.current.segments):
-                        self._thread = None  # under the lock, so that a write that comes now starts another thread
-                        return
-        except BaseException as error:  # out of memory, a damaged file: the next writer gets it
-            with self._writing:
-                self._failure, self._thread, self._paused = error, None, True
-
-    def _merge(self, segments: Sequence[LiveSegment]) -> None:
-        merged = Segment.merge(segments, self.current.width)
-        with self._writing:
-            self.current = self.current.replace_merged(segments, merged)
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure

@@ -12,7 +12,7 @@ from nestcode.arrays import Ids, check_ids, check_int, next_ids
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
-from nestcode.index.compaction import LiveSnapshot
+from nestcode.index.live import LiveSnapshot
 from nestcode.index.segment import MAX_WIDTH
 from nestcode.index.snapshot import OnDuplicate, Snapshot
 from nestcode.index.store import Commit, Store

@@ -5,7 +5,7 @@
       ▼
     plan       check the queries, choose rank and metric                          plan.py
       ▼
-    probe      inverted lists, nearest first, until they hold `candidates` items  partition.py
+    probe      inverted lists, nearest first, until they hold `candidates` items  inverted_lists.py
       ▼
     estimate   distances by part of the bits: 4-bit fast-scan, ADC lookup         fastscan.py, adc.py, hamming.py
       ▼        tables, or Hamming

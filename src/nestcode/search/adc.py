@@ -18,11 +18,11 @@ from nestcode import _core
 from nestcode.arrays import PIECE, Bytes, Doubles, Floats, as_floats, center, check_rows, squared_norms
 from nestcode.coders import Coder
 from nestcode.coders.base import CodebookLayout, ScalarLayout
-from nestcode.coders.bit_planes import bits_per_direction
+from nestcode.coders.scalar_quantizer import bits_per_direction
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import ProjectedScorer
-from nestcode.search.partition import all_codes, leading_bits, list_starts
+from nestcode.search.inverted_lists import all_codes, leading_bits, list_starts
 from nestcode.search.scorer import PreparedCodes, QueryBatch
 
 ENTRIES = 256  # of a table: the values of a byte

@@ -15,7 +15,7 @@ from nestcode import _core
 from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
-from nestcode.search.partition import Partition
+from nestcode.search.inverted_lists import ListCentroids
 from nestcode.search.scorer import NO_CODES, NO_NORMS, Metric, PreparedCodes, QueryBatch, Scorer
 
 
@@ -62,7 +62,7 @@ class ProjectedScorer(DecodedScorer):
         self.mean_square = float(projection.mean @ projection.mean)
         variance = coder.expected_error(0) * len(projection.mean)
         self._item_norm = np.float32(np.sqrt(self.mean_square + variance))  # of an item, as a root mean square
-        self._partition = lru_cache(maxsize=4)(self._make_partition)
+        self._list_centroids = lru_cache(maxsize=4)(self._make_list_centroids)
 
     @abstractmethod
     def split_centroids(self, bits: int) -> tuple[Floats, Floats]:
@@ -93,10 +93,10 @@ class ProjectedScorer(DecodedScorer):
         by_angle = queries.metric == "cosine"
         coefficients = self._around_zero(queries) if by_angle else queries.coefficients
         offsets = queries.mean_products if by_angle else np.zeros(len(coefficients), dtype=np.float32)
-        return self._partition(bits).coarse_distances(queries.metric, coefficients, offsets)
+        return self._list_centroids(bits).coarse_distances(queries.metric, coefficients, offsets)
 
-    def _make_partition(self, bits: int) -> Partition:
-        return Partition(*self.split_centroids(bits), self.mean, self.mean_square)
+    def _make_list_centroids(self, bits: int) -> ListCentroids:
+        return ListCentroids(*self.split_centroids(bits), self.mean, self.mean_square)
 
 
 @dataclass(frozen=True)

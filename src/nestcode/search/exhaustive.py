@@ -344,7 +344,7 @@ def squared_distances(queries: Doubles, rows: Doubles) -> Doubles:
     distances += own[:, None]
     distances += theirs
     nearest, most = distances.min(axis=1, initial=np.inf), theirs.max(initial=0)
-    for query in np.flatnonzero(nearest <= CLOSE * (own + most)):  # cancelled: subtract before squaring
+    for query in np.flatnonzero(nearest <= CLOSE * (own + most)):  # canceled: subtract before squaring
         close = distances[query] <= CLOSE * (own[query] + theirs)
         distances[query, close] = np.sum((rows[close] - queries[query]) ** 2, axis=1)
     return distances

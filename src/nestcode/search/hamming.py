@@ -13,7 +13,7 @@ from nestcode import _core
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.partition import default_list_bits, list_starts
+from nestcode.search.inverted_lists import default_list_bits, list_starts
 from nestcode.search.scorer import Metric, PreparedCodes, QueryBatch, Scorer
 
 

@@ -14,7 +14,7 @@ from nestcode.coders.base import CodebookLayout, ScalarLayout
 from nestcode.codes import Codes
 from nestcode.search.adc import ENTRIES, group_bits, regroup, sum_tables
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.partition import leading_bits
+from nestcode.search.inverted_lists import leading_bits
 
 NO_CENTROIDS = np.zeros(0, dtype=np.int64)
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from nestcode.arrays import Bytes, Doubles, Floats, center, pieces, squared_norms
 from nestcode.coders import sampling
 from nestcode.coders.base import ScalarLayout
-from nestcode.coders.bit_planes import BitPlanes, allocate_bits, check_bit_planes, dequantize, quantize
 from nestcode.coders.cell.kmeans import (
     DIRECTIONS,
     MOST_BITS,
@@ -25,6 +24,7 @@ from nestcode.coders.cell.kmeans import (
     training_rows,
 )
 from nestcode.coders.projected import ProjectedModel
+from nestcode.coders.scalar_quantizer import BitPlanes, allocate_bits, check_bit_planes, dequantize, quantize
 from nestcode.codes import Codes
 from nestcode.storage import Arrays, check_arrays
 

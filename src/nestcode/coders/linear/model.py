@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from nestcode.arrays import Bytes, Floats, center, pieces, squared_norms
 from nestcode.coders import sampling
 from nestcode.coders.base import ScalarLayout
-from nestcode.coders.bit_planes import BitPlanes, allocate_bits, check_bit_planes, dequantize, quantize
 from nestcode.coders.projected import ProjectedModel
+from nestcode.coders.scalar_quantizer import BitPlanes, allocate_bits, check_bit_planes, dequantize, quantize
 from nestcode.codes import Codes
 from nestcode.storage import Arrays, check_arrays
 

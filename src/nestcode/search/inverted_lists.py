@@ -43,7 +43,7 @@ def all_codes(bits: int) -> Codes:
     return Codes.from_bits((np.arange(1 << bits)[:, None] >> np.arange(bits)[::-1] & 1).astype(bool))
 
 
-class Partition:
+class ListCentroids:
     """The centroids of all inverted lists: each is the sum of a coarse and a fine part.
 
     Args:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nestcode.coders.bit_planes import TreeQuantizer, allocate_bits
+from nestcode.coders.scalar_quantizer import TreeQuantizer, allocate_bits
 from nestcode.search import cell_distances
 from tests.coders.cases import fitted, training_rows
 
