@@ -4,7 +4,7 @@ Codes and queries are random, with bits that are 1 with probability beta. The sc
 the fastest kernel. Semantic hashing probes a hash table with every code in a Hamming ball; above two million probes the
 time is extrapolated and marked "~". Ordered retrieval descends the prefix tree to the deepest node with at least R
 items. "recall" is recall@10 by Hamming distance within the neighborhood. Random codes have no near neighbors, so the
-last table uses real images and their true neighbors: CIFAR-10 with --data DIR, else patches of photographs.
+last table uses real images and their true neighbors: CIFAR-10 with --data DIR, else patches of the sample images.
 """
 
 import argparse

@@ -25,7 +25,7 @@ from nestcode.demo import refined, stream
 from nestcode.lengths import Empirical, Geometric, LogUniform, Uniform
 from nestcode.metrics import recall
 from nestcode.nn import NestedLoss, OrderedAutoencoder, keep_prefix, sample_lengths
-from nestcode.report import BLUE, COLORS, GREEN, ORANGE, PINK
+from nestcode.report import BLUE, COLORS, GREEN, PURPLE, VERMILLION
 from nestcode.search import asymmetric_distances
 from nestcode.training import Run, Sweep, Training, errors_by_length, train
 
@@ -44,7 +44,7 @@ def nested_dropout() -> Figure:
     left.set(title="Masks of one training batch", xlabel="unit", ylabel="example", yticks=())
     left.set_xticks([0, 7, 15, 23, 31], ["1", "8", "16", "24", "32"])
     lengths = list(range(1, 33))
-    for name, chosen, color in (("ordinary", Empirical([1], lengths=[32]), ORANGE), ("nested", LogUniform(), BLUE)):
+    for name, chosen, color in (("ordinary", Empirical([1], lengths=[32]), VERMILLION), ("nested", LogUniform(), BLUE)):
         errors = _autoencoder_errors(training_set, test_set, chosen, lengths)
         right.plot(lengths, errors, color=color, linewidth=2, label=f"trained with {name} dropout"
                    if name == "nested" else "ordinary training")  # fmt: skip
@@ -74,10 +74,10 @@ def lengths() -> Figure:
     """Draw the survival function of four distributions."""
     width = 128
     chosen = {
-        "Geometric(0.9), as in the paper": (Geometric(0.9), ORANGE, "--"),
+        "Geometric(0.9), as in the paper": (Geometric(0.9), VERMILLION, "--"),
         "Uniform()": (Uniform(), GREEN, "-."),
         "LogUniform()": (LogUniform(), BLUE, "-"),
-        "Empirical: 16, 64 or 128 bits": (Empirical([5, 3, 2], lengths=[16, 64, 128]), PINK, ":"),
+        "Empirical: 16, 64 or 128 bits": (Empirical([5, 3, 2], lengths=[16, 64, 128]), PURPLE, ":"),
     }
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     plain, close = figure.subplots(1, 2)
@@ -151,7 +151,7 @@ def tree() -> Figure:
         cuts = np.flatnonzero((heads[1:] != heads[:-1]).any(axis=1)) + 1
         for first, last in zip([0, *cuts], [*cuts, len(base)], strict=True):
             on_way = bool((heads[first] == way[:length]).all())
-            box = Rectangle((first, length), last - first, 0.9, facecolor=ORANGE if on_way else "#cfd8dc",
+            box = Rectangle((first, length), last - first, 0.9, facecolor=VERMILLION if on_way else "#cfd8dc",
                             edgecolor="white", linewidth=0.5)  # fmt: skip
             left.add_patch(box)
     left.set(xlim=(0, len(base)), ylim=(deep + 1, 0), xlabel="all digits, sorted by code", ylabel="length: bits shared")
@@ -179,7 +179,7 @@ def asymmetric_ranking() -> Figure:
     lengths = [8, 16, 32, 64, 96, 128, 192, 256]
     measures: dict[str, tuple[Callable[[int], NDArray[Any]], str, str]] = {
         "asymmetric distance (ADC)": (lambda k: asymmetric_distances(coder, queries, items.prefix(k)), BLUE, "-"),
-        "Hamming distance": (lambda k: asked.prefix(k).hamming(items.prefix(k)), ORANGE, "--"),
+        "Hamming distance": (lambda k: asked.prefix(k).hamming(items.prefix(k)), VERMILLION, "--"),
         "common prefix": (lambda k: -asked.prefix(k).common_prefix(items.prefix(k)), GREEN, "-."),
     }
     figure = Figure(figsize=(6.5, 3.6), layout="constrained")
@@ -207,7 +207,7 @@ def unit_sweeping() -> Figure:
     shown = [1, 2, 4, 8, 12, 16, 24, 32, 40, 48]
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    left.plot(range(1, 49), Geometric(0.8).survival(48), "--", color=ORANGE, linewidth=2, label="no units frozen")
+    left.plot(range(1, 49), Geometric(0.8).survival(48), "--", color=VERMILLION, linewidth=2, label="no units frozen")
     for frozen, color, style in ((8, GREEN, "-."), (24, BLUE, "-")):
         kept = nc.lengths.Beyond(Geometric(0.8), frozen).survival(48)
         left.plot(range(1, 49), kept, style, color=color, linewidth=2, label=f"{frozen} units frozen")
@@ -219,7 +219,7 @@ def unit_sweeping() -> Figure:
         ylim=(1e-5, 1.6),
     )
     sweep = Sweep(after=500, every=20, patience=1)
-    for name, chosen, color, style in (("without", None, ORANGE, "--"), ("with", sweep, BLUE, "-")):
+    for name, chosen, color, style in (("without", None, VERMILLION, "--"), ("with", sweep, BLUE, "-")):
         torch.manual_seed(0)
         network = OrderedAutoencoder(64, width=48, lengths=Geometric(0.8), binarize=nc.nn.Binarize(48, signed=True))
         training = Training(steps=2000, batch_size=250, sweep=chosen, schedule="constant")
@@ -249,7 +249,7 @@ def streams() -> Figure:
                  va="center", color="black" if group else "white", bbox={"color": color}, zorder=3)  # fmt: skip
     top.add_patch(Rectangle((0, 0), header, 1, facecolor="black"))
     for cut in cuts:
-        top.axvline(cut, color=ORANGE, linewidth=2, clip_on=False)
+        top.axvline(cut, color=VERMILLION, linewidth=2, clip_on=False)
     top.set(xlim=(0, len(data)), ylim=(0, 1), title="One stream of 1,797 digits, truncated at six positions (orange)")
     top.set_yticks(())
     top.set_xticks(cuts[1:], [f"{cut:,}" for cut in cuts[1:]])
@@ -282,7 +282,7 @@ def search_images() -> Figure:
                 sheet[13 * i : 13 * i + 12, x : x + 12] = row.reshape(12, 12, 3)
         axes.imshow(sheet, interpolation="nearest")
         axes.set_title(f"Nearest by {name}", fontsize=11, pad=18)
-        axes.text(5.5, -2, "query", ha="center", fontsize=9, color=ORANGE)
+        axes.text(5.5, -2, "query", ha="center", fontsize=9, color=VERMILLION)
         axes.text(15, -2, "results", fontsize=9)
         axes.axis("off")
     return figure

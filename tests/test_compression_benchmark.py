@@ -74,10 +74,10 @@ def test_uncounted_jpeg_headers_do_not_depend_on_the_image() -> None:
 
 
 @pytest.mark.parametrize("name", codecs.CODECS)
-@pytest.mark.parametrize("grey", [False, True])
-def test_the_error_of_codecs_decreases_with_quality(name: str, grey: bool) -> None:
+@pytest.mark.parametrize("gray", [False, True])
+def test_the_error_of_codecs_decreases_with_quality(name: str, gray: bool) -> None:
     codec = codecs.CODECS[name]
-    image = photograph(64)[:, :, 1].copy() if grey else photograph(64)
+    image = photograph(64)[:, :, 1].copy() if gray else photograph(64)
     worst, best = (codec(image, quality) for quality in (codec.qualities[0], codec.qualities[-1]))
     for blob, decoded in (worst, best):
         assert decoded.shape == image.shape

@@ -9,7 +9,7 @@
 
 namespace {
 
-using nestcode::BinaryModel, nestcode::ImageModel, nestcode::ImageShape, nestcode::kTile;
+using nestcode::BinaryModel, nestcode::ImageModel, nestcode::ImageShape, nestcode::kBlock;
 using Kinds = std::vector<std::size_t>;
 
 constexpr int kMaxCount = 255;  // of a binary model in a file
@@ -59,7 +59,7 @@ void load_model(ImageModel& model, const Vec<std::uint16_t>& probabilities, cons
 }
 
 ImageShape shape_of(const Kinds& kinds, const Array<std::int32_t, 5>& coefficients, int planes) {
-    if (kinds.size() != coefficients.shape(0) || coefficients.shape(3) != kTile || coefficients.shape(4) != kTile)
+    if (kinds.size() != coefficients.shape(0) || coefficients.shape(3) != kBlock || coefficients.shape(4) != kBlock)
         throw nb::value_error("coefficients must be (channels, rows, columns, 16, 16)");
     for (std::size_t i = 0; i < kinds.size(); ++i)
         if (kinds[i] >= nestcode::kChannelKinds || (kinds[i] < 3 && kinds[i] != i))

@@ -2,9 +2,9 @@
 
 `solve` is Chebyshev-filtered subspace iteration with deflation. Each round (1) multiplies the basis by a Chebyshev
 polynomial of the covariance, (2) rotates it by Rayleigh–Ritz so that the code is uncorrelated with the largest variance
-first, which is the optimum of the nested objective within the span, and (3) fixes the leading units that have converged
-and deflates the covariance: the paper's unit sweeping. The covariance is only multiplied by, never decomposed, unless
-the span is nearly all of space.
+first, which is the optimum of the nested objective within the span, and (3) freezes the leading units that have
+converged and deflates the covariance: the paper's unit sweeping. The covariance is only multiplied by, never
+decomposed, unless the span is nearly all of space.
 
 `nestcode.nn.SemiLinearAutoencoder` uses it for the theory of section 3, `nestcode.LinearCoder` for its directions.
 """
@@ -95,24 +95,24 @@ def solve(
     block = min(features, width + max(16, width // 8))
     deflated = covariance.copy()  # without the units that have converged
     span, variances = _rayleigh_ritz(deflated, _orthonormal(rng.standard_normal((features, block))))
-    fixed, history, products = 0, [variances[:width]], block
+    frozen, history, products = 0, [variances[:width]], block
     for _ in range(rounds):
         if block == features:  # the span is all of space
             break
         noise = NOISE * float(variances[0])  # smaller variances are rounding errors
-        lower, upper = max(float(variances[-1]), noise), max(float(variances[fixed]), noise)
+        lower, upper = max(float(variances[-1]), noise), max(float(variances[frozen]), noise)
         degree = _degree(lower, upper)
-        moving = _chebyshev_filter(deflated, span[:, fixed:], lower, upper, degree)
-        moving, values = _rayleigh_ritz(deflated, _orthonormal(moving, against=span[:, :fixed]))
+        moving = _chebyshev_filter(deflated, span[:, frozen:], lower, upper, degree)
+        moving, values = _rayleigh_ritz(deflated, _orthonormal(moving, against=span[:, :frozen]))
         products += (degree + 2) * moving.shape[1]
-        span, variances = np.hstack([span[:, :fixed], moving]), np.append(variances[:fixed], values)
+        span, variances = np.hstack([span[:, :frozen], moving]), np.append(variances[:frozen], values)
         history.append(variances[:width])
         images = deflated @ moving
         residuals = np.linalg.norm(images - moving * values, axis=0)
         converged = int(np.logical_and.accumulate(residuals <= tolerance * values + noise).sum())
         _deflate(deflated, moving[:, :converged], images[:, :converged])
-        fixed += converged
-        if fixed >= width:
+        frozen += converged
+        if frozen >= width:
             break
     return Solution(np.ascontiguousarray(span[:, :width]), np.maximum(variances[:width], 0), history, products / width)
 

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
-BLUE, ORANGE, GREEN, PINK = COLORS = "#0072B2", "#D55E00", "#009E73", "#CC79A7"  # color-blind safe (Okabe, Ito)
+# The palette of Okabe and Ito, which color-blind readers can tell apart.
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
+)  # fmt: skip
+GRAY = "#999999"
+COLORS = BLUE, VERMILLION, GREEN, PURPLE  # of curves, in order
 
 _STYLE = """
 :root { color-scheme: light; }

@@ -71,7 +71,7 @@ def test_force_does_not_overwrite_inputs(photos: Path, tmp_path: Path) -> None:
         ("compress", path, path),
         ("compress", path, "-c", own, own),
         ("compress", photos, photos / "color.png"),
-        ("compress", photos, photos / "below" / "grey.png"),
+        ("compress", photos, photos / "below" / "gray.png"),
         ("compress", photos / "color.png", photos / "color.png"),
         ("decompress", items, "-c", own, items),
         ("decompress", items, "-c", own, own),

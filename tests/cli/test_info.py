@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import nestcode
 from nestcode.cli.plot import plot_errors, some_lengths
 from nestcode.coders import load_coder
+from nestcode.coders.pretrained import PRETRAINED, pretrained_path
 from nestcode.data.mnist import FILES
 from nestcode.images import ImageCodec
 from nestcode.storage import Record, read_record, write_record
@@ -51,6 +52,16 @@ def test_info_shows_how_fit_chose_a_coder(tmp_path: Path) -> None:
     assert "by nestcode.fit for distortion: mean squared error" in " ".join(fine("info", coder).split())
     fine("index", "build", path, "--coder", coder, "-o", tmp_path / "index")
     assert json.loads(fine("info", tmp_path / "index", "--json"))["chosen"] == chosen
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_info_shows_what_a_shipped_coder_was_trained_on(name: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.coder"
+    copy.write_bytes(pretrained_path(name).read_bytes())
+    facts = json.loads(fine("info", name, "--json"))
+    assert facts == json.loads(fine("info", copy, "--json"))
+    assert facts["trained_on"] == PRETRAINED[name].trained_on
+    assert PRETRAINED[name].trained_on in " ".join(fine("info", name).split())
 
 
 def test_info_of_other_files(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def photos(tmp_path: Path) -> Path:
     (folder / "below").mkdir(parents=True)
     Image.fromarray(PIECE).save(folder / "color.png")
     Image.fromarray(crop((30, 20, 4))).save(folder / "opacity.png")
-    Image.fromarray(PIECE[..., 1]).save(folder / "below" / "grey.png")
+    Image.fromarray(PIECE[..., 1]).save(folder / "below" / "gray.png")
     Image.fromarray(PIECE[..., 1].astype(np.uint16) * 257).save(folder / "sixteen.png")
     Image.fromarray(PIECE).quantize(16).save(folder / "palette.png")
     turned = Image.Exif()
@@ -72,7 +72,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 SHAPES = {
-    "below/grey.png": (40, 60),
+    "below/gray.png": (40, 60),
     "color.png": (40, 60, 3),
     "held.jpg": (60, 40, 3),
     "opacity.png": (30, 20, 4),
@@ -91,7 +91,7 @@ def test_compress_then_decompress_a_folder(photos: Path, tmp_path: Path) -> None
     assert written == {str(Path(name).with_suffix(".png")) for name in SHAPES}
     upright = np.rot90(PIECE, -1)
     for name, expected in {
-        "below/grey": PIECE[..., 1], "color": PIECE, "held": upright, "opacity": crop((30, 20, 4)),
+        "below/gray": PIECE[..., 1], "color": PIECE, "held": upright, "opacity": crop((30, 20, 4)),
         "sixteen": PIECE[..., 1],
     }.items():  # fmt: skip
         most = 1e-3 if name == "held" else 2e-4  # JPEG has its own errors
@@ -100,9 +100,9 @@ def test_compress_then_decompress_a_folder(photos: Path, tmp_path: Path) -> None
 
 def test_single_files_keep_their_names(photos: Path, tmp_path: Path) -> None:
     stream, out = tmp_path / "some.nest", tmp_path / "out"
-    fine("compress", photos / "color.png", photos / "below" / "grey.png", "-o", stream)
+    fine("compress", photos / "color.png", photos / "below" / "gray.png", "-o", stream)
     facts = json.loads(fine("decompress", stream, "-o", out, "--json"))
-    assert facts == {"files": [str(out / "color.png"), str(out / "grey.png")]}
+    assert facts == {"files": [str(out / "color.png"), str(out / "gray.png")]}
     (photos / "color.webp").write_bytes((photos / "color.png").read_bytes())
     fine("compress", photos / "color.png", photos / "color.webp", "-o", stream, "--force", "--bpp", 0.01)
     facts = json.loads(fine("decompress", stream, "-o", out, "--json"))
@@ -148,7 +148,7 @@ def test_a_truncated_stream_decodes(share: float, photos: Path, tmp_path: Path) 
             assert np.array_equal(read((tmp_path / "out" / name).with_suffix(".png")), image)
     facts = json.loads(fine("info", stream, "--json"))
     assert facts == {"file": "stream", **json.loads(stream_info(stream.read_bytes()).to_json())}
-    assert "6 images: below/grey.png 40 x 60" in fine("info", stream)
+    assert "6 images: below/gray.png 40 x 60" in fine("info", stream)
     assert "images need a folder" in refused("decompress", stream, "-o", tmp_path / "none.npy")
     stream.write_bytes(data[: start - 1])
     assert "can be cut after its header" in refused("decompress", stream, "-o", tmp_path / "none")

@@ -15,7 +15,7 @@ from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.images import ImageCodec
 from nestcode.images.bitplanes import PASSES
 from nestcode.images.codec import Image, ImageDecoder
-from nestcode.images.lapped_dct import TILE
+from nestcode.images.lapped_dct import BLOCK
 
 
 @cache
@@ -98,7 +98,7 @@ def test_there_are_no_blocking_artifacts() -> None:
     decoded = codec.decode(codec.encode(image, limit=240), image.shape).astype(np.float64)  # 0.06 bpp
     difference = decoded - image
     steps = np.abs(np.diff(difference, axis=1)).mean(axis=(0, 2))
-    borders = np.arange(TILE - 1, len(steps), TILE)
+    borders = np.arange(BLOCK - 1, len(steps), BLOCK)
     assert steps[borders].mean() < 1.3 * np.delete(steps, borders).mean()
 
 

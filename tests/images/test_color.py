@@ -1,4 +1,4 @@
-"""The color transform: orthonormal, and rotated towards the image's KLT where that pays."""
+"""The color transform: orthonormal, and rotated toward the image's KLT where that pays."""
 
 import numpy as np
 from hypothesis import given, settings

@@ -1,42 +1,42 @@
-"""The lapped transform: it inverts, its DC band is that of the tiles, and tiles overlap without a seam."""
+"""The lapped transform: it inverts, its DC subband is that of the blocks, and blocks overlap without a seam."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestcode.images.lapped_dct import OVERLAP, TILE, dc_band, inverse_lapped_dct, lapped_dct, predict_gradients
+from nestcode.images.lapped_dct import BLOCK, OVERLAP, dc_subband, inverse_lapped_dct, lapped_dct, predict_gradients
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4))
 @settings(max_examples=20, deadline=None)
 def test_the_inverse_transform_returns_the_channels(seed: int, rows: int, columns: int, channels: int) -> None:
-    image = np.random.default_rng(seed).uniform(-128, 128, (channels, rows * TILE, columns * TILE))
+    image = np.random.default_rng(seed).uniform(-128, 128, (channels, rows * BLOCK, columns * BLOCK))
     assert np.abs(inverse_lapped_dct(lapped_dct(image.astype(np.float32))) - image).max() < 1e-3
 
 
-def test_the_dc_band_is_that_of_the_tiles() -> None:
-    image = np.random.default_rng(0).uniform(-128, 128, (2, 5 * TILE, 7 * TILE)).astype(np.float32)
-    tiles = lapped_dct(image)
-    means = dc_band(tiles).mean(axis=(1, 2)) / TILE
+def test_the_dc_subband_is_that_of_the_blocks() -> None:
+    image = np.random.default_rng(0).uniform(-128, 128, (2, 5 * BLOCK, 7 * BLOCK)).astype(np.float32)
+    blocks = lapped_dct(image)
+    means = dc_subband(blocks).mean(axis=(1, 2)) / BLOCK
     assert np.abs(means - image.mean(axis=(1, 2))).max() < 5  # but for the overlap
-    constant = lapped_dct(np.full((1, 4 * TILE, 4 * TILE), 10, dtype=np.float32))
-    assert constant[0, 0, 0, 0, 0] == pytest.approx(10 * 4 * TILE, rel=1e-3)
-    assert np.abs(constant).sum() == pytest.approx(10 * 4 * TILE, rel=0.05)
+    constant = lapped_dct(np.full((1, 4 * BLOCK, 4 * BLOCK), 10, dtype=np.float32))
+    assert constant[0, 0, 0, 0, 0] == pytest.approx(10 * 4 * BLOCK, rel=1e-3)
+    assert np.abs(constant).sum() == pytest.approx(10 * 4 * BLOCK, rel=0.05)
 
 
 def test_basis_functions_overlap_the_borders_without_a_jump() -> None:
-    coefficients = np.zeros((1, 3, 3, TILE, TILE), dtype=np.float32)
+    coefficients = np.zeros((1, 3, 3, BLOCK, BLOCK), dtype=np.float32)
     coefficients[0, 1, 1, 0, 1] = 1
     basis = np.abs(inverse_lapped_dct(coefficients)[0])
-    assert basis[TILE - OVERLAP : TILE].max() > 0.01 * basis.max()
-    assert basis[: TILE - OVERLAP].max() < 1e-6
-    steps = np.abs(np.diff(basis[TILE + TILE // 2]))
-    assert steps[TILE - 1] < 2 * np.sort(steps)[-4]  # no jump at the border that is not elsewhere too
+    assert basis[BLOCK - OVERLAP : BLOCK].max() > 0.01 * basis.max()
+    assert basis[: BLOCK - OVERLAP].max() < 1e-6
+    steps = np.abs(np.diff(basis[BLOCK + BLOCK // 2]))
+    assert steps[BLOCK - 1] < 2 * np.sort(steps)[-4]  # no jump at the border that is not elsewhere too
 
 
 def test_gradients_are_predicted_only_where_nothing_is_known_and_within_the_bound() -> None:
-    ramp = np.tile(np.arange(4 * TILE, dtype=np.float32), (4 * TILE, 1))[None]
+    ramp = np.tile(np.arange(4 * BLOCK, dtype=np.float32), (4 * BLOCK, 1))[None]
     whole = lapped_dct(ramp)
     known = np.zeros_like(whole)
     known[..., 0, 0] = whole[..., 0, 0]
@@ -44,7 +44,7 @@ def test_gradients_are_predicted_only_where_nothing_is_known_and_within_the_boun
     predicted = known.copy()
     predict_gradients(predicted, bound=10**6)
     assert predicted[0, 2, 2, 0, 1] == 7
-    inside = slice(TILE, 2 * TILE), slice(TILE, -TILE)
+    inside = slice(BLOCK, 2 * BLOCK), slice(BLOCK, -BLOCK)
     errors = [np.abs(inverse_lapped_dct(some)[0][inside] - ramp[0][inside]).mean() for some in (known, predicted)]
     assert errors[1] < errors[0]
     predict_gradients(known, bound=2)

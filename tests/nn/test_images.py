@@ -77,8 +77,8 @@ def test_grayscale_keeps_brightness() -> None:
 
 
 def test_color_jitter_keeps_gray_images_gray_and_skips_one_in_five() -> None:
-    grey = rows(500, (1, 6, 8)).repeat(1, 3)
-    made = views(color=0.5)(grey).reshape(-1, *SHAPE)
+    gray = rows(500, (1, 6, 8)).repeat(1, 3)
+    made = views(color=0.5)(gray).reshape(-1, *SHAPE)
     assert torch.allclose(made[:, 0], made[:, 2], atol=1e-5)
     kept = (views(color=0.5)(rows(500)) - rows(500)).abs().amax(dim=1) < 1e-5
     assert 60 < kept.sum() < 140

@@ -47,10 +47,10 @@ def test_the_ratio_holds_at_every_active_unit(
     weight = weights(seed).to(dtype)
     gradient = (weights(seed + 1) * torch.logspace(0, small, 6, dtype=torch.float64)[:, None]).to(dtype)
     coefficients = penalty.coefficients(weight, gradient).double()
-    for row, learnt, coefficient in zip(weight.double(), gradient.double(), coefficients, strict=True):
+    for row, learned, coefficient in zip(weight.double(), gradient.double(), coefficients, strict=True):
         row.requires_grad_()
         (own,) = torch.autograd.grad(coefficient * norm_twin(penalty, row), row)
-        assert float(own.norm() / learnt.norm()) == pytest.approx(ratio, rel=0.01)
+        assert float(own.norm() / learned.norm()) == pytest.approx(ratio, rel=0.01)
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -41,12 +41,12 @@ def test_units_that_stop_changing_are_frozen_and_others_are_not(bits: bool) -> N
 def test_one_more_unit_is_frozen_when_patience_ends() -> None:
     model = network(layers=(), binarize=None)
     sweeper = Sweeper(model, Sweep(tolerance=0.0, patience=3), probe())
-    fixed = []
+    frozen = []
     for _ in range(8):
-        fixed.append(sweeper.check())
+        frozen.append(sweeper.check())
         with torch.no_grad():
             first_block(model).weight[model.frozen :].add_(1.0)
-    assert fixed == [0, 0, 0, 1, 0, 0, 1, 0]
+    assert frozen == [0, 0, 0, 1, 0, 0, 1, 0]
 
 
 def test_the_last_unit_is_never_frozen() -> None:

@@ -1,4 +1,4 @@
-"""`nestcode compress`: compress images or vectors to an embedded bitstream, which can be cut at any byte."""
+"""`nestcode compress`: compress images or vectors to an embedded bitstream that can be truncated."""
 
 import json
 import math
@@ -53,7 +53,7 @@ def compress(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compress images or vectors to a stream that decodes when cut at any byte."""
+    """Compress images or vectors to a stream. Every prefix that includes its header decodes."""
     if fit and coder is not None:
         raise typer.BadParameter("--fit and --coder exclude each other: leave out --coder, or --fit")
     bytes_kept = None if budget is None else read_bytes(budget)

@@ -54,7 +54,7 @@ def decompress(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Decode a stream, whole or cut at any byte."""
+    """Decode a stream, whole or truncated anywhere after its header."""
     from nestcode.container.layout import IMAGES_MAGIC
 
     if out == STANDARD:

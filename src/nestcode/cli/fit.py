@@ -27,8 +27,9 @@ def fit(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="auto compares linear, cell, residual and adaptive on held-out items by --goal. With PyTorch: refined "
-            "(a learned decoder of another coder's bits), autoencoder (the paper's), supervised (by --labels)."
+            help="auto compares cell, linear and residual on held-out items; with --goal distortion also adaptive. "
+            "With PyTorch: refined (a learned decoder of linear, residual or adaptive bits), autoencoder (the "
+            "paper's), supervised (by --labels)."
         ),
     ] = "auto",
     goal: Annotated[

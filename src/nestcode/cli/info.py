@@ -15,6 +15,7 @@ import nestcode
 from nestcode.cli.files import STANDARD, stream_file
 from nestcode.cli.options import AsJson, printable
 from nestcode.cli.plot import plot_errors, some_lengths
+from nestcode.coders.pretrained import PRETRAINED, find_pretrained, loaded_fingerprint, pretrained_path
 from nestcode.errors import DamagedFile
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def info(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="A coder, an index, codes, or a stream, whole or truncated; - reads a stream from standard input."
+            help="A coder (a file or a shipped one), an index, codes, or a stream, whole or truncated; - reads a "
+            "stream from standard input."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -48,6 +50,8 @@ def info(
         if not (file / MANIFEST).exists():
             raise _foreign(f"there is no index in {file}")
         show_index(file, as_json=as_json)
+    elif str(file) in PRETRAINED and not file.exists():
+        _show(coder_facts(pretrained_path(str(file))), as_json=as_json)
     elif file != STANDARD and not file.exists():
         raise FileNotFoundError(f"there is no file {file}: {GIVE}")
     else:
@@ -79,7 +83,9 @@ def show_index(path: Path, *, as_json: bool) -> None:
     if manifest["coder"] is not None:
         about = coder_facts(path / checked_name(manifest["coder"]["name"], CODER))
         errors = {length: error for length, error in about.pop(ERRORS, {}).items() if length <= manifest["width"]}
-        facts |= {"coder": {name: about[name] for name in about if name not in ("file", "bytes", "chosen")}}
+        facts |= {
+            "coder": {name: about[name] for name in about if name not in ("file", "bytes", "chosen", "trained_on")}
+        }
         if "chosen" in about:
             facts["chosen"] = about["chosen"]
         facts[ERRORS] = errors
@@ -100,6 +106,10 @@ def coder_facts(path: Path) -> dict[str, Any]:
         features = _features(record)
         if features is not None:
             facts["features"] = features
+        fingerprint = loaded_fingerprint(record)
+        name = find_pretrained(fingerprint, "items") or find_pretrained(fingerprint, "images")
+        if name is not None:
+            facts["trained_on"] = PRETRAINED[name].trained_on
         facts |= {"bytes": path.stat().st_size, "fingerprint": record.fingerprint}
         errors = record.arrays.get("errors")
         if errors is not None and features:

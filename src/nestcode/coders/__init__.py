@@ -4,12 +4,12 @@
     ResidualCoder     residual quantization by beam search: flat spectra, such as embeddings
     CellCoder         coarse quantizer (k-means), then a scalar-quantized residual: fast search
     AdaptiveCoder     backward-adaptive residual quantization: small images
-    RefinedCoder      another coder's bits, decoded by a network (PyTorch)
+    RefinedCoder      bits of a linear, residual or adaptive coder, decoded by a network (PyTorch)
     AutoencoderCoder  the paper's networks (PyTorch)
     SupervisedCoder   bits that tell classes apart (PyTorch)
 
-`fit` chooses among the first four by recall@10 or by squared error (`auto.py`). `base.py` has the protocol that all of
-them follow. The PyTorch coders load when they are first used. For images of any size see `nestcode.images`.
+`fit` chooses among the first four; the table in `auto.py` has candidates and measures. `base.py` has the protocol that
+all of them follow. The PyTorch coders load when they are first used. For images of any size see `nestcode.images`.
 """
 
 import os

@@ -70,7 +70,7 @@ def _split(rows: Floats, bits: int, rng: np.random.Generator) -> list[Floats]:
         return [mean]
     centered = rows - mean
     direction: NDArray[Any] = rng.standard_normal((rows.shape[1],), dtype=np.float32)
-    for _ in range(4):  # power iteration towards the first principal direction
+    for _ in range(4):  # power iteration toward the first principal direction
         direction = (centered @ direction) @ centered
         direction /= np.float32(max(float(np.linalg.norm(direction.astype(np.float64))), 1e-30))
     right = centered @ direction > 0

@@ -1,15 +1,17 @@
 """What is known of any stream, whole or truncated."""
 
 import json
+from dataclasses import dataclass
 
 
+@dataclass(frozen=True, kw_only=True)
 class StreamInfo:
-    """What both kinds of streams report; subclasses are frozen dataclasses."""
+    """What both kinds of streams report."""
 
     header_bytes: int  # a stream cut after this many bytes or more can be decoded
     total_bytes: int  # of the whole stream
     count: int  # items or images
-    expected_error: float  # mean squared error of a value, from what arrived
+    expected_error: float  # mean squared error of a value, a pixel's in [0, 1], from what arrived
     coder: str  # fingerprint
     embedded: bool  # whether the stream contains its coder
     verified: int  # bytes of payload whose checksum matches

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nestcode.arrays import Bytes, Doubles, Floats, Ids
-from nestcode.report import COLORS, ORANGE
+from nestcode.report import COLORS, VERMILLION
 
 
 def patches_figure(image: Bytes, side: int, rows: Sequence[dict[str, Callable[[Floats], Floats]]]) -> Figure:
@@ -59,7 +59,7 @@ def neighbors_figure(panels: Mapping[str, Sequence[tuple[Floats, Sequence[Floats
                 canvas[top : top + side, left : left + side] = image
                 if framed:
                     corner = left - 1, top - 1
-                    frame = Rectangle(corner, side + 1, side + 1, fill=False, edgecolor=ORANGE, linewidth=1.5)
+                    frame = Rectangle(corner, side + 1, side + 1, fill=False, edgecolor=VERMILLION, linewidth=1.5)
                     axes.add_patch(frame)
         axes.imshow(canvas, cmap="gray_r", interpolation="nearest")
         axes.set_title(title, fontsize=10)

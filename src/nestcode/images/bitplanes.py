@@ -1,9 +1,9 @@
 """Bit-plane coding: quantized coefficients as an embedded bitstream, and back from any prefix of it.
 
 A dead-zone quantizer makes integers of the coefficients. Their magnitudes are coded plane by plane, each plane in a
-significance, a refinement and a cleanup pass over all tiles, as in JPEG 2000; contexts of neighboring coefficients,
-tiles and channels give each bit a probability, which a range coder spends. The passes and contexts are C++
-(`_core.encode_image`, `_core.ImageDecoder`); encoder and decoder share them, in integers only, so that their
+significance, a refinement and a cleanup pass over all blocks, as in JPEG 2000; contexts of neighboring coefficients,
+blocks and channels give each bit a probability, which a range coder spends. The passes and contexts are C++
+(cpp/nestcode/image_bitplanes.hpp); encoder and decoder share them, in integers only, so that their
 adaptive models agree on every machine.
 """
 
@@ -46,7 +46,7 @@ def encode_planes(
     coefficients /= np.float32(step)
     quantized = np.empty(coefficients.shape, dtype=np.int32)
     largest = (1 << MAX_PLANES) - 1
-    np.clip(coefficients, -largest, largest, out=quantized, casting="unsafe")  # a dead zone: truncated towards 0
+    np.clip(coefficients, -largest, largest, out=quantized, casting="unsafe")  # a dead zone: truncated toward 0
     error = float(np.vdot(coefficients, coefficients)) * step**2 / quantized.size
     floor = sum(map(_quantization_error, coefficients, quantized)) * step**2 / quantized.size
     del coefficients

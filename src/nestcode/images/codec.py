@@ -2,8 +2,9 @@
 
     pixels ──color transform──▶ channels ──lapped transform──▶ coefficients ──bit planes──▶ bitstream
 
-An image is coded as a whole: with tiles coded on their own, the contexts across tiles would be lost, and 5 dB with
-them. Fitting only trains the context model that every image starts from.
+An image is coded as a whole: tiles that are coded independently have no contexts across their borders. Coded by an
+`AdaptiveCoder` they were 3.7 and 5.5 dB worse at 0.5 bpp (docs/research-log.md). Fitting only trains the context model
+that every image starts from.
 """
 
 import os
@@ -27,7 +28,7 @@ from nestcode.images.bitplanes import (
     set_model,
 )
 from nestcode.images.color import GRAY, OPAQUE, ROTATION_BYTES, color_matrix, find_rotation, to_channels, to_pixels
-from nestcode.images.lapped_dct import TILE, inverse_lapped_dct, lapped_dct, predict_gradients
+from nestcode.images.lapped_dct import BLOCK, inverse_lapped_dct, lapped_dct, predict_gradients
 from nestcode.storage import Record, Storable, read_record
 
 Image = NDArray[np.uint8]
@@ -165,8 +166,8 @@ class ImageDecoder:
         if len(self._start) < 1 + rotated:
             return b""
         self._colors = color_matrix(self._start[1 : 1 + rotated])
-        rows, columns = (-(-size // TILE) for size in self.shape[:2])
-        self._known = np.zeros((len(self._channels), rows, columns, TILE, TILE), dtype=np.int32)
+        rows, columns = (-(-size // BLOCK) for size in self.shape[:2])
+        self._known = np.zeros((len(self._channels), rows, columns, BLOCK, BLOCK), dtype=np.int32)
         self._decoder = _core.ImageDecoder(self._codec._model, self._channels, planes, self._known)
         return self._start[1 + rotated :]
 
@@ -184,7 +185,7 @@ class ImageDecoder:
 
 
 def check_image(image: Any) -> Image:
-    """Return the image, or raise an error that says why it is none."""
+    """Return the image, or raise if it is not an image."""
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
         raise InvalidInput(
             f"an image must be a uint8 array, got {_type_of(image)}: convert it, as with np.asarray(image), "
@@ -195,7 +196,7 @@ def check_image(image: Any) -> Image:
 
 
 def check_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of an image, or raise an error that says why it is none."""
+    """Return the shape, or raise if it is not the shape of an image."""
     sizes = tuple(int(size) for size in shape)
     if len(sizes) not in (2, 3) or min(sizes) < 1 or (len(sizes) == 3 and sizes[2] not in CHANNELS):
         raise InvalidInput(

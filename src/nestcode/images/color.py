@@ -1,7 +1,7 @@
-"""The color transform: opponent colors, rotated towards the KLT of the image.
+"""The color transform: opponent colors, rotated toward the KLT of the image.
 
 Ohta's opponent channels I1 I2 I3 (luma, red against blue, green against magenta), orthonormal, decorrelate the colors
-of most images. A large image spends three bytes on a rotation from there towards its own KLT: the principal axes of
+of most images. A large image spends three bytes on a rotation from there toward its own KLT: the principal axes of
 the differences between horizontal neighbors. Gray and alpha channels stay as they are.
 """
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.arrays import Floats
-from nestcode.images.lapped_dct import TILE
+from nestcode.images.lapped_dct import BLOCK
 
 GRAY, OPAQUE = 128, 255  # the values that color and alpha channels are centered on
 ROTATION_BYTES = 3  # the vector part of a unit quaternion
@@ -53,12 +53,12 @@ def color_matrix(rotation: bytes) -> Floats:
 
 
 def to_channels(image: NDArray[np.uint8], colors: Floats) -> Floats:
-    """Return the channels of an image, centered and padded to complete tiles.
+    """Return the channels of an image, centered and padded to complete transform blocks.
 
     (height, width[, channels]) uint8 -> (channels, height, width), multiples of 16
     """
     pixels = image[..., None] if image.ndim == 2 else image
-    padding = [(0, -size % TILE) for size in pixels.shape[:2]]
+    padding = [(0, -size % BLOCK) for size in pixels.shape[:2]]
     values = np.pad(pixels, [*padding, (0, 0)], mode="symmetric").astype(np.float32)
     count = values.shape[2]
     if count in (2, 4):

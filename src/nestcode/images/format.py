@@ -24,7 +24,7 @@ from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, Truncat
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.bitplanes import PASSES
 from nestcode.images.codec import check_shape
-from nestcode.images.lapped_dct import TILE
+from nestcode.images.lapped_dct import BLOCK
 
 VERSION = 1
 FIXED = struct.Struct("<8sIIIQ32s")  # magic, version, bytes of table, of embedded codec and of payload, fingerprint
@@ -48,8 +48,8 @@ class Entry:
 
     @property
     def coefficients(self) -> int:
-        """The number of its coefficients, of all channels, in whole tiles."""
-        return -(-self.shape[0] // TILE) * -(-self.shape[1] // TILE) * TILE**2 * (*self.shape, 1)[2]
+        """The number of its coefficients, of all channels, in whole transform blocks."""
+        return -(-self.shape[0] // BLOCK) * -(-self.shape[1] // BLOCK) * BLOCK**2 * (*self.shape, 1)[2]
 
 
 @dataclass(frozen=True, kw_only=True)

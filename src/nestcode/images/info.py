@@ -11,7 +11,7 @@ from nestcode.images.format import ImageStreamHeader, parse_image_header
 from nestcode.images.stream import find_codec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImageStreamInfo(StreamInfo):
     """What a stream of images, whole or truncated, holds.
 
@@ -22,20 +22,10 @@ class ImageStreamInfo(StreamInfo):
     (2, 0.1, 0.055, 0)
     """
 
-    header_bytes: int  # a stream cut after this many bytes or more can be decoded
-    total_bytes: int  # of the whole stream
-    count: int  # images
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     full_bpp: float  # bits per pixel of the whole stream's payload
     bpp: float  # bits per pixel that arrived
-    expected_error: float  # mean squared error of a pixel value in [0, 1], from what arrived
-    coder: str  # fingerprint of the codec
-    embedded: bool  # whether the stream contains its codec
-    verified: int  # bytes of payload whose checksum matches
-    unverified: int  # bytes of payload that arrived without their checksum
-    damaged: int | None  # the first block that does not match its checksum
-    trailing: int  # bytes after the end
 
     def __str__(self) -> str:
         shown = [f"{name} {' x '.join(map(str, shape))}" for name, shape in zip(self.names, self.shapes, strict=True)]

@@ -1,9 +1,9 @@
-"""The lapped transform: a DCT of tiles, with filters across their borders against blocking artifacts.
+"""The lapped transform: a DCT of blocks, with filters across their borders against blocking artifacts.
 
-The time-domain lapped transform of Tran, Liang and Tu (2003): a pre-filter mixes the pixels on both sides of each tile
-border before the DCT, a post-filter undoes it after the inverse DCT, so that the quantization error of a tile fades
-into its neighbors. No pixel is coded twice. As in JPEG XR a second stage transforms the DC coefficients of 4 x 4 tiles,
-a macroblock, in the same way.
+The time-domain lapped transform of Tran, Liang and Tu (2003): a pre-filter mixes the pixels on both sides of each block
+border before the DCT, a post-filter undoes it after the inverse DCT, so that the quantization error of a block fades
+into its neighbors. No pixel is coded twice. As in JPEG XR a second stage transforms the DC coefficients of 4 x 4
+blocks, a macroblock, in the same way.
 
 This file knows nothing of colors, quantization or bits.
 """
@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from nestcode.arrays import Floats
 
-TILE = 16  # pixels on a side
-MACROBLOCK = 4  # tiles on a side
+BLOCK = 16  # pixels on a side
+MACROBLOCK = 4  # blocks on a side
 OVERLAP, DC_OVERLAP = 6, 2  # pixels, and DC coefficients, on each side of a border that the filters mix
 SCALING = 1.5  # of the pre-filter's lowest odd basis function, for coding gain on smooth images
 GRADIENT = 0.11  # the lowest AC coefficients, as a share of the difference of the DC coefficients on both sides
 
 
 def lapped_dct(channels: Floats) -> Floats:
-    """Return the coefficients of all tiles.
+    """Return the coefficients of all blocks.
 
     (channels, height, width), multiples of 16 -> (channels, rows, columns, 16, 16)
     """
@@ -29,43 +29,43 @@ def lapped_dct(channels: Floats) -> Floats:
     for axis in (1, 2):
         _filter_borders(filtered, axis, PREFILTER)
     count, height, width = filtered.shape
-    tiles: Floats = filtered.reshape(count, height // TILE, TILE, width // TILE, TILE).swapaxes(2, 3)
-    columns: Floats = DCT @ tiles
+    blocks: Floats = filtered.reshape(count, height // BLOCK, BLOCK, width // BLOCK, BLOCK).swapaxes(2, 3)
+    columns: Floats = DCT @ blocks
     out: Floats = columns @ DCT.T
-    out[..., 0, 0] = _dc_transform(height // TILE) @ out[..., 0, 0] @ _dc_transform(width // TILE).T
+    out[..., 0, 0] = _dc_transform(height // BLOCK) @ out[..., 0, 0] @ _dc_transform(width // BLOCK).T
     return out
 
 
 def inverse_lapped_dct(coefficients: Floats) -> Floats:
-    """Return the channels of all tiles' coefficients.
+    """Return the channels of all blocks' coefficients.
 
     (channels, rows, columns, 16, 16) -> (channels, height, width)
     """
     count, rows, columns = coefficients.shape[:3]
     coefficients = coefficients.copy()
-    coefficients[..., 0, 0] = dc_band(coefficients)
+    coefficients[..., 0, 0] = dc_subband(coefficients)
     vertical: Floats = DCT.T @ coefficients
-    tiles: Floats = vertical @ DCT
-    filtered: Floats = np.ascontiguousarray(tiles.swapaxes(2, 3)).reshape(count, rows * TILE, columns * TILE)
+    blocks: Floats = vertical @ DCT
+    filtered: Floats = np.ascontiguousarray(blocks.swapaxes(2, 3)).reshape(count, rows * BLOCK, columns * BLOCK)
     for axis in (2, 1):
         _filter_borders(filtered, axis, POSTFILTER)
     return filtered
 
 
-def dc_band(coefficients: Floats) -> Floats:
-    """Return the DC coefficient of each tile, the second stage undone: (channels, rows, columns)."""
+def dc_subband(coefficients: Floats) -> Floats:
+    """Return the DC coefficient of each block, the second stage undone: (channels, rows, columns)."""
     vertical, horizontal = (np.linalg.inv(_dc_transform(size)) for size in coefficients.shape[1:3])
-    band: Floats = (vertical @ coefficients[..., 0, 0] @ horizontal.T).astype(np.float32)
-    return band
+    subband: Floats = (vertical @ coefficients[..., 0, 0] @ horizontal.T).astype(np.float32)
+    return subband
 
 
 def predict_gradients(coefficients: Floats, bound: int) -> None:
     """Predict the lowest AC coefficients that are still 0 from the DC coefficients of the neighbors, in place.
 
-    The block smoothing of JPEG (annex K.8): a tile of which only the DC is known continues the gradient around it. No
+    The block smoothing of JPEG (annex K.8): a block of which only the DC is known continues the gradient around it. No
     prediction exceeds `bound` / 2, since a larger coefficient would already be significant.
     """
-    dc = np.pad(dc_band(coefficients), [(0, 0), (1, 1), (1, 1)], mode="edge")
+    dc = np.pad(dc_subband(coefficients), [(0, 0), (1, 1), (1, 1)], mode="edge")
     for lowest, difference in (
         (coefficients[..., 0, 1], dc[:, 1:-1, :-2] - dc[:, 1:-1, 2:]),
         (coefficients[..., 1, 0], dc[:, :-2, 1:-1] - dc[:, 2:, 1:-1]),
@@ -74,7 +74,7 @@ def predict_gradients(coefficients: Floats, bound: int) -> None:
 
 
 def _dc_transform(count: int) -> Floats:
-    """Return the matrix of the second stage for a row of `count` tiles: pre-filter, then DCT of macroblocks."""
+    """Return the matrix of the second stage for a row of `count` blocks: pre-filter, then DCT of macroblocks."""
     prefilter, dct = np.eye(count), np.zeros((count, count))
     for first in range(0, count, MACROBLOCK):
         last = min(count, first + MACROBLOCK)
@@ -87,8 +87,8 @@ def _dc_transform(count: int) -> Floats:
 
 
 def _filter_borders(channels: Floats, axis: int, matrix: Floats) -> None:
-    """Apply a filter across all tile borders along an axis, in place."""
-    for border in range(TILE, channels.shape[axis], TILE):
+    """Apply a filter across all block borders along an axis, in place."""
+    for border in range(BLOCK, channels.shape[axis], BLOCK):
         near = slice(border - OVERLAP, border + OVERLAP)
         if axis == 1:
             channels[:, near] = matrix @ channels[:, near]
@@ -119,6 +119,6 @@ def _prefilter(overlap: int) -> NDArray[np.float64]:
     return out
 
 
-DCT: Floats = _dct(TILE, 0).astype(np.float32)
+DCT: Floats = _dct(BLOCK, 0).astype(np.float32)
 PREFILTER: Floats = _prefilter(OVERLAP).astype(np.float32)
 POSTFILTER: Floats = np.linalg.inv(_prefilter(OVERLAP)).astype(np.float32)

@@ -82,7 +82,7 @@ class Convolution(nn.Module):
         self.norm = nn.GroupNorm(GROUPS, after)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, before, height, width) -> (n, after, height, width), or half of these."""
+        """Return the convolved images, (n, before, height, width) -> (n, after, height, width), or half the sides."""
         fan_in = self.weight[0].numel()
         variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
         filters = (self.weight - mean) * torch.rsqrt(variance * fan_in + 1e-6) * self.gain
@@ -104,7 +104,7 @@ class Residual(nn.Module):
         self.inner = nn.Sequential(Convolution(channels, channels), Convolution(channels, channels))
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, channels, height, width) -> the same."""
+        """Return the images plus a correction, (n, channels, height, width) -> the same."""
         out: Tensor = images + self.inner(images)
         return out
 

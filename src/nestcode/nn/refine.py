@@ -1,6 +1,6 @@
 """Refiners: networks that improve what the first bits of a code decode to, conditioned on how many there are.
 
-    bits ──any coder──▶ x̂ ──refiner(x̂, length)──▶ x̂ + correction
+    bits ──base coder──▶ x̂ ──refiner(x̂, length)──▶ x̂ + correction
 
 One network serves every length, as nested dropout trains one decoder for all of them. The last layer is initialized to
 0, so an untrained refiner is the identity.
@@ -95,7 +95,7 @@ class ImageRefiner(nn.Module):
     Args:
         shape: of an image: (height, width), (channels, height, width) or (height, width, channels).
         channels: of the network at each resolution, from full to coarse, each half of the one before.
-        flip: augment training by horizontal flips: suits photographs, not letters.
+        flip: augment training by horizontal flips: suits natural images, not letters.
 
     """
 

@@ -9,12 +9,6 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import NullLocator
 from numpy.typing import ArrayLike
 
-# The palette of Okabe and Ito, which color-blind readers can tell apart.
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
-)  # fmt: skip
-GRAY = "#999999"
-
 
 def band(axes: Axes, x: ArrayLike, runs: Sequence[ArrayLike] | ArrayLike, style: str, color: str, **line: Any) -> None:
     """Draw the mean over runs (usually seeds) as a line, and their range as a band: (n,), (runs, n)."""

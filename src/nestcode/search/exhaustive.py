@@ -205,41 +205,56 @@ class CodeEstimator(Estimator):
         assert isinstance(prepared.scorer, DecodedScorer)
         self.ids, self._prepared, self._metric, self._threads = prepared.ids, prepared, plan.metric, plan.threads
         self._scorer, self._rows, self._raw = prepared.scorer, plan.rows[queries], plan.queries[queries]
-        self._batch = self._scorer.project(self._rows, "inner" if plan.metric == "inner" else "l2")
+        self._in_features = plan.metric == "cosine" != self._scorer.coder.metric_
+        self._batch = self._scorer.project(self._rows, "inner" if self._in_features else _projected(plan.metric))
 
     def estimate(self) -> Estimates:
         """Return distances by ADC lookup tables."""
         metric, batch, tables = self._metric, self._batch, self._prepared.tables
         assert tables is not None
-        scaled = -batch.coefficients if metric == "inner" else -2 * batch.coefficients
+        scaled = (-1 if batch.metric == "inner" else -2) * batch.coefficients
         lengths = np.sqrt(np.einsum("nd,nd->n", batch.coefficients, batch.coefficients, dtype=np.float64))
-        shortest, longest = np.float32(np.inf), np.float32(0)
         parts = []
         for codes in self._prepared.adc_codes:
             part = tables.products(scaled, codes, self._threads)
-            if metric != "inner":
+            if batch.metric == "l2":
                 part += codes.squares
-            if metric == "cosine" and len(codes.norms):
+            if self._in_features:  # 2 - 2 cos
+                part -= batch.mean_products[:, None]
+                part *= 2 / codes.norms
+                part += 2
+            elif metric == "cosine":  # as `_angles`
                 part += (lengths**2 + batch.outside)[:, None].astype(np.float32)
                 part -= (codes.norms - 1) ** 2
                 part /= codes.norms
-                shortest, longest = min(shortest, codes.norms.min()), max(longest, codes.norms.max())
             parts.append(part)
         out = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        error = 2 * tables.operations * UNIT
-        if metric == "inner":
-            return Estimates(out, error * lengths * tables.largest)
-        if metric == "l2":
-            return Estimates(out, error * ((lengths + tables.largest) ** 2 + batch.outside))
-        reach = (lengths + tables.largest) ** 2 + batch.outside + (longest + 1) ** 2 + self._scorer.mean_square
-        return Estimates(out, error * reach / min(shortest, shortest**2))  # an angle's error grows as norms shrink
+        return Estimates(out, 2 * tables.operations * UNIT * self._reach(lengths, tables.largest))
+
+    def _reach(self, lengths: Doubles, largest: float) -> Doubles:
+        """Return the magnitudes that rounding errors are relative to, given the norms of the queries' coefficients."""
+        if self._metric == "inner":
+            return lengths * largest
+        if self._metric == "l2":
+            return np.asarray((lengths + largest) ** 2 + self._batch.outside)
+        norms, center = (
+            [codes.norms for codes in self._prepared.adc_codes if len(codes.norms)],
+            self._scorer.mean_square,
+        )
+        shortest, longest = min(float(part.min()) for part in norms), max(float(part.max()) for part in norms)
+        if shortest == 0:
+            return np.full(len(lengths), np.inf)
+        if self._in_features:
+            return np.asarray(2 * (lengths + 1) * (largest + np.sqrt(center)) / shortest)
+        squares = (lengths + largest) ** 2 + self._batch.outside + (longest + 1) ** 2 + center
+        return np.asarray(squares / min(shortest, shortest**2))
 
     def compare(self, queries: Indices, items: Indices) -> Doubles:
         """Return the distances of pairs."""
         unique, which = np.unique(items, return_inverse=True)
         codes = self._prepared.codes_at(self._prepared.positions[unique])
         metric, scorer, batch = self._metric, self._scorer, self._batch
-        if metric == "cosine" != scorer.coder.metric_:
+        if self._in_features:
             rows = as_float64(scorer.coder.decode(codes), normalize=True)[which]
             return _compare_rows(as_float64(self._raw, normalize=True)[queries], rows, metric)
         decoded = scorer.coder.coefficients(codes).astype(np.float64)
@@ -252,6 +267,11 @@ class CodeEstimator(Estimator):
         if metric == "l2":
             return distances
         return _angles(distances, _norms(scorer, decoded)[which], np.any(self._rows, axis=1)[queries])
+
+
+def _projected(metric: Metric) -> Metric:
+    """Return the metric to project queries for: angles follow from squared distances."""
+    return "inner" if metric == "inner" else "l2"
 
 
 def _largest(squared_norms: Floats) -> float:
@@ -324,7 +344,7 @@ def squared_distances(queries: Doubles, rows: Doubles) -> Doubles:
     distances += own[:, None]
     distances += theirs
     nearest, most = distances.min(axis=1, initial=np.inf), theirs.max(initial=0)
-    for query in np.flatnonzero(nearest <= CLOSE * (own + most)):  # cancelled: subtract before squaring
+    for query in np.flatnonzero(nearest <= CLOSE * (own + most)):  # canceled: subtract before squaring
         close = distances[query] <= CLOSE * (own[query] + theirs)
         distances[query, close] = np.sum((rows[close] - queries[query]) ** 2, axis=1)
     return distances

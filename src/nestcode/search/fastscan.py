@@ -1,10 +1,11 @@
 """4-bit fast-scan: estimated distances of bit-plane codes, 32 items at once (`cpp/nestcode/fastscan.hpp`).
 
-The first bits of up to four directions form a group of 4 bits, whose lookup table of 16 entries, quantized to 8 bits,
-fits a SIMD register: one shuffle looks up 32 items (André, Kermarrec, Le Scouarnec 2015; ScaNN; FAISS's FastScan).
+The first bits of up to four directions form a group of 4 bits, whose lookup table of 16 entries fits a SIMD register: a
+shuffle looks up 32 items. Entries are quantized to 7 bits, so that two of them add up in a byte (André, Kermarrec, Le
+Scouarnec 2015; ScaNN; FAISS's FastScan).
 
 Items are residuals of centroids, and tables are computed once for each parent, a family of centroids, not for each
-centroid. So the entries stay small enough for 8 bits. What that leaves out, twice the inner product of the centroid's
+centroid. So the entries stay small enough for 7 bits. What that leaves out, twice the inner product of the centroid's
 offset from its parent and the item's residual, does not depend on the query: it is the item's bias.
 """
 

@@ -63,11 +63,14 @@ class ProductTables(ABC):
         """Return codes as table indices, with their norms; this decodes all of them once."""
         scorer, squares, norms = self._scorer, np.empty(len(codes), np.float32), np.empty(len(codes), np.float32)
         for first in range(0, len(codes), PIECE):
-            decoded = scorer.coder.coefficients(codes[first : first + PIECE]).astype(np.float64)
-            own = np.einsum("nd,nd->n", decoded, decoded)
-            squares[first : first + PIECE] = own
-            full = own + 2 * decoded @ scorer.mean + scorer.mean_square
-            norms[first : first + PIECE] = np.sqrt(np.maximum(full, 0))
+            some = codes[first : first + PIECE]
+            decoded = scorer.coder.coefficients(some).astype(np.float64)
+            own = squares[first : first + PIECE] = np.einsum("nd,nd->n", decoded, decoded)
+            if scorer.coder.metric_ == "cosine":
+                full = np.maximum(own + 2 * decoded @ scorer.mean + scorer.mean_square, 0)
+            else:  # around a mean far from 0, too few digits of the norm would be left
+                full = squared_norms(scorer.coder.decode(some))
+            norms[first : first + PIECE] = np.sqrt(full)
         return AdcCodes(self.indices(codes), NO_CENTROIDS, squares, norms)
 
 

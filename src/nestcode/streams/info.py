@@ -12,7 +12,7 @@ from nestcode.streams.items import find_coder
 from nestcode.streams.payload import LIMIT, Payload, check_limit, read_payload
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ItemStreamInfo(StreamInfo):
     """What a stream of items, whole or truncated, holds.
 
@@ -25,24 +25,14 @@ class ItemStreamInfo(StreamInfo):
     (1000, (8,), 'float32', 64, 0, 4096, None)
     """
 
-    header_bytes: int  # a stream cut after this many bytes or more can be decoded
-    total_bytes: int  # of the whole stream
-    count: int  # items
     shape: tuple[int, ...]  # of an item
     dtype: str
     width: int  # bits of an item in the whole stream
     length: int  # bits that arrived of every item
     bits: int  # that arrived of all items together
-    expected_error: float  # mean squared error of an item's value at that length
-    coder: str  # fingerprint
     kind: str  # of coder
     scale: float  # items are divided by it before they are encoded
-    embedded: bool  # whether the stream contains its coder
     entropy: bool  # whether codes are entropy coded
-    verified: int  # bytes of payload whose checksum matches
-    unverified: int  # bytes of payload that arrived without their checksum
-    damaged: int | None  # the first block that does not match its checksum
-    trailing: int  # bytes after the end
 
     def __str__(self) -> str:
         size = " x ".join(map(str, self.shape))

@@ -183,8 +183,8 @@ class ConjugateGradient(Optimizer):
         end = found or start
         line.end_at(end.step)
         group["beta"] = _beta(line.gradient, _gradients(line.params)) if found else 0.0
-        for p, towards in zip(line.params, direction, strict=True):
-            self.state[p]["direction"] = towards
+        for p, along in zip(line.params, direction, strict=True):
+            self.state[p]["direction"] = along
         return Step(
             size=end.step,
             evaluations=line.evaluations,
@@ -200,7 +200,7 @@ class ConjugateGradient(Optimizer):
         beta = self.param_groups[0]["beta"]
         if beta and self.state:
             last = (self.state[p].get("direction", torch.zeros_like(p)) for p in line.params)
-            direction = [beta * towards - grad for towards, grad in zip(last, line.gradient, strict=True)]
+            direction = [beta * along - grad for along, grad in zip(last, line.gradient, strict=True)]
             if _dot(line.gradient, direction) < 0:
                 yield False, direction
         yield True, [-grad for grad in line.gradient]

@@ -44,15 +44,15 @@ class Wolfe:
     noise: float = 0.0
 
     def sufficient_decrease(self, start: Trial, trial: Trial) -> bool:
-        """φ(α) ≤ φ(0) + c1·α·φ′(0)."""
+        """Return whether the decrease is sufficient: φ(α) ≤ φ(0) + c1·α·φ′(0)."""
         return trial.finite and trial.value <= start.value + self.c1 * trial.step * start.slope + self.noise
 
     def curvature(self, start: Trial, trial: Trial) -> bool:
-        """|φ′(α)| ≤ c2·|φ′(0)|."""
+        """Return whether the slope is flat enough: |φ′(α)| ≤ c2·|φ′(0)|."""
         return abs(trial.slope) <= self.c2 * abs(start.slope)
 
     def hold(self, start: Trial, trial: Trial) -> bool:
-        """Both conditions."""
+        """Return whether both conditions hold."""
         return self.sufficient_decrease(start, trial) and self.curvature(start, trial)
 
 

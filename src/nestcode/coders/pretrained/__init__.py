@@ -25,7 +25,9 @@ class Pretrained:
 PRETRAINED = {
     "cifar10-small": Pretrained("items", "images of 3 x 32 x 32 pixels in [0, 1]: CIFAR-10's 50,000 training images"),
     "photos-small": Pretrained(
-        "items", "the same: 20,000 patches of 23 images at three scales, 20,000 of CIFAR-10's training images"
+        "items",
+        "images of 3 x 32 x 32 pixels in [0, 1]: 20,000 patches of 23 images at three scales, and 20,000 of CIFAR-10's "
+        "training images",
     ),
     "photos": Pretrained(
         "images", "24 images of Debian's packages mate-backgrounds and plasma-workspace-wallpapers, at four scales"
@@ -62,8 +64,16 @@ def find_pretrained(fingerprint: str, codes: Literal["items", "images"]) -> str 
 
 @cache
 def _fingerprint(name: str) -> str:
-    """Compute the fingerprint that a shipped file has once it is loaded, without loading its coder."""
-    record = read_record(pretrained_path(name))
+    return loaded_fingerprint(read_record(pretrained_path(name)))
+
+
+def loaded_fingerprint(record: Record) -> str:
+    """Return the fingerprint that the coder of a record has, without loading it: float16 is loaded as float32.
+
+    >>> record = read_record(pretrained_path("photos"))
+    >>> find_pretrained(loaded_fingerprint(record), "images")
+    'photos'
+    """
     arrays = {
         key: array.astype(np.float32) if array.dtype == np.float16 else array for key, array in record.arrays.items()
     }

@@ -1,4 +1,4 @@
-"""The refined coder: another coder's bits, decoded by a network."""
+"""The refined coder: the bits of a linear, residual or adaptive coder, decoded by a network."""
 
 from collections.abc import Sequence
 from copy import deepcopy

@@ -1,4 +1,4 @@
-"""The fitted refined coder: a base coder, a network, and how far the network is trusted at each length.
+"""The fitted refined coder: a base coder, a network, and the shrinkage of its correction at each length.
 
     bits ──base──▶ x̂ ──network(x̂, length)──▶ x̂ + shrinkage · correction
 

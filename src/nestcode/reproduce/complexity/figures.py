@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from nestcode.arrays import Doubles
-from nestcode.reproduce.drawing import BLUE, VERMILLION, add_grid, set_ticks
+from nestcode.report import BLUE, VERMILLION
+from nestcode.reproduce.drawing import add_grid, set_ticks
 
 BETAS = (0.1, 0.2, 0.3, 0.4, 0.5)
 SIZES = (2, 32, 512)

@@ -68,7 +68,7 @@ def run(lab: Lab) -> None:
 
 
 def preset(lab: Lab, recipe: str, kind: str, seed: int) -> Preset:
-    """Return a network of 100 units; sweeping fixes one after the other, once the first had time to converge."""
+    """Return a network of 100 units; sweeping freezes one after the other, once the first had time to converge."""
     if recipe == "paper":
         steps, after, every = lab.pick(toy=(110, 5, 1), quick=(110, 10, 1), full=(120, 20, 1))
         batch, searches = lab.pick(toy=(50, 1), quick=(250, 2), full=(10_000, 2))
@@ -209,7 +209,7 @@ def add_departures(lab: Lab, images: Images) -> None:
             "of data."
         )
     lab.departure(
-        "The paper does not define when a unit has converged: here every check fixes at least one unit, so that the "
+        "The paper does not define when a unit has converged: here every check freezes at least one unit, so that the "
         "sweep ends with the training. The paper's dropout of 0.2 is for hidden layers, and this network has none."
     )
 
@@ -220,6 +220,6 @@ EXPERIMENT = Experiment(
     "Unit sweeping trains late filters",
     "The 100 filters of a binarized 3072-100-3072 network on CIFAR-10 with geometric lengths of rate 0.9. An index "
     "above 50 is sampled with probability 0.005, the 100th with 0.00003, so late units are hardly trained unless "
-    "converged units are fixed in place, first to last. The fineness of filters rises with the index.",
+    "converged units are frozen, first to last. The fineness of filters rises with the index.",
     run,
 )

@@ -5,7 +5,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from nestcode.arrays import Doubles
-from nestcode.reproduce.drawing import BLUE, VERMILLION, add_grid, band, set_ticks
+from nestcode.report import BLUE, VERMILLION
+from nestcode.reproduce.drawing import add_grid, band, set_ticks
 
 WIDTH = 100
 KINDS = {"without sweeping": ("--", VERMILLION), "with sweeping": ("-", BLUE)}  # line styles and colors

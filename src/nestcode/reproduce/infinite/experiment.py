@@ -109,8 +109,8 @@ def run(lab: Lab) -> None:
         "alone: the table and the left figure show both."
     )
     lab.departure(
-        "Existing units are fixed when others are added, so that codes remain valid. The infinite model would continue "
-        "to train all of them."
+        "Existing units are frozen when others are added, so that codes remain valid. The infinite model would "
+        "continue to train all of them."
     )
 
 

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from nestcode.arrays import Doubles
-from nestcode.reproduce.drawing import BLACK, BLUE, PURPLE, VERMILLION, add_grid, band, set_ticks
+from nestcode.report import BLACK, BLUE, PURPLE, VERMILLION
+from nestcode.reproduce.drawing import add_grid, band, set_ticks
 from nestcode.training import Growth
 
 Errors = Mapping[str, Mapping[float, list[Doubles]]]  # by name and decay, one per seed: (width + 1,)

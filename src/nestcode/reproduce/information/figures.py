@@ -5,7 +5,8 @@ from matplotlib.figure import Figure
 
 from nestcode.arrays import Doubles
 from nestcode.lengths import Lengths
-from nestcode.reproduce.drawing import BLACK, BLUE, GRAY, GREEN, PURPLE, VERMILLION, add_grid, band
+from nestcode.report import BLACK, BLUE, GRAY, GREEN, PURPLE, VERMILLION
+from nestcode.reproduce.drawing import add_grid, band
 
 HOLE = 3  # the length without support
 NO_SUPPORT = f"Uniform without {HOLE}"

@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nestcode.arrays import Doubles
-from nestcode.reproduce.drawing import BLACK, BLUE, VERMILLION, add_grid, band, set_ticks
+from nestcode.report import BLACK, BLUE, VERMILLION
+from nestcode.reproduce.drawing import add_grid, band, set_ticks
 
 METHODS = {"scan": (BLACK, "s"), "search": (BLUE, "o"), "neighborhood": (VERMILLION, "^")}  # colors and markers
 KINDS = {"supervised": "-", "unsupervised": "--"}

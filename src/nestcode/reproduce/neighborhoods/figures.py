@@ -10,7 +10,8 @@ from matplotlib.patches import Rectangle
 from nestcode import Codes
 from nestcode.arrays import Doubles, Ids
 from nestcode.index import PrefixTree
-from nestcode.reproduce.drawing import BLUE, GREEN, VERMILLION, add_grid
+from nestcode.report import BLUE, GREEN, VERMILLION
+from nestcode.reproduce.drawing import add_grid
 from nestcode.reproduce.lab import Images
 
 SHOWN = 32  # members of a neighborhood

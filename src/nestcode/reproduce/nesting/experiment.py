@@ -13,7 +13,7 @@ from nestcode.arrays import Doubles
 from nestcode.data import digits
 from nestcode.lengths import Uniform
 from nestcode.nn import Chain, Groups, Nesting, OrderedAutoencoder, Tree
-from nestcode.reproduce.drawing import BLUE, GRAY, GREEN, VERMILLION
+from nestcode.report import BLUE, GRAY, GREEN, VERMILLION
 from nestcode.reproduce.lab import Experiment, Lab
 from nestcode.reproduce.lab.networks import QUIET
 from nestcode.training import Training, train

@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nestcode.arrays import Doubles
-from nestcode.reproduce.drawing import BLUE, GREEN, ORANGE, VERMILLION, add_grid
+from nestcode.report import BLUE, GREEN, ORANGE, VERMILLION
+from nestcode.reproduce.drawing import add_grid
 
 Row = dict[str, Any]
 Curves = dict[str, Doubles]

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from nestcode import Codes
 from nestcode.arrays import Doubles, Floats, Ids
 from nestcode.index import PrefixTree
-from nestcode.reproduce.drawing import BLUE, VERMILLION, add_grid
+from nestcode.report import BLUE, VERMILLION
+from nestcode.reproduce.drawing import add_grid
 
 DEPTHS = 7  # neighborhoods shown: at least 1/2, 1/4, … 1/128 of all points
 SIDE = 240  # of the grid that samples the plane

@@ -8,19 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nestcode.arrays import Doubles
-from nestcode.reproduce.drawing import (
-    BLACK,
-    BLUE,
-    GRAY,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILLION,
-    add_grid,
-    band,
-    set_ticks,
-)
+from nestcode.report import BLACK, BLUE, GRAY, GREEN, ORANGE, PURPLE, SKY, VERMILLION
+from nestcode.reproduce.drawing import add_grid, band, set_ticks
 from nestcode.reproduce.lab.rate_distortion import Curve
 
 Errors = Mapping[str, Doubles]  # by order of the units, (seeds, width + 1)

@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nestcode.arrays import Doubles, Ids
-from nestcode.reproduce.drawing import BLUE, GREEN, VERMILLION, add_grid, band, set_ticks
+from nestcode.report import BLUE, GREEN, VERMILLION
+from nestcode.reproduce.drawing import add_grid, band, set_ticks
 from nestcode.reproduce.lab import Images
 from nestcode.reproduce.lab.images import Pixels
 

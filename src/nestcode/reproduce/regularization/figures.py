@@ -4,7 +4,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nestcode.arrays import Doubles
-from nestcode.reproduce.drawing import BLACK, BLUE, ORANGE, PURPLE, VERMILLION, add_grid, band, set_ticks
+from nestcode.report import BLACK, BLUE, ORANGE, PURPLE, VERMILLION
+from nestcode.reproduce.drawing import add_grid, band, set_ticks
 from nestcode.reproduce.regularization.measures import METHODS, NOISES, QUERIES, RATIO, Measured, precision
 
 COLORS = (BLACK, BLUE, ORANGE, VERMILLION, PURPLE)

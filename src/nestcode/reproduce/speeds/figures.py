@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from nestcode.reproduce.drawing import BLACK, GREEN, add_grid, set_ticks
+from nestcode.report import BLACK, GREEN
+from nestcode.reproduce.drawing import add_grid, set_ticks
 
 SIZES, RADII = (2, 32, 512), (1, 2, 3)
 PROBES = 50_000  # lookups that are timed for semantic hashing; larger Hamming balls are extrapolated
