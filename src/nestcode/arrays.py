@@ -43,7 +43,7 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
         )
         raise InvalidInput(f"data must have 2 dimensions (items, features), got shape {array.shape}{remedy}")
     if array.dtype == object:  # as data frames with columns of several types convert to
-        array = _as_float64(array)
+        array = _objects_as_float64(array)
     if array.dtype.kind not in "fiub":
         remedy = "convert them with X.astype(np.float32)"
         if array.dtype.kind == "c":
@@ -62,7 +62,7 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     return array
 
 
-def _as_float64(array: NDArray[np.object_]) -> NDArray[Any]:
+def _objects_as_float64(array: NDArray[np.object_]) -> NDArray[Any]:
     """Return an array of Python numbers as float64, or unchanged if it holds strings."""
     try:
         return array.astype(np.float64)
@@ -88,6 +88,11 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floa
             norms = np.linalg.norm(floats, ord=norm, axis=1, keepdims=True)
             np.divide(floats, norms, out=floats, where=norms > 0)
     return floats
+
+
+def as_float64(rows: NDArray[Any], *, normalize: bool = False) -> Doubles:
+    """Return a float64 copy of finite rows, L2-normalized where `normalize` is set (zeros stay zeros)."""
+    return as_floats(np.asarray(rows, dtype=np.float64), normalize=normalize).astype(np.float64, copy=False)
 
 
 def center(rows: NDArray[Any], mean: NDArray[np.float64], *, normalize: bool) -> Floats:

@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Doubles, Floats, Ids, as_floats
+from nestcode.arrays import Doubles, Floats, Ids, as_float64
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.plan import Plan
 from nestcode.search.prepared import PreparedSnapshot
-from nestcode.search.scorer import Metric, Scorer
+from nestcode.search.scorer import Scorer, SearchMetric
 from nestcode.search.vectors import median
 
 QUERIES, ITEMS = 256, 1 << 14  # compared at once in float64
@@ -269,7 +269,7 @@ class CodeEstimator(Estimator):
         return _angles(distances, _norms(scorer, decoded)[which], np.any(self._rows, axis=1)[queries])
 
 
-def _projected(metric: Metric) -> Metric:
+def _projected(metric: SearchMetric) -> SearchMetric:
     """Return the metric to project queries for: angles follow from squared distances."""
     return "inner" if metric == "inner" else "l2"
 
@@ -278,7 +278,7 @@ def _largest(squared_norms: Floats) -> float:
     return float(np.sqrt(np.float64(squared_norms.max(initial=0)))) * (1 + 2.0**-10)  # rounding is far less than that
 
 
-def _compare_rows(queries: Doubles, rows: Doubles, metric: Metric) -> Doubles:
+def _compare_rows(queries: Doubles, rows: Doubles, metric: SearchMetric) -> Doubles:
     """Return the distance of each query to the row beside it; both L2-normalized for "cosine"."""
     if metric == "inner":
         products: Doubles = np.einsum("nf,nf->n", queries, rows)
@@ -326,11 +326,6 @@ def _distances_to_rows(plan: Plan, rows: NDArray[Any]) -> Callable[[Indices], Fl
     return lambda queries: vector_distances(as_float64(plan.queries[queries], normalize=by_angle), items, plan.metric)
 
 
-def as_float64(rows: NDArray[Any], *, normalize: bool) -> Doubles:
-    """Return checked rows as float64, L2-normalized for the metric "cosine"."""
-    return as_floats(np.asarray(rows, dtype=np.float64), normalize=normalize).astype(np.float64, copy=False)
-
-
 def squared_distances(queries: Doubles, rows: Doubles) -> Doubles:
     """Return the squared distances of all pairs, (queries, rows), each at least as exact as a float32.
 
@@ -350,7 +345,7 @@ def squared_distances(queries: Doubles, rows: Doubles) -> Doubles:
     return distances
 
 
-def vector_distances(queries: Doubles, rows: Doubles, metric: Metric) -> Floats:
+def vector_distances(queries: Doubles, rows: Doubles, metric: SearchMetric) -> Floats:
     """Return distances from queries to rows, (queries, rows); both L2-normalized for "cosine"."""
     if metric == "l2":
         return as_float32(squared_distances(queries, rows))
@@ -359,7 +354,7 @@ def vector_distances(queries: Doubles, rows: Doubles, metric: Metric) -> Floats:
 
 
 def decoded_distances(
-    scorer: DecodedScorer, queries: NDArray[np.floating[Any]], decoded: Doubles, metric: Metric
+    scorer: DecodedScorer, queries: NDArray[np.floating[Any]], decoded: Doubles, metric: SearchMetric
 ) -> Floats:
     """Return distances from queries, L2-normalized for "cosine", to what codes decode to in a scorer's projection."""
     if metric == "inner":

@@ -14,7 +14,7 @@ from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.inverted_lists import default_list_bits, list_starts
-from nestcode.search.scorer import Metric, PreparedCodes, QueryBatch, Scorer
+from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer, SearchMetric
 
 
 class HammingScorer(Scorer):
@@ -51,7 +51,7 @@ class HammingRerankScorer(HammingScorer, DecodedScorer):
         HammingScorer.__init__(self, width)
         DecodedScorer.__init__(self, coder)
 
-    def project(self, queries: NDArray[np.floating[Any]], metric: Metric) -> QueryBatch:
+    def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> QueryBatch:
         """Return queries with their codes, (n, features); for "cosine" they are L2-normalized already."""
         batch = super().project(queries, metric)
         codes = self.coder.encode(batch.coefficients).prefix(self._width)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nestcode import _core
 from nestcode.arrays import Floats
 from nestcode.codes import Codes
-from nestcode.search.scorer import Metric
+from nestcode.search.scorer import SearchMetric
 
 MAX_LIST_BITS = 14
 
@@ -51,14 +51,14 @@ class ListCentroids:
         norms = np.einsum("cfd,cfd->cf", both, both, dtype=np.float64)
         lengths = np.sqrt(np.maximum(norms + 2 * (both @ mean) + mean_square, 1e-30))
         zeros, minus_two = np.zeros(norms.shape, dtype=np.float32), np.full(norms.shape, -2, dtype=np.float32)
-        self._by_metric: dict[Metric, tuple[Floats, Floats]] = {  # distance = product * scale + shift
+        self._by_metric: dict[SearchMetric, tuple[Floats, Floats]] = {  # distance = product * scale + shift
             "l2": (minus_two, norms.astype(np.float32)),
             "cosine": ((-2 / lengths).astype(np.float32), zeros),
             "inner": (minus_two, zeros),
         }
         self._coarse, self._fine = _without_trailing_zeros(coarse), _without_trailing_zeros(fine)
 
-    def coarse_distances(self, metric: Metric, coefficients: Floats, offsets: Floats) -> _core.CentroidDistances:
+    def coarse_distances(self, metric: SearchMetric, coefficients: Floats, offsets: Floats) -> _core.CentroidDistances:
         """Return the distances from queries to all centroids, up to a term that all lists share.
 
         Args:

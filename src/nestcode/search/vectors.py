@@ -9,7 +9,7 @@ from nestcode import _core
 from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
-from nestcode.search.scorer import NO_NORMS, Metric
+from nestcode.search.scorer import NO_NORMS, SearchMetric
 
 
 class Vectors:
@@ -36,7 +36,7 @@ class Vectors:
         rows: NDArray[Any] = self.array[ids]
         return rows
 
-    def rerank(self, queries: NDArray[np.floating[Any]], ids: Ids, metric: Metric, threads: int) -> Floats:
+    def rerank(self, queries: NDArray[np.floating[Any]], ids: Ids, metric: SearchMetric, threads: int) -> Floats:
         """Return distances from each query to the vectors of its ids, (queries, ids); infinite for ids of -1."""
         self.check(ids)
         vectors = self.array
