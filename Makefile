@@ -6,9 +6,9 @@ RUN := .venv/bin/python
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-native lint format bench coverage clean
+.PHONY: help demo docs check test test-native lint format bench coverage clean
 
-help:  ## Say what can be made
+help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 demo: .venv/ready  ## Learn nested codes of real images and write report/index.html
@@ -20,6 +20,10 @@ docs: .venv/ready  ## Build the documentation into build/site
 	@echo "== building the documentation"
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 	@echo "build/site/index.html"
+
+check: lint  ## Lint, and run the quick tests: the inner loop
+	@echo "== running the quick tests"
+	@$(RUN) -m pytest -n auto --maxprocesses 4 -m "not slow" tests
 
 test: .venv/ready  ## Run the tests
 	@echo "== running the tests"
@@ -44,7 +48,7 @@ format: .venv/ready  ## Format the code
 bench: .venv/ready  ## Run the benchmarks beside their peers
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done
 
-coverage: .venv/ready  ## Run the tests and say which lines they miss
+coverage: .venv/ready  ## Run the tests and report uncovered lines
 	@$(RUN) -m pytest --cov --cov-report=term-missing:skip-covered
 
 clean:  ## Remove everything that was made

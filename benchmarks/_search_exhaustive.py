@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from _report import seconds_each, show
 from _search_task import NEAREST, Row, read_task
 from nestcode import Index, LinearCoder
-from nestcode.search.scorer import Metric
+from nestcode.search.scorer import SearchMetric
 
-METRICS: tuple[Metric, ...] = ("l2", "cosine", "inner")
+METRICS: tuple[SearchMetric, ...] = ("l2", "cosine", "inner")
 WIDTH = 256
 ROUNDS = 9
 
@@ -45,7 +45,7 @@ def _jobs(index: Index, queries: NDArray[np.float32], vectors: NDArray[np.float3
     def by_numpy() -> object:
         return np.argpartition(-(np.atleast_2d(queries) @ vectors.T), NEAREST, axis=1)[:, :NEAREST]
 
-    def by_index(metric: Metric, with_vectors: bool) -> Callable[[], object]:
+    def by_index(metric: SearchMetric, with_vectors: bool) -> Callable[[], object]:
         rows = vectors if with_vectors else None
         return lambda: index.search(queries, NEAREST, candidates=len(index), metric=metric, vectors=rows)
 

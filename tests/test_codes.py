@@ -146,6 +146,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "long prefix": (lambda: CODES.prefix(13), "length must be between 0 and the code's width 12, got 13"),
     "negative prefix": (lambda: CODES.prefix(-1), "length must be an integer of at least 0, got -1"),
     "fractional prefix": (lambda: CODES.prefix(2.5), "length must be an integer of at least 0, got 2.5"),  # type: ignore[arg-type]
+    "leading bits past the width": (lambda: CODES.leading_bits(13), "at most the code's width 12, got 13"),
     "other width": (lambda: CODES.hamming(CODES.prefix(5)), "must have the same width, got 12 and 5: compare prefixes"),
     "not codes": (lambda: CODES.hamming(CODES.packed), "expected Codes, got ndarray"),  # type: ignore[arg-type]
     "other width in concat": (lambda: CODES.concat(CODES.prefix(5)), "must have the same width, got 12 and 5"),

@@ -31,7 +31,7 @@ def pieces(X: ArrayLike | Iterable[ArrayLike], features: int | None = None) -> I
 
 
 def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
-    """Return rows of numbers, (n, features), in their own dtype, or raise an error in words scikit-learn expects."""
+    """Return numeric rows, (n, features), in their own dtype, or raise an error in words scikit-learn expects."""
     if hasattr(X, "toarray"):
         raise InvalidInput(f"data must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
     array = np.asarray(X)
@@ -39,16 +39,16 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
         remedy = (
             ": flatten images with X.reshape(len(X), -1)"
             if array.ndim > 2
-            else ". Reshape your data: put one item into x[None, :], single numbers into x[:, None]"
+            else ". Reshape your data: put one item into x[None, :], single values into x[:, None]"
         )
         raise InvalidInput(f"data must have 2 dimensions (items, features), got shape {array.shape}{remedy}")
     if array.dtype == object:  # as data frames with columns of several types convert to
-        array = _as_float64(array)
+        array = _objects_as_float64(array)
     if array.dtype.kind not in "fiub":
         remedy = "convert them with X.astype(np.float32)"
         if array.dtype.kind == "c":
             remedy = "Complex data not supported, take X.real or np.abs(X)"
-        raise InvalidInput(f"data must be numbers, got {array.dtype}: {remedy}")
+        raise InvalidInput(f"data must be numeric, got {array.dtype}: {remedy}")
     if features is not None and array.shape[1] != features:
         raise InvalidInput(
             f"data must have the {features} features the coder was fitted on, got {array.shape[1]}: "
@@ -62,7 +62,7 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     return array
 
 
-def _as_float64(array: NDArray[np.object_]) -> NDArray[Any]:
+def _objects_as_float64(array: NDArray[np.object_]) -> NDArray[Any]:
     """Return an array of Python numbers as float64, or unchanged if it holds strings."""
     try:
         return array.astype(np.float64)
@@ -88,6 +88,11 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floa
             norms = np.linalg.norm(floats, ord=norm, axis=1, keepdims=True)
             np.divide(floats, norms, out=floats, where=norms > 0)
     return floats
+
+
+def as_float64(rows: NDArray[Any], *, normalize: bool = False) -> Doubles:
+    """Return a float64 copy of finite rows, L2-normalized where `normalize` is set (zeros stay zeros)."""
+    return as_floats(np.asarray(rows, dtype=np.float64), normalize=normalize).astype(np.float64, copy=False)
 
 
 def center(rows: NDArray[Any], mean: NDArray[np.float64], *, normalize: bool) -> Floats:

@@ -131,6 +131,25 @@ class Codes:
             packed[:, -1] &= 0xFF ^ _padding_mask(length)
         return self.unchecked(packed, length)
 
+    def leading_bits(self, bits: int) -> NDArray[np.int64]:
+        """Return the first `bits` bits of each code as an integer, (items,).
+
+        >>> Codes.from_bits([[True, False, True], [False, True, True]]).leading_bits(2)
+        array([2, 1])
+
+        Args:
+            bits: how many; at most 56 and at most the width.
+
+        """
+        if check_int(bits, "bits", least=0) > min(self._width, 56):
+            raise InvalidInput(
+                f"bits must be at most 56 and at most the code's width {self._width}, got {bits}: take fewer bits"
+            )
+        integers = np.zeros(len(self), dtype=np.int64)
+        for byte in range(_bytes(bits)):
+            integers = integers << 8 | self._packed[:, byte]
+        return integers >> (-bits % 8)
+
     def concat(self, *others: "Codes") -> Self:
         """Return these codes followed by `others` of the same width.
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Doubles, Ids, as_floats, check_int, check_rows
+from nestcode.arrays import Doubles, Ids, as_float64, check_int, check_rows
 from nestcode.errors import InvalidInput, import_extra
 
 ITEM_BLOCK = 8192  # rows converted to float64 at a time
@@ -48,11 +48,11 @@ def exact_neighbors(
     if metric not in ("l2", "cosine", "inner"):
         raise InvalidInput(f'metric must be "l2", "cosine" or "inner", got {metric!r}')
     mean = rows.mean(axis=0, dtype=np.float64) if metric == "l2" else np.zeros(rows.shape[1])
-    targets = _doubles(targets, normalize=metric == "cosine") - mean
+    targets = as_float64(targets, normalize=metric == "cosine") - mean
     nearest = np.empty((len(targets), 0), dtype=np.int64)
     scores = np.empty((len(targets), 0))  # of the nearest so far; the smallest is best
     for first in range(0, len(rows), ITEM_BLOCK):
-        block = _doubles(rows[first : first + ITEM_BLOCK], normalize=metric == "cosine") - mean
+        block = as_float64(rows[first : first + ITEM_BLOCK], normalize=metric == "cosine") - mean
         found = [_k_smallest(part, block, k, metric) for part in _blocks(targets, QUERY_BLOCK)]
         nearest = np.concatenate([nearest, first + np.concatenate([ids for ids, _ in found])], axis=1)
         scores = np.concatenate([scores, np.concatenate([values for _, values in found])], axis=1)
@@ -219,11 +219,6 @@ def _same_shape(original: ArrayLike, decoded: ArrayLike) -> tuple[NDArray[Any], 
     if a.shape != b.shape or a.size == 0:
         raise InvalidInput(f"decoded must have the original's shape {a.shape} and hold values, got {b.shape}")
     return a, b
-
-
-def _doubles(rows: NDArray[Any], *, normalize: bool) -> Doubles:
-    """Return finite rows as float64, of norm 1 on request."""
-    return as_floats(rows.astype(np.float64), normalize=normalize).astype(np.float64, copy=False)
 
 
 def _blocks(array: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:

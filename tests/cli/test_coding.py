@@ -204,8 +204,8 @@ def test_errors_leave_no_output(tmp_path: Path) -> None:
     for arguments, said in (
         (("fit", tmp_path / "no.npy"), "there is no file"),
         (("fit", tmp_path / "nan.npy"), "must be finite"),
-        (("fit", tmp_path / "words.npy"), "must be numbers"),
-        (("fit", tmp_path / "complex.npy"), "must be numbers"),
+        (("fit", tmp_path / "words.npy"), "must be numeric"),
+        (("fit", tmp_path / "complex.npy"), "must be numeric"),
         (("fit", tmp_path / "flat.npy"), "must hold an array (n, …)"),
         (("fit", tmp_path / "empty.npy"), "at least one item"),
         (("fit", tmp_path / "objects.npy"), "is not an array of numbers; it is damaged or not a .npy file"),

@@ -543,7 +543,7 @@ def test_numbers_may_come_as_objects(name: str, digits: NDArray[Any]) -> None:
     coder = clone(TINY[name])
     assert np.array_equal(coder.fit(digits.astype(object)).transform(digits), coder.fit(digits).transform(digits))
     assert np.array_equal(coder.transform(digits.astype(object)), coder.transform(digits))
-    with pytest.raises(InvalidInput, match="data must be numbers, got object"):
+    with pytest.raises(InvalidInput, match="data must be numeric, got object"):
         coder.fit(np.array([["a", 1.0], [2.0, 3.0]], dtype=object))
 
 
@@ -606,7 +606,7 @@ NUMPY_MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no pieces": (lambda coder: coder.fit(iter([])), "fit needs at least 1 item, got none"),
     "images": (lambda coder: coder.fit(np.zeros((5, 4, 4))), "got shape (5, 4, 4): flatten images"),
     "one vector": (lambda coder: coder.fit([1.0, 2.0]), "data must have 2 dimensions"),
-    "words": (lambda coder: coder.fit(np.array([["a"]])), "data must be numbers, got <U1"),
+    "words": (lambda coder: coder.fit(np.array([["a"]])), "data must be numeric, got <U1"),
     "no features": (lambda coder: coder.fit(np.zeros((5, 0))), "at least 1 feature, got 0"),
     "pieces that differ": (lambda coder: coder.fit(iter([np.eye(4), np.eye(2)])), "the 4 features"),
     "NaN": (lambda coder: coder.fit([[1, np.nan]]), "finite and within float32, but some of it is nan: drop"),

@@ -388,7 +388,7 @@ BAD_IDS: dict[str, tuple[Any, str]] = {
 MISTAKES: Mistakes = {
     "add ids in use": (
         lambda index: index.add(X[:3], ids=[100, 4, 17]),
-        'ids must be new, but 4, 17 are in use: give others, or say on_duplicate="replace"',
+        'ids must be new, but 4, 17 are in use: give others, or pass on_duplicate="replace"',
     ),
     "add too few ids": (
         lambda index: index.add(X[:3], ids=[100, 101]),
@@ -405,7 +405,7 @@ MISTAKES: Mistakes = {
     "add other features": (lambda index: index.add(X[:, :4]), "the 5 features the coder was fitted on, got 4"),
     "add images": (lambda index: index.add(X[None]), "data must have 2 dimensions"),
     "add a number": (lambda index: index.add(3.0), "data must have 2 dimensions"),
-    "add words": (lambda index: index.add(["a"] * 5), "data must be numbers"),
+    "add words": (lambda index: index.add(["a"] * 5), "data must be numeric"),
     "add other codes": (
         lambda index: index.add(CODES),
         "codes must have the index's width 21, got 70: take prefix(21), or make an index of that width",

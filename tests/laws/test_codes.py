@@ -29,6 +29,14 @@ def test_prefix_of_a_prefix_is_the_shorter_prefix(bits: twins.Bits, data: st.Dat
     assert codes.prefix(a) == Codes(codes.prefix(a).packed, a)  # the padding is clean
 
 
+@given(twins.bit_arrays(), st.data())
+def test_leading_bits_are_the_prefix_as_an_integer(bits: twins.Bits, data: st.DataObject) -> None:
+    codes = Codes.from_bits(bits)
+    length = data.draw(st.integers(0, min(codes.width, 56)))
+    expected = [int("".join("01"[bit] for bit in row) or "0", 2) for row in bits[:, :length].astype(int)]
+    assert codes.leading_bits(length).tolist() == expected
+
+
 @given(twins.code_pairs())
 def test_hamming_is_a_metric(pair: tuple[Codes, Codes]) -> None:
     a, b = pair

@@ -100,7 +100,7 @@ def test_ties_count_as_found() -> None:
 def test_codes_are_refused_as_vectors() -> None:
     index = plain("linear")
     for call in (index.search, index.evaluate, index.tune):
-        with pytest.raises(InvalidInput, match="Codes are bits: give the items that were encoded"):
+        with pytest.raises(InvalidInput, match="got Codes: give the items that were encoded"):
             call(Q, vectors=fitted("linear").encode(X))
 
 

@@ -266,11 +266,11 @@ MISTAKES: Mistakes = {
         lambda index: index.search(Q, vectors=X[:, :5]),
         "vectors must have the queries' 12 features, got 5",
     ),
-    "a vector": (lambda index: index.search(Q, vectors=X[0]), "vectors must be numbers in 2 dimensions"),
+    "a vector": (lambda index: index.search(Q, vectors=X[0]), "vectors must be numeric in 2 dimensions"),
     "images": (lambda index: index.search(Q, vectors=X.reshape(-1, 3, 4)), "got float32 of shape (1200, 3, 4)"),
-    "words for vectors": (lambda index: index.search(Q, vectors=X.astype(str)), "vectors must be numbers"),
-    "complex vectors": (lambda index: index.search(Q, vectors=X.astype(complex)), "vectors must be numbers"),
-    "objects for vectors": (lambda index: index.search(Q, vectors=X.astype(object)), "vectors must be numbers"),
+    "words for vectors": (lambda index: index.search(Q, vectors=X.astype(str)), "vectors must be numeric"),
+    "complex vectors": (lambda index: index.search(Q, vectors=X.astype(complex)), "vectors must be numeric"),
+    "objects for vectors": (lambda index: index.search(Q, vectors=X.astype(object)), "vectors must be numeric"),
     "vectors with NaN": (lambda index: index.search(Q, candidates=ROWS, vectors=X * np.nan), "data must be finite"),
     "NaN": (lambda index: index.search(NAN), "data must be finite"),
     "NaN in one": (lambda index: index.search(np.stack([Q[0], NAN])), "data must be finite"),
@@ -284,7 +284,7 @@ MISTAKES: Mistakes = {
     "a number": (lambda index: index.search(3.0), "data must have 2 dimensions"),
     "nothing": (lambda index: index.search([]), "the 12 features the coder was fitted on, got 0"),
     "None": (lambda index: index.search(None), "data must"),  # type: ignore[arg-type]
-    "words": (lambda index: index.search(["a"] * 12), "data must be numbers"),
+    "words": (lambda index: index.search(["a"] * 12), "data must be numeric"),
     "codes of another width": (lambda index: index.search(CODES), "codes must have the index's width 40, got 33"),
     "unknown metric": (
         lambda index: index.search(Q, metric="l1"),  # type: ignore[arg-type]

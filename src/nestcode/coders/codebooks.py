@@ -14,7 +14,7 @@ from nestcode import _core
 from nestcode.arrays import Floats, squared_norms
 from nestcode.codes import CORES
 
-ENTRIES = 256
+ENTRIES = 256  # of a codebook or a lookup table: the values of a byte
 TREE_ROWS = 64 * ENTRIES  # that the tree of a codebook is grown on
 EARLY = 4  # times as many rows in the first Lloyd iterations; the last ones take all
 

@@ -126,18 +126,18 @@ def allocate_bits(coefficients: Floats, total: float, width: int, smallest: floa
 
 
 def quantize(
-    coefficients: Floats, planes: BitPlanes, packed: Bytes, heads: Bytes | None = None, first: int = 0
+    coefficients: Floats, planes: BitPlanes, packed: Bytes, centroid_bits: Bytes | None = None, first: int = 0
 ) -> None:
-    """Write the codes of coefficients, (rows, directions), into packed rows: `first` bits of `heads`, then planes."""
+    """Write the codes of coefficients, (rows, directions), into packed rows: `first` centroid bits, then bit planes."""
     intervals = np.empty(coefficients.shape, dtype=np.uint8)
     depths = bits_per_direction(planes.allocation, coefficients.shape[1]).astype(np.uint8)
     _core.quantize_scalars(coefficients, planes.thresholds, depths, intervals, threads=CORES)
     sources = np.full(8 * packed.shape[1], -1, dtype=np.int32)
     allocated = np.where(planes.allocation >= 0, 8 * planes.allocation + _plane_of(planes.allocation), -1)
     sources[first : first + len(allocated)] = allocated
-    if heads is not None:
+    if centroid_bits is not None:
         sources[:first] = 8 * coefficients.shape[1] + np.arange(first)
-        intervals = np.concatenate([intervals, heads], axis=1)
+        intervals = np.concatenate([intervals, centroid_bits], axis=1)
     _core.permute_bits(intervals, sources, packed, threads=CORES)
 
 

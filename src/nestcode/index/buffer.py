@@ -88,10 +88,10 @@ class Buffer:
         return self
 
     def touch(self) -> None:
-        """Memory needs no verification."""
+        """Do nothing: memory needs no verification."""
 
     def check(self) -> None:
-        """Memory needs no verification."""
+        """Do nothing: memory needs no verification."""
 
     # what a snapshot reads
 

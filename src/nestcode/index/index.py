@@ -20,7 +20,7 @@ from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials
 from nestcode.search.hits import Evaluation, Hits, RangeHits
 from nestcode.search.plan import Plan, Rank, candidate_budget, rerank_budget
-from nestcode.search.scorer import Metric
+from nestcode.search.scorer import SearchMetric
 from nestcode.search.searcher import Searcher
 
 
@@ -191,7 +191,7 @@ class Index:
         candidates: int | None = None,
         rerank: int | None = None,
         rank: Rank | None = None,
-        metric: Metric | None = None,
+        metric: SearchMetric | None = None,
         vectors: ArrayLike | None = None,
         filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
         threads: int | None = 1,
@@ -246,7 +246,7 @@ class Index:
         *,
         candidates: int | None = None,
         rank: Rank | None = None,
-        metric: Metric | None = None,
+        metric: SearchMetric | None = None,
         vectors: ArrayLike | None = None,
         filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
         threads: int | None = 1,
@@ -282,7 +282,7 @@ class Index:
         candidates: int | None = None,
         rerank: int | None = None,
         rank: Rank | None = None,
-        metric: Metric | None = None,
+        metric: SearchMetric | None = None,
         vectors: ArrayLike | None = None,
         exact: ArrayLike | None = None,
         threads: int | None = 1,
@@ -313,7 +313,7 @@ class Index:
         k: int = 10,
         *,
         rank: Rank | None = None,
-        metric: Metric | None = None,
+        metric: SearchMetric | None = None,
         vectors: ArrayLike | None = None,
         exact: ArrayLike | None = None,
         threads: int | None = 1,
@@ -340,7 +340,13 @@ class Index:
         return best
 
     def _trials(
-        self, queries: Codes | ArrayLike, k: int, exact: ArrayLike | None, *, metric: Metric | None, **options: Any
+        self,
+        queries: Codes | ArrayLike,
+        k: int,
+        exact: ArrayLike | None,
+        *,
+        metric: SearchMetric | None,
+        **options: Any,
     ) -> RecallTrials:
         plan = None
         if exact is not None:
@@ -491,7 +497,7 @@ class Index:
             found = store.read()
             index._begin(Snapshot.of(found.width, found.segments), found.coder, largest=found.largest, store=store)
             if mode == "a":
-                store.sweep()
+                store.delete_obsolete_files()
         except BaseException:
             store.close()
             raise

@@ -123,7 +123,7 @@ class Snapshot:
             return self
         if on_duplicate == "error":
             raise InvalidInput(
-                f'ids must be new, but {_some(ids[taken])} in use: give others, or say on_duplicate="replace"'
+                f'ids must be new, but {_some(ids[taken])} in use: give others, or pass on_duplicate="replace"'
             )
         return self.delete((run[taken], position[taken]))
 

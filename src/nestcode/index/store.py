@@ -218,7 +218,7 @@ class Store:
         }
         write_manifest(self.path, manifest)
         self._segments, self._tombstones, self._coder = segments, tombstones, (commit.coder, coder)
-        self.sweep(manifest)
+        self.delete_obsolete_files(manifest)
 
     def _check_lock(self) -> None:
         """Raise unless this is the writer of the folder that is there now."""
@@ -234,8 +234,8 @@ class Store:
                 f"{self.path} was moved, removed or replaced since it was opened: save the index to another folder"
             )
 
-    def sweep(self, manifest: dict[str, Any] | None = None) -> None:
-        """Delete files of ours that the manifest does not name: an earlier commit's, or what a crash left."""
+    def delete_obsolete_files(self, manifest: dict[str, Any] | None = None) -> None:
+        """Delete the index's files that the manifest does not name: an earlier commit's, or what a crash left."""
         manifest = manifest or read_manifest(self.path)
         names = [entry["name"] for entry in manifest["segments"]]
         named = {f"{name}.{key}.npy" for name in names for key in (*DTYPES, "sums")}

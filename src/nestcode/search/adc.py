@@ -18,14 +18,14 @@ from nestcode import _core
 from nestcode.arrays import PIECE, Bytes, Doubles, Floats, as_floats, center, check_rows, squared_norms
 from nestcode.coders import Coder
 from nestcode.coders.base import CodebookLayout, ScalarLayout
+from nestcode.coders.codebooks import ENTRIES
 from nestcode.coders.scalar_quantizer import bits_per_direction
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import ProjectedScorer
-from nestcode.search.inverted_lists import all_codes, leading_bits, list_starts
+from nestcode.search.inverted_lists import all_codes, list_starts
 from nestcode.search.scorer import PreparedCodes, QueryBatch
 
-ENTRIES = 256  # of a table: the values of a byte
 QUERIES = 256  # whose tables are in memory at once: 1 kB for each query and byte of code
 
 
@@ -202,7 +202,7 @@ def _sum_terms(
 def _residual_distances(coder: Coder, layout: ScalarLayout, rows: NDArray[np.generic], codes: Codes) -> Floats:
     """Return distances by tables of inner products with the residual, plus those with the centroid."""
     groups = group_bits(layout.planes.allocation, layout.centroids.shape[1], first=layout.centroid_bits)
-    indices, chosen = regroup(codes.packed, groups), leading_bits(codes, layout.centroid_bits)
+    indices, chosen = regroup(codes.packed, groups), codes.leading_bits(layout.centroid_bits)
     norms = _decoded_norms(coder, codes)
     distances = np.empty((len(rows), len(codes)), dtype=np.float32)
     for first in range(0, len(rows), QUERIES):
@@ -277,7 +277,7 @@ def _cell_edges(tree: Floats, depth: int) -> Floats:
     return edges
 
 
-class CodebookScorer(ProjectedScorer):
+class AdcScorer(ProjectedScorer):
     """ADC over the first bytes of a residual quantizer's codes."""
 
     BYTES = 8  # that distances are estimated by, at most

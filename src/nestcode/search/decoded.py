@@ -16,7 +16,7 @@ from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.inverted_lists import ListCentroids
-from nestcode.search.scorer import NO_CODES, NO_NORMS, Metric, PreparedCodes, QueryBatch, Scorer
+from nestcode.search.scorer import NO_CODES, NO_NORMS, PreparedCodes, QueryBatch, Scorer, SearchMetric
 
 
 class DecodedScorer(Scorer):
@@ -27,7 +27,7 @@ class DecodedScorer(Scorer):
         self.mean = np.zeros(coder.n_features_in_, dtype=np.float32)  # in the space of the coefficients
         self.mean_square = 0.0  # the squared norm of the mean, also outside that space
 
-    def project(self, queries: NDArray[np.floating[Any]], metric: Metric) -> QueryBatch:
+    def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> QueryBatch:
         """Return queries, (n, features), as coefficients; for "cosine" they are L2-normalized already."""
         rows = np.ascontiguousarray(queries, dtype=np.float32)
         zeros = np.zeros(len(rows), dtype=np.float32)
@@ -68,7 +68,7 @@ class ProjectedScorer(DecodedScorer):
     def split_centroids(self, bits: int) -> tuple[Floats, Floats]:
         """Return the two parts of the centroids of lists named by `bits` bits: (coarse, directions), (fine, …)."""
 
-    def project(self, queries: NDArray[np.floating[Any]], metric: Metric) -> QueryBatch:
+    def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> QueryBatch:
         """Return queries, (n, features), as coefficients; for "cosine" they are L2-normalized already."""
         mean, directions = self._projection.mean, self._projection.directions
         mean_products = (queries @ mean).astype(np.float32)
@@ -121,7 +121,7 @@ class RefinedScorer(DecodedScorer):
         """Return sorted codes with what the base's scorer scans."""
         return self._base.prepare(codes, bits)
 
-    def project(self, queries: NDArray[np.floating[Any]], metric: Metric) -> RefinedBatch:
+    def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> RefinedBatch:
         """Return queries, (n, features), as they are and projected for the base."""
         own = super().project(queries, metric)
         base = self._base.project(queries, metric)

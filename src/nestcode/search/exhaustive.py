@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Doubles, Floats, Ids, as_floats
+from nestcode.arrays import Doubles, Floats, Ids, as_float64
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.plan import Plan
 from nestcode.search.prepared import PreparedSnapshot
-from nestcode.search.scorer import Metric, Scorer
+from nestcode.search.scorer import Scorer, SearchMetric
 from nestcode.search.vectors import median
 
 QUERIES, ITEMS = 256, 1 << 14  # compared at once in float64
@@ -205,41 +205,56 @@ class CodeEstimator(Estimator):
         assert isinstance(prepared.scorer, DecodedScorer)
         self.ids, self._prepared, self._metric, self._threads = prepared.ids, prepared, plan.metric, plan.threads
         self._scorer, self._rows, self._raw = prepared.scorer, plan.rows[queries], plan.queries[queries]
-        self._batch = self._scorer.project(self._rows, "inner" if plan.metric == "inner" else "l2")
+        self._in_features = plan.metric == "cosine" != self._scorer.coder.metric_
+        self._batch = self._scorer.project(self._rows, "inner" if self._in_features else _projected(plan.metric))
 
     def estimate(self) -> Estimates:
         """Return distances by ADC lookup tables."""
         metric, batch, tables = self._metric, self._batch, self._prepared.tables
         assert tables is not None
-        scaled = -batch.coefficients if metric == "inner" else -2 * batch.coefficients
+        scaled = (-1 if batch.metric == "inner" else -2) * batch.coefficients
         lengths = np.sqrt(np.einsum("nd,nd->n", batch.coefficients, batch.coefficients, dtype=np.float64))
-        shortest, longest = np.float32(np.inf), np.float32(0)
         parts = []
         for codes in self._prepared.adc_codes:
             part = tables.products(scaled, codes, self._threads)
-            if metric != "inner":
+            if batch.metric == "l2":
                 part += codes.squares
-            if metric == "cosine" and len(codes.norms):
+            if self._in_features:  # 2 - 2 cos
+                part -= batch.mean_products[:, None]
+                part *= 2 / codes.norms
+                part += 2
+            elif metric == "cosine":  # as `_angles`
                 part += (lengths**2 + batch.outside)[:, None].astype(np.float32)
                 part -= (codes.norms - 1) ** 2
                 part /= codes.norms
-                shortest, longest = min(shortest, codes.norms.min()), max(longest, codes.norms.max())
             parts.append(part)
         out = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        error = 2 * tables.operations * UNIT
-        if metric == "inner":
-            return Estimates(out, error * lengths * tables.largest)
-        if metric == "l2":
-            return Estimates(out, error * ((lengths + tables.largest) ** 2 + batch.outside))
-        reach = (lengths + tables.largest) ** 2 + batch.outside + (longest + 1) ** 2 + self._scorer.mean_square
-        return Estimates(out, error * reach / min(shortest, shortest**2))  # an angle's error grows as norms shrink
+        return Estimates(out, 2 * tables.operations * UNIT * self._reach(lengths, tables.largest))
+
+    def _reach(self, lengths: Doubles, largest: float) -> Doubles:
+        """Return the magnitudes that rounding errors are relative to, given the norms of the queries' coefficients."""
+        if self._metric == "inner":
+            return lengths * largest
+        if self._metric == "l2":
+            return np.asarray((lengths + largest) ** 2 + self._batch.outside)
+        norms, center = (
+            [codes.norms for codes in self._prepared.adc_codes if len(codes.norms)],
+            self._scorer.mean_square,
+        )
+        shortest, longest = min(float(part.min()) for part in norms), max(float(part.max()) for part in norms)
+        if shortest == 0:
+            return np.full(len(lengths), np.inf)
+        if self._in_features:
+            return np.asarray(2 * (lengths + 1) * (largest + np.sqrt(center)) / shortest)
+        squares = (lengths + largest) ** 2 + self._batch.outside + (longest + 1) ** 2 + center
+        return np.asarray(squares / min(shortest, shortest**2))
 
     def compare(self, queries: Indices, items: Indices) -> Doubles:
         """Return the distances of pairs."""
         unique, which = np.unique(items, return_inverse=True)
         codes = self._prepared.codes_at(self._prepared.positions[unique])
         metric, scorer, batch = self._metric, self._scorer, self._batch
-        if metric == "cosine" != scorer.coder.metric_:
+        if self._in_features:
             rows = as_float64(scorer.coder.decode(codes), normalize=True)[which]
             return _compare_rows(as_float64(self._raw, normalize=True)[queries], rows, metric)
         decoded = scorer.coder.coefficients(codes).astype(np.float64)
@@ -254,11 +269,16 @@ class CodeEstimator(Estimator):
         return _angles(distances, _norms(scorer, decoded)[which], np.any(self._rows, axis=1)[queries])
 
 
+def _projected(metric: SearchMetric) -> SearchMetric:
+    """Return the metric to project queries for: angles follow from squared distances."""
+    return "inner" if metric == "inner" else "l2"
+
+
 def _largest(squared_norms: Floats) -> float:
     return float(np.sqrt(np.float64(squared_norms.max(initial=0)))) * (1 + 2.0**-10)  # rounding is far less than that
 
 
-def _compare_rows(queries: Doubles, rows: Doubles, metric: Metric) -> Doubles:
+def _compare_rows(queries: Doubles, rows: Doubles, metric: SearchMetric) -> Doubles:
     """Return the distance of each query to the row beside it; both L2-normalized for "cosine"."""
     if metric == "inner":
         products: Doubles = np.einsum("nf,nf->n", queries, rows)
@@ -306,11 +326,6 @@ def _distances_to_rows(plan: Plan, rows: NDArray[Any]) -> Callable[[Indices], Fl
     return lambda queries: vector_distances(as_float64(plan.queries[queries], normalize=by_angle), items, plan.metric)
 
 
-def as_float64(rows: NDArray[Any], *, normalize: bool) -> Doubles:
-    """Return checked rows as float64, L2-normalized for the metric "cosine"."""
-    return as_floats(np.asarray(rows, dtype=np.float64), normalize=normalize).astype(np.float64, copy=False)
-
-
 def squared_distances(queries: Doubles, rows: Doubles) -> Doubles:
     """Return the squared distances of all pairs, (queries, rows), each at least as exact as a float32.
 
@@ -330,7 +345,7 @@ def squared_distances(queries: Doubles, rows: Doubles) -> Doubles:
     return distances
 
 
-def vector_distances(queries: Doubles, rows: Doubles, metric: Metric) -> Floats:
+def vector_distances(queries: Doubles, rows: Doubles, metric: SearchMetric) -> Floats:
     """Return distances from queries to rows, (queries, rows); both L2-normalized for "cosine"."""
     if metric == "l2":
         return as_float32(squared_distances(queries, rows))
@@ -339,7 +354,7 @@ def vector_distances(queries: Doubles, rows: Doubles, metric: Metric) -> Floats:
 
 
 def decoded_distances(
-    scorer: DecodedScorer, queries: NDArray[np.floating[Any]], decoded: Doubles, metric: Metric
+    scorer: DecodedScorer, queries: NDArray[np.floating[Any]], decoded: Doubles, metric: SearchMetric
 ) -> Floats:
     """Return distances from queries, L2-normalized for "cosine", to what codes decode to in a scorer's projection."""
     if metric == "inner":

@@ -22,8 +22,8 @@ from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.codes import CORES, Codes
 from nestcode.search.adc import BitGroups, group_bits
 from nestcode.search.decoded import ProjectedScorer
-from nestcode.search.inverted_lists import all_codes, default_list_bits, leading_bits, list_starts
-from nestcode.search.scorer import BLOCK, Metric, PreparedCodes, QueryBatch
+from nestcode.search.inverted_lists import all_codes, default_list_bits, list_starts
+from nestcode.search.scorer import BLOCK, PreparedCodes, QueryBatch, SearchMetric
 
 GROUPS = 52  # that are scanned: 208 bits
 GROUP_BITS = 4
@@ -104,7 +104,7 @@ class FastScanScorer(ProjectedScorer):
         super().__init__(coder, width)
         self._layout, self._scan = layout, FastScan(layout)
         norms = squared_norms(layout.centroids)
-        self._norms: dict[Metric, Floats] = {  # less twice the products of `coarse_distances`: squared distances
+        self._norms: dict[SearchMetric, Floats] = {  # less twice the products of `coarse_distances`: squared distances
             "l2": norms.astype(np.float32),
             "cosine": (norms + 2 * (layout.centroids @ self.mean)).astype(np.float32),
             "inner": np.zeros(len(norms), dtype=np.float32),
@@ -127,7 +127,7 @@ class FastScanScorer(ProjectedScorer):
 
     def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
         """Return sorted codes with their inverted lists and blocks."""
-        blocks = self._scan.blocks(codes, leading_bits(codes, self._layout.centroid_bits))
+        blocks = self._scan.blocks(codes, codes.leading_bits(self._layout.centroid_bits))
         starts, unit = list_starts(codes, bits), self._scan.bias_unit
         return PreparedCodes(codes.packed, starts, blocks.groups, blocks.starts, blocks.biases, unit)
 

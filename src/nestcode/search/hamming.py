@@ -1,7 +1,7 @@
 """Hamming scorers: lists are probed, and items scored, by how many bits differ from the query's code.
 
-Bare codes have no other distance. Codes that only a network can decode are estimated this way and reranked by what the
-network decodes.
+Bare codes have no other distance. Codes of a coder without a layout, such as an autoencoder's, are estimated this way
+and reranked by what they decode to.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.inverted_lists import default_list_bits, list_starts
-from nestcode.search.scorer import Metric, PreparedCodes, QueryBatch, Scorer
+from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer, SearchMetric
 
 
 class HammingScorer(Scorer):
@@ -44,14 +44,14 @@ class HammingScorer(Scorer):
         searcher.hamming(queries.packed, candidates, out, threads)
 
 
-class NetworkScorer(HammingScorer, DecodedScorer):
-    """Hamming distances for estimates, distances to what a network decodes for reranking."""
+class HammingRerankScorer(HammingScorer, DecodedScorer):
+    """Hamming distances for estimates, distances to decoded codes for reranking."""
 
     def __init__(self, coder: Coder, width: int) -> None:
         HammingScorer.__init__(self, width)
         DecodedScorer.__init__(self, coder)
 
-    def project(self, queries: NDArray[np.floating[Any]], metric: Metric) -> QueryBatch:
+    def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> QueryBatch:
         """Return queries with their codes, (n, features); for "cosine" they are L2-normalized already."""
         batch = super().project(queries, metric)
         codes = self.coder.encode(batch.coefficients).prefix(self._width)

@@ -69,7 +69,8 @@ class Evaluation:
     (1.0, 2.0, 1.0)
     """
 
-    recall: float  # recall@k: the share of the k nearest items that were found
+    # recall@k: the share of the k nearest items that were found; a hit as near as the k-th neighbor counts too
+    recall: float
     compared: float  # items that a query was compared with, on average
     share: float  # of all items that were compared
     candidates: int  # the candidate budget

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nestcode import _core
 from nestcode.arrays import Floats
 from nestcode.codes import Codes
-from nestcode.search.scorer import Metric
+from nestcode.search.scorer import SearchMetric
 
 MAX_LIST_BITS = 14
 
@@ -25,17 +25,9 @@ def default_list_bits(count: int, width: int) -> int:
     return max(0, min(count.bit_length() - 7, MAX_LIST_BITS, width))
 
 
-def leading_bits(codes: Codes, bits: int) -> NDArray[np.int64]:
-    """Return the first bits of codes as an integer, at most 24 of them."""
-    lists = np.zeros(len(codes), dtype=np.int64)
-    for byte in range(-(-bits // 8)):
-        lists = lists << 8 | codes.packed[:, byte]
-    return lists >> (-bits % 8)
-
-
 def list_starts(codes: Codes, bits: int) -> NDArray[np.uint32]:
     """Return where each list begins in sorted codes, and the end."""
-    return np.searchsorted(leading_bits(codes, bits), np.arange((1 << bits) + 1)).astype(np.uint32)
+    return np.searchsorted(codes.leading_bits(bits), np.arange((1 << bits) + 1)).astype(np.uint32)
 
 
 def all_codes(bits: int) -> Codes:
@@ -59,14 +51,14 @@ class ListCentroids:
         norms = np.einsum("cfd,cfd->cf", both, both, dtype=np.float64)
         lengths = np.sqrt(np.maximum(norms + 2 * (both @ mean) + mean_square, 1e-30))
         zeros, minus_two = np.zeros(norms.shape, dtype=np.float32), np.full(norms.shape, -2, dtype=np.float32)
-        self._by_metric: dict[Metric, tuple[Floats, Floats]] = {  # distance = product * scale + shift
+        self._by_metric: dict[SearchMetric, tuple[Floats, Floats]] = {  # distance = product * scale + shift
             "l2": (minus_two, norms.astype(np.float32)),
             "cosine": ((-2 / lengths).astype(np.float32), zeros),
             "inner": (minus_two, zeros),
         }
         self._coarse, self._fine = _without_trailing_zeros(coarse), _without_trailing_zeros(fine)
 
-    def coarse_distances(self, metric: Metric, coefficients: Floats, offsets: Floats) -> _core.CentroidDistances:
+    def coarse_distances(self, metric: SearchMetric, coefficients: Floats, offsets: Floats) -> _core.CentroidDistances:
         """Return the distances from queries to all centroids, up to a term that all lists share.
 
         Args:

@@ -12,7 +12,7 @@ from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.prepared import Filter
-from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, Metric, QueryBatch, Scorer
+from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, QueryBatch, Scorer, SearchMetric
 from nestcode.search.vectors import Vectors
 
 Rank = Literal["asymmetric", "hamming", "exact"]
@@ -43,7 +43,7 @@ class Plan:
         queries: Codes | ArrayLike,
         *,
         rank: Rank | None = None,
-        metric: Metric | None = None,
+        metric: SearchMetric | None = None,
         vectors: ArrayLike | None = None,
         allowed: ArrayLike | Iterable[int] | None = None,
         candidates: int | None = None,
@@ -150,8 +150,8 @@ def _choose_rank(rank: Rank | None, coder: Coder | None, codes: Codes | None, ve
     return rank
 
 
-def _choose_metric(metric: Metric | None, coder: Coder | None, rank: Rank) -> Metric:
-    own: Metric = "l2" if coder is None else coder.metric_
+def _choose_metric(metric: SearchMetric | None, coder: Coder | None, rank: Rank) -> SearchMetric:
+    own: SearchMetric = "l2" if coder is None else coder.metric_
     if metric is None:
         return own
     if metric not in ("l2", "cosine", "inner"):

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from nestcode.arrays import PIECE, Bytes, Floats, squared_norms
 from nestcode.coders.base import CodebookLayout, ScalarLayout
+from nestcode.coders.codebooks import ENTRIES
 from nestcode.codes import Codes
-from nestcode.search.adc import ENTRIES, group_bits, regroup, sum_tables
+from nestcode.search.adc import group_bits, regroup, sum_tables
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.inverted_lists import leading_bits
 
 NO_CENTROIDS = np.zeros(0, dtype=np.int64)
 
@@ -63,11 +63,14 @@ class ProductTables(ABC):
         """Return codes as table indices, with their norms; this decodes all of them once."""
         scorer, squares, norms = self._scorer, np.empty(len(codes), np.float32), np.empty(len(codes), np.float32)
         for first in range(0, len(codes), PIECE):
-            decoded = scorer.coder.coefficients(codes[first : first + PIECE]).astype(np.float64)
-            own = np.einsum("nd,nd->n", decoded, decoded)
-            squares[first : first + PIECE] = own
-            full = own + 2 * decoded @ scorer.mean + scorer.mean_square
-            norms[first : first + PIECE] = np.sqrt(np.maximum(full, 0))
+            some = codes[first : first + PIECE]
+            decoded = scorer.coder.coefficients(some).astype(np.float64)
+            own = squares[first : first + PIECE] = np.einsum("nd,nd->n", decoded, decoded)
+            if scorer.coder.metric_ == "cosine":
+                full = np.maximum(own + 2 * decoded @ scorer.mean + scorer.mean_square, 0)
+            else:  # around a mean far from 0, too few digits of the norm would be left
+                full = squared_norms(scorer.coder.decode(some))
+            norms[first : first + PIECE] = np.sqrt(full)
         return AdcCodes(self.indices(codes), NO_CENTROIDS, squares, norms)
 
 
@@ -117,7 +120,7 @@ class ScalarTables(ProductTables):
     def prepare(self, codes: Codes) -> AdcCodes:
         """Return codes as table indices, with their centroids and norms."""
         items = super().prepare(codes)
-        return replace(items, centroids=leading_bits(codes, self._bits)) if self._bits else items
+        return replace(items, centroids=codes.leading_bits(self._bits)) if self._bits else items
 
     def products(self, coefficients: Floats, items: AdcCodes, threads: int) -> Floats:
         """Return the inner products of all pairs, (queries, items): those with the centroids and the residuals."""

@@ -2,12 +2,12 @@
 
 A scorer is built from what a coder reports about its codes (`Coder.layout`); `scorer_for` in searcher.py chooses it:
 
-    layout           scorer           estimates by                                  reranks by
-    ScalarLayout     FastScanScorer   4-bit fast-scan of the first bit planes       decoded codes
-    CodebookLayout   CodebookScorer   ADC lookup tables of the first bytes          decoded codes
-    BaseLayout       RefinedScorer    the base's scorer                             decoded codes
-    None             NetworkScorer    Hamming distance                              decoded codes
-    (bare codes)     HammingScorer    Hamming distance                              –
+    layout           scorer                estimates by                                  reranks by
+    ScalarLayout     FastScanScorer        4-bit fast-scan of the first bit planes       decoded codes
+    CodebookLayout   AdcScorer             ADC lookup tables of the first bytes          decoded codes
+    BaseLayout       RefinedScorer         the base's scorer                             decoded codes
+    None             HammingRerankScorer   Hamming distance                              decoded codes
+    (bare codes)     HammingScorer         Hamming distance                              –
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ from nestcode import _core
 from nestcode.arrays import Bytes, Floats
 from nestcode.codes import Codes
 
-Metric = Literal["l2", "cosine", "inner"]
+SearchMetric = Literal["l2", "cosine", "inner"]
 BLOCK = 32  # items that fast-scan scores at once
 NO_BLOCKS, NO_STARTS = np.zeros((0, 0, BLOCK), dtype=np.uint8), np.zeros(0, dtype=np.uint32)
 NO_BIASES = np.zeros(0, dtype=np.int16)
@@ -66,7 +66,7 @@ class PreparedCodes:
 class QueryBatch:
     """Queries in a coder's projection, or as codes."""
 
-    metric: Metric
+    metric: SearchMetric
     coefficients: Floats  # (n, directions): around the mean, or around 0 for inner products
     mean_products: Floats  # (n,): inner products with the mean
     outside: Floats  # (n,): squared distances to the subspace of the projection, for "l2"

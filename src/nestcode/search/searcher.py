@@ -6,11 +6,11 @@ from nestcode import _core
 from nestcode.coders import Coder
 from nestcode.coders.base import BaseLayout, CodebookLayout, ScalarLayout
 from nestcode.errors import InvalidInput
-from nestcode.search.adc import CodebookScorer
+from nestcode.search.adc import AdcScorer
 from nestcode.search.decoded import DecodedScorer, RefinedScorer
 from nestcode.search.exhaustive import search_all
 from nestcode.search.fastscan import FastScanScorer
-from nestcode.search.hamming import HammingScorer, NetworkScorer
+from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import Plan, check_k
 from nestcode.search.prepared import PreparationCache, PreparedSnapshot, Snapshot
@@ -88,10 +88,10 @@ def scorer_for(coder: Coder, width: int) -> DecodedScorer:
     if isinstance(layout, ScalarLayout):
         return FastScanScorer(coder, layout, width)
     if isinstance(layout, CodebookLayout):
-        return CodebookScorer(coder, layout, width)
+        return AdcScorer(coder, layout, width)
     if isinstance(layout, BaseLayout):
         return RefinedScorer(coder, scorer_for(layout.base, width))
-    return NetworkScorer(coder, width)
+    return HammingRerankScorer(coder, width)
 
 
 def top_k(

@@ -9,7 +9,7 @@ from nestcode import _core
 from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
-from nestcode.search.scorer import NO_NORMS, Metric
+from nestcode.search.scorer import NO_NORMS, SearchMetric
 
 
 class Vectors:
@@ -17,11 +17,11 @@ class Vectors:
 
     def __init__(self, vectors: ArrayLike) -> None:
         if isinstance(vectors, Codes):
-            raise InvalidInput("vectors must be numbers, and Codes are bits: give the items that were encoded")
+            raise InvalidInput("vectors must be a numeric array, got Codes: give the items that were encoded")
         array = vectors if isinstance(vectors, np.ndarray) else np.asarray(vectors)
         if array.ndim != 2 or array.dtype.kind not in "fiu":
             raise InvalidInput(
-                f"vectors must be numbers in 2 dimensions, a row for each id, got {array.dtype} of shape {array.shape}"
+                f"vectors must be numeric in 2 dimensions, a row for each id, got {array.dtype} of shape {array.shape}"
             )
         self.array: NDArray[Any] = array
 
@@ -36,7 +36,7 @@ class Vectors:
         rows: NDArray[Any] = self.array[ids]
         return rows
 
-    def rerank(self, queries: NDArray[np.floating[Any]], ids: Ids, metric: Metric, threads: int) -> Floats:
+    def rerank(self, queries: NDArray[np.floating[Any]], ids: Ids, metric: SearchMetric, threads: int) -> Floats:
         """Return distances from each query to the vectors of its ids, (queries, ids); infinite for ids of -1."""
         self.check(ids)
         vectors = self.array

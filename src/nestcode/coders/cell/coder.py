@@ -1,4 +1,4 @@
-"""CellCoder: a coarse quantizer (k-means), then the scalar-quantized residual as ordered bit planes.
+"""CellCoder, an IVF code: a coarse quantizer (k-means), then the scalar-quantized residual as ordered bit planes.
 
 The cells of k-means are small where data is dense, so a search probes the inverted lists of the few whose centroids are
 nearest to its query. Centroids are in the order of a binary tree, so the first bits of a cell's number are a code too:

@@ -86,14 +86,15 @@ class CellModel(ProjectedModel):
         bits, centroids = self.cell_bits, self._seen_centroids
         cells = assign(coefficients[:, : centroids.shape[1]], centroids)
         coefficients -= self.centroids.take(cells, axis=0)
-        heads = (cells << (MOST_BITS - bits)).astype(">u2").view(np.uint8).reshape(-1, 2)
-        quantize(coefficients, self.planes, packed, heads, bits)
+        centroid_bits = (cells << (MOST_BITS - bits)).astype(">u2").view(np.uint8).reshape(-1, 2)
+        quantize(coefficients, self.planes, packed, centroid_bits, bits)
 
     def decode(self, codes: Codes, threads: int) -> Floats:
         """Return the coefficients that codes of any length decode to, (n, directions)."""
         bits = self.cell_bits
         out = dequantize(codes.packed, self.planes, max(codes.width - bits, 0), bits, threads)
-        out += self.centroids_at(codes.width).take(self._cells_of(codes), axis=0)
+        cells = codes.leading_bits(min(codes.width, bits))  # of the centroids at this length
+        out += self.centroids_at(codes.width).take(cells, axis=0)
         return out
 
     def layout(self, length: int) -> ScalarLayout:
@@ -105,14 +106,6 @@ class CellModel(ProjectedModel):
     def centroids_at(self, length: int) -> Floats:
         """Return the centroids when `length` bits are known, (2^length or cells, directions)."""
         return prefix_centroids(self.centroids, self.counts, min(length, self.cell_bits))
-
-    def _cells_of(self, codes: Codes) -> NDArray[np.int64]:
-        """Return which of the centroids at its length each code names."""
-        bits = min(codes.width, self.cell_bits)
-        cells = np.zeros(len(codes), dtype=np.int64)
-        for byte in range(-(-bits // 8)):
-            cells = cells << 8 | codes.packed[:, byte]
-        return cells >> -bits % 8
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the model's arrays under their names on disk."""

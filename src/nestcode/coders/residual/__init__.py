@@ -1,4 +1,7 @@
-"""ResidualCoder."""
+"""The residual coder, residual quantization by beam search.
+
+`coder.py` is the estimator, `model.py` the fitted model; its codebooks are in `coders/codebooks.py`.
+"""
 
 from nestcode.coders.residual.coder import ResidualCoder
 

@@ -9,21 +9,21 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode.arrays import Floats, Ids
 from nestcode.errors import InvalidInput
 from nestcode.search.hits import RangeHits
-from nestcode.search.scorer import Metric
+from nestcode.search.scorer import SearchMetric
 
 RangeResult = tuple[NDArray[np.uint64], Floats, Ids]  # lims, D, I
 Filter = ArrayLike | Iterable[int] | None
 MISSING = np.finfo(np.float32).max  # FAISS's distance of missing items, which have id -1
 
 
-def scores(distances: Floats, ids: Ids, metric: Metric) -> Floats:
+def scores(distances: Floats, ids: Ids, metric: SearchMetric) -> Floats:
     """Return our distances as FAISS's: squared distances for l2, otherwise similarities, the largest first."""
     if metric == "l2":
         return np.where(ids >= 0, distances, MISSING)
     return np.where(ids >= 0, -distances if metric == "inner" else 1 - distances / 2, -MISSING)
 
 
-def radius_of(thresh: float, metric: Metric) -> float:
+def radius_of(thresh: float, metric: SearchMetric) -> float:
     """Return our distance at which FAISS's score is `thresh`."""
     if not isinstance(thresh, float | int | np.floating | np.integer) or np.isnan(thresh):
         raise InvalidInput(f"thresh must be a number, got {thresh!r}: give a squared distance, or a similarity")
@@ -31,7 +31,7 @@ def radius_of(thresh: float, metric: Metric) -> float:
     return float(np.clip(distance, -MISSING, MISSING))
 
 
-def flatten_range(hits: RangeHits, thresh: float, metric: Metric) -> RangeResult:
+def flatten_range(hits: RangeHits, thresh: float, metric: SearchMetric) -> RangeResult:
     """Return the hits of all queries concatenated, with the limits of each; scores equal to `thresh` are excluded."""
     ids = np.concatenate([np.zeros(0, dtype=np.int64), *(one.ids for one in hits)])
     distances = np.concatenate([np.zeros(0, dtype=np.float32), *(one.distances for one in hits)])

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nestcode.arrays import Doubles, Floats, Ids, as_floats, check_ids, check_rows
+from nestcode.arrays import Doubles, Floats, Ids, as_float64, as_floats, check_ids, check_rows
 from nestcode.errors import InvalidInput
-from nestcode.search.exhaustive import QUERIES, as_float64, vector_distances
+from nestcode.search.exhaustive import QUERIES, vector_distances
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import check_filter, check_k
-from nestcode.search.scorer import Metric
+from nestcode.search.scorer import SearchMetric
 
 
 class FlatVectors:
@@ -71,7 +71,7 @@ class FlatVectors:
         queries: ArrayLike,
         k: int,
         *,
-        metric: Metric,
+        metric: SearchMetric,
         filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
         threads: int | None = None,  # noqa: ARG002
     ) -> Hits:
@@ -94,7 +94,7 @@ class FlatVectors:
         radius: float,
         *,
         candidates: int,  # noqa: ARG002
-        metric: Metric,
+        metric: SearchMetric,
         filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
         threads: int | None = None,  # noqa: ARG002
     ) -> RangeHits:
@@ -119,7 +119,7 @@ class FlatVectors:
     def _prepare(
         self,
         queries: ArrayLike,
-        metric: Metric,
+        metric: SearchMetric,
         filter: ArrayLike | Iterable[int] | None,  # noqa: A002
     ) -> tuple[Doubles, Doubles, Ids]:
         """Return queries and allowed vectors in float64, L2-normalized for the cosine, and the vectors' ids."""

@@ -21,7 +21,7 @@ from nestcode.integrations.faiss.conventions import (
     select_ids,
 )
 from nestcode.integrations.faiss.flat import FlatVectors
-from nestcode.search.scorer import Metric
+from nestcode.search.scorer import SearchMetric
 from nestcode.storage import Arrays, Record, read_record, write_record
 
 
@@ -59,12 +59,12 @@ class NestedIndex:
         d: int,
         width: int | None = None,
         *,
-        metric: Metric | None = None,
+        metric: SearchMetric | None = None,
         coder: Coder | None = None,
         rows_to_fit: int = 10_000,
     ) -> None:
         self.d = check_int(d, "d", least=1)
-        self.metric: Metric = ("l2" if coder is None else coder.metric_) if metric is None else metric
+        self.metric: SearchMetric = ("l2" if coder is None else coder.metric_) if metric is None else metric
         if self.metric not in ("l2", "inner", "cosine"):
             raise InvalidInput(f'metric must be "l2", "inner" or "cosine", got {metric!r}')
         self.rows_to_fit = check_int(rows_to_fit, "rows_to_fit", least=1)
