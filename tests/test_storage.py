@@ -1,11 +1,16 @@
-"""Atomic writes: the old file or the new one, never a part."""
+"""Records are checked; atomic writes leave the old file or the new one, never a part."""
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from nestcode.storage import write_atomic
+from nestcode.errors import DamagedFile
+from nestcode.storage import Record, parse_record, record_bytes, write_atomic
 
 
 def test_write_atomic_creates_folders_and_replaces(tmp_path: Path) -> None:
@@ -74,3 +79,39 @@ def test_symbolic_links_are_followed(exists: bool, tmp_path: Path) -> None:
     write_atomic(link, b"new")
     assert link.is_symlink()
     assert target.read_bytes() == link.read_bytes() == b"new"
+
+
+RECORD = Record("Kind", 1, {"width": 8}, {"values": np.arange(3)}, {"selection": {"goal": "search"}})
+
+
+def edited(change: Callable[[dict[str, str]], Any]) -> bytes:
+    """Return the bytes of RECORD with other metadata."""
+    data = record_bytes(RECORD)
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    change(header["__metadata__"])
+    text = json.dumps(header).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    return len(text).to_bytes(8, "little") + text + data[end:]
+
+
+def test_notes_are_kept_outside_the_fingerprint() -> None:
+    assert parse_record(record_bytes(RECORD), "it").notes == RECORD.notes
+    assert Record("Kind", 1, {"width": 8}, {"values": np.arange(3)}).fingerprint == RECORD.fingerprint
+    assert parse_record(edited(lambda metadata: metadata.pop("notes_sha256")), "it").notes == RECORD.notes
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda metadata: metadata.update(notes=metadata["notes"].replace("search", "sparch")),
+        lambda metadata: metadata.update(notes_sha256="0" * 64),
+        lambda metadata: metadata.pop("notes"),
+        lambda metadata: (metadata.update(notes="[]"), metadata.pop("notes_sha256")),
+        lambda metadata: (metadata.update(notes="5"), metadata.pop("notes_sha256")),
+        lambda metadata: (metadata.update(notes="{"), metadata.pop("notes_sha256")),
+    ],
+)
+def test_damaged_notes_are_refused(change: Callable[[dict[str, str]], Any]) -> None:
+    with pytest.raises(DamagedFile, match="it is damaged"):
+        parse_record(edited(change), "it")

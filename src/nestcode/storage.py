@@ -74,6 +74,7 @@ def record_bytes(record: Record) -> bytes:
     }
     if record.notes:
         metadata["notes"] = json.dumps(record.notes, sort_keys=True)
+        metadata["notes_sha256"] = hashlib.sha256(metadata["notes"].encode()).hexdigest()
     data = save({name: np.ascontiguousarray(array) for name, array in record.arrays.items()}, metadata)
     end = 8 + int.from_bytes(data[:8], "little")
     text = json.dumps(json.loads(data[8:end]), sort_keys=True, separators=(",", ":")).encode()
@@ -118,7 +119,7 @@ def _verified(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]]
         if metadata.get("format") != FORMAT:
             raise DamagedFile(f"{path} was not written by Nestcode: give a file that holds a coder")
         record = Record(metadata["kind"], int(metadata["version"]), json.loads(metadata["settings"]), arrays)
-        record = replace(record, notes=dict(json.loads(metadata.get("notes", "{}"))))
+        record = replace(record, notes=_notes(metadata))
         expected = metadata["sha256"]
     except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
         if isinstance(error, DamagedFile):
@@ -127,6 +128,17 @@ def _verified(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]]
     if record.fingerprint != expected:
         raise DamagedFile(f"{path} is damaged, its checksum does not match: save it again or restore a copy")
     return record
+
+
+def _notes(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the notes in a file's metadata, or raise if they are damaged; early files have no checksum of them."""
+    text = metadata.get("notes", "{}")
+    notes = json.loads(text)
+    if not isinstance(notes, dict):
+        raise ValueError(f"its notes are {text}, expected a JSON object")
+    if "notes_sha256" in metadata and hashlib.sha256(text.encode()).hexdigest() != metadata["notes_sha256"]:
+        raise ValueError("the checksum of its notes does not match")
+    return notes
 
 
 class Storable(ABC):

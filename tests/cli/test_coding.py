@@ -267,7 +267,7 @@ def test_resume_continues_an_interrupted_fit(tmp_path: Path, monkeypatch: pytest
     path, _, _ = vectors(tmp_path)
     train = ("fit", path, "--kind", "refined", "--width", 8, "--steps", 4, "--seed", 1)
     whole, resumed = tmp_path / "whole.coder", tmp_path / "resumed.coder"
-    fine(*train, "-o", whole)
+    assert f"there is no checkpoint {whole}.ckpt: training starts anew" in run(*train, "-o", whole, "--resume").stderr
     assert not (tmp_path / "whole.coder.ckpt").exists()
 
     def interrupted(*_: object) -> None:
@@ -280,7 +280,7 @@ def test_resume_continues_an_interrupted_fit(tmp_path: Path, monkeypatch: pytest
     assert (kept.exists(), resumed.exists()) == (True, False)
     assert json.loads(fine("info", kept, "--json"))["file"] == "checkpoint"
     assert "give --resume to continue it, or --force to restart" in refused(*train, "-o", resumed)
-    fine(*train, "-o", resumed, "--resume")
+    assert "starts anew" not in run(*train, "-o", resumed, "--resume").stderr
     assert (kept.exists(), resumed.read_bytes()) == (False, whole.read_bytes())
     facts = json.loads(fine("info", resumed, "--json"))
     assert (facts["kind"], facts["width"], facts["features"]) == ("RefinedCoder", 8, 12)

@@ -123,7 +123,9 @@ def test_info_escapes_control_characters(tmp_path: Path) -> None:
     assert "\x1b]0" not in said
 
 
-@pytest.mark.parametrize("change", [{"features": "many"}, {"errors": np.zeros((3, 3))}, {"selection": 5}])
+@pytest.mark.parametrize(
+    "change", [{"features": "many"}, {"errors": np.zeros((3, 3))}, {"selection": 5}, {"selection": {"goal": 5}}]
+)
 def test_invalid_settings_raise_damaged_file(change: dict[str, Any], tmp_path: Path) -> None:
     record = read_record(vectors(tmp_path)[1])
     arrays = {**record.arrays, **{name: value for name, value in change.items() if name == "errors"}}

@@ -400,7 +400,9 @@ def test_records_without_an_array_or_with_other_settings_are_refused(name: str, 
     if not CASES[name].network:
         damaged += [replace(record, settings={**record.settings, "width": width}) for width in (0, 2**40, "9", None)]
         damaged += [replace(record, settings={**record.settings, "surprise": 1})]
-        damaged += [replace(record, notes={"selection": {"goal": "search"}})]
+        good = {"goal": "search", "measure": "recall", "scores": {"LinearCoder": 1.0}, "chosen": "LinearCoder"}
+        for wrong in (5, good, {**good, "reason": 5}, {**good, "reason": "", "scores": {"LinearCoder": "1"}}):
+            damaged += [replace(record, notes={"selection": wrong})]
     for one in damaged:
         write_record(tmp_path / "bad", one)
         with pytest.raises(DamagedFile, match=f"bad is not a {record.kind} as it should be"):

@@ -45,7 +45,11 @@ def fit(
         typer.Option(min=1, help="Training steps of PyTorch coders.", show_default="2000; refined images 500"),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the training of an interrupted fit from its checkpoint.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue the training of an interrupted fit from its checkpoint, OUT.ckpt; without one, start anew.",
+        ),
     ] = False,
     array: ArrayName = None,
     size: Size = 32,
@@ -71,6 +75,8 @@ def fit(
 
     rows = open_rows(data, array, size)
     if kind in TRAINED:
+        if resume and not _checkpoint(out).exists():
+            messages().print(f"there is no checkpoint {_checkpoint(out)}: training starts anew", soft_wrap=True)
         coder = _untrained(rows, kind, width, metric, seed=seed, steps=steps)
         coder = _train(coder, rows, labels, out, resume=resume)
     else:

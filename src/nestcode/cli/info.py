@@ -15,6 +15,7 @@ import nestcode
 from nestcode.cli.files import STANDARD, stream_file
 from nestcode.cli.options import AsJson, printable
 from nestcode.cli.plot import plot_errors, some_lengths
+from nestcode.coders.base import Selection
 from nestcode.coders.pretrained import PRETRAINED, find_pretrained, loaded_fingerprint, pretrained_path
 from nestcode.errors import DamagedFile
 
@@ -100,9 +101,9 @@ def coder_facts(path: Path) -> dict[str, Any]:
     settings = {name: value for name, value in record.settings.items() if isinstance(value, str | int | float)}
     facts: dict[str, Any] = {"file": "coder", "kind": record.kind, "version": record.version, **settings}
     try:
-        if "selection" in record.notes:
-            chosen = record.notes["selection"]
-            facts["chosen"] = {"goal": chosen["goal"], "reason": chosen["reason"], **chosen}
+        selection = Selection.from_notes(record.notes)
+        if selection is not None:
+            facts["chosen"] = vars(selection)
         features = _features(record)
         if features is not None:
             facts["features"] = features

@@ -9,8 +9,8 @@ columns of 0 and 1, `inverse_transform` takes any number of leading columns.
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -35,6 +35,22 @@ class Selection:
     scores: dict[str, float]  # by candidate; empty where there were too few rows to compare
     chosen: str
     reason: str
+
+    @classmethod
+    def from_notes(cls, notes: Mapping[str, Any]) -> "Selection | None":
+        """Return the selection in a record's notes, None if there is none; raise ValueError if it is malformed."""
+        if "selection" not in notes:
+            return None
+        values = notes["selection"]
+        names = [field.name for field in fields(cls)]
+        if not isinstance(values, dict) or sorted(values) != sorted(names):
+            raise ValueError(f"its selection must have {', '.join(names)}")
+        scores = values["scores"]
+        if not isinstance(scores, dict) or not all(isinstance(score, int | float) for score in scores.values()):
+            raise ValueError("the scores of its selection must be numbers by candidate")
+        if not all(isinstance(values[name], str) for name in names if name != "scores"):
+            raise ValueError("its selection must describe the choice by strings")
+        return cls(**values)
 
     def __str__(self) -> str:
         """Return the choice and its reason in one line."""

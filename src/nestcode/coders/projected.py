@@ -159,8 +159,7 @@ class ProjectedCoder(Coder, Generic[Model]):
     def _read(cls, record: Record) -> Self:
         coder = cls(**record.settings)
         coder._model = cls.MODEL.from_arrays(coder._plain_settings(), record.arrays)
-        if "selection" in record.notes:
-            coder.selection_ = Selection(**record.notes["selection"])
+        coder.selection_ = Selection.from_notes(record.notes)
         return coder
 
     def _plain_settings(self) -> dict[str, Any]:
