@@ -13,7 +13,7 @@
 
 namespace nestcode {
 
-constexpr std::size_t block_bytes = 1 << 16;
+constexpr std::size_t kBlockBytes = 1 << 16;
 
 // A multiply-rotate hash in four lanes, in the manner of xxHash64; lane i takes words i, i + 4, … Each step is a
 // bijection of the lane and of the word, so a change of one word always changes the checksum; words are multiplied
@@ -46,12 +46,12 @@ inline std::uint64_t checksum(const std::uint8_t* data, std::size_t bytes) {
 }
 
 inline std::size_t block_count(std::size_t bytes) {
-    return (bytes + block_bytes - 1) / block_bytes;
+    return (bytes + kBlockBytes - 1) / kBlockBytes;
 }
 
 inline std::uint64_t block_checksum(const std::uint8_t* data, std::size_t bytes, std::size_t block) {
-    const std::size_t begin = block * block_bytes;
-    return checksum(data + begin, begin + block_bytes < bytes ? block_bytes : bytes - begin);
+    const std::size_t begin = block * kBlockBytes;
+    return checksum(data + begin, begin + kBlockBytes < bytes ? kBlockBytes : bytes - begin);
 }
 
 // Memory-mapped data with the checksums of its blocks. Kernels call touch() before they read and go on whatever it
@@ -67,8 +67,8 @@ class ChecksumGuard {
     // Verifies the blocks of a range of bytes that have not been verified yet.
     void touch(const void* begin, std::size_t bytes) {
         const auto offset = static_cast<std::size_t>(static_cast<const std::uint8_t*>(begin) - data_);
-        const std::size_t last = (offset + bytes - 1) / block_bytes;
-        for (std::size_t block = offset / block_bytes; block <= last; ++block)
+        const std::size_t last = (offset + bytes - 1) / kBlockBytes;
+        for (std::size_t block = offset / kBlockBytes; block <= last; ++block)
             if (!verified_[block].load(std::memory_order_relaxed)) check(block);
     }
 

@@ -4,38 +4,24 @@
 // directions. A group's lookup table has 16 entries, quantized to 7 bits, so a byte shuffle looks up 16 or 32 items at
 // once and two entries add up within a byte (André, Kermarrec, Le Scouarnec, "Cache locality is not enough:
 // high-performance nearest neighbor search with product quantization fast scan", 2015; FAISS's FastScan; ScaNN).
-//
-// Layout: items lie in blocks of 32. A block has one plane of 32 bytes for every two groups; byte i of plane p holds
-// the groups 2p (low nibble) and 2p + 1 (high nibble) of item i.
+// fastscan_blocks.hpp is the layout of the items.
 #pragma once
 
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "inverted_lists.hpp"
 #include "metric.hpp"
-#include "rows.hpp"
 #include "simd.hpp"
 
 namespace nestcode {
 
-constexpr std::size_t block_items = 32;
-constexpr int largest_entry = 127;  // of a table: two fit a byte, and the sum over 256 groups fits 16 bits
-
-struct FastScanBlocks {
-    const std::uint32_t* starts = nullptr;  // (centroids): the first block of each centroid; no block is shared
-    std::size_t centroids = 0;
-    const std::uint8_t* groups = nullptr;  // (blocks, planes, 32)
-    const std::int16_t* biases = nullptr;  // (blocks * 32): added to the items' distances, in units of `bias_unit`
-    std::size_t planes = 0;                // bytes per item
-    float bias_unit = 1;
-
-    const std::uint8_t* block(std::size_t i) const { return groups + i * planes * block_items; }
-};
+constexpr int kLargestEntry = 127;  // of a table: two fit a byte, and the sum over 256 groups fits 16 bits
 
 // A query's quantized lookup tables: a distance is offset + sum / scale.
 struct FastScanTables {
-    std::vector<std::uint8_t> entries;  // (planes, 2, 16)
+    std::vector<std::uint8_t> entries;  // (columns, 2, 16)
     float offset = 0;
     float scale = 1;
     std::int16_t bias_factor = 0;  // biases * bias_factor / 2^15 have the same scale
@@ -100,13 +86,13 @@ inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* q
     // With few groups the second entry may be close to the first by chance; the third hardly is.
     const float close = std::max(32 * second_of[0], groups.size() < 8 ? 8 * third_of[0] : 0);
     const float most = std::min(close > 0 ? close : widest, std::numeric_limits<float>::max());
-    out.scale = widest > 0 ? std::min(largest_entry / std::min(widest, most), std::numeric_limits<float>::max()) : 1;
+    out.scale = widest > 0 ? std::min(kLargestEntry / std::min(widest, most), std::numeric_limits<float>::max()) : 1;
     if (out.scale * bias_unit > 0.999f) out.scale = 0.999f / bias_unit;  // so that bias_factor fits 16 bits
     // Queries near the range of a float give infinite entries and NaN, whose casts to integers would be undefined.
     const float scale = out.scale;
     const bool finite = std::isfinite(horizontal_sum(totals[0] + totals[1] + totals[2] + totals[3]));
-    if (!finite || !(widest * scale < largest_entry + 0.4f))
-        clip_entries(sums, std::min(largest_entry / scale, std::numeric_limits<float>::max()));
+    if (!finite || !(widest * scale < kLargestEntry + 0.4f))
+        clip_entries(sums, std::min(kLargestEntry / scale, std::numeric_limits<float>::max()));
     std::uint8_t* entries = out.entries.data();
     for (std::size_t i = 0; i < sums.size(); ++i)
         entries[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(sums[i] * scale + 0.5f));
@@ -114,21 +100,21 @@ inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* q
 }
 
 // Writes the quantized distances of a block's 32 items and returns a mask of the items below the limit.
-using FastScanKernel = std::uint32_t (*)(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+using FastScanKernel = std::uint32_t (*)(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
                                          const FastScanTables& tables, std::int16_t limit, std::int16_t* out);
 
 inline std::int16_t saturate(std::int32_t sum) {
     return static_cast<std::int16_t>(std::clamp<std::int32_t>(sum, INT16_MIN, INT16_MAX));
 }
 
-inline std::uint32_t fastscan_portable(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+inline std::uint32_t fastscan_portable(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
                                        const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
     std::uint32_t below = 0;
-    for (std::size_t i = 0; i < block_items; ++i) {
+    for (std::size_t i = 0; i < kBlockItems; ++i) {
         std::int32_t sum = (biases[i] * tables.bias_factor + (1 << 14)) >> 15;
         const std::uint8_t* table = tables.entries.data();
-        for (std::size_t p = 0; p < planes; ++p, table += 32) {
-            const std::uint8_t nibbles = block[p * block_items + i];
+        for (std::size_t c = 0; c < columns; ++c, table += 32) {
+            const std::uint8_t nibbles = block[c * kBlockItems + i];
             sum += table[nibbles & 15] + table[16 + (nibbles >> 4)];
         }
         out[i] = saturate(sum);
@@ -138,12 +124,12 @@ inline std::uint32_t fastscan_portable(const std::uint8_t* block, const std::int
 }
 
 #if NESTCODE_NEON
-inline std::uint32_t fastscan_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+inline std::uint32_t fastscan_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
                                    const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
     const uint8x16_t low = vdupq_n_u8(15);
     const std::uint8_t* table = tables.entries.data();
     uint16x8_t sums[4] = {};
-    for (std::size_t p = 0; p < planes; ++p, block += 32, table += 32) {
+    for (std::size_t c = 0; c < columns; ++c, block += 32, table += 32) {
         const uint8x16_t first = vld1q_u8(table), second = vld1q_u8(table + 16);
         for (int half = 0; half < 2; ++half) {
             const uint8x16_t nibbles = vld1q_u8(block + 16 * half);
@@ -173,12 +159,12 @@ inline std::uint32_t fastscan_neon(const std::uint8_t* block, const std::int16_t
 
 #if NESTCODE_X86
 NESTCODE_TARGET("avx2")
-inline std::uint32_t fastscan_avx2(const std::uint8_t* block, const std::int16_t* biases, std::size_t planes,
+inline std::uint32_t fastscan_avx2(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
                                    const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
     const __m256i low = _mm256_set1_epi8(15), zero = _mm256_setzero_si256();
     const auto* table = reinterpret_cast<const __m128i*>(tables.entries.data());
     __m256i sums[2] = {zero, zero};  // items 0-7 and 16-23, 8-15 and 24-31
-    for (std::size_t p = 0; p < planes; ++p, block += 32, table += 2) {
+    for (std::size_t c = 0; c < columns; ++c, block += 32, table += 2) {
         const __m256i nibbles = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block));
         const __m256i first = _mm256_broadcastsi128_si256(_mm_loadu_si128(table));
         const __m256i second = _mm256_broadcastsi128_si256(_mm_loadu_si128(table + 1));
@@ -217,12 +203,70 @@ inline FastScanKernel fastscan_kernel(Simd simd) {
     }
 }
 
-// Transposes grouped codes, (count, planes) bytes, into blocks; slots[i] is the place of code i, block * 32 + item.
-inline void pack_blocks(Rows grouped, const std::uint32_t* slots, std::uint8_t* out) {
-    for (std::size_t i = 0; i < grouped.count; ++i) {
-        std::uint8_t* block = out + slots[i] / block_items * grouped.bytes * block_items + slots[i] % block_items;
-        for (std::size_t p = 0; p < grouped.bytes; ++p) block[p * block_items] = grouped[i][p];
+// Estimates squared L2 distances, or inner products, by 4-bit fast-scan. The distance to a centroid is its norm less
+// twice its product with the query; the residual adds table sums. Tables are computed for the query's residual from the
+// parent of the centroid, so that one table serves 2^`parent_shift` centroids and entries stay small; the item's bias
+// corrects for the centroid's offset from its parent.
+struct FastScanScorer {
+    FastScanKernel kernel;
+    const std::vector<FastScanGroup>* groups;
+    const float* query;  // coefficients
+    std::size_t directions;
+    const float* parents;  // (parents, directions); null for inner products
+    int parent_shift;
+    float bias_unit;
+    Metric metric;
+    const float* products;  // (centroids): with the query
+    const float* norms;     // (centroids)
+    FastScanTables tables = {};
+    std::uint32_t parent = UINT32_MAX;  // of the tables
+    std::vector<float> residual = {};
+
+    void make_tables(std::uint32_t wanted) {
+        if (parent == wanted) return;
+        parent = wanted;
+        residual.assign(query, query + directions);
+        if (parents != nullptr)
+            for (std::size_t d = 0; d < directions; ++d) residual[d] -= parents[wanted * directions + d];
+        fill_tables(*groups, residual.data(), bias_unit, metric, tables);
     }
-}
+
+    // Prefetches the block `number` of a range that will be scored soon, if it has that many.
+    static void prefetch(const ScanRange& scan, std::size_t number) {
+        const FastScanBlocks& blocks = scan.lists->blocks;
+        const std::size_t first = (scan.range.begin - scan.centroid_begin) / kBlockItems + number;
+        if (first * kBlockItems >= scan.range.end - scan.centroid_begin) return;
+        const std::size_t at = blocks.starts[scan.centroid] + first;
+        for (std::size_t byte = 0; byte < blocks.columns * kBlockItems; byte += 64)
+            __builtin_prefetch(blocks.block(at) + byte);
+        __builtin_prefetch(blocks.biases + at * kBlockItems);
+    }
+
+    void score(const ScanRange& scan, const ScanRange* next, TopK& top) {
+        make_tables(parents == nullptr ? 0 : scan.centroid >> parent_shift);
+        const FastScanBlocks& blocks = scan.lists->blocks;
+        const float base = norms[scan.centroid] - 2 * products[scan.centroid] + tables.offset, step = 1 / tables.scale;
+        const std::uint32_t begin = scan.range.begin - scan.centroid_begin, end = scan.range.end - scan.centroid_begin;
+        std::int16_t out[kBlockItems];
+        for (std::size_t b = begin / kBlockItems; b * kBlockItems < end; ++b) {
+            if (next != nullptr) prefetch(*next, b - begin / kBlockItems);
+            const float limit = std::ceil((top.threshold - base) * tables.scale);
+            // All items pass if the limit is beyond the saturated sums, or NaN, which cannot be cast.
+            const bool pass_all = !(limit < INT16_MAX);
+            const std::int16_t quantized_limit =
+                pass_all ? INT16_MAX : static_cast<std::int16_t>(std::max<float>(limit, INT16_MIN));
+            const std::size_t at = blocks.starts[scan.centroid] + b;
+            std::uint32_t below = kernel(blocks.block(at), blocks.biases + at * kBlockItems, blocks.columns, tables,
+                                         quantized_limit, out);
+            if (pass_all) below = UINT32_MAX;
+            for (; below != 0; below &= below - 1) {
+                const auto lane = static_cast<std::uint32_t>(std::countr_zero(below));
+                const auto i = static_cast<std::uint32_t>(b * kBlockItems) + lane;
+                if (i >= begin && i < end && scan.lists->is_live(scan.centroid_begin + i))
+                    top.add(base + step * out[lane], scan.lists->offset + scan.centroid_begin + i);
+            }
+        }
+    }
+};
 
 }  // namespace nestcode

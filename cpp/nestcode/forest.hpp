@@ -49,8 +49,8 @@ inline Neighborhood gallop(Forest forest, const Query& query, std::int32_t lengt
     }
 }
 
-// The neighborhoods of at most PrefixTree::lanes queries. The largest tree is descended first: its length is the answer
-// if it is the only tree and has no tombstones, otherwise a good starting point.
+// The neighborhoods of at most PrefixTree::kLanes queries. The largest tree is descended first: its length is the
+// answer if it is the only tree and has no tombstones, otherwise a good starting point.
 inline void find_neighborhoods(Forest forest, std::span<const Query> queries, std::uint64_t size, Neighborhood* found,
                                Range* ranges) {
     std::uint64_t live = 0;
@@ -66,7 +66,7 @@ inline void find_neighborhoods(Forest forest, std::span<const Query> queries, st
         }
         return;
     }
-    Node nodes[PrefixTree::lanes];
+    Node nodes[PrefixTree::kLanes];
     largest->descend(queries, static_cast<std::uint32_t>(size), nodes);
     if (forest.size() == 1 && largest->tombstones == nullptr) {
         for (std::size_t i = 0; i < queries.size(); ++i) {
@@ -75,7 +75,7 @@ inline void find_neighborhoods(Forest forest, std::span<const Query> queries, st
         }
         return;
     }
-    NodeCounts counts[PrefixTree::lanes];  // tree by tree for all queries, so that their cache misses overlap
+    NodeCounts counts[PrefixTree::kLanes];  // tree by tree for all queries, so that their cache misses overlap
     for (std::size_t t = 0; t < forest.size(); ++t)
         for (std::size_t i = 0; i < queries.size(); ++i)
             counts[i].add(forest[t], queries[i], nodes[i].length, ranges[i * forest.size() + t]);
@@ -92,14 +92,14 @@ inline void find_neighborhoods(Forest forest, Rows rows, std::uint64_t size, std
                                std::int64_t* counts, Range* ranges, std::size_t threads) {
     constexpr std::size_t thread_queries = 1 << 10;
     parallel_for(rows.count, thread_queries, threads, [=](std::size_t begin, std::size_t end) {
-        Query queries[PrefixTree::lanes];
-        Neighborhood found[PrefixTree::lanes];
-        for (std::size_t first = begin; first < end; first += PrefixTree::lanes) {
-            const std::size_t count = std::min(PrefixTree::lanes, end - first);
+        Query queries[PrefixTree::kLanes];
+        Neighborhood found[PrefixTree::kLanes];
+        for (std::size_t first = begin; first < end; first += PrefixTree::kLanes) {
+            const std::size_t count = std::min(PrefixTree::kLanes, end - first);
             for (std::size_t i = 0; i < count; ++i) {
                 queries[i] = Query(rows[first + i], rows.bytes);
                 // Only the first bytes of each row are read, so hardware prefetching does not help.
-                __builtin_prefetch(rows[std::min(first + i + 2 * PrefixTree::lanes, end - 1)]);
+                __builtin_prefetch(rows[std::min(first + i + 2 * PrefixTree::kLanes, end - 1)]);
             }
             find_neighborhoods(forest, {queries, count}, size, found, ranges + first * forest.size());
             for (std::size_t i = 0; i < count; ++i) {

@@ -8,6 +8,7 @@
 
 #include <array>
 
+#include "inverted_lists.hpp"
 #include "parallel.hpp"
 #include "rows.hpp"
 #include "simd.hpp"
@@ -235,5 +236,25 @@ inline void hamming(Rows a, Rows b, std::int32_t* out, Simd simd, std::size_t th
                 kernel(a[i], b.slice(j, std::min(j + tile, end)), out + i * b.count + j);
     });
 }
+
+// Scores by the Hamming distance of whole codes.
+struct HammingScorer {
+    HammingKernel kernel;
+    const std::uint8_t* query;
+
+    void score(const ScanRange& scan, const ScanRange*, TopK& top) const {
+        constexpr std::uint32_t batch = 256;
+        std::int32_t distances[batch];
+        for (std::uint32_t first = scan.range.begin; first < scan.range.end; first += batch) {
+            const std::uint32_t last = std::min(first + batch, scan.range.end);
+            kernel(query, scan.lists->codes.slice(first, last), distances);
+            for (std::uint32_t position = first; position < last; ++position) {
+                const auto score = static_cast<float>(distances[position - first]);
+                if (score < top.threshold && scan.lists->is_live(position))
+                    top.add(score, scan.lists->offset + position);
+            }
+        }
+    }
+};
 
 }  // namespace nestcode

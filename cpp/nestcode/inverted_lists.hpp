@@ -6,7 +6,7 @@
 // of the coarse quantizer; lists that differ only in their last `fine bits` share it and are adjacent.
 #pragma once
 
-#include "fastscan.hpp"
+#include "fastscan_blocks.hpp"
 #include "tombstones.hpp"
 #include "top_k.hpp"
 
@@ -68,16 +68,16 @@ class ProbeSelector {
     std::uint64_t select(const float* distances, std::uint64_t candidates) {
         const std::size_t lists = sizes_.size();
         const auto [least, most] = min_max(distances, lists);
-        const float step = most > least ? (buckets - 1) / (most - least) : 0;
+        const float step = most > least ? (kBuckets - 1) / (most - least) : 0;
         std::uint8_t *bucket = bucket_of_.data(), *mark = probed.data();
         for (std::size_t i = 0; i < lists; ++i) {
             const float at = (distances[i] - least) * step;  // NaN if distances are infinite
             const float inside = at > 0 ? at : 0;
             bucket[i] =
-                static_cast<std::uint8_t>(static_cast<std::int32_t>(inside < buckets - 1 ? inside : buckets - 1));
+                static_cast<std::uint8_t>(static_cast<std::int32_t>(inside < kBuckets - 1 ? inside : kBuckets - 1));
         }
         // Two histograms: adjacent lists often fall into one bucket, whose additions would wait for each other.
-        std::uint64_t even[buckets] = {}, odd[buckets] = {};
+        std::uint64_t even[kBuckets] = {}, odd[kBuckets] = {};
         for (std::size_t i = 0; i + 1 < lists; i += 2) {
             even[bucket[i]] += sizes_[i];
             odd[bucket[i + 1]] += sizes_[i + 1];
@@ -85,7 +85,8 @@ class ProbeSelector {
         if (lists % 2 != 0) even[bucket[lists - 1]] += sizes_[lists - 1];
         int last = 0;
         std::uint64_t held = 0;  // by the buckets before the last one
-        for (; last + 1 < buckets && held + even[last] + odd[last] < candidates; ++last) held += even[last] + odd[last];
+        for (; last + 1 < kBuckets && held + even[last] + odd[last] < candidates; ++last)
+            held += even[last] + odd[last];
         const auto border = static_cast<std::uint8_t>(last);
         for (std::size_t i = 0; i < lists; ++i) mark[i] = bucket[i] < border;
         border_lists_.clear();
@@ -102,14 +103,14 @@ class ProbeSelector {
     }
 
   private:
-    static constexpr int buckets = 256;
+    static constexpr int kBuckets = 256;
     std::span<const std::uint32_t> sizes_;  // live items of each list
     std::vector<std::uint8_t> bucket_of_;
     std::vector<std::pair<float, std::uint32_t>> border_lists_;
 };
 
 // Adjacent items of one segment, in probed lists that share a centroid: what a scorer scans at once.
-struct Run {
+struct ScanRange {
     const InvertedLists* lists;
     Range range;
     std::uint32_t centroid;
@@ -117,10 +118,10 @@ struct Run {
     float distance;                // of its first list
 };
 
-// Writes the runs of the probed lists; a centroid has 2^`fine_bits` lists.
-inline void find_runs(std::span<const InvertedLists> segments, const std::vector<std::uint8_t>& probed,
-                      const float* distances, int fine_bits, std::vector<Run>& runs) {
-    runs.clear();
+// Writes the ranges of the probed lists; a centroid has 2^`fine_bits` lists.
+inline void find_scan_ranges(std::span<const InvertedLists> segments, const std::vector<std::uint8_t>& probed,
+                             const float* distances, int fine_bits, std::vector<ScanRange>& ranges) {
+    ranges.clear();
     const std::size_t siblings = std::size_t{1} << fine_bits;
     for (std::size_t i = find_byte(probed, 1, 0); i < probed.size(); i = find_byte(probed, 1, i)) {
         const std::size_t first = i, border = (i / siblings + 1) * siblings;
@@ -128,8 +129,8 @@ inline void find_runs(std::span<const InvertedLists> segments, const std::vector
         for (const InvertedLists& lists : segments) {
             const Range range = lists.range(first, i);
             if (range.size() != 0)
-                runs.push_back({&lists, range, static_cast<std::uint32_t>(first >> fine_bits),
-                                lists.starts[first >> fine_bits << fine_bits], distances[first]});
+                ranges.push_back({&lists, range, static_cast<std::uint32_t>(first >> fine_bits),
+                                  lists.starts[first >> fine_bits << fine_bits], distances[first]});
         }
     }
 }

@@ -127,9 +127,9 @@ struct PrefixTree {
                 {node.begin + below_longer, node.begin + below_longer + equal_longer}};
     }
 
-    // Descends to the deepest node with at least `size` items, for at most `lanes` queries in lockstep: their cache
-    // misses overlap. Removed items count here.
-    static constexpr std::size_t lanes = 8;
+    // Descends to the deepest node with at least `size` items, for at most `kLanes` queries in lockstep: their cache
+    // misses overlap. Deleted items count here.
+    static constexpr std::size_t kLanes = 8;
 
     void descend(std::span<const Query> queries, std::uint32_t size, Node* nodes) const {
         if (tables.guard != nullptr)
@@ -144,9 +144,9 @@ struct PrefixTree {
         if (count() < size) return;
         const PrefixTable root(tables, 0);
         // A structure of arrays over the lanes: the time of a search is spent in this loop.
-        std::uint64_t head[lanes];  // shifted by the bits above the lane's table
-        std::size_t table[lanes], query[lanes], below_tables[lanes], open = 0, low = 0;
-        std::int32_t depth[lanes], above[lanes], length[lanes];
+        std::uint64_t head[kLanes];  // shifted by the bits above the lane's table
+        std::size_t table[kLanes], query[kLanes], below_tables[kLanes], open = 0, low = 0;
+        std::int32_t depth[kLanes], above[kLanes], length[kLanes];
         const auto members = [&](std::size_t start, std::uint64_t bits, std::int32_t many) {
             const std::size_t at = start + level_offset(many) + leading(bits, many);
             if constexpr (guarded) tables.at(at, 2);

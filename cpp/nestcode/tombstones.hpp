@@ -1,6 +1,6 @@
-// Tombstones: the positions of removed items, as a bit vector with rank.
+// Tombstones: the positions of deleted items, as a bit vector with rank.
 //
-// Segments never change; a removed item stays in place and its position is marked. One bit per position and the number
+// Segments never change; a deleted item stays in place and its position is marked. One bit per position and the number
 // of set bits before each 64-bit word answer rank queries in constant time (Jacobson, 1989), so counting the live items
 // of a range takes two lookups.
 #pragma once
@@ -36,7 +36,7 @@ struct Tombstones {
     }
 };
 
-// The number of items in a range that are not removed; `tombstones` may be null.
+// The number of items in a range that are not deleted; `tombstones` may be null.
 inline std::uint32_t count_live(Range range, const Tombstones* tombstones) {
     if (tombstones == nullptr) return range.size();
     return range.size() - (tombstones->count_before(range.end) - tombstones->count_before(range.begin));

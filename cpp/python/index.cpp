@@ -17,7 +17,7 @@ struct PyPrefixTree {
     nestcode::PrefixTree tree;
 
     PyPrefixTree(nb::object owner, const Packed& rows, const Vec<std::uint64_t>& heads, const Vec<std::uint32_t>& order,
-                 const Vec<std::uint32_t>& tables, const Vec<std::uint32_t>& removed, const Vec<std::int64_t>& ids,
+                 const Vec<std::uint32_t>& tables, const Vec<std::uint32_t>& deleted, const Vec<std::int64_t>& ids,
                  std::int32_t width, PyChecksumGuard* rows_guard, PyChecksumGuard* heads_guard,
                  PyChecksumGuard* tables_guard, PyChecksumGuard* ids_guard)
         : owner(std::move(owner)) {
@@ -33,14 +33,14 @@ struct PyPrefixTree {
             throw nb::value_error("there must be a head for each row, or for each position of the order");
         if (ids.size() < rows.shape(0)) throw nb::value_error("there must be an id for each row");
         if (tables.size() < nestcode::table_size(0)) throw nb::value_error("there must be a table for the root");
-        for (std::size_t i = 0; i < removed.size(); ++i)
-            if (removed(i) >= heads.size() || (i > 0 && removed(i) <= removed(i - 1)))
+        for (std::size_t i = 0; i < deleted.size(); ++i)
+            if (deleted(i) >= heads.size() || (i > 0 && deleted(i) <= deleted(i - 1)))
                 throw nb::value_error("tombstones must be ascending positions within the tree");
         for (std::size_t i = 0; i < order.size(); ++i)
             if (order(i) >= rows.shape(0)) throw nb::value_error("an order must consist of rows");
-        if (removed.size() != 0) {
+        if (deleted.size() != 0) {
             tombstones =
-                std::make_unique<nestcode::Tombstones>(std::span(removed.data(), removed.size()), heads.size());
+                std::make_unique<nestcode::Tombstones>(std::span(deleted.data(), deleted.size()), heads.size());
             tree.tombstones = tombstones.get();
         }
     }

@@ -5,6 +5,9 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.hpp"
+#include "nestcode/adc.hpp"
+#include "nestcode/fastscan.hpp"
+#include "nestcode/hamming.hpp"
 #include "nestcode/rerank.hpp"
 #include "nestcode/scan.hpp"
 
@@ -21,7 +24,7 @@ struct PyInvertedLists {
     std::unique_ptr<nestcode::Tombstones> tombstones;
     nestcode::InvertedLists lists;
 
-    PyInvertedLists(Packed given_codes, Vec<std::uint32_t> given_starts, const Vec<std::uint32_t>& removed,
+    PyInvertedLists(Packed given_codes, Vec<std::uint32_t> given_starts, const Vec<std::uint32_t>& deleted,
                     Array<const std::uint8_t, 3> given_blocks, Vec<std::uint32_t> given_block_starts,
                     Vec<std::int16_t> given_biases, float bias_unit, Vec<float> given_norms)
         : codes(std::move(given_codes)),
@@ -36,11 +39,11 @@ struct PyInvertedLists {
             throw nb::value_error("the starts of lists must ascend from 0 to the number of codes");
         check_blocks(bias_unit);
         if (norms.size() != 0 && norms.size() != count) throw nb::value_error("there must be a norm for each code");
-        for (std::size_t i = 0; i < removed.size(); ++i)
-            if (removed(i) >= count || (i > 0 && removed(i) <= removed(i - 1)))
+        for (std::size_t i = 0; i < deleted.size(); ++i)
+            if (deleted(i) >= count || (i > 0 && deleted(i) <= deleted(i - 1)))
                 throw nb::value_error("tombstones must be ascending positions of codes");
-        if (removed.size() != 0)
-            tombstones = std::make_unique<nestcode::Tombstones>(std::span(removed.data(), removed.size()), count);
+        if (deleted.size() != 0)
+            tombstones = std::make_unique<nestcode::Tombstones>(std::span(deleted.data(), deleted.size()), count);
         lists = {rows_of(codes), starts.data(), {}, norms.size() != 0 ? norms.data() : nullptr, tombstones.get()};
         if (block_starts.size() != 0)
             lists.blocks = {block_starts.data(), block_starts.size(), blocks.data(),
@@ -53,13 +56,13 @@ struct PyInvertedLists {
         if (centroids == 0) return;
         if (!(bias_unit >= 0) || !std::isfinite(bias_unit))
             throw nb::value_error("bias_unit must be finite and not negative");
-        if (blocks.shape(2) != nestcode::block_items || biases.size() != blocks.shape(0) * nestcode::block_items)
+        if (blocks.shape(2) != nestcode::kBlockItems || biases.size() != blocks.shape(0) * nestcode::kBlockItems)
             throw nb::value_error("blocks must have 32 items each, and biases one value for each item");
         if (!std::has_single_bit(centroids) || !std::has_single_bit(count) || centroids > count)
             throw nb::value_error("the numbers of centroids and lists must be powers of two, and lists no fewer");
         for (std::size_t c = 0; c < centroids; ++c) {
             const std::size_t items = starts((c + 1) * (count / centroids)) - starts(c * (count / centroids));
-            if (block_starts(c) + (items + nestcode::block_items - 1) / nestcode::block_items > blocks.shape(0))
+            if (block_starts(c) + (items + nestcode::kBlockItems - 1) / nestcode::kBlockItems > blocks.shape(0))
                 throw nb::value_error("there must be blocks for all items of a centroid");
         }
     }
@@ -156,10 +159,10 @@ void search_fastscan(const PySearcher& self, const PyCentroidDistances& centroid
     const nestcode::Metric by = nestcode::metric_named(metric);
     const nestcode::SearchResults results = self.checked(centroids.queries(), out);
     const nestcode::CentroidDistances distances = centroids.checked(self);
-    const std::size_t planes = (groups.groups.size() + 1) / 2, directions = groups.parents.shape(1);
+    const std::size_t columns = (groups.groups.size() + 1) / 2, directions = groups.parents.shape(1);
     float bias_unit = 0;
     for (const nestcode::InvertedLists& lists : self.segments) {
-        if (lists.blocks.centroids != distances.coarse || lists.blocks.planes != planes)
+        if (lists.blocks.centroids != distances.coarse || lists.blocks.columns != columns)
             throw nb::value_error("segments must have blocks of these groups and centroids");
         bias_unit = std::max(bias_unit, lists.blocks.bias_unit);
     }
@@ -261,10 +264,10 @@ void select_top_k(const Mat<float>& distances, const Mat<std::int64_t>& ids, con
 }
 
 void pack_blocks(const Packed& grouped, const Vec<std::uint32_t>& slots, const Array<std::uint8_t, 3>& out) {
-    if (slots.size() != grouped.shape(0) || out.shape(1) != grouped.shape(1) || out.shape(2) != nestcode::block_items)
+    if (slots.size() != grouped.shape(0) || out.shape(1) != grouped.shape(1) || out.shape(2) != nestcode::kBlockItems)
         throw nb::value_error("there must be a slot for each row, and blocks of 32 items with as many bytes");
     for (std::size_t i = 0; i < slots.size(); ++i)
-        if (slots(i) >= out.shape(0) * nestcode::block_items) throw nb::value_error("slots must lie in the blocks");
+        if (slots(i) >= out.shape(0) * nestcode::kBlockItems) throw nb::value_error("slots must lie in the blocks");
     const nestcode::Rows rows = rows_of(grouped);
     nb::gil_scoped_release released;
     nestcode::pack_blocks(rows, slots.data(), out.data());

@@ -3,7 +3,7 @@
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::int16_t any_short(std::mt19937& random) {  // often one of the extremes
     constexpr std::int16_t extremes[] = {INT16_MIN, INT16_MIN + 1, -1, 0, 1, INT16_MAX - 1, INT16_MAX};
@@ -11,32 +11,32 @@ std::int16_t any_short(std::mt19937& random) {  // often one of the extremes
 }
 
 // Blocks are allocated to the byte, so that a kernel that reads past them is caught.
-void test_kernels(std::size_t planes, std::uint8_t most, std::mt19937& random) {
-    const std::size_t bytes = planes * block_items;
+void test_kernels(std::size_t columns, std::uint8_t most, std::mt19937& random) {
+    const std::size_t bytes = columns * kBlockItems;
     const std::unique_ptr<std::uint8_t[]> block(new std::uint8_t[bytes]);
     for (std::size_t i = 0; i < bytes; ++i) block[i] = static_cast<std::uint8_t>(random());
     FastScanTables tables;
-    tables.entries.resize(planes * 32);
+    tables.entries.resize(columns * 32);
     for (std::uint8_t& entry : tables.entries) entry = most == 0 ? 127 : static_cast<std::uint8_t>(random() % most);
     tables.bias_factor = static_cast<std::int16_t>(random() % 3 == 0 ? 0 : random() % 32735);
-    const std::unique_ptr<std::int16_t[]> biases(new std::int16_t[block_items]);
-    for (std::size_t i = 0; i < block_items; ++i) biases[i] = any_short(random);
-    std::int32_t expected[block_items];
-    for (std::size_t i = 0; i < block_items; ++i) {
+    const std::unique_ptr<std::int16_t[]> biases(new std::int16_t[kBlockItems]);
+    for (std::size_t i = 0; i < kBlockItems; ++i) biases[i] = any_short(random);
+    std::int32_t expected[kBlockItems];
+    for (std::size_t i = 0; i < kBlockItems; ++i) {
         const double bias = std::floor(static_cast<double>(biases[i]) * tables.bias_factor / 32768 + 0.5);
         double sum = bias;
-        for (std::size_t p = 0; p < planes; ++p) {
-            const std::uint8_t nibbles = block[p * block_items + i];
-            sum += tables.entries[32 * p + nibbles % 16] + tables.entries[32 * p + 16 + nibbles / 16];
+        for (std::size_t c = 0; c < columns; ++c) {
+            const std::uint8_t nibbles = block[c * kBlockItems + i];
+            sum += tables.entries[32 * c + nibbles % 16] + tables.entries[32 * c + 16 + nibbles / 16];
         }
         expected[i] = static_cast<std::int32_t>(std::clamp(sum, -32768.0, 32767.0));
     }
     for (const std::int16_t limit : {any_short(random), any_short(random), std::int16_t{0}, std::int16_t{INT16_MAX}})
         for (const Simd simd : available_simd()) {
-            const std::unique_ptr<std::int16_t[]> out(new std::int16_t[block_items]);
+            const std::unique_ptr<std::int16_t[]> out(new std::int16_t[kBlockItems]);
             const std::uint32_t mask =
-                fastscan_kernel(simd)(block.get(), biases.get(), planes, tables, limit, out.get());
-            for (std::size_t i = 0; i < block_items; ++i) {
+                fastscan_kernel(simd)(block.get(), biases.get(), columns, tables, limit, out.get());
+            for (std::size_t i = 0; i < kBlockItems; ++i) {
                 CHECK(out[i] == expected[i]);
                 CHECK((mask >> i & 1) == (expected[i] < limit));
             }
@@ -50,24 +50,24 @@ void test_tables(std::size_t count, float spread, Metric metric, std::mt19937& r
     FastScanTables tables;
     fill_tables(scene.groups, scene.query.data(), unit, metric, tables);
     const bool inner = metric == Metric::inner;
-    const std::size_t planes = (count + 1) / 2;
-    CHECK(tables.entries.size() == planes * 32);
+    const std::size_t columns = (count + 1) / 2;
+    CHECK(tables.entries.size() == columns * 32);
     CHECK(tables.scale > 0 && std::isfinite(tables.scale) && std::isfinite(tables.offset));
-    for (const std::uint8_t entry : tables.entries) CHECK(entry <= largest_entry);
+    for (const std::uint8_t entry : tables.entries) CHECK(entry <= kLargestEntry);
     CHECK(tables.bias_factor >= 0 && (!inner || tables.bias_factor == 0));
-    std::vector<std::uint8_t> block(planes * block_items);
-    std::vector<std::int16_t> biases(block_items), out(block_items);
-    std::vector<std::vector<int>> values(block_items, std::vector<int>(count));
-    for (std::size_t i = 0; i < block_items; ++i) {
+    std::vector<std::uint8_t> block(columns * kBlockItems);
+    std::vector<std::int16_t> biases(kBlockItems), out(kBlockItems);
+    std::vector<std::vector<int>> values(kBlockItems, std::vector<int>(count));
+    for (std::size_t i = 0; i < kBlockItems; ++i) {
         biases[i] = static_cast<std::int16_t>(static_cast<int>(random() % 2000) - 1000);
         for (std::size_t g = 0; g < count; ++g) {
             values[i][g] = static_cast<int>(random() % 16);
-            block[g / 2 * block_items + i] |= static_cast<std::uint8_t>(values[i][g] << (g % 2 != 0 ? 4 : 0));
+            block[g / 2 * kBlockItems + i] |= static_cast<std::uint8_t>(values[i][g] << (g % 2 != 0 ? 4 : 0));
         }
     }
-    fastscan_portable(block.data(), biases.data(), planes, tables, 0, out.data());
-    const float clip = largest_entry / tables.scale;  // of entries
-    for (std::size_t i = 0; i < block_items; ++i) {
+    fastscan_portable(block.data(), biases.data(), columns, tables, 0, out.data());
+    const float clip = kLargestEntry / tables.scale;  // of entries
+    for (std::size_t i = 0; i < kBlockItems; ++i) {
         const double bias = inner ? 0 : static_cast<double>(biases[i]) * unit;
         const double expected = scene.distance(values[i], metric) + bias;
         const double estimate = tables.offset + static_cast<double>(out[i]) / static_cast<double>(tables.scale);
@@ -78,7 +78,7 @@ void test_tables(std::size_t count, float spread, Metric metric, std::mt19937& r
         bool clipped = false;
         for (std::size_t g = 0; g < count; ++g)
             clipped |=
-                tables.entries[32 * (g / 2) + 16 * (g % 2) + static_cast<std::size_t>(values[i][g])] == largest_entry;
+                tables.entries[32 * (g / 2) + 16 * (g % 2) + static_cast<std::size_t>(values[i][g])] == kLargestEntry;
         CHECK(clipped || estimate >= expected - allowed);
         CHECK(!clipped || estimate >= static_cast<double>(tables.offset) + static_cast<double>(clip) + bias - allowed);
     }
@@ -92,18 +92,18 @@ void test_outliers(std::mt19937& random) {
     scene.groups[3].levels[0][15] = 1e6f;
     fill_tables(scene.groups, scene.query.data(), 1e-30f, Metric::l2, after);
     CHECK(after.scale > before.scale / 100);
-    CHECK(after.entries[32 + 16 + 15] == largest_entry);
+    CHECK(after.entries[32 + 16 + 15] == kLargestEntry);
     // Nor do infinite entries.
     for (float& coefficient : scene.query) coefficient = 1e30f;
     for (float& level : scene.groups[5].levels[0]) level = -3e38f;
     fill_tables(scene.groups, scene.query.data(), 1, Metric::l2, after);
-    for (const std::uint8_t entry : after.entries) CHECK(entry <= largest_entry);
+    for (const std::uint8_t entry : after.entries) CHECK(entry <= kLargestEntry);
 }
 
 // Queries that are NaN, infinite or near the range of a float give tables in range, and casts that are defined.
 void test_extreme_queries(std::mt19937& random) {
     constexpr float largest = std::numeric_limits<float>::max();
-    const float extremes[] = {std::nanf(""), infinity, -infinity, largest, -largest, 1e30f, 1e19f, 1e-45f, 0};
+    const float extremes[] = {std::nanf(""), kInfinity, -kInfinity, largest, -largest, 1e30f, 1e19f, 1e-45f, 0};
     for (int round = 0; round < 300; ++round) {
         Scene scene(1 + random() % 12, round % 3 == 0 ? 1e-42f : 1, random);
         for (float& coefficient : scene.query)
@@ -112,23 +112,23 @@ void test_extreme_queries(std::mt19937& random) {
             for (const Metric metric : {Metric::l2, Metric::inner}) {
                 FastScanTables tables;
                 fill_tables(scene.groups, scene.query.data(), unit, metric, tables);
-                for (const std::uint8_t entry : tables.entries) CHECK(entry <= largest_entry);
+                for (const std::uint8_t entry : tables.entries) CHECK(entry <= kLargestEntry);
                 CHECK(tables.scale > 0 && std::isfinite(tables.scale) && tables.bias_factor >= 0);
             }
     }
 }
 
 void test_blocks(std::mt19937& random) {
-    for (const std::size_t planes : {1, 3, 26}) {
-        const Bits grouped(75, 8 * planes, random);
+    for (const std::size_t columns : {1, 3, 26}) {
+        const Bits grouped(75, 8 * columns, random);
         std::vector<std::uint32_t> slots(75);
         std::iota(slots.begin(), slots.end(), 40u);
-        std::vector<std::uint8_t> out(4 * planes * block_items);
+        std::vector<std::uint8_t> out(4 * columns * kBlockItems);
         pack_blocks(grouped.rows, slots.data(), out.data());
         for (std::size_t slot = 0; slot < 128; ++slot)
-            for (std::size_t p = 0; p < planes; ++p) {
+            for (std::size_t c = 0; c < columns; ++c) {
                 const bool used = slot >= 40 && slot < 115;
-                CHECK(out[(slot / 32 * planes + p) * 32 + slot % 32] == (used ? grouped.rows[slot - 40][p] : 0));
+                CHECK(out[(slot / 32 * columns + c) * 32 + slot % 32] == (used ? grouped.rows[slot - 40][c] : 0));
             }
     }
 }
@@ -137,8 +137,8 @@ void test_blocks(std::mt19937& random) {
 
 int main() {
     std::mt19937 random(3);
-    for (std::size_t planes = 0; planes <= 128; ++planes)  // codes have at most 256 groups
-        for (const std::uint8_t most : {0, 1, 128}) test_kernels(planes, most, random);
+    for (std::size_t columns = 0; columns <= 128; ++columns)  // codes have at most 256 groups
+        for (const std::uint8_t most : {0, 1, 128}) test_kernels(columns, most, random);
     for (int round = 0; round < 300; ++round) test_kernels(1 + random() % 30, 128, random);
     for (const std::size_t groups : {1, 2, 3, 15, 52, 255, 256})
         for (const float spread : {1.0f, 1e-12f, 1e12f})

@@ -9,7 +9,7 @@ namespace {
 struct OwnedTree {
     std::vector<std::uint8_t> rows;
     std::vector<std::uint64_t> heads;
-    std::vector<std::uint32_t> tables, removed;
+    std::vector<std::uint32_t> tables, deleted;
     std::unique_ptr<Tombstones> tombstones;
     std::vector<std::int64_t> ids;
     PrefixTree tree;
@@ -23,7 +23,7 @@ struct OwnedTree {
             std::copy_n(row, unsorted.bytes, rows.data() + i * unsorted.bytes);
             heads[i] = load_big_endian(row, unsorted.bytes);
             ids[i] = first_id + order[i];
-            if (random() % 5 == 0) removed.push_back(static_cast<std::uint32_t>(i));
+            if (random() % 5 == 0) deleted.push_back(static_cast<std::uint32_t>(i));
         }
         tables = build_prefix_tables(heads.data(), static_cast<std::uint32_t>(heads.size()), width);
         tree.rows = {rows.data(), unsorted.count, unsorted.bytes, static_cast<std::ptrdiff_t>(unsorted.bytes)};
@@ -35,7 +35,7 @@ struct OwnedTree {
     OwnedTree(const OwnedTree&) = delete;
 
     void remove() {
-        tombstones = std::make_unique<Tombstones>(removed, heads.size());
+        tombstones = std::make_unique<Tombstones>(deleted, heads.size());
         tree.tombstones = tombstones.get();
     }
 };
@@ -121,7 +121,7 @@ void test_damaged_tables(std::mt19937& random) {
 }
 
 void test_guard(std::mt19937& random) {
-    std::vector<std::uint8_t> data(3 * block_bytes + 17);
+    std::vector<std::uint8_t> data(3 * kBlockBytes + 17);
     for (std::uint8_t& byte : data) byte = static_cast<std::uint8_t>(random());
     std::vector<std::uint64_t> checksums;
     for (std::size_t block = 0; block < block_count(data.size()); ++block)
@@ -129,27 +129,27 @@ void test_guard(std::mt19937& random) {
     ChecksumGuard whole(data.data(), data.size(), checksums.data());
     whole.verify();
     CHECK(whole.first_damaged() == -1);
-    for (const std::size_t place : {std::size_t{0}, block_bytes - 1, block_bytes, data.size() - 1}) {
+    for (const std::size_t place : {std::size_t{0}, kBlockBytes - 1, kBlockBytes, data.size() - 1}) {
         data[place] ^= 4;
         ChecksumGuard guard(data.data(), data.size(), checksums.data());
-        const std::size_t other = place / block_bytes == 0 ? 2 * block_bytes : 0;
+        const std::size_t other = place / kBlockBytes == 0 ? 2 * kBlockBytes : 0;
         guard.touch(data.data() + other, 100);
         CHECK(guard.first_damaged() == -1);
         guard.touch(data.data() + place, 1);
-        CHECK(guard.first_damaged() == static_cast<std::int64_t>(place / block_bytes));
+        CHECK(guard.first_damaged() == static_cast<std::int64_t>(place / kBlockBytes));
         whole.touch(data.data() + place, 1);  // it was verified before
         CHECK(whole.first_damaged() == -1);
         ChecksumGuard later(data.data(), data.size(), checksums.data());
         later.verify();
-        CHECK(later.first_damaged() == static_cast<std::int64_t>(place / block_bytes));
+        CHECK(later.first_damaged() == static_cast<std::int64_t>(place / kBlockBytes));
         data[place] ^= 4;
     }
-    for (const std::size_t block : {1, 3, 2}) data[block * block_bytes] ^= 1;
+    for (const std::size_t block : {1, 3, 2}) data[block * kBlockBytes] ^= 1;
     ChecksumGuard verified(data.data(), data.size(), checksums.data());
     verified.verify();
     CHECK(verified.first_damaged() == 1);
     ChecksumGuard touched(data.data(), data.size(), checksums.data());
-    for (const std::size_t block : {3, 1, 2}) touched.touch(data.data() + block * block_bytes, 1);
+    for (const std::size_t block : {3, 1, 2}) touched.touch(data.data() + block * kBlockBytes, 1);
     CHECK(touched.first_damaged() == 1);
 }
 

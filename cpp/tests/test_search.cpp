@@ -1,28 +1,30 @@
 // Probing of inverted lists, top-k selection and reranking against plain loops.
 #include "fastscan_scene.hpp"
+#include "nestcode/adc.hpp"
+#include "nestcode/hamming.hpp"
 #include "nestcode/rerank.hpp"
 #include "nestcode/search.hpp"
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // A search with queries that are NaN, infinite or near the range of a float finds as many items as there are.
 void test_extreme_search(std::mt19937& random) {
-    constexpr std::size_t count = 40, planes = 2;
+    constexpr std::size_t count = 40, columns = 2;
     constexpr float largest = std::numeric_limits<float>::max();
-    const Scene scene(2 * planes, 1, random);
-    const Bits codes(count, 8 * planes, random);
+    const Scene scene(2 * columns, 1, random);
+    const Bits codes(count, 8 * columns, random);
     const std::uint32_t starts[] = {0, count}, block_starts[] = {0};
     std::vector<std::uint32_t> slots(count);
     std::iota(slots.begin(), slots.end(), 0u);
-    std::vector<std::uint8_t> blocks(2 * planes * block_items);
+    std::vector<std::uint8_t> blocks(2 * columns * kBlockItems);
     pack_blocks(codes.rows, slots.data(), blocks.data());
-    const std::vector<std::int16_t> biases(2 * block_items, 100);
+    const std::vector<std::int16_t> biases(2 * kBlockItems, 100);
     const std::vector<InvertedLists> segments{
-        {codes.rows, starts, {block_starts, 1, blocks.data(), biases.data(), planes, 0.01f}}};
+        {codes.rows, starts, {block_starts, 1, blocks.data(), biases.data(), columns, 0.01f}}};
     const std::uint32_t sizes[] = {count};
-    for (const float value : {std::nanf(""), infinity, -infinity, largest, -largest, 1e20f}) {
+    for (const float value : {std::nanf(""), kInfinity, -kInfinity, largest, -largest, 1e20f}) {
         const std::vector<float> query(scene.directions, value);
         const float product = value, norm = 0;
         for (const std::size_t keep : {std::size_t{3}, count}) {
@@ -75,7 +77,7 @@ void test_probe_selector(std::mt19937& random) {
         for (float& distance : distances) {
             distance = normal(random);
             if (round % 4 == 1) distance = std::round(distance);  // many are equal
-            if (round % 4 == 2) distance = random() % 3 == 0 ? infinity : random() % 3 == 0 ? -infinity : distance;
+            if (round % 4 == 2) distance = random() % 3 == 0 ? kInfinity : random() % 3 == 0 ? -kInfinity : distance;
             if (round % 4 == 3) distance = random() % 50 == 0 ? 1e30f : 7;  // all but a few in one bucket
         }
         const std::uint64_t total = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
@@ -107,7 +109,7 @@ void test_probe_selector(std::mt19937& random) {
     }
 }
 
-// Runs cover the items of the probed lists, each once, and no run crosses from one centroid to another.
+// Scan ranges cover the items of the probed lists, each once, and none crosses from one centroid to another.
 void test_runs(std::mt19937& random) {
     const int fine_bits = static_cast<int>(random() % 4);
     const std::size_t lists = std::size_t{1} << (fine_bits + static_cast<int>(random() % 5));
@@ -125,16 +127,16 @@ void test_runs(std::mt19937& random) {
         probed[i] = random() % 2;
         distances[i] = static_cast<float>(i);
     }
-    std::vector<Run> runs;
-    find_runs(segments, probed, distances.data(), fine_bits, runs);
+    std::vector<ScanRange> ranges;
+    find_scan_ranges(segments, probed, distances.data(), fine_bits, ranges);
     for (std::size_t p = 0; p < 2; ++p) {
         std::vector<int> seen(starts[p].back());
-        for (const Run& run : runs)
-            if (run.lists == &segments[p]) {
-                const std::size_t first = run.centroid << fine_bits, last = (run.centroid + 1) << fine_bits;
-                CHECK(run.centroid_begin == starts[p][first]);
-                CHECK(run.range.begin >= starts[p][first] && run.range.end <= starts[p][last]);
-                for (std::uint32_t i = run.range.begin; i < run.range.end; ++i) ++seen[i];
+        for (const ScanRange& scan : ranges)
+            if (scan.lists == &segments[p]) {
+                const std::size_t first = scan.centroid << fine_bits, last = (scan.centroid + 1) << fine_bits;
+                CHECK(scan.centroid_begin == starts[p][first]);
+                CHECK(scan.range.begin >= starts[p][first] && scan.range.end <= starts[p][last]);
+                for (std::uint32_t i = scan.range.begin; i < scan.range.end; ++i) ++seen[i];
             }
         for (std::size_t list = 0; list < lists; ++list)
             for (std::uint32_t i = starts[p][list]; i < starts[p][list + 1]; ++i) CHECK(seen[i] == probed[list]);
@@ -145,12 +147,12 @@ void test_top_k(std::size_t k, std::size_t count, std::mt19937& random) {
     TopK top(k);
     for (int round = 0; round < 3; ++round) {
         top.clear();
-        CHECK(top.threshold == infinity);
+        CHECK(top.threshold == kInfinity);
         std::vector<std::pair<float, std::uint32_t>> all;
         std::normal_distribution<float> normal;
         for (std::uint32_t i = 0; i < count; ++i) {
             float score = round == 1 ? std::round(normal(random)) : normal(random) * 1e10f;
-            if (random() % 20 == 0) score = random() % 2 == 0 ? -infinity : 0;
+            if (random() % 20 == 0) score = random() % 2 == 0 ? -kInfinity : 0;
             all.emplace_back(score, i);
             if (score < top.threshold) top.add(score, i);
         }
@@ -160,11 +162,11 @@ void test_top_k(std::size_t k, std::size_t count, std::mt19937& random) {
         CHECK(hits.size() == all.size());
         for (std::size_t i = 0; i < hits.size(); ++i) CHECK(Hit::score(hits[i]) == all[i].first);
         for (std::size_t i = 0; i < hits.size() && round != 1; ++i)
-            CHECK(Hit::position(hits[i]) == all[i].second || all[i].first == 0 || all[i].first == -infinity);
+            CHECK(Hit::position(hits[i]) == all[i].second || all[i].first == 0 || all[i].first == -kInfinity);
     }
     // Items at infinity or NaN are found as long as there are no better ones.
     top.clear();
-    top.add(infinity, 7);
+    top.add(kInfinity, 7);
     top.add(std::nanf(""), 8);
     top.add(-std::nanf(""), 9);
     if (k >= 4) {
@@ -176,7 +178,7 @@ void test_top_k(std::size_t k, std::size_t count, std::mt19937& random) {
 }
 
 void test_packed_hits(std::mt19937& random) {
-    const float scores[] = {-infinity, -3e38f, -1, -1e-40f, -0.0f, 0, 1e-40f, 1e-30f, 1, 3e38f, infinity};
+    const float scores[] = {-kInfinity, -3e38f, -1, -1e-40f, -0.0f, 0, 1e-40f, 1e-30f, 1, 3e38f, kInfinity};
     for (std::size_t i = 0; i + 1 < std::size(scores); ++i)
         CHECK(Hit::pack(scores[i], UINT32_MAX) < Hit::pack(scores[i + 1], 0));
     for (int round = 0; round < 1000; ++round) {
@@ -194,7 +196,7 @@ void test_select_top_k(std::size_t many, std::size_t k, bool shared, std::mt1993
     std::vector<std::int64_t> ids(shared ? many : queries * many), near_ids(queries * k);
     for (float& distance : distances) {
         distance = static_cast<float>(random() % 20) - 5;
-        if (random() % 9 == 0) distance = random() % 2 == 0 ? infinity : std::nanf("");
+        if (random() % 9 == 0) distance = random() % 2 == 0 ? kInfinity : std::nanf("");
     }
     for (std::size_t i = 0; i < ids.size(); ++i)
         ids[i] = random() % 6 == 0 ? -1 : static_cast<std::int64_t>(i * 7919 % 10'007);
@@ -205,10 +207,10 @@ void test_select_top_k(std::size_t many, std::size_t k, bool shared, std::mt1993
             for (std::size_t i = 0; i < many; ++i) {
                 const std::int64_t id = ids[shared ? i : q * many + i];
                 const float distance = distances[q * many + i];
-                if (id >= 0) all.emplace_back(std::isnan(distance) ? infinity : distance, id);
+                if (id >= 0) all.emplace_back(std::isnan(distance) ? kInfinity : distance, id);
             }
             std::sort(all.begin(), all.end());
-            all.resize(k, {infinity, -1});
+            all.resize(k, {kInfinity, -1});
             for (std::size_t i = 0; i < k; ++i)
                 CHECK(near[q * k + i] == all[i].first && near_ids[q * k + i] == all[i].second);
         }
@@ -234,7 +236,7 @@ void test_rerank(std::size_t features, std::mt19937& random) {
                2);
         for (std::size_t i = 0; i < items.size(); ++i) {
             if (items[i] < 0) {
-                CHECK(out[i] == infinity);
+                CHECK(out[i] == kInfinity);
                 continue;
             }
             const float* query = coefficients.get() + i / many * features;
