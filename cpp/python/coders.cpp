@@ -97,28 +97,28 @@ void sum_codebook_entries(const Packed& codes, const Array<const float, 3>& code
     nestcode::sum_codebook_entries(rows, codebooks.data(), codebooks.shape(2), out.data(), threads);
 }
 
-void find_highest_levels(const Mat<std::int16_t>& levels, const Array<std::int32_t, 2>& out, std::size_t threads) {
-    const std::size_t count = levels.shape(0), directions = levels.shape(1), dims = out.shape(1);
+void find_largest_scales(const Mat<std::int16_t>& log_scales, const Array<std::int32_t, 2>& out, std::size_t threads) {
+    const std::size_t count = log_scales.shape(0), directions = log_scales.shape(1), dims = out.shape(1);
     if (out.shape(0) != count || dims < 1 || dims > directions || directions > 0xFFFF)
-        throw nb::value_error("out must have a row of 1 to all of the coordinates for each row of levels");
+        throw nb::value_error("out must have a row of 1 to all of the coordinates for each row of log-scales");
     nb::gil_scoped_release released;
-    nestcode::find_highest_levels(levels.data(), count, directions, dims, out.data(), threads);
+    nestcode::find_largest_scales(log_scales.data(), count, directions, dims, out.data(), threads);
 }
 
-nestcode::AdaptiveCodebooks codebooks_of(const Vec<std::int16_t>& levels, const Array<const float, 3>& entries,
+nestcode::AdaptiveCodebooks codebooks_of(const Vec<std::int16_t>& log_scales, const Array<const float, 3>& entries,
                                          const Array<const std::int16_t, 3>& changes) {
-    const std::size_t directions = levels.shape(0), stages = entries.shape(0), dims = entries.shape(1);
+    const std::size_t directions = log_scales.shape(0), stages = entries.shape(0), dims = entries.shape(1);
     if (entries.shape(2) != nestcode::kEntries || dims < 1 || dims > directions || directions > 0xFFFF)
         throw nb::value_error("codebooks must have 256 entries for 1 to all of the coordinates");
     if (changes.shape(0) != stages || changes.shape(1) != nestcode::kEntries || changes.shape(2) != dims)
-        throw nb::value_error("there must be a change of level for each value of the codebooks");
-    return {directions, stages, dims, levels.data(), entries.data(), changes.data()};
+        throw nb::value_error("there must be a change of log-scale for each value of the codebooks");
+    return {directions, stages, dims, log_scales.data(), entries.data(), changes.data()};
 }
 
-void encode_adaptive(const Mat<float>& rows, const Vec<std::int16_t>& levels, const Array<const float, 3>& entries,
+void encode_adaptive(const Mat<float>& rows, const Vec<std::int16_t>& log_scales, const Array<const float, 3>& entries,
                      const Array<const std::int16_t, 3>& changes, std::size_t beams, const Array<std::uint8_t, 2>& out,
                      std::size_t threads) {
-    const nestcode::AdaptiveCodebooks codebooks = codebooks_of(levels, entries, changes);
+    const nestcode::AdaptiveCodebooks codebooks = codebooks_of(log_scales, entries, changes);
     if (rows.shape(1) != codebooks.directions || out.shape(0) != rows.shape(0) || out.shape(1) != codebooks.stages)
         throw nb::value_error("rows must have all coordinates, and out a byte for each codebook");
     if (beams < 1 || beams > 1024) throw nb::value_error("there must be 1 to 1024 beams");
@@ -126,9 +126,9 @@ void encode_adaptive(const Mat<float>& rows, const Vec<std::int16_t>& levels, co
     nestcode::encode_adaptive(codebooks, rows.data(), rows.shape(0), beams, out.data(), threads);
 }
 
-void decode_adaptive(const Packed& codes, const Vec<std::int16_t>& levels, const Array<const float, 3>& entries,
+void decode_adaptive(const Packed& codes, const Vec<std::int16_t>& log_scales, const Array<const float, 3>& entries,
                      const Array<const std::int16_t, 3>& changes, const Array<float, 2>& out, std::size_t threads) {
-    const nestcode::AdaptiveCodebooks codebooks = codebooks_of(levels, entries, changes);
+    const nestcode::AdaptiveCodebooks codebooks = codebooks_of(log_scales, entries, changes);
     const nestcode::Rows rows = rows_of(codes);
     if (rows.bytes != codebooks.stages || out.shape(0) != rows.count || out.shape(1) != codebooks.directions)
         throw nb::value_error("codes must have a byte for each codebook, and out a row of coordinates for each code");
@@ -154,11 +154,12 @@ void add_coders(nb::module_& m) {
           "Write the best continuations of each item's beams by one more codebook entry.");
     m.def("sum_codebook_entries", sum_codebook_entries, "codes"_a.noconvert(), "codebooks"_a.noconvert(),
           "out"_a.noconvert(), "threads"_a = 1, "Add the codebook entries that codes select to the rows of out.");
-    m.def("find_highest_levels", find_highest_levels, "levels"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
-          "Write the coordinates of the highest levels of each row, highest first.");
-    m.def("encode_adaptive", encode_adaptive, "rows"_a.noconvert(), "levels"_a.noconvert(), "entries"_a.noconvert(),
+    m.def("find_largest_scales", find_largest_scales, "log_scales"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
+          "Write the coordinates of the largest scales of each row, largest first.");
+    m.def("encode_adaptive", encode_adaptive, "rows"_a.noconvert(), "log_scales"_a.noconvert(), "entries"_a.noconvert(),
           "changes"_a.noconvert(), "beams"_a, "out"_a.noconvert(), "threads"_a = 1,
           "Write the codes of rows by backward-adaptive residual quantization with beam search.");
-    m.def("decode_adaptive", decode_adaptive, "codes"_a.noconvert(), "levels"_a.noconvert(), "entries"_a.noconvert(),
-          "changes"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1, "Write the rows that such codes decode to.");
+    m.def("decode_adaptive", decode_adaptive, "codes"_a.noconvert(), "log_scales"_a.noconvert(),
+          "entries"_a.noconvert(), "changes"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
+          "Write the rows that such codes decode to.");
 }

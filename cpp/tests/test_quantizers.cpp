@@ -47,19 +47,19 @@ void test_permutation_and_adc(std::mt19937& random) {
         }
 }
 
-// The adaptive quantizer of one item in plain steps: all levels are sorted again for every byte.
+// The adaptive quantizer of one item in plain steps: all log-scales are sorted again for every byte.
 struct PlainState {
-    std::vector<int> levels;
+    std::vector<int> log_scales;
     std::vector<double> sum;
 
     explicit PlainState(const AdaptiveCodebooks& codebooks)
-        : levels(codebooks.levels, codebooks.levels + codebooks.directions), sum(codebooks.directions) {}
+        : log_scales(codebooks.log_scales, codebooks.log_scales + codebooks.directions), sum(codebooks.directions) {}
 
     std::vector<std::size_t> highest() const {
-        std::vector<std::size_t> order(levels.size());
+        std::vector<std::size_t> order(log_scales.size());
         std::iota(order.begin(), order.end(), 0);
         std::stable_sort(order.begin(), order.end(),
-                         [&](std::size_t a, std::size_t b) { return levels[a] > levels[b]; });
+                         [&](std::size_t a, std::size_t b) { return log_scales[a] > log_scales[b]; });
         return order;
     }
 
@@ -68,8 +68,8 @@ struct PlainState {
         for (std::size_t j = 0; j < codebooks.dims; ++j) {
             const float value = codebooks.entries[(stage * codebooks.dims + j) * kEntries + entry];
             const int change = codebooks.changes[(stage * kEntries + entry) * codebooks.dims + j];
-            sum[order[j]] += value * std::exp2(levels[order[j]] / double{kLevelSteps});
-            levels[order[j]] = std::clamp(levels[order[j]] + change, kLowestLevel, kHighestLevel);
+            sum[order[j]] += value * std::exp2(log_scales[order[j]] / double{kLogScaleSteps});
+            log_scales[order[j]] = std::clamp(log_scales[order[j]] + change, kLowestLogScale, kHighestLogScale);
         }
     }
 
@@ -82,18 +82,18 @@ struct PlainState {
 
 void test_adaptive(std::size_t directions, std::size_t dims, std::size_t stages, std::mt19937& random) {
     constexpr std::size_t count = 20;
-    std::vector<std::int16_t> levels(directions), changes(stages * kEntries * dims);
+    std::vector<std::int16_t> log_scales(directions), changes(stages * kEntries * dims);
     std::vector<float> entries(stages * dims * kEntries), rows(count * directions), decoded(rows.size());
     std::normal_distribution<float> normal;
-    for (std::int16_t& level : levels) level = static_cast<std::int16_t>(random() % 4 * 50);  // with ties
+    for (std::int16_t& log_scale : log_scales) log_scale = static_cast<std::int16_t>(random() % 4 * 50);  // with ties
     for (std::int16_t& change : changes) change = static_cast<std::int16_t>(random() % 5 * 50 - 150);
     for (int i = 0; i < 9; ++i) changes[random() % changes.size()] = i % 2 ? 32767 : -32768;
     for (float& value : entries) value = normal(random);
     for (float& value : rows) value = normal(random);
-    const AdaptiveCodebooks codebooks{directions, stages, dims, levels.data(), entries.data(), changes.data()};
+    const AdaptiveCodebooks codebooks{directions, stages, dims, log_scales.data(), entries.data(), changes.data()};
 
     std::vector<std::int32_t> found(dims);
-    find_highest_levels(levels.data(), 1, directions, dims, found.data(), 1);
+    find_largest_scales(log_scales.data(), 1, directions, dims, found.data(), 1);
     const std::vector<std::size_t> order = PlainState(codebooks).highest();
     CHECK(std::equal(found.begin(), found.end(), order.begin(),
                      [](std::int32_t a, std::size_t b) { return static_cast<std::size_t>(a) == b; }));

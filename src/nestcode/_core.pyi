@@ -79,12 +79,12 @@ def sum_codebook_entries(
 ) -> None:
     """Add the entries that codes select in codebooks (bytes, 256, features) to the rows of `out`."""
 
-def find_highest_levels(levels: NDArray[np.int16], out: NDArray[np.int32], threads: int = 1) -> None:
-    """Write the coordinates of the highest levels of each row, highest first."""
+def find_largest_scales(log_scales: NDArray[np.int16], out: NDArray[np.int32], threads: int = 1) -> None:
+    """Write the coordinates of the largest scales of each row, largest first."""
 
 def encode_adaptive(
     rows: NDArray[np.float32],
-    levels: NDArray[np.int16],
+    log_scales: NDArray[np.int16],
     entries: NDArray[np.float32],
     changes: NDArray[np.int16],
     beams: int,
@@ -95,7 +95,7 @@ def encode_adaptive(
 
 def decode_adaptive(
     codes: NDArray[np.uint8],
-    levels: NDArray[np.int16],
+    log_scales: NDArray[np.int16],
     entries: NDArray[np.float32],
     changes: NDArray[np.int16],
     out: NDArray[np.float32],

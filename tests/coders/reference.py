@@ -97,47 +97,47 @@ def decode_residual(coder: ResidualCoder, codes: Codes) -> Doubles:
 
 
 class AdaptiveTwin:
-    """One item: integer levels, of which the highest come first, and of equal ones the first."""
+    """One item: integer log-scales, of which the largest come first, and of equal ones the first."""
 
     def __init__(self, codebooks: AdaptiveCodebooks, length: int) -> None:
         self.codebooks, self.length, self.dims = codebooks, length, codebooks.entries.shape[1]
 
-    def widest(self, levels: NDArray[np.int64]) -> NDArray[np.intp]:
-        return np.argsort(-levels, kind="stable")[: self.dims]
+    def widest(self, log_scales: NDArray[np.int64]) -> NDArray[np.intp]:
+        return np.argsort(-log_scales, kind="stable")[: self.dims]
 
-    def step(self, stage: int, levels: NDArray[np.int64], entry: int) -> tuple[Doubles, NDArray[np.int64]]:
-        """What a byte adds, and the levels after it."""
-        at, codebook = self.widest(levels), self.codebooks.entries[stage]
+    def step(self, stage: int, log_scales: NDArray[np.int64], entry: int) -> tuple[Doubles, NDArray[np.int64]]:
+        """What a byte adds, and the log-scales after it."""
+        at, codebook = self.widest(log_scales), self.codebooks.entries[stage]
         bits = min(8, self.length - 8 * stage)
         if bits < 8:
             codebook = self.codebooks.truncated(stage, bits)
-        added, after = np.zeros(len(levels)), levels.copy()
-        added[at] = codebook[:, entry] * np.exp2(levels[at] / STEPS)
-        after[at] = np.clip(levels[at] + self.codebooks.changes[stage, entry], LOWEST, HIGHEST)
+        added, after = np.zeros(len(log_scales)), log_scales.copy()
+        added[at] = codebook[:, entry] * np.exp2(log_scales[at] / STEPS)
+        after[at] = np.clip(log_scales[at] + self.codebooks.changes[stage, entry], LOWEST, HIGHEST)
         return added, after
 
     def decode(self, code: NDArray[np.uint8]) -> Doubles:
-        levels, out = self.codebooks.levels.astype(np.int64), np.zeros(len(self.codebooks.levels))
+        log_scales, out = self.codebooks.log_scales.astype(np.int64), np.zeros(len(self.codebooks.log_scales))
         for stage in range(-(-self.length // 8)):
-            added, levels = self.step(stage, levels, int(code[stage]))
+            added, log_scales = self.step(stage, log_scales, int(code[stage]))
             out += added
         return out * float(self.codebooks.unit[0])
 
     def encode(self, row: Rows, beams: int) -> tuple[float, list[int]]:
         """The error that a beam search ends with, and its bytes."""
         beam: list[tuple[Any, ...]] = [
-            (row.astype(np.float64) / self.codebooks.unit[0], self.codebooks.levels.astype(np.int64), [])
+            (row.astype(np.float64) / self.codebooks.unit[0], self.codebooks.log_scales.astype(np.int64), [])
         ]
         for stage in range(len(self.codebooks.entries)):
             longer: list[tuple[Any, ...]] = []
-            for rest, levels, path in beam:
-                at = self.widest(levels)
-                steps = self.codebooks.entries[stage] * np.exp2(levels[at] / STEPS)[:, None]
+            for rest, log_scales, path in beam:
+                at = self.widest(log_scales)
+                steps = self.codebooks.entries[stage] * np.exp2(log_scales[at] / STEPS)[:, None]
                 errors = (rest**2).sum() - (rest[at] ** 2).sum() + ((rest[at, None] - steps) ** 2).sum(axis=0)
-                longer += [(error, len(longer) + e, rest, levels, [*path, e]) for e, error in enumerate(errors)]
+                longer += [(error, len(longer) + e, rest, log_scales, [*path, e]) for e, error in enumerate(errors)]
             beam = []
-            for _, _, rest, levels, path in sorted(longer, key=lambda one: one[:2])[:beams]:
-                added, after = self.step(stage, levels, path[-1])
+            for _, _, rest, log_scales, path in sorted(longer, key=lambda one: one[:2])[:beams]:
+                added, after = self.step(stage, log_scales, path[-1])
                 beam.append((rest - added, after, path))
         return float((beam[0][0] ** 2).sum() * self.codebooks.unit[0] ** 2), beam[0][2]
 

@@ -38,7 +38,7 @@ def coder() -> AdaptiveCoder:
 
 
 def random_codebooks(rng: np.random.Generator, directions: int, stages: int) -> AdaptiveCodebooks:
-    """Codebooks whose levels collide, rise and fall, now and then to the ends of their range."""
+    """Codebooks whose log-scales collide, rise and fall, now and then to the ends of their range."""
     dims = int(rng.integers(1, directions + 1))
     return AdaptiveCodebooks(
         np.ones(1, dtype=np.float32),
@@ -55,10 +55,10 @@ def random_codebooks(rng: np.random.Generator, directions: int, stages: int) -> 
 @given(seeds, st.integers(0, 70), st.integers(1, 40), st.sampled_from([1, 2]))
 def test_the_widest_are_those_of_a_stable_sort(seed: int, count: int, directions: int, threads: int) -> None:
     rng = np.random.default_rng(seed)
-    levels = rng.choice([-32768, -5, -4, 0, 3, 32767], (count, directions)).astype(np.int16)
+    log_scales = rng.choice([-32768, -5, -4, 0, 3, 32767], (count, directions)).astype(np.int16)
     out = np.empty((count, rng.integers(1, directions + 1)), dtype=np.int32)
-    _core.find_highest_levels(levels, out, threads=threads)
-    expected = np.argsort(-levels.astype(int), axis=1, kind="stable")[:, : out.shape[1]]
+    _core.find_largest_scales(log_scales, out, threads=threads)
+    expected = np.argsort(-log_scales.astype(int), axis=1, kind="stable")[:, : out.shape[1]]
     assert np.array_equal(out, expected)
 
 
@@ -94,9 +94,9 @@ def test_trained_codebooks_encode_like_their_twin(coder: AdaptiveCoder, unseen: 
     np.testing.assert_allclose(found, [AdaptiveTwin(codebooks, 72).encode(row, beams)[0] for row in rows], rtol=1e-3)
 
 
-def test_training_and_decoding_follow_the_same_levels(coder: AdaptiveCoder, unseen: Rows) -> None:
+def test_training_and_decoding_follow_the_same_scales(coder: AdaptiveCoder, unseen: Rows) -> None:
     codebooks, rows = coder._fitted().codebooks, coder._project(unseen)
-    packed, state = codebooks.encode(rows, 1), Residuals(rows / coder._fitted().codebooks.unit, codebooks.levels)
+    packed, state = codebooks.encode(rows, 1), Residuals(rows / coder._fitted().codebooks.unit, codebooks.log_scales)
     for stage in range(9):
         chosen = packed[:, stage]
         state.subtract(
@@ -115,25 +115,25 @@ def test_threads_change_nothing(coder: AdaptiveCoder, data: Rows) -> None:
 
 
 def test_the_core_refuses_arrays_that_do_not_fit() -> None:
-    levels, codebooks, changes = (
+    log_scales, codebooks, changes = (
         np.zeros(3, np.int16),
         np.zeros((2, 2, 256), np.float32),
         np.zeros((2, 256, 2), np.int16),
     )
     rows, codes = np.zeros((4, 3), np.float32), np.zeros((4, 2), np.uint8)
     with pytest.raises(ValueError, match="1 to all of the coordinates"):
-        _core.find_highest_levels(levels[None], np.zeros((1, 4), np.int32))
+        _core.find_largest_scales(log_scales[None], np.zeros((1, 4), np.int32))
     with pytest.raises(ValueError, match="256 entries for 1 to all"):
-        _core.decode_adaptive(codes, levels[:1], codebooks, changes, rows)
-    with pytest.raises(ValueError, match="a change of level for each value"):
-        _core.decode_adaptive(codes, levels, codebooks, changes[:1], rows)
+        _core.decode_adaptive(codes, log_scales[:1], codebooks, changes, rows)
+    with pytest.raises(ValueError, match="a change of log-scale for each value"):
+        _core.decode_adaptive(codes, log_scales, codebooks, changes[:1], rows)
     with pytest.raises(ValueError, match="a byte for each codebook"):
-        _core.decode_adaptive(codes[:, :1], levels, codebooks, changes, rows)
+        _core.decode_adaptive(codes[:, :1], log_scales, codebooks, changes, rows)
     with pytest.raises(ValueError, match="out a byte for each codebook"):
-        _core.encode_adaptive(rows, levels, codebooks, changes, 1, codes[:3])
+        _core.encode_adaptive(rows, log_scales, codebooks, changes, 1, codes[:3])
     for beams in (0, 1025):
         with pytest.raises(ValueError, match="1 to 1024 beams"):
-            _core.encode_adaptive(rows, levels, codebooks, changes, beams, codes)
+            _core.encode_adaptive(rows, log_scales, codebooks, changes, beams, codes)
 
 
 # Prefixes

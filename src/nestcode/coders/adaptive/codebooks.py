@@ -1,9 +1,9 @@
 """Backward-adaptive residual quantization: each byte refines the coordinates with the largest remaining scale.
 
-Every coordinate has a level: log2 of the standard deviation of its residual, as a fixed-point integer with 8 fractional
-bits, so that encoder and decoder agree on it exactly on every machine. A byte's codebook entry holds values for the
-coordinates of the highest levels, in units of their scales, and the change of each of these levels. An outlying entry
-lowers its levels little, so busy items get more bytes for the same coordinates; smooth items move on to others.
+Every coordinate has a log-scale: log2 of the standard deviation of its residual, as a fixed-point integer with 8
+fractional bits, so that encoder and decoder agree on it exactly on every machine. A byte's codebook entry holds values
+for the coordinates of the largest scales, in units of these scales, and the change of each log-scale. An outlying entry
+lowers its log-scales little, so busy items get more bytes for the same coordinates; smooth items move on to others.
 `cpp/nestcode/adaptive_quantizer.hpp` encodes and decodes.
 """
 
@@ -18,45 +18,47 @@ from nestcode.arrays import PIECE, Floats, squared_norms
 from nestcode.coders.codebooks import ENTRIES, sum_by_entry, train_codebook, truncate_codebook
 from nestcode.codes import CORES
 
-STEPS = 256  # of a level, per factor of two
+STEPS = 256  # of a log-scale, per factor of two
 LOWEST, HIGHEST = -30000, 30000
 DIMS = 32  # coordinates that a byte refines
 MANY = 100 * ENTRIES  # training rows that are enough for the largest codebooks
 SLACK = 1.1  # a smaller codebook is preferred up to this factor of the held-out error
 TINY = 1e-30
 PRIOR = 20  # rows that the common scale counts for in the scale of each entry
-Levels = NDArray[np.int16]
+LogScales = NDArray[np.int16]
 
 
-def to_levels(scales: NDArray[np.floating]) -> Levels:
-    """Return scales as levels.
+def to_log_scales(scales: NDArray[np.floating]) -> LogScales:
+    """Return scales as log-scales.
 
-    >>> to_levels(np.array([1.0, 2.0, 0.0]))
+    >>> to_log_scales(np.array([1.0, 2.0, 0.0]))
     array([     0,    256, -30000], dtype=int16)
     """
     logs = np.log2(np.maximum(scales.astype(np.float64), 1e-30))
     return np.where(scales > 0, np.clip(np.round(STEPS * logs), LOWEST, HIGHEST), LOWEST).astype(np.int16)
 
 
-def to_scales(levels: Levels) -> Floats:
-    """Return levels as scales."""
-    return np.exp2(levels.astype(np.float32) / STEPS)
+def to_scales(log_scales: LogScales) -> Floats:
+    """Return log-scales as scales."""
+    return np.exp2(log_scales.astype(np.float32) / STEPS)
 
 
 @dataclass
 class AdaptiveCodebooks:
-    """The codebooks of all bytes, and how their entries change the levels. Field names are those of the file."""
+    """The codebooks of all bytes, and how their entries change the log-scales."""
 
     unit: NDArray[np.float32]  # (1,): a power of two that rows are divided by, so that squares stay in range
-    levels: Levels  # (directions,): before the first byte, in these units
+    log_scales: LogScales  # (directions,): before the first byte, in these units
     entries: Floats  # (stages, dims, 256)
-    changes: Levels  # (stages, 256, dims)
+    changes: LogScales  # (stages, 256, dims)
     counts: NDArray[np.int64]  # (stages, 256): training rows that chose each entry
 
     def encode(self, rows: Floats, beams: int, threads: int = CORES) -> NDArray[np.uint8]:
         """Return the bytes of rows by beam search: (n, directions) -> (n, stages)."""
         out = np.empty((len(rows), len(self.entries)), dtype=np.uint8)
-        _core.encode_adaptive(rows / self.unit, self.levels, self.entries, self.changes, beams, out, threads=threads)
+        _core.encode_adaptive(
+            rows / self.unit, self.log_scales, self.entries, self.changes, beams, out, threads=threads
+        )
         return out
 
     def decode(self, packed: NDArray[np.uint8], length: int, threads: int = CORES) -> Floats:
@@ -65,8 +67,8 @@ class AdaptiveCodebooks:
         entries = self.entries[:stages]
         if length % 8:
             entries = np.concatenate([entries[:-1], self.truncated(stages - 1, length % 8)[None]])
-        out = np.empty((len(packed), len(self.levels)), dtype=np.float32)
-        _core.decode_adaptive(packed[:, :stages], self.levels, entries, self.changes[:stages], out, threads=threads)
+        out = np.empty((len(packed), len(self.log_scales)), dtype=np.float32)
+        _core.decode_adaptive(packed[:, :stages], self.log_scales, entries, self.changes[:stages], out, threads=threads)
         out *= self.unit
         return out
 
@@ -80,7 +82,7 @@ class AdaptiveCodebooks:
         errors = np.zeros(width + 1)
         for first in range(0, len(rows), PIECE):
             some = rows[first : first + PIECE]
-            state, packed = Residuals(some / self.unit, self.levels), self.encode(some, beams)
+            state, packed = Residuals(some / self.unit, self.log_scales), self.encode(some, beams)
             errors[0] += squared_norms(state.residuals).sum()
             for stage in range(len(self.entries)):
                 at = state.select(self.entries.shape[1])
@@ -95,18 +97,18 @@ class AdaptiveCodebooks:
     def additive_approximation(self, length: int) -> Floats:
         """Return codebooks whose summed entries approximate what the first bits decode to, (bytes, 256, directions).
 
-        An entry's coordinates and scales depend on the bytes before it; here they follow the average levels.
+        An entry's coordinates and scales depend on the bytes before it; here they follow the average log-scales.
         """
         stages = -(-length // 8)
-        level = self.levels.astype(np.float64)
-        codebooks = np.zeros((stages, ENTRIES, len(level)), dtype=np.float32)
+        log_scale = self.log_scales.astype(np.float64)
+        codebooks = np.zeros((stages, ENTRIES, len(log_scale)), dtype=np.float32)
         for stage in range(stages):
-            widest = np.argsort(-level, kind="stable")[: self.entries.shape[1]]
+            widest = np.argsort(-log_scale, kind="stable")[: self.entries.shape[1]]
             known = min(8, length - 8 * stage)
             codebook = self.entries[stage] if known == 8 else self.truncated(stage, known)
-            codebooks[stage][:, widest] = codebook.T * np.exp2(level[widest] / STEPS).astype(np.float32)
+            codebooks[stage][:, widest] = codebook.T * np.exp2(log_scale[widest] / STEPS).astype(np.float32)
             weights = self.counts[stage] + 1e-6
-            level[widest] += weights @ self.changes[stage] / weights.sum()
+            log_scale[widest] += weights @ self.changes[stage] / weights.sum()
         return codebooks * self.unit
 
 
@@ -124,24 +126,26 @@ class Selection:
 
 
 class Residuals:
-    """Rows that are being encoded: their residuals and levels."""
+    """Rows that are being encoded: their residuals and log-scales."""
 
-    def __init__(self, rows: Floats, levels: Levels) -> None:
+    def __init__(self, rows: Floats, log_scales: LogScales) -> None:
         self.residuals = rows.copy()  # (n, directions)
-        self.levels = np.repeat(levels[None], len(rows), axis=0)  # (n, directions)
+        self.log_scales = np.repeat(log_scales[None], len(rows), axis=0)  # (n, directions)
 
     def select(self, dims: int) -> Selection:
-        """Return the `dims` coordinates of the highest levels of each row."""
+        """Return the `dims` coordinates of the largest scales of each row."""
         widest = np.empty((len(self.residuals), dims), dtype=np.int32)
-        _core.find_highest_levels(self.levels, widest, threads=CORES)
-        scales = to_scales(np.take_along_axis(self.levels, widest, axis=1))
+        _core.find_largest_scales(self.log_scales, widest, threads=CORES)
+        scales = to_scales(np.take_along_axis(self.log_scales, widest, axis=1))
         return Selection(widest, scales, np.take_along_axis(self.residuals, widest, axis=1))
 
-    def subtract(self, at: Selection, entries: Floats, changes: Levels) -> None:
-        """Subtract the chosen entries, (n, dims), and change the levels."""
+    def subtract(self, at: Selection, entries: Floats, changes: LogScales) -> None:
+        """Subtract the chosen entries, (n, dims), and change the log-scales."""
         np.put_along_axis(self.residuals, at.coordinates, at.residuals - at.scales * entries, axis=1)
-        levels = np.take_along_axis(self.levels, at.coordinates, axis=1).astype(np.int32) + changes
-        np.put_along_axis(self.levels, at.coordinates, np.clip(levels, LOWEST, HIGHEST).astype(np.int16), axis=1)
+        log_scales = np.take_along_axis(self.log_scales, at.coordinates, axis=1).astype(np.int32) + changes
+        np.put_along_axis(
+            self.log_scales, at.coordinates, np.clip(log_scales, LOWEST, HIGHEST).astype(np.int16), axis=1
+        )
 
 
 def train(rows: Floats, held_out: Floats, width: int, rng: np.random.Generator) -> AdaptiveCodebooks:
@@ -152,7 +156,7 @@ def train(rows: Floats, held_out: Floats, width: int, rng: np.random.Generator) 
     """
     scales = np.sqrt(np.mean(rows.astype(np.float64) ** 2, axis=0))
     unit = np.exp2(np.round(np.log2(scales.max() or 1.0)), dtype=np.float32).reshape(1)
-    start = to_levels(scales / unit)
+    start = to_log_scales(scales / unit)
     state, test_state = Residuals(rows / unit, start), Residuals(held_out / unit, start)
     dims = min(DIMS, len(start))
     kinds = [(1, dims)] if len(rows) >= MANY else [(2, -(-dims // 2)), (1, dims)]  # (parts, coordinates)
@@ -164,7 +168,7 @@ def train(rows: Floats, held_out: Floats, width: int, rng: np.random.Generator) 
         errors = np.array([_squared_errors(test, codebook, _nearest(test, codebook)).sum() for codebook in codebooks])
         codebook = codebooks[int(np.argmax(errors <= SLACK * errors.min()))]
         chosen, test_chosen = _nearest(at, codebook), _nearest(test, codebook)
-        change, count = _level_changes(at, codebook, chosen)
+        change, count = _log_scale_changes(at, codebook, chosen)
         change += _generalization_gap(
             _squared_errors(at, codebook, chosen), at, _squared_errors(test, codebook, test_chosen), test
         )
@@ -231,8 +235,10 @@ def _shrink(codebook: Floats, test: Selection) -> Floats:
     return shrunk
 
 
-def _level_changes(at: Selection, codebook: Floats, chosen: NDArray[np.intp]) -> tuple[Levels, NDArray[np.int64]]:
-    """Return how each entry changes the levels of its coordinates, and how many rows chose it."""
+def _log_scale_changes(
+    at: Selection, codebook: Floats, chosen: NDArray[np.intp]
+) -> tuple[LogScales, NDArray[np.int64]]:
+    """Return how each entry changes the log-scales of its coordinates, and how many rows chose it."""
     errors, squared_scales = _squared_errors(at, codebook, chosen), at.scales**2
     own_errors, counts = sum_by_entry(errors, chosen, len(codebook))
     own_scales, _ = sum_by_entry(squared_scales, chosen, len(codebook))
@@ -244,7 +250,7 @@ def _level_changes(at: Selection, codebook: Floats, chosen: NDArray[np.intp]) ->
 
 
 def _generalization_gap(errors: Floats, at: Selection, test_errors: Floats, test: Selection) -> np.int16:
-    """Return how much higher levels must be for held-out rows than for training rows."""
+    """Return how much higher log-scales must be for held-out rows than for training rows."""
     own = float(errors.sum()) / max(float((at.scales**2).sum()), TINY)
     others = float(test_errors.sum()) / max(float((test.scales**2).sum()), TINY)
     return np.int16(np.clip(round(STEPS / 2 * np.log2(max(others, TINY) / max(own, TINY))), 0, STEPS))

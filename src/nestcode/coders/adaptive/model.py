@@ -18,7 +18,7 @@ from nestcode.storage import Arrays, check_arrays
 
 SAMPLE_BYTES = 1 << 30  # of training rows
 ADDITIVE_BITS = 32  # that the additive approximation covers: later entries vary too much
-ON_DISK = ("unit", "levels", "entries", "changes", "counts")  # of the codebooks
+ON_DISK = {"unit": "unit", "levels": "log_scales", "entries": "entries", "changes": "changes", "counts": "counts"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class AdaptiveModel(ProjectedModel):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the model's arrays under their names on disk."""
         own = {"mean": self.mean, "directions": self.directions, "errors": self.errors}
-        return {**own, **{name: getattr(self.codebooks, name) for name in ON_DISK}}
+        return {**own, **{name: getattr(self.codebooks, field) for name, field in ON_DISK.items()}}
 
     @classmethod
     def from_arrays(cls, settings: dict[str, Any], arrays: Arrays) -> Self:
@@ -76,8 +76,8 @@ class AdaptiveModel(ProjectedModel):
         check_arrays(arrays, expected)
         highest = {"levels": HIGHEST, "changes": 1 << 12}
         if any(abs(arrays[name].astype(np.int32)).max() > most for name, most in highest.items()):
-            raise ValueError("its levels or their changes are out of range")
+            raise ValueError("its log-scales or their changes are out of range")
         if not 1 <= dims <= directions or arrays["counts"].min() < 0 or arrays["unit"][0] <= 0:
             raise ValueError("its codebooks are out of range")
-        codebooks = AdaptiveCodebooks(**{name: arrays[name] for name in ON_DISK})
+        codebooks = AdaptiveCodebooks(**{field: arrays[name] for name, field in ON_DISK.items()})
         return cls(settings, arrays["mean"], arrays["directions"], arrays["errors"], codebooks)
