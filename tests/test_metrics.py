@@ -14,6 +14,7 @@ from nestcode.arrays import Doubles
 from nestcode.data import sample_images
 from nestcode.errors import InvalidInput
 from nestcode.metrics import bd_rate, distortion, exact_neighbors, psnr, recall, ssim
+from nestcode.search.hits import Hits
 
 Metric = Literal["l2", "cosine", "inner"]
 
@@ -169,6 +170,10 @@ def test_bd_rate_compares_the_common_range_and_inverts() -> None:
 
 
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
+    "hits for ids": (
+        lambda: recall(Hits(np.zeros((1, 1)), np.zeros((1, 1)), 1), [[0]]),  # type: ignore[arg-type]
+        "must be ids, got the hits of a search: give hits.ids",
+    ),
     "features": (lambda: exact_neighbors([[1.0]], [[1.0, 2.0]], 1), "queries must have the items' 2 features, got 1"),
     "k": (lambda: exact_neighbors([[1.0]], [[1.0]], 2), "k must be at most the number of items 1, got 2"),
     "k 0": (lambda: exact_neighbors([[1.0]], [[1.0]], 0), "k must be an integer of at least 1, got 0"),

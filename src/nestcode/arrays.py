@@ -17,14 +17,24 @@ Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 PIECE = 4096  # rows
+FINITE_REMEDY = "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
 
 
-def pieces(X: ArrayLike | Iterable[ArrayLike], features: int | None = None) -> Iterator[NDArray[Any]]:
+class NotNumeric(InvalidInput, TypeError):
+    """Data of objects that are no numbers; a `TypeError` as well, as scikit-learn expects."""
+
+
+def pieces(X: ArrayLike | Iterable[ArrayLike]) -> Iterator[NDArray[Any]]:
     """Yield the checked rows of an array, a memory map or an iterable of arrays, at most `PIECE` at a time."""
     chunks = isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
     whole = not chunks and (hasattr(X, "__array__") or hasattr(X, "toarray") or isinstance(X, list | tuple))
-    for part in [X] if whole else X:  # type: ignore[union-attr]
-        rows = check_rows(part, features)  # type: ignore[arg-type]
+    features = None
+    for part in [X] if whole or not isinstance(X, Iterable) else X:
+        rows = check_rows(part)  # type: ignore[arg-type]
+        if features not in (None, rows.shape[1]):
+            raise InvalidInput(
+                f"all parts of the data must have the same number of features, got {features} and {rows.shape[1]}"
+            )
         features = rows.shape[1]
         for first in range(0, len(rows), PIECE):
             yield rows[first : first + PIECE]
@@ -34,7 +44,14 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     """Return numeric rows, (n, features), in their own dtype, or raise an error in words scikit-learn expects."""
     if hasattr(X, "toarray"):
         raise InvalidInput(f"data must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
-    array = np.asarray(X)
+    if X is None:
+        raise InvalidInput("data must be numbers (items, features), got None: give an array")
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        if not isinstance(X, list | tuple):
+            raise
+        raise InvalidInput("data must have the same number of features in each row: drop or fill some") from error
     if array.ndim != 2:
         remedy = (
             ": flatten images with X.reshape(len(X), -1)"
@@ -68,6 +85,8 @@ def _objects_as_float64(array: NDArray[np.object_]) -> NDArray[Any]:
         return array.astype(np.float64)
     except ValueError:
         return array
+    except TypeError as error:
+        raise NotNumeric(f"data must be numeric, got objects ({error}): keep columns of numbers only") from error
 
 
 def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floating[Any]]:
@@ -79,10 +98,8 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floa
     floats: NDArray[np.floating[Any]] = np.array(rows, dtype=np.float64 if fine else np.float32, order="C")
     if rows.dtype.kind == "f" and not (np.abs(floats) <= np.finfo(np.float32).max).all():
         first = rows[~(np.abs(floats) <= np.finfo(np.float32).max)][0]
-        raise InvalidInput(
-            f"data must be finite and within float32, but some of it is {first}: "
-            "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
-        )
+        remedy = "rescale the data" if np.isfinite(first) else FINITE_REMEDY
+        raise InvalidInput(f"data must be finite and within float32, but some of it is {first}: {remedy}")
     if normalize:
         for norm in (np.inf, 2):  # by the largest entry first, so that no square overflows
             norms = np.linalg.norm(floats, ord=norm, axis=1, keepdims=True)
@@ -153,7 +170,7 @@ def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True
         ordered = np.sort(array)
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if twice.size:
-            raise InvalidInput(f"ids must be distinct, got {twice[0]} more than once: give each item its own")
+            raise InvalidInput(f"ids must be distinct, got {twice[0]} more than once: name each id once")
     return array
 
 
@@ -165,7 +182,6 @@ def next_ids(largest: int, count: int) -> Ids:
     """
     if largest + count >= 2**63:
         raise InvalidInput(
-            f"ids cannot go on from {largest}: give ids of your own, as {count} more than the largest used so far "
-            "would reach 2^63"
+            f"ids must be below 2^63, but {count} more would follow {largest}, the largest so far: give ids of your own"
         )
     return np.arange(count) + (largest + 1)  # not arange up to 2^63, which is no int64

@@ -74,6 +74,8 @@ def recall(found: ArrayLike | Sequence[ArrayLike], exact: ArrayLike) -> float:
         exact: ids of the true neighbors, (queries, k). The id -1 marks a missing neighbor and is not counted.
 
     """
+    if hasattr(found, "ids") or hasattr(exact, "ids"):
+        raise InvalidInput("found and exact must be ids, got the hits of a search: give hits.ids")
     true = np.asarray(exact)
     hits = [np.asarray(ids) for ids in found]  # type: ignore[union-attr]
     if true.ndim != 2 or len(hits) != len(true) or any(ids.ndim != 1 for ids in hits):

@@ -88,7 +88,7 @@ def read_record(path: str | os.PathLike[str]) -> Record:
 
     path = Path(path)
     if path.is_dir():
-        raise IsADirectoryError(f"{path} must be the file of a coder, but it is a folder: give another name")
+        raise IsADirectoryError(f"{path} must be the file of a coder, but it is a folder: give the file in it")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}: give the path that was saved to")
 

@@ -225,8 +225,8 @@ def test_errors_leave_no_output(tmp_path: Path) -> None:
         assert (tmp_path / "mine.npy").read_text() == "mine"
     for mistaken, said in (
         (("encode", path, "-c", coder, "-o", "codes.bin"), "must be a .npy file"),
-        (("fit", path, "-o", out, "--kind", "supervised"), "--kind supervised and --labels come together"),
-        (("fit", path, "-o", out, "--labels", path), "--kind supervised and --labels come together"),
+        (("fit", path, "-o", out, "--kind", "supervised"), "--kind supervised needs labels, got none: add"),
+        (("fit", path, "-o", out, "--labels", path), "--labels is for --kind supervised, got --kind auto"),
         (("fit", path, "-o", out, "--resume"), "--resume is for PyTorch coders, got --kind auto: add --kind refined"),
         (("fit", path, "-o", out, "--steps", 3), "--steps is for PyTorch coders, got --kind auto: add --kind refined"),
         (("fit", path, "-o", "-", "--kind", "refined", "--resume"), "give -o a name"),
@@ -267,7 +267,9 @@ def test_resume_continues_an_interrupted_fit(tmp_path: Path, monkeypatch: pytest
     path, _, _ = vectors(tmp_path)
     train = ("fit", path, "--kind", "refined", "--width", 8, "--steps", 4, "--seed", 1)
     whole, resumed = tmp_path / "whole.coder", tmp_path / "resumed.coder"
-    assert f"there is no checkpoint {whole}.ckpt: training starts anew" in run(*train, "-o", whole, "--resume").stderr
+    first = run(*train, "-o", whole, "--resume")
+    assert first.exit_code == 0
+    assert f"there is no checkpoint {whole}.ckpt: training starts anew" in first.stderr
     assert not (tmp_path / "whole.coder.ckpt").exists()
 
     def interrupted(*_: object) -> None:

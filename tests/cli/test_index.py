@@ -199,7 +199,9 @@ def test_errors_leave_the_index_unchanged(built: Path) -> None:
     assert not (built / "new").exists()
     assert {path.name: path.read_bytes() for path in index.iterdir()} == before
     fine("index", "build", built / "v.npy", *coder, "-o", index, "--force", "--width", 8)
-    assert json.loads(fine("info", index, "--json"))["width"] == 8
+    facts = json.loads(fine("info", index, "--json"))
+    assert facts["width"] == 8
+    assert list(facts["expected_errors"]) == ["0", "1", "2", "4", "8"]
 
 
 def test_force_does_not_overwrite_inputs(built: Path) -> None:

@@ -81,7 +81,7 @@ def test_info_of_other_files(tmp_path: Path) -> None:
     for name, data, said in (
         ("damaged.coder", coder.read_bytes()[:-1], "damaged"),
         ("damaged.npy", path.read_bytes()[:100], "is not an array of numbers"),
-        ("cut.nest", (tmp_path / "v.nest").read_bytes()[:5], "can be cut after its header"),
+        ("cut.nest", (tmp_path / "v.nest").read_bytes()[:5], "must have its whole header"),
     ):
         (tmp_path / name).write_bytes(data)
         assert said in refused("info", tmp_path / name)

@@ -151,7 +151,7 @@ def test_a_truncated_stream_decodes(share: float, photos: Path, tmp_path: Path) 
     assert "6 images: below/gray.png 40 x 60" in fine("info", stream)
     assert "images need a folder" in refused("decompress", stream, "-o", tmp_path / "none.npy")
     stream.write_bytes(data[: start - 1])
-    assert "can be cut after its header" in refused("decompress", stream, "-o", tmp_path / "none")
+    assert "must have its whole header" in refused("decompress", stream, "-o", tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 

@@ -56,6 +56,11 @@ def test_every_candidate_is_measured(goal: Goal) -> None:
     assert str(selection).startswith(f"{type(chosen(goal)).__name__}: ")
 
 
+def test_the_reason_names_the_width_of_shorter_trials() -> None:
+    assert "bits" not in chosen("search").selection_.reason
+    assert str(nc.fit(steep(600), width=136).selection_).endswith(" (trials at 128 bits)")
+
+
 def test_squared_errors_are_those_of_fresh_rows() -> None:
     rows, fresh = clustered(), clustered(2000, seed=1)
     coders = LinearCoder(24), CellCoder(24), ResidualCoder(24, beams=1), AdaptiveCoder(24, beams=1)

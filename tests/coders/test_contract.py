@@ -417,6 +417,15 @@ def test_files_of_a_newer_layout_are_named(name: str, tmp_path: Path, monkeypatc
         nc.load_coder(tmp_path / "newer")
 
 
+def test_streams_and_folders_are_no_coders(tmp_path: Path) -> None:
+    (tmp_path / "stream").write_bytes(nc.compress(training_rows("linear"), fitted("linear")))
+    with pytest.raises(InvalidInput, match="holds a stream, not a coder: read it with decompress or stream_info"):
+        nc.load_coder(tmp_path / "stream")
+    for read in (nc.load_coder, nc.StreamReader):
+        with pytest.raises(IsADirectoryError, match="it is a folder: give the file in it"):
+            read(tmp_path)
+
+
 def test_foreign_files_are_named(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
@@ -604,16 +613,22 @@ NUMPY_MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "width 1.5": (lambda coder: coder.set_params(width=1.5), "width must be an integer of at least 1, got 1.5"),
     "seed": (lambda coder: coder.set_params(seed=-1), "seed must be an integer of at least 0, got -1"),
     "metric": (lambda coder: coder.set_params(metric="l1"), 'metric must be "l2" or "cosine", got \'l1\''),
+    "nothing": (lambda coder: coder.fit(None), "data must be numbers (items, features), got None"),
+    "ragged rows": (lambda coder: coder.fit([[1, 2], [3]]), "the same number of features in each row"),
+    "objects": (lambda coder: coder.fit(np.array([[{}, 1]], dtype=object)), "data must be numeric, got objects"),
     "no items": (lambda coder: coder.fit(np.zeros((0, 3))), "fit needs at least 1 item, got none"),
     "no pieces": (lambda coder: coder.fit(iter([])), "fit needs at least 1 item, got none"),
     "images": (lambda coder: coder.fit(np.zeros((5, 4, 4))), "got shape (5, 4, 4): flatten images"),
     "one vector": (lambda coder: coder.fit([1.0, 2.0]), "data must have 2 dimensions"),
     "words": (lambda coder: coder.fit(np.array([["a"]])), "data must be numeric, got <U1"),
     "no features": (lambda coder: coder.fit(np.zeros((5, 0))), "at least 1 feature, got 0"),
-    "pieces that differ": (lambda coder: coder.fit(iter([np.eye(4), np.eye(2)])), "the 4 features"),
+    "pieces that differ": (
+        lambda coder: coder.fit(iter([np.eye(4), np.eye(2)])),
+        "same number of features, got 4 and 2",
+    ),
     "NaN": (lambda coder: coder.fit([[1, np.nan]]), "finite and within float32, but some of it is nan: drop"),
     "infinite": (lambda coder: coder.fit([[1, np.inf]]), "data must be finite and within float32"),
-    "beyond float32": (lambda coder: coder.fit([[1.0, 1e300]]), "data must be finite and within float32"),
+    "beyond float32": (lambda coder: coder.fit([[1.0, 1e300]]), "within float32, but some of it is 1e+300: rescale"),
     "NaN to encode": (
         lambda coder: coder.encode(np.full((1, coder.n_features_in_), np.nan)),
         "finite and within float32, but some of it is nan",

@@ -53,7 +53,7 @@ def test_wrong_reads_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no file"):
         ImageStreamReader(path)
     path.write_bytes(b"")
-    with pytest.raises(InvalidInput, match="cut after its header"):
+    with pytest.raises(InvalidInput, match="must have its whole header"):
         ImageStreamReader(path)
     path.write_bytes(compress(some_items(3), some_coder()))
     with pytest.raises(InvalidInput, match="stream of items and not of images"):

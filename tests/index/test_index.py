@@ -218,7 +218,7 @@ def test_ids_end_at_the_largest_int64(room: int, monkeypatch: pytest.MonkeyPatch
     index.add(CODES[1:5])
     expected = list(range(LAST - 4, LAST + 1))
     assert index.ids.tolist() == expected
-    with pytest.raises(InvalidInput, match=f"ids cannot go on from {LAST}: give ids of your own"):
+    with pytest.raises(InvalidInput, match=f"would follow {LAST}, the largest so far: give ids of your own"):
         index.add(CODES[5:6])
     assert index.ids.tolist() == expected
     index.add(CODES[5:6], ids=[0])
@@ -381,7 +381,7 @@ BAD_IDS: dict[str, tuple[Any, str]] = {
     "a word": ("ab", "keep names in a list beside the index"),
     "objects": (np.array([1, 2], dtype=object), "ids must be integers in 1 dimension, got object"),
     "two dimensions": ([[1, 2]], "ids must be integers in 1 dimension, got int64 of shape (1, 2)"),
-    "twice": ([4, 4], "ids must be distinct, got 4 more than once: give each item its own"),
+    "twice": ([4, 4], "ids must be distinct, got 4 more than once: name each id once"),
     "twice in types": (np.array([4, 4], dtype=np.uint8), "ids must be distinct, got 4 more than once"),
 }
 
@@ -443,7 +443,7 @@ MISTAKES: Mistakes = {
     "size True": (lambda index: index.neighborhood(X[0], size=True), "at least 1, got True"),
     "size 1.5": (lambda index: index.neighborhood(X[0], size=1.5), "at least 1, got 1.5"),  # type: ignore[arg-type]
     "fraction 0": (lambda index: index.neighborhood(X[0], fraction=0), "fraction must be above 0 and at most 1, got 0"),
-    "fraction 1.5": (lambda index: index.neighborhood(X[0], fraction=1.5), "at most 1, got 1.5: 0.01 asks for every"),
+    "fraction 1.5": (lambda index: index.neighborhood(X[0], fraction=1.5), "at most 1, got 1.5: 0.01 is 1 %"),
     "fraction NaN": (lambda index: index.neighborhood(X[0], fraction=float("nan")), "at most 1, got nan"),
     "fraction True": (lambda index: index.neighborhood(X[0], fraction=True), "at most 1, got True"),
     "fraction in words": (lambda index: index.neighborhood(X[0], fraction="all"), "got 'all'"),  # type: ignore[arg-type]

@@ -307,11 +307,20 @@ def test_refused_ids_do_not_trigger_training() -> None:
 
 
 @pytest.mark.parametrize("rows_to_fit", [1000, 50])
+def test_ids_in_use_are_named(rows_to_fit: int) -> None:
+    index = NestedIndex(D, 64, rows_to_fit=rows_to_fit)
+    index.add(vectors(50))
+    with pytest.raises(InvalidInput, match="ids must be new, but 7 is in use: remove it first with remove_ids"):
+        index.add_with_ids(vectors(2), [60, 7])
+    assert index.ntotal == 50
+
+
+@pytest.mark.parametrize("rows_to_fit", [1000, 50])
 def test_ids_do_not_overflow_int64(rows_to_fit: int) -> None:
     index = NestedIndex(D, 64, rows_to_fit=rows_to_fit)
     index.add(vectors(50))
     index.add_with_ids(vectors(1, seed=1), [2**63 - 1])
-    with pytest.raises(InvalidInput, match=f"ids cannot go on from {2**63 - 1}: give ids of your own"):
+    with pytest.raises(InvalidInput, match=f"would follow {2**63 - 1}, the largest so far: give ids of your own"):
         index.add(vectors(1))
     index.add_with_ids(vectors(1, seed=2), [50])
     assert index.ntotal == 52
@@ -343,9 +352,7 @@ def test_k_is_bounded_as_in_an_index() -> None:
     index = NestedIndex(D)
     index.add(vectors(5))
     assert index.search(vectors(1), 65_536)[1].shape == (1, 65_536)
-    with pytest.raises(
-        InvalidInput, match="k must be at most 65536 with 5 items, got 65537: there are no more to find"
-    ):
+    with pytest.raises(InvalidInput, match="k must be at most 65536 with 5 items, got 65537: give a smaller k"):
         index.search(vectors(1), 65_537)
 
 

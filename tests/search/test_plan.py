@@ -295,16 +295,22 @@ MISTAKES: Mistakes = {
         "rank \"hamming\" counts bits and has no metric, got 'l2': leave it out",
     ),
     "metric of codes": (lambda index: index.search(fitted("cell").encode(Q), metric="l2"), "has no metric"),
-    "filter of floats": (lambda index: index.search(Q, filter=[1.0, 2.0]), "ids must be integers"),
+    "filter of floats": (
+        lambda index: index.search(Q, filter=[1.0, 2.0]),
+        "filter must be ids, or a mask by id: ids must be integers",
+    ),
     "filter of NaN": (lambda index: index.search(Q, filter=[float("nan")]), "ids must be integers"),
     "filter of words": (lambda index: index.search(Q, filter=["a"]), "ids must be integers"),
     "a word for a filter": (lambda index: index.search(Q, filter="12"), "ids must be integers"),
     "filter in 2 dimensions": (lambda index: index.search(Q, filter=[[1, 2]]), "in 1 dimension"),
     "mask in 2 dimensions": (
         lambda index: index.search(Q, filter=np.ones((3, 400), dtype=bool)),
-        "a filter's mask has 1 dimension, an entry for each id, got shape (3, 400)",
+        "filter must be ids, or a mask by id in 1 dimension, got shape (3, 400)",
     ),
-    "True for a filter": (lambda index: index.search(Q, filter=True), "a filter's mask has 1 dimension"),
+    "True for a filter": (
+        lambda index: index.search(Q, filter=True),
+        "filter must be ids, or a mask by id in 1 dimension",
+    ),
     "negative filter": (lambda index: index.search(Q, filter=[1, -1]), "ids must be from 0 to 2^63 - 1, got -1 to 1"),
     "huge filter": (lambda index: index.search(Q, filter=[2**63]), "ids must be from 0 to 2^63 - 1"),
     "filter beyond 64 bits": (lambda index: index.search(Q, filter=[2**64]), "ids must be integers"),
@@ -401,7 +407,7 @@ def test_k_has_bounds() -> None:
     index = Index(width=3)
     index.add(Codes.from_bits([[0, 0, 1], [1, 0, 0]]))
     assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1000,)
-    with pytest.raises(InvalidInput, match="k must be at most 65536 with 2 items, got 1000000000: there are no more"):
+    with pytest.raises(InvalidInput, match="k must be at most 65536 with 2 items, got 1000000000: give a smaller k"):
         index.search(Codes.from_bits([[0, 0, 1]]), k=10**9)
 
 

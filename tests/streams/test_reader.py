@@ -78,7 +78,7 @@ def test_wrong_reads_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no file"):
         StreamReader(path)
     path.write_bytes(b"")
-    with pytest.raises(InvalidInput, match="cut after its header"):
+    with pytest.raises(InvalidInput, match="must have its whole header"):
         StreamReader(path)
     path.write_bytes(stream(some_items(3)))
     reader = StreamReader(path, some_coder())

@@ -63,8 +63,12 @@ def fit(
             f"{'--resume' if resume else '--steps'} is for PyTorch coders, got --kind {kind}: add --kind "
             f"{' or '.join(TRAINED)}, or leave it out"
         )
-    if (kind == "supervised") != (labels is not None):
-        raise typer.BadParameter(f"--kind supervised and --labels come together, got --kind {kind}: add the other one")
+    if kind == "supervised" and labels is None:
+        raise typer.BadParameter("--kind supervised needs labels, got none: add --labels")
+    if kind != "supervised" and labels is not None:
+        raise typer.BadParameter(
+            f"--labels is for --kind supervised, got --kind {kind}: add --kind supervised, or leave it out"
+        )
     if resume and out == STANDARD:
         raise typer.BadParameter("--resume reads the checkpoint beside the coder, got -o -: give -o a name")
     check_output(out, data, labels, force=force, as_json=as_json)
@@ -157,6 +161,7 @@ def _report(coder: "Coder", rows: "Rows", out: Path, *, as_json: bool) -> None:
         soft_wrap=True,
     )
     if coder.selection_ is not None:
-        messages().print(f"Chosen by {coder.selection_.measure}: {coder.selection_.reason}.", soft_wrap=True)
+        how = "on held-out rows" if coder.selection_.scores else "without a comparison"
+        messages().print(f"Chosen {how}: {coder.selection_.reason}.", soft_wrap=True)
     if out != STANDARD:
         print(out)

@@ -82,8 +82,8 @@ def show_index(path: Path, *, as_json: bool) -> None:
         "bytes": sum(entry.stat().st_size for entry in path.iterdir()),
     }  # fmt: skip
     if manifest["coder"] is not None:
-        about = coder_facts(path / checked_name(manifest["coder"]["name"], CODER))
-        errors = {length: error for length, error in about.pop(ERRORS, {}).items() if length <= manifest["width"]}
+        about = coder_facts(path / checked_name(manifest["coder"]["name"], CODER), manifest["width"])
+        errors = about.pop(ERRORS, {})
         facts |= {
             "coder": {name: about[name] for name in about if name not in ("file", "bytes", "chosen", "trained_on")}
         }
@@ -93,8 +93,8 @@ def show_index(path: Path, *, as_json: bool) -> None:
     _show(facts, as_json=as_json)
 
 
-def coder_facts(path: Path) -> dict[str, Any]:
-    """Return the facts in a coder's file; PyTorch is not needed to read it."""
+def coder_facts(path: Path, width: int | None = None) -> dict[str, Any]:
+    """Return the facts in a coder's file, with errors of up to `width` bits; PyTorch is not needed to read it."""
     from nestcode.storage import read_record
 
     record = read_record(path)
@@ -114,7 +114,8 @@ def coder_facts(path: Path) -> dict[str, Any]:
         facts |= {"bytes": path.stat().st_size, "fingerprint": record.fingerprint}
         errors = record.arrays.get("errors")
         if errors is not None and features:
-            facts[ERRORS] = {length: float(errors[length]) / features for length in some_lengths(len(errors) - 1)}
+            lengths = some_lengths(len(errors) - 1 if width is None else width)
+            facts[ERRORS] = {length: float(errors[length]) / features for length in lengths}
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise DamagedFile(f"{path} is not a valid coder ({error}): restore a copy") from error
     return facts

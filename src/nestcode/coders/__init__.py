@@ -24,6 +24,7 @@ from nestcode.coders.cell.coder import CellCoder
 from nestcode.coders.linear.coder import LinearCoder
 from nestcode.coders.pretrained import PRETRAINED, pretrained_names, pretrained_path
 from nestcode.coders.residual.coder import ResidualCoder
+from nestcode.container.files import is_stream
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.storage import Record, read_record
 
@@ -81,6 +82,8 @@ def load_coder(path: str | os.PathLike[str], **modules: Any) -> Coder:
     elif not Path(path).exists() and not Path(path).parent.name:
         shipped = ", ".join(pretrained_names("items"))
         raise FileNotFoundError(f"there is no file {path}: give the path that was saved to, or one of {shipped}")
+    if is_stream(Path(path)):
+        raise InvalidInput(f"{path} holds a stream, not a coder: read it with decompress or stream_info")
     return coder_from_record(read_record(path), path, **modules)
 
 

@@ -127,6 +127,8 @@ def _select(
         chosen = _first_clearly_best(scores, goal)
         best = (max if goal == "search" else min)(scores, key=scores.__getitem__)
         reason = _reason(name, scores, chosen, best)
+        if candidates[0].width > TRIAL_WIDTH:
+            reason += f" (trials at {TRIAL_WIDTH} bits)"
     if verbose:
         print(f"{chosen}: {reason}")
     return Selection(goal, f"{name} on held-out rows", scores, chosen, reason)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
 from nestcode.errors import InvalidInput
 from nestcode.storage import make_folder
 
@@ -62,8 +63,18 @@ class SpooledWriter(ABC):
             self.discard()
 
 
+def is_stream(path: Path) -> bool:
+    """Return whether a file starts as streams do."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(ITEMS_MAGIC)) in (ITEMS_MAGIC, IMAGES_MAGIC)
+
+
 def map_file(path: Path) -> memoryview:
     """Map a file into memory and return its bytes."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} must be the file of a stream, but it is a folder: give the file in it")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
     with path.open("rb") as file:

@@ -19,7 +19,7 @@ class TruncatedHeader(InvalidInput):
     """The data ends before the header does, which has at least `needed` bytes."""
 
     def __init__(self, needed: int, got: int) -> None:
-        super().__init__(f"a stream can be cut after its header, of {needed} bytes or more, got {got}: get more of it")
+        super().__init__(f"a stream must have its whole header, of {needed} bytes or more, got {got}: read more of it")
         self.needed = needed
 
 

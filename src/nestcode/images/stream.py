@@ -112,7 +112,7 @@ class ImageStreamEncoder:
     def __init__(self, codec: ImageCodec | None = None, max_error: float | None = None) -> None:
         self._codec = check_codec(ImageCodec.load() if codec is None else codec)
         if max_error is not None and not (isinstance(max_error, int | float) and 0 < max_error <= 1):
-            raise InvalidInput(f"max_error must be between 0 and 1, got {max_error!r}: 0.001 is 30 dB")
+            raise InvalidInput(f"max_error must be above 0 and at most 1, got {max_error!r}: 0.001 is 30 dB")
         self._codec.check_fitted()
         self._max_error = max_error
         self._entries: list[Entry] = []

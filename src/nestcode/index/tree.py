@@ -156,9 +156,7 @@ class Forest(_core.Forest):
         if fraction is None:
             return min(check_int(size, "size", least=1), 2**63)
         if not isinstance(fraction, float | int | np.floating) or fraction is True or not 0 < fraction <= 1:
-            raise InvalidInput(
-                f"fraction must be above 0 and at most 1, got {fraction!r}: 0.01 asks for every 100th item"
-            )
+            raise InvalidInput(f"fraction must be above 0 and at most 1, got {fraction!r}: 0.01 is 1 % of the items")
         least = max(1, ceil(fraction * len(self)))
         # 7 of 25 items are 0.28 of them, but 0.28 * 25 is rounded to more than 7.
         return least - 1 if least > 1 and (least - 1) / len(self) >= fraction else least

@@ -108,10 +108,7 @@ def check_k(k: int, count: int) -> int:
     """Return k, a number of hits to find among `count` items, or raise."""
     most = max(count, MAX_MISSING)
     if check_int(k, "k", least=1) > most:
-        raise InvalidInput(
-            f"k must be at most {most} with {count} items, got {k}: there are no more to find, and answers, which have "
-            f"room for k hits of every query, are filled up with ids of -1 to {MAX_MISSING} only: give a smaller k"
-        )
+        raise InvalidInput(f"k must be at most {most} with {count} items, got {k}: give a smaller k")
     return k
 
 
@@ -121,14 +118,17 @@ def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
     array = np.asarray(allowed if plain else list(allowed))  # type: ignore[arg-type]
     if array.dtype == bool:
         if array.ndim != 1:
-            raise InvalidInput(f"a filter's mask has 1 dimension, an entry for each id, got shape {array.shape}")
+            raise InvalidInput(f"filter must be ids, or a mask by id in 1 dimension, got shape {array.shape}")
 
         def by_mask(ids: Ids) -> NDArray[np.bool_]:
             inside = ids < len(array)
             return inside & array[np.where(inside, ids, 0)] if len(array) else inside
 
         return by_mask
-    chosen = check_ids(array, distinct=False)
+    try:
+        chosen = check_ids(array, distinct=False)
+    except InvalidInput as error:
+        raise InvalidInput(f"filter must be ids, or a mask by id: {error}") from None
     return lambda ids: np.isin(ids, chosen)
 
 

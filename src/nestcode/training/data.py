@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, TensorDataset
 
-from nestcode.arrays import check_int
+from nestcode.arrays import FINITE_REMEDY, check_int
 from nestcode.errors import InvalidInput
 
 Rows = NDArray[np.float32] | NDArray[np.uint8]
@@ -288,8 +288,6 @@ def _as_rows(rows: NDArray[Any], indices: Indices) -> Rows:
         fine = np.isfinite(floats[first : first + step]).all(axis=1)
         if not fine.all():
             index = indices[first + int(fine.argmin())]
-            raise InvalidInput(
-                f"data must be finite and within float32, but row {index} is not: drop or impute rows with NaN or inf "
-                "first, as in X[np.isfinite(X).all(axis=1)]"
-            )
+            remedy = "rescale the data" if np.isfinite(rows[first + int(fine.argmin())]).all() else FINITE_REMEDY
+            raise InvalidInput(f"data must be finite and within float32, but row {index} is not: {remedy}")
     return floats

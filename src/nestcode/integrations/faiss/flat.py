@@ -13,6 +13,11 @@ from nestcode.search.plan import check_filter, check_k
 from nestcode.search.scorer import SearchMetric
 
 
+def in_use(taken: int) -> InvalidInput:
+    """Return the error that an id of a new item is in use."""
+    return InvalidInput(f"ids must be new, but {taken} is in use: remove it first with remove_ids, or give another")
+
+
 class FlatVectors:
     """Vectors by id, with the methods of an `Index` that need no codes.
 
@@ -44,7 +49,7 @@ class FlatVectors:
         checked = check_ids(ids, count)
         used = next((one for one in checked.tolist() if one in self._row_of), None)
         if used is not None:
-            raise InvalidInput(f"ids must be new, but {used} is in use: remove it first, or give another")
+            raise in_use(used)
         return checked
 
     def add(self, items: ArrayLike, ids: ArrayLike) -> None:

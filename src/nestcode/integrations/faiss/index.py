@@ -20,7 +20,7 @@ from nestcode.integrations.faiss.conventions import (
     scores,
     select_ids,
 )
-from nestcode.integrations.faiss.flat import FlatVectors
+from nestcode.integrations.faiss.flat import FlatVectors, in_use
 from nestcode.search.scorer import SearchMetric
 from nestcode.storage import Arrays, Record, read_record, write_record
 
@@ -132,7 +132,13 @@ class NestedIndex:
             ids = self._items.check_new(ids, len(rows))
             if len(self._items) + len(rows) >= self.rows_to_fit:
                 self.train(np.concatenate([self._items.vectors, rows]))
-        self._items.add(rows, ids=ids)
+        try:
+            self._items.add(rows, ids=ids)
+        except InvalidInput:
+            used = np.intersect1d(ids, self._items.ids)
+            if not used.size:
+                raise
+            raise in_use(used[0]) from None
         self.next_id = max(self.next_id, int(np.max(ids)) + 1)
 
     def search(self, x: ArrayLike, k: int, *, params: Any = None, filter: Filter = None) -> tuple[Floats, Ids]:  # noqa: A002
