@@ -23,7 +23,7 @@ def learning_rate_factor(step: int, total: int, schedule: Schedule) -> float:
     """Return the learning rate of a step as a share of the largest: linear warm-up, then cosine decay or constant.
 
     >>> [round(learning_rate_factor(step, 100, "cosine"), 2) for step in (0, 4, 50, 99)]
-    [0.2, 1.0, 0.54, 0.0]
+    [0.2, 1.0, 0.53, 0.0]
     """
     done = (step + 1) / total
     if done <= WARM_UP or schedule == "constant":
