@@ -23,7 +23,7 @@ docs: .venv/ready  ## Build the documentation into build/site
 
 check: lint  ## Lint, and run the quick tests: the inner loop
 	@echo "== running the quick tests"
-	@$(RUN) -m pytest -n auto --maxprocesses 4 -m "not slow" tests
+	@$(RUN) -m pytest -n auto --maxprocesses 4 --quick tests
 
 test: .venv/ready  ## Run the tests
 	@echo "== running the tests"

@@ -15,18 +15,23 @@ settings.register_profile("nestcode", deadline=None)
 settings.load_profile("nestcode")
 
 HERE = Path(__file__).parent
-SLOW = (  # they train networks, start processes or run whole programs: `make check` leaves them out
-    "cli", "coders/test_adaptive.py", "coders/test_auto.py", "coders/test_autoencoder.py", "coders/test_contract.py",
-    "coders/test_estimator.py", "coders/test_refined.py", "coders/test_supervised.py", "demo", "docs", "images",
-    "index/test_compaction.py", "index/test_damage.py", "index/test_durability.py", "integrations", "nn", "reproduce",
-    "simulate", "test_annbench.py", "test_compression_benchmark.py", "test_import.py", "test_scripts.py", "training",
-)  # fmt: skip
+SLOW = [  # they train networks, start processes or run whole programs
+    HERE / name
+    for name in (
+        "cli", "coders/test_adaptive.py", "coders/test_auto.py", "coders/test_autoencoder.py",
+        "coders/test_contract.py", "coders/test_estimator.py", "coders/test_refined.py", "coders/test_supervised.py",
+        "demo", "docs", "images", "index/test_compaction.py", "index/test_damage.py", "index/test_durability.py",
+        "integrations", "nn", "reproduce", "simulate", "test_annbench.py", "test_compression_benchmark.py",
+        "test_import.py", "test_scripts.py", "training",
+    )
+]  # fmt: skip
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests in these files and folders as slow."""
-    slow = [HERE / name for name in SLOW]
-    assert all(path.exists() for path in slow), [path for path in slow if not path.exists()]
-    for item in items:
-        if any(item.path.is_relative_to(path) for path in slow):
-            item.add_marker(pytest.mark.slow)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --quick, which `make check` passes."""
+    parser.addoption("--quick", action="store_true", help="leave out the slow tests without importing them")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out slow files and folders where --quick is given."""
+    return True if config.getoption("--quick") and collection_path in SLOW else None

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SLOW
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -172,3 +174,7 @@ def test_only_the_top_rooms_import_the_package_itself() -> None:
         )
     ]  # fmt: skip
     assert found == []
+
+
+def test_files_that_the_quick_tests_leave_out_exist() -> None:
+    assert [path for path in SLOW if not path.exists()] == []
