@@ -27,7 +27,7 @@ check: lint  ## Lint, and run the quick tests: the inner loop
 
 test: .venv/ready  ## Run the tests
 	@echo "== running the tests"
-	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile
+	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-native: .venv/ready  ## Run the C++ tests under sanitizers
 	@echo "== building and running the C++ tests"

@@ -35,3 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out slow files and folders where --quick is given."""
     return True if config.getoption("--quick") and collection_path in SLOW else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest files first: each goes to one process, and a long one that starts last is waited for."""
+    longest = ("test_scripts.py", "demo/test_demo.py", "index/test_damage.py", "index/test_durability.py")
+    order = {HERE / name: place for place, name in enumerate(longest)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))

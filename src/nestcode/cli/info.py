@@ -15,8 +15,6 @@ import nestcode
 from nestcode.cli.files import STANDARD, stream_file
 from nestcode.cli.options import AsJson, printable
 from nestcode.cli.plot import plot_errors, some_lengths
-from nestcode.coders.base import Selection
-from nestcode.coders.pretrained import PRETRAINED, find_pretrained, loaded_fingerprint, pretrained_path
 from nestcode.errors import DamagedFile
 
 if TYPE_CHECKING:
@@ -51,10 +49,12 @@ def info(
         if not (file / MANIFEST).exists():
             raise _foreign(f"there is no index in {file}")
         show_index(file, as_json=as_json)
-    elif str(file) in PRETRAINED and not file.exists():
-        _show(coder_facts(pretrained_path(str(file))), as_json=as_json)
     elif file != STANDARD and not file.exists():
-        raise FileNotFoundError(f"there is no file {file}: {GIVE}")
+        from nestcode.coders.pretrained import PRETRAINED, pretrained_path
+
+        if str(file) not in PRETRAINED:
+            raise FileNotFoundError(f"there is no file {file}: {GIVE}")
+        _show(coder_facts(pretrained_path(str(file))), as_json=as_json)
     else:
         start = _start(file)
         if start.startswith(b"\x93NUMPY"):
@@ -95,6 +95,8 @@ def show_index(path: Path, *, as_json: bool) -> None:
 
 def coder_facts(path: Path, width: int | None = None) -> dict[str, Any]:
     """Return the facts in a coder's file, with errors of up to `width` bits; PyTorch is not needed to read it."""
+    from nestcode.coders.base import Selection
+    from nestcode.coders.pretrained import PRETRAINED, find_pretrained, loaded_fingerprint
     from nestcode.storage import read_record
 
     record = read_record(path)
