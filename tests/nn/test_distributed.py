@@ -47,6 +47,7 @@ def work(rank: int, folder: str) -> None:
     for step in range(3):
         binarize(skewed(step)[rank::2])
     torch.save(binarize.state_dict(), f"{folder}/bits.{rank}")
+    dist.barrier()  # gloo may hang in a process whose peer leaves while it still works
     dist.destroy_process_group()
 
 

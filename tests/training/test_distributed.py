@@ -37,6 +37,7 @@ torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/
 for kind in kinds:
     torch.save(train(kind, kind), f"{kind}.{rank}")
 torch.save(train("adam", "stopped"), f"stopped.{rank}")
+torch.distributed.barrier()
 torch.distributed.destroy_process_group()
 """
 

@@ -6,6 +6,8 @@ processes stop at the same step.
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from datetime import timedelta
 
 import torch
 from torch import Tensor
@@ -33,6 +35,9 @@ class ProcessGroup:
     def leave(self) -> None:
         """Leave the group, if it was joined here."""
         if self._joined:
+            if dist.get_backend() == "gloo":  # which may hang in a process whose peers leave while it still works
+                with suppress(RuntimeError):  # a process that failed does not come
+                    dist.monitored_barrier(timeout=timedelta(seconds=10))
             dist.destroy_process_group()
             self._joined = False
 
