@@ -31,16 +31,23 @@ from nestcode.index.manifest import (
     write_manifest,
 )
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment
+from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 from nestcode.storage import Mapped, make_folder, sync_folder, write_array
 
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
 OURS = re.compile(
-    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|sums|removed)\.npy|coder-[0-9a-f]{16}"
+    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|vectors|scales|sums|removed)\.npy|coder-[0-9a-f]{16}"
     r"|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # drafts
 )
 BLOCK = 1 << 16  # bytes under one checksum
-DTYPES = {"codes": "<u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4"}
+DTYPES = {"codes": "|u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4"}
+VECTOR_DTYPES = {
+    "float32": {"vectors": "<f4"},
+    "float16": {"vectors": "<f2"},
+    "int8": {"vectors": "|i1", "scales": "<f4"},
+}
+MAX_FEATURES = 2**24
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class Commit:
     coder: Coder | None
     largest: int  # the largest id ever used, or -1
     segments: tuple[LiveSegment, ...]
+    vector_format: VectorFormat | None = None  # how vectors are stored, if they are
 
 
 class Store:
@@ -128,15 +136,18 @@ class Store:
 
     def _map(self, manifest: dict[str, Any]) -> Commit:
         try:
-            width = checked_int(manifest["width"], 1, MAX_WIDTH)
-            segments = [self._map_segment(entry, width) for entry in manifest["segments"]]
+            width, vectors = checked_int(manifest["width"], 1, MAX_WIDTH), _vector_format(manifest)
+            segments = [self._map_segment(entry, width, vectors) for entry in manifest["segments"]]
             self._next = checked_int(manifest["next"], 1 + max(map(int, file_numbers(manifest)), default=0), 10**17)
             entries = list(zip(segments, manifest["segments"], strict=True))
             self._segments = {one.segment: entry for one, entry in entries}
             self._tombstones = {one: entry["removed"] for one, entry in entries}
             coder = self._load_coder(manifest["coder"])
             self._coder = (coder, manifest["coder"])
-            commit = Commit(width, coder, checked_int(manifest["largest"], -1, 2**63 - 1), tuple(segments))
+            if vectors is not None and (coder is None or coder.n_features_in_ != vectors.features):
+                raise ValueError(f"its vectors have {vectors.features} features, unlike its coder")
+            largest = checked_int(manifest["largest"], -1, 2**63 - 1)
+            commit = Commit(width, coder, largest, tuple(segments), vectors)
         except (IsADirectoryError, *MALFORMED) as error:
             if isinstance(error, DamagedFile):
                 raise
@@ -145,21 +156,24 @@ class Store:
             ) from error
         return commit
 
-    def _map_segment(self, entry: dict[str, Any], width: int) -> LiveSegment:
+    def _map_segment(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> LiveSegment:
         name, count = checked_name(entry["name"], NUMBER), checked_int(entry["count"], 1, MAX_ITEMS)
-        shapes = {
+        shapes: dict[str, tuple[int, ...]] = {
             "codes": (count, -(-width // 8)),
             "ids": (count,),
             "heads": (count,),
             "tables": (checked_int(entry["tables"], 1, 2**32),),
             "places": (count,),
+            "vectors": (count, 0 if vectors is None else vectors.features),
+            "scales": (count,),
         }
-        blocks = {key: -(-math.prod(shape) * np.dtype(DTYPES[key]).itemsize // BLOCK) for key, shape in shapes.items()}
+        dtypes = {key: np.dtype(dtype) for key, dtype in _dtypes(vectors).items()}
+        blocks = {key: -(-math.prod(shapes[key]) * dtype.itemsize // BLOCK) for key, dtype in dtypes.items()}
         sums = self._read_small(f"{name}.sums.npy", "<u8", sum(blocks.values()), entry["sums"])
         mapped, start = {}, 0
-        for key, shape in shapes.items():
+        for key, dtype in dtypes.items():
             own = sums[start : start + blocks[key]]
-            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", np.dtype(DTYPES[key]), shape, own)
+            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", dtype, shapes[key], own)
             start += blocks[key]
         arrays = {key: one.array for key, one in mapped.items()}
         segment = Segment(
@@ -168,6 +182,7 @@ class Store:
             arrays["tables"],
             arrays["ids"],
             arrays["places"],
+            None if vectors is None else _stored_vectors(mapped),
             mapped,
         )
         removed = entry["removed"]
@@ -216,6 +231,8 @@ class Store:
             "coder": coder,
             "segments": [{**segments[one.segment], "removed": tombstones[one]} for one in commit.segments],
         }
+        if commit.vector_format is not None:
+            manifest["vectors"] = vars(commit.vector_format)
         write_manifest(self.path, manifest)
         self._segments, self._tombstones, self._coder = segments, tombstones, (commit.coder, coder)
         self.delete_obsolete_files(manifest)
@@ -238,7 +255,7 @@ class Store:
         """Delete the index's files that the manifest does not name: an earlier commit's, or what a crash left."""
         manifest = manifest or read_manifest(self.path)
         names = [entry["name"] for entry in manifest["segments"]]
-        named = {f"{name}.{key}.npy" for name in names for key in (*DTYPES, "sums")}
+        named = {f"{name}.{key}.npy" for name in names for key in (*_dtypes(_vector_format(manifest)), "sums")}
         named |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
         named |= {manifest["coder"]["name"]} if manifest["coder"] else set()
         for entry in self.path.iterdir():
@@ -253,9 +270,9 @@ class Store:
         if segment in self._segments:
             return self._segments[segment]
         segment.touch()  # damage must not be copied under new checksums
-        name = self._number()
+        name, dtypes = self._number(), _dtypes(None if segment.vectors is None else segment.vectors.format)
         sums = [
-            write_array(self.path / f"{name}.{key}.npy", array.astype(DTYPES[key], copy=False))
+            write_array(self.path / f"{name}.{key}.npy", array.astype(dtypes[key], copy=False))
             for key, array in segment.arrays().items()
         ]
         checks = np.concatenate(sums)
@@ -283,6 +300,26 @@ class Store:
         fingerprint = record.fingerprint
         coder.save(self.path / f"coder-{fingerprint[:16]}")
         return {"name": f"coder-{fingerprint[:16]}", "fingerprint": fingerprint}
+
+
+def _dtypes(vectors: VectorFormat | None) -> dict[str, str]:
+    """Return the dtypes of a segment's arrays by their names, in the order of their checksums."""
+    return DTYPES | ({} if vectors is None else VECTOR_DTYPES[vectors.dtype])
+
+
+def _vector_format(manifest: dict[str, Any]) -> VectorFormat | None:
+    """Return how the vectors of an index are stored; files of version 1 have none."""
+    if "vectors" not in manifest:
+        return None
+    entry = manifest["vectors"]
+    return VectorFormat(entry["dtype"], checked_int(entry["features"], 1, MAX_FEATURES))
+
+
+def _stored_vectors(mapped: dict[str, Mapped]) -> StoredVectors:
+    rows, scales = mapped["vectors"], mapped.get("scales")
+    if scales is None:
+        return StoredVectors(rows.array, NO_SCALES, rows.guard)
+    return StoredVectors(rows.array, scales.array, rows.guard, scales.guard)
 
 
 def _lock(folder: Path) -> IO[bytes]:

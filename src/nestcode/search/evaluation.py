@@ -46,7 +46,7 @@ class RecallTrials:
         self._everything, self._exact = max(count, 1), exact
         by_vectors = {}
         if exact is not None and exact.vectors is not None:
-            by_vectors = {"rank": "exact", "vectors": exact.vectors.array}
+            by_vectors = {"rank": "exact", "vectors": exact.vectors.source}
         true = search(queries, k, candidates=self._everything, **{**options, **by_vectors})
         self._true = true.ids.reshape(-1, k)
         self._wanted = int((true.ids >= 0).sum())
