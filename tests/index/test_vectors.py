@@ -20,6 +20,11 @@ TYPES: list[VectorType] = ["float32", "float16", "int8"]
 types = pytest.mark.parametrize("dtype", TYPES)
 CODER = fitted("cell")
 LAST = 2**63 - 1
+BUDGETS: list[dict[str, Any]] = [
+    {"candidates": 150},
+    {"candidates": 150, "rerank": 11, "threads": 2},
+    {"candidates": 5000},
+]
 
 
 @cache
@@ -31,7 +36,7 @@ def rounded(rows: NDArray[Any], dtype: VectorType) -> NDArray[np.float32]:
     """What is stored of vectors, in plain NumPy."""
     if dtype != "int8":
         return rows.astype(dtype).astype(np.float32)
-    scales = (np.abs(rows).max(axis=1, keepdims=True) / 127).astype(np.float32)
+    scales: NDArray[np.float32] = (np.abs(rows).max(axis=1, keepdims=True) / 127).astype(np.float32)
     return scales * np.rint(rows / scales).astype(np.float32)
 
 
@@ -64,9 +69,9 @@ def test_a_search_equals_one_by_the_same_vectors_in_hand(
     assert np.array_equal(index.vectors(ids), by_row[ids])
     index.save(tmp_path)
     index.wait()
-    in_hand = (by_row, {one: by_row[one] for one in ids.tolist()}, lambda some: by_row[some])
+    in_hand: tuple[Any, ...] = (by_row, {one: by_row[one] for one in ids.tolist()}, lambda some: by_row[some])
     for one in (index, Index.open(tmp_path)):
-        for budget in ({"candidates": 150}, {"candidates": 150, "rerank": 11, "threads": 2}, {"candidates": len(ids)}):
+        for budget in BUDGETS:
             for queries, given in ((Q, in_hand), (Q[0], in_hand[:1])):
                 found = one.search(queries, k=7, metric=metric, **budget)
                 for vectors in given:
@@ -140,7 +145,8 @@ def test_vectors_are_written_updated_and_removed_with_their_items(dtype: VectorT
     index.add(CODER.encode(FRESH[2:3]), ids=[5], vectors=FRESH[2:3], on_duplicate="replace")
     expected = rounded(X[:20], dtype)
     expected[[0, 11, 5]] = rounded(FRESH[:3], dtype)
-    for change in (lambda: None, index.compact, lambda: index.save(tmp_path)):
+    changes: list[Callable[[], Any]] = [lambda: None, index.compact, lambda: index.save(tmp_path)]
+    for change in changes:
         change()
         assert np.array_equal(index.vectors(index.ids), expected[index.ids])
     with Index.open(tmp_path, mode="a") as opened:

@@ -22,7 +22,7 @@ WIDTH = 96
 EACH = 8  # items of one commit
 KEPT = 20  # commits whose items are kept
 Held = dict[int, bytes]  # codes and vectors by id
-CODER = LinearCoder(width=WIDTH).fit(np.arange(600.0).reshape(50, 12) ** 2 % 97)
+CODER = LinearCoder(width=WIDTH).fit(np.random.default_rng(0).standard_normal((300, 12)))
 
 
 def codes_of(seeds: ArrayLike) -> Codes:

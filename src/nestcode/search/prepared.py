@@ -50,7 +50,7 @@ class SortedRun(Protocol):
         """The object that lives as long as these codes do: what was prepared of them is cached with it."""
 
     def touch(self) -> None:
-        """Verify the checksums of codes and ids, before all of them are read."""
+        """Verify the checksums of everything but the vectors, before everything is read."""
 
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""
