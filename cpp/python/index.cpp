@@ -2,7 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
-#include <numpy/ndarraytypes.h>
+#include <numpy/arrayobject.h>
 
 #include "nestcode/forest.hpp"
 #include "nestcode/merge.hpp"
@@ -212,15 +212,12 @@ void gather_ids(const PyForest& forest, const Array<const std::uint32_t, 3>& ran
     nestcode::gather_ids(forest.trees, found, offsets.data(), count, ids.data(), threads);
 }
 
-// The ids of a neighborhood in an array of NumPy, which is called by hand: nanobind's own takes longer than the search.
+// The ids of a neighborhood. NumPy's C API makes the array: by nanobind it would take longer than the search.
 nb::object neighborhood_ids(PyNeighborhood& self) {
-    static PyObject* const empty = nb::object(nb::module_::import_("numpy").attr("empty")).release().ptr();
-    static PyObject* const dtype = nb::module_::import_("numpy").attr("dtype")("int64").release().ptr();
+    if (PyArray_ImportNumPyAPI() < 0) throw nb::python_error();  // the first time
     const PyForest& forest = *nb::inst_ptr<PyForest>(self.forest);
-    const std::int64_t live = count_live(forest, self.data());
-    const nb::object count = nb::steal(PyLong_FromLongLong(live));
-    PyObject* const arguments[] = {count.ptr(), dtype};
-    nb::object ids = nb::steal(PyObject_Vectorcall(empty, arguments, 2, nullptr));
+    npy_intp count = count_live(forest, self.data());
+    nb::object ids = nb::steal(PyArray_SimpleNew(1, &count, NPY_INT64));
     if (!ids.is_valid()) throw nb::python_error();
     auto* const data = PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.ptr()));
     nestcode::gather_ids(forest.trees, self.data(), static_cast<std::int64_t*>(data));

@@ -40,7 +40,8 @@ def items_and_queries(draw: st.DrawFn) -> tuple[twins.Bits, twins.Bits]:
 def check(tree: Forest, twin: twins.BitTree, queries: twins.Bits, size: int) -> None:
     codes = Codes.from_bits(queries)
     hoods = tree.neighborhoods(codes, size=size)
-    in_tree_order = [item for run in tree.runs for item in run.live_ids().tolist()]
+    runs: tuple[Any, ...] = tree.runs
+    in_tree_order = [item for run in runs for item in run.live_ids().tolist()]
     for i, query in enumerate(queries):
         length, members = twin.neighborhood(query, size)
         ids = [item for item in in_tree_order if item in members]
