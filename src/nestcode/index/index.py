@@ -19,7 +19,7 @@ from nestcode.index.store import Commit, Store
 from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials
 from nestcode.search.hits import Evaluation, Hits, RangeHits
-from nestcode.search.plan import Plan, Rank, candidate_budget, rerank_budget
+from nestcode.search.plan import Effort, Plan, Rank, candidate_budget, rerank_budget
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.searcher import Searcher
 
@@ -58,8 +58,7 @@ class Index:
 
     """
 
-    candidates: int | None = None  # defaults of `search`, which `tune` chooses
-    rerank: int | None = None
+    effort: Effort | None = None  # of searches that name none: `tune` chooses it, and files keep it
 
     def __init__(self, coder: Coder | None = None, *, width: int | None = None) -> None:
         if coder is not None and not isinstance(coder, Coder):
@@ -233,8 +232,9 @@ class Index:
             metric=metric,
             vectors=vectors,
             allowed=filter,
-            candidates=self.candidates if candidates is None else candidates,
-            rerank=self.rerank if rerank is None else rerank,
+            candidates=candidates,
+            rerank=rerank,
+            effort=self.effort,
             threads=threads,
         )
         return self._searcher.search(self._live.current, plan, k)
@@ -268,7 +268,8 @@ class Index:
             metric=metric,
             vectors=vectors,
             allowed=filter,
-            candidates=self.candidates if candidates is None else candidates,
+            candidates=candidates,
+            effort=self.effort,
             threads=threads,
         )
         found: Hits | RangeHits = self._searcher.range_search(self._live.current, plan, radius)
@@ -303,8 +304,8 @@ class Index:
         Use queries that are not in the index: others find themselves. The other arguments are those of `search`.
         """
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
-        budget = candidate_budget(self.candidates if candidates is None else candidates, trials.count)
-        return trials.run(budget, rerank_budget(self.rerank if rerank is None else rerank, k))
+        budget = candidate_budget(candidates, self.effort, trials.count)
+        return trials.run(budget, rerank_budget(rerank, self.effort, k))
 
     def tune(
         self,
@@ -326,17 +327,18 @@ class Index:
         >>> index.add(X[:3900])
         >>> index.tune(X[3900:], target_recall=0.9).recall >= 0.9
         True
-        >>> index.candidates < 2000
+        >>> index.effort.candidates < 2000
         True
 
-        Recall is that of `evaluate`. The choice is kept in `index.candidates` and `index.rerank`, not in files. If no
-        budget is large enough, searches become exhaustive and a warning is given. Tune again when the index has grown.
+        Recall is that of `evaluate`. The choice is kept as `index.effort`, and saved with the index. It grows with the
+        index: a larger one scores the same share of its items. Where no search reaches the target, a warning is given
+        and the fastest is chosen that comes near the best.
         """
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
             raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
         best = trials.fastest(float(target_recall))
-        self.candidates, self.rerank = best.candidates, best.rerank
+        self.effort = trials.effort(best)
         return best
 
     def _trials(
@@ -496,6 +498,7 @@ class Index:
             index = object.__new__(cls)
             found = store.read()
             index._begin(Snapshot.of(found.width, found.segments), found.coder, largest=found.largest, store=store)
+            index.effort = found.effort
             if mode == "a":
                 store.delete_obsolete_files()
         except BaseException:
@@ -537,7 +540,7 @@ class Index:
 
         def flush(snapshot: Snapshot) -> Snapshot:
             snapshot = snapshot.flush()
-            found.append(Commit(self.width, self.coder, self._largest, snapshot.segments))
+            found.append(Commit(self.width, self.coder, self._largest, snapshot.segments, self.effort))
             return snapshot
 
         self._live.write(flush)

@@ -31,6 +31,7 @@ from nestcode.index.manifest import (
     write_manifest,
 )
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment
+from nestcode.search.plan import Effort
 from nestcode.storage import Mapped, make_folder, sync_folder, write_array
 
 LOCK = "lock"
@@ -51,6 +52,7 @@ class Commit:
     coder: Coder | None
     largest: int  # the largest id ever used, or -1
     segments: tuple[LiveSegment, ...]
+    effort: Effort | None = None  # that `Index.tune` chose
 
 
 class Store:
@@ -136,7 +138,8 @@ class Store:
             self._tombstones = {one: entry["removed"] for one, entry in entries}
             coder = self._load_coder(manifest["coder"])
             self._coder = (coder, manifest["coder"])
-            commit = Commit(width, coder, checked_int(manifest["largest"], -1, 2**63 - 1), tuple(segments))
+            largest, effort = checked_int(manifest["largest"], -1, 2**63 - 1), manifest.get("effort")
+            commit = Commit(width, coder, largest, tuple(segments), None if effort is None else Effort(**effort))
         except (IsADirectoryError, *MALFORMED) as error:
             if isinstance(error, DamagedFile):
                 raise
@@ -214,6 +217,7 @@ class Store:
             "largest": commit.largest,
             "next": self._next,
             "coder": coder,
+            "effort": None if commit.effort is None else vars(commit.effort),
             "segments": [{**segments[one.segment], "removed": tombstones[one]} for one in commit.segments],
         }
         write_manifest(self.path, manifest)
