@@ -19,7 +19,7 @@ from nestcode.index.store import Commit, Store
 from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials
 from nestcode.search.hits import Evaluation, Hits, RangeHits
-from nestcode.search.plan import Plan, Rank, candidate_budget, rerank_budget
+from nestcode.search.plan import Effort, Plan, Rank, candidate_budget, rerank_budget
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.searcher import Searcher
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorsById, VectorType
@@ -68,8 +68,7 @@ class Index:
 
     """
 
-    candidates: int | None = None  # defaults of `search`, which `tune` chooses
-    rerank: int | None = None
+    effort: Effort | None = None  # of searches that name none: `tune` chooses it, and files keep it
 
     def __init__(
         self, coder: Coder | None = None, *, width: int | None = None, vectors: VectorType | None = None
@@ -192,8 +191,9 @@ class Index:
 
         Args:
             queries: one vector or (n, features) with a coder, or `Codes`. One vector, or codes of one item, give a
-                `Neighborhood` with `length`, `count` and `ids` (ascending, gathered when they are read); more give
-                `Neighborhoods` with arrays, of which `hoods[i]` is one.
+                `Neighborhood` with `length`, `count` and `ids`; more give `Neighborhoods` with arrays, of which
+                `hoods[i]` is one. Ids are gathered when they are read, in the order of the tree: `np.sort` them where
+                the order matters.
             size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
             fraction: instead of a size, the smallest share of all items accepted.
             threads: how many threads share a batch; None is one for each core.
@@ -271,8 +271,9 @@ class Index:
             vectors=vectors,
             stored=self._vector_format is not None,
             allowed=filter,
-            candidates=self.candidates if candidates is None else candidates,
-            rerank=self.rerank if rerank is None else rerank,
+            candidates=candidates,
+            rerank=rerank,
+            effort=self.effort,
             threads=threads,
         )
         return self._searcher.search(self._live.current, plan, k)
@@ -307,7 +308,8 @@ class Index:
             vectors=vectors,
             stored=self._vector_format is not None,
             allowed=filter,
-            candidates=self.candidates if candidates is None else candidates,
+            candidates=candidates,
+            effort=self.effort,
             threads=threads,
         )
         found: Hits | RangeHits = self._searcher.range_search(self._live.current, plan, radius)
@@ -343,8 +345,8 @@ class Index:
         those of `search`.
         """
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
-        budget = candidate_budget(self.candidates if candidates is None else candidates, trials.count)
-        return trials.run(budget, rerank_budget(self.rerank if rerank is None else rerank, k))
+        budget = candidate_budget(candidates, self.effort, trials.count)
+        return trials.run(budget, rerank_budget(rerank, self.effort, k))
 
     def tune(
         self,
@@ -366,17 +368,18 @@ class Index:
         >>> index.add(X[:3900])
         >>> index.tune(X[3900:], target_recall=0.9).recall >= 0.9
         True
-        >>> index.candidates < 2000
+        >>> index.effort.candidates < 2000
         True
 
-        Recall is that of `evaluate`. The choice is kept in `index.candidates` and `index.rerank`, not in files. If no
-        budget is large enough, searches become exhaustive and a warning is given. Tune again when the index has grown.
+        Recall is that of `evaluate`. The choice is kept as `index.effort`, and saved with the index. It grows with the
+        index: a larger one scores the same share of its items. Where no search reaches the target, a warning is given
+        and the fastest is chosen that comes near the best.
         """
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
             raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
         best = trials.fastest(float(target_recall))
-        self.candidates, self.rerank = best.candidates, best.rerank
+        self.effort = trials.effort(best)
         return best
 
     def _trials(
@@ -550,6 +553,7 @@ class Index:
             found = store.read()
             snapshot = Snapshot.of(found.width, found.segments, found.vector_format)
             index._begin(snapshot, found.coder, largest=found.largest, store=store)
+            index.effort = found.effort
             if mode == "a":
                 store.delete_obsolete_files()
         except BaseException:
@@ -591,7 +595,9 @@ class Index:
 
         def flush(snapshot: Snapshot) -> Snapshot:
             snapshot = snapshot.flush()
-            found.append(Commit(self.width, self.coder, self._largest, snapshot.segments, self._vector_format))
+            found.append(
+                Commit(self.width, self.coder, self._largest, snapshot.segments, self._vector_format, self.effort)
+            )
             return snapshot
 
         self._live.write(flush)

@@ -31,6 +31,7 @@ from nestcode.index.manifest import (
     write_manifest,
 )
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment
+from nestcode.search.plan import Effort
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 from nestcode.storage import Mapped, make_folder, sync_folder, write_array
 
@@ -59,6 +60,7 @@ class Commit:
     largest: int  # the largest id ever used, or -1
     segments: tuple[LiveSegment, ...]
     vector_format: VectorFormat | None = None  # how vectors are stored, if they are
+    effort: Effort | None = None  # that `Index.tune` chose
 
 
 class Store:
@@ -146,8 +148,9 @@ class Store:
             self._coder = (coder, manifest["coder"])
             if vectors is not None and (coder is None or coder.n_features_in_ != vectors.features):
                 raise ValueError(f"its vectors have {vectors.features} features, unlike its coder")
-            largest = checked_int(manifest["largest"], -1, 2**63 - 1)
-            commit = Commit(width, coder, largest, tuple(segments), vectors)
+            largest, effort = checked_int(manifest["largest"], -1, 2**63 - 1), manifest.get("effort")
+            tuned = None if effort is None else Effort(**effort)
+            commit = Commit(width, coder, largest, tuple(segments), vectors, tuned)
         except (IsADirectoryError, *MALFORMED) as error:
             if isinstance(error, DamagedFile):
                 raise
@@ -229,6 +232,7 @@ class Store:
             "largest": commit.largest,
             "next": self._next,
             "coder": coder,
+            "effort": None if commit.effort is None else vars(commit.effort),
             "segments": [{**segments[one.segment], "removed": tombstones[one]} for one in commit.segments],
         }
         if commit.vector_format is not None:
