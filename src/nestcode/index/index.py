@@ -53,8 +53,8 @@ class Index:
 
     >>> index = Index(LinearCoder(width=32).fit(X), vectors="float16")
     >>> index.add(X)
-    >>> index.search(X[3], k=1).distances, index.vectors([3]).shape
-    (array([0.], dtype=float32), (1, 8))
+    >>> index.search(X[3], k=1).ids, index.vectors([3]).shape
+    (array([3]), (1, 8))
 
     All methods may be called from any thread. A search reads the snapshot that was current when the search began;
     writes wait for each other. Adding is cheap: new items go to a small write buffer, which is flushed to sorted
