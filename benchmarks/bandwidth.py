@@ -15,6 +15,7 @@ In the second table a receiver plays a bandwidth trace drawn from its population
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from _report import arguments, save, show
-from nestcode.arrays import Doubles
+from nestcode.arrays import Doubles, Floats
 from nestcode.coders import AutoencoderCoder
 from nestcode.data import digits
 from nestcode.lengths import Empirical, Geometric, Lengths, LogUniform, Mixture, Uniform
@@ -44,7 +45,10 @@ def main() -> None:
     """Measure, print and save."""
     options = arguments(__doc__)
     torch.set_num_threads(1)
-    steps, seeds = (30, 1) if options.quick else (600, 3)
+    steps, seeds = (3, 1) if options.quick else (600, 3)
+    X = np.random.default_rng(0).permutation(digits()[0])
+    train, test = (X[:100], X[-20:]) if options.quick else (X[:1400], X[1400:])
+    errors = partial(errors_by_length, train, test, steps)
     traces = {name: trace(name, seed=1) for name in POPULATIONS}
     receivers = {name: Empirical.from_samples(bits) for name, bits in traces.items()}
     choices: dict[str, Lengths] = {
@@ -54,17 +58,14 @@ def main() -> None:
         "LogUniform": LogUniform(),
         "Geometric(0.9)": Geometric(0.9),
     }
-    curves = {
-        name: np.array([errors_by_length(lengths, steps, seed) for seed in range(seeds)])
-        for name, lengths in choices.items()
-    }
+    curves = {name: np.array([errors(lengths, seed) for seed in range(seeds)]) for name, lengths in choices.items()}
     matrix = list(distortions(curves, receivers))
     how = f"Digits, {WIDTH} bits, a hidden layer of 64 units, {steps} steps; MSE, mean ± deviation of {seeds} seeds."
     show("Distortion by population of receivers, and its ratio to that of the matching stream", matrix, how)
     rungs = bitrate_ladder(WIDTH)
     own = np.full(WIDTH + 1, np.nan)
     for rung in rungs:
-        own[rung] = errors_by_length(Empirical([1], lengths=[rung]), steps, seed=0)[rung]
+        own[rung] = errors(Empirical([1], lengths=[rung]), 0)[rung]
     own[0] = curves["mobile"][0, 0]
     playbacks = [row for name in POPULATIONS for row in play(name, curves, own, rungs)]
     show(f"Playback of 4,000 periods, a buffer of {BUFFER} items", playbacks, f"Rungs {rungs}; the first seed.")
@@ -80,10 +81,8 @@ def trace(population: str, seed: int) -> NDArray[np.int64]:
     return np.clip(np.round(drawn), 1, WIDTH).astype(np.int64)
 
 
-def errors_by_length(lengths: Lengths, steps: int, seed: int) -> Doubles:
+def errors_by_length(train: Floats, test: Floats, steps: int, lengths: Lengths, seed: int) -> Doubles:
     """Train for these lengths; return the MSE on held-out digits at all lengths from 0."""
-    X = np.random.default_rng(0).permutation(digits()[0])
-    train, test = X[:1400], X[1400:]
     training = Training(steps=steps, learning_rate=3e-3, seed=seed)
     coder = AutoencoderCoder(WIDTH, layers=(64,), lengths=lengths, training=training).fit(train, progress=False)
     codes = coder.encode(test)

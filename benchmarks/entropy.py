@@ -24,12 +24,14 @@ def main() -> None:
     name, train, test = images(options)
     train, test = train[:: len(train) // 5000 or 1], test[:5000]
     small, _ = digits()
+    if options.quick:
+        train, test, small = train[:300], test[:300], small[:300]
     sets: dict[str, tuple[NDArray[Any], NDArray[Any], int]] = {
-        "digits": (small[:1000] if options.quick else small, small, 64),
+        "digits": (small, small, 64),
         name: (train, test, 256),
     }
     rows = [random_bits(0.2, 200 if options.quick else 5000), random_bits(0.5, 200 if options.quick else 5000)]
-    training = Training(steps=50 if options.quick else 1000)
+    training = Training(steps=3 if options.quick else 1000)
     sparse = AutoencoderCoder(width=64, network=Network(beta=0.2), training=training).fit(small, progress=False)
     rows.append(measure("digits", "AutoencoderCoder, beta 0.2", sparse.encode(small).packed, 64))
     for label, (train_rows, rows_to_code, width) in sets.items():

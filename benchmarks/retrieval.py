@@ -81,7 +81,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--images", type=int, help="use only the first N training images", metavar="N")
     options = parser.parse_args()
     if options.quick:
-        options.channels, options.seeds, options.autoencoder_steps = 8, options.seeds[:1], 50
+        options.channels, options.seeds, options.autoencoder_steps = 8, options.seeds[:1], 5
+        options.images = 300
         options.label_epochs = options.view_epochs = 1
         options.label_batch = options.view_batch = 128
     return options
@@ -91,7 +92,8 @@ def read_task(options: argparse.Namespace) -> Task:
     """Return CIFAR-10, or the digits."""
     if options.data is None:
         X, y = data.digits()
-        return Task("digits", (1, 8, 8), X[:1500], y[:1500], X[1500:], y[1500:])
+        first = slice(options.images or 1500)
+        return Task("digits", (1, 8, 8), X[first], y[first], X[1500:], y[1500:])
     cifar = data.cifar10(options.data)
     labels, query_labels = cifar.train_labels.astype(np.int64), cifar.test_labels.astype(np.int64)
     first = slice(options.images)

@@ -34,7 +34,7 @@ def load(name: str) -> ModuleType:
 images = load("_compression_images")
 
 
-def photograph(side: int) -> NDArray[np.uint8]:
+def photo(side: int) -> NDArray[np.uint8]:
     return next(iter(sample_images().values()))[100 : 100 + side, 200 : 200 + side].copy()
 
 
@@ -55,7 +55,7 @@ def photograph(side: int) -> NDArray[np.uint8]:
 )
 def test_headers_and_scans_add_up_to_the_jpeg_file(side: int, settings: dict[str, Any]) -> None:
     buffer = io.BytesIO()
-    Image.fromarray(photograph(side)).save(buffer, "JPEG", **settings)
+    Image.fromarray(photo(side)).save(buffer, "JPEG", **settings)
     headers, scans = codecs.jpeg_parts(buffer.getvalue())
     assert headers + scans == len(buffer.getvalue())
     assert headers > 100
@@ -64,20 +64,20 @@ def test_headers_and_scans_add_up_to_the_jpeg_file(side: int, settings: dict[str
 
 def test_uncounted_jpeg_headers_do_not_depend_on_the_image() -> None:
     jpeg = codecs.CODECS["JPEG"]
-    pictures = photograph(64), np.zeros((64, 64, 3), dtype=np.uint8)
-    shared = [jpeg.encode(picture, 90, **jpeg.bare) for picture in pictures]
+    samples = photo(64), np.zeros((64, 64, 3), dtype=np.uint8)
+    shared = [jpeg.encode(image, 90, **jpeg.bare) for image in samples]
     headers = codecs.jpeg_parts(shared[0])[0]
     assert shared[0][: headers - 2] == shared[1][: headers - 2]
-    for picture, blob in zip(pictures, shared, strict=True):
-        assert jpeg.bare_bytes(picture, 90, jpeg.encode(picture, 90)) == len(blob) - headers
-        np.testing.assert_array_equal(codecs.decode(blob), jpeg(picture, 90)[1])
+    for image, blob in zip(samples, shared, strict=True):
+        assert jpeg.bare_bytes(image, 90, jpeg.encode(image, 90)) == len(blob) - headers
+        np.testing.assert_array_equal(codecs.decode(blob), jpeg(image, 90)[1])
 
 
 @pytest.mark.parametrize("name", codecs.CODECS)
 @pytest.mark.parametrize("gray", [False, True])
 def test_the_error_of_codecs_decreases_with_quality(name: str, gray: bool) -> None:
     codec = codecs.CODECS[name]
-    image = photograph(64)[:, :, 1].copy() if gray else photograph(64)
+    image = photo(64)[:, :, 1].copy() if gray else photo(64)
     worst, best = (codec(image, quality) for quality in (codec.qualities[0], codec.qualities[-1]))
     for blob, decoded in (worst, best):
         assert decoded.shape == image.shape

@@ -1,10 +1,16 @@
-"""Benchmarks and examples run."""
+"""Benchmarks and examples run.
 
-import importlib.util
+They run in this process: starting Python and importing PyTorch takes longer than most of them.
+"""
+
+import doctest
+import importlib
 import json
-import subprocess
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import pytest
@@ -12,46 +18,50 @@ import pytest
 from nestcode.data import digits
 
 ROOT = Path(__file__).parents[1]
+BENCHMARKS, EXAMPLES = ROOT / "benchmarks", ROOT / "examples"
+Run = Callable[..., str]
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of data that is too small
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("[a-z]*.py")), ids=lambda path: path.name)
-def test_benchmarks_run_and_save_their_results(script: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a script as `python script arguments` would, and return what it prints."""
+
+    def run(script: Path, *arguments: str | Path) -> str:
+        monkeypatch.syspath_prepend(script.parent)
+        monkeypatch.setattr(sys, "argv", [str(script), *map(str, arguments)])
+        runpy.run_path(str(script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize("script", sorted(BENCHMARKS.glob("[a-z]*.py")), ids=lambda path: path.name)
+def test_benchmarks_run_and_save_their_results(script: Path, run: Run, tmp_path: Path) -> None:
     out = tmp_path / "results.json"
-    command = [sys.executable, str(script), "--quick", "--json", str(out)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
+    assert run(script, "--quick", "--json", out)
     facts = json.loads(out.read_text())
     assert facts["rows"]
     assert facts["versions"]["nestcode"]
 
 
-def test_doctests_of_shared_benchmark_modules() -> None:
-    scripts = [str(path) for path in sorted((ROOT / "benchmarks").glob("_*.py"))]
-    assert scripts
-    # One process: importing their libraries takes seconds, the tests milliseconds.
-    run = subprocess.run([sys.executable, "-m", "doctest", *scripts], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
+def test_doctests_of_shared_benchmark_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    results = [doctest.testmod(importlib.import_module(path.stem)) for path in BENCHMARKS.glob("_*.py")]
+    assert sum(result.attempted for result in results) > 10
+    assert not any(result.failed for result in results)
 
 
 @pytest.mark.parametrize("distance", ["angular", "euclidean"])
-def test_the_search_benchmark_reads_hdf5_of_ann_benchmarks(distance: str, tmp_path: Path) -> None:
+def test_the_search_benchmark_reads_hdf5_of_ann_benchmarks(distance: str, run: Run, tmp_path: Path) -> None:
     file, out, figure = tmp_path / "digits.hdf5", tmp_path / "figures.json", tmp_path / "fronts.png"
     rows, _ = digits()
     with h5py.File(file, "w") as data:
         data["train"], data["test"] = rows[:-50], rows[-50:]
         data.attrs["distance"] = distance
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "search.py"),
-        "--quick",
-        "--tables",
-        "speed",
-        "--peers",
-        "usearch",
-    ]
-    command += ["--hdf5", str(file), "--json", str(out), "--figure", str(figure)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
+    options = ["--quick", "--tables", "speed", "--peers", "usearch"]
+    run(BENCHMARKS / "search.py", *options, "--hdf5", file, "--json", out, "--figure", figure)
     saved = json.loads(out.read_text())["rows"]
     assert {row["data"].split(",")[0] for row in saved} == {"digits"}
     assert {row["method"] for row in saved} > {"usearch f32", "usearch i8"}
@@ -60,16 +70,37 @@ def test_the_search_benchmark_reads_hdf5_of_ann_benchmarks(distance: str, tmp_pa
 
 
 def test_only_nested_losses_order_the_classifier() -> None:
-    spec = importlib.util.spec_from_file_location("classifier", ROOT / "examples" / "classifier.py")
-    assert spec
-    assert spec.loader
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example: Any = runpy.run_path(str(EXAMPLES / "classifier.py"))
     accuracy = {
-        name: dict(zip(example.SHOWN, example.accuracy_by_length(*method, epochs=25, seed=0), strict=True))
-        for name, method in example.METHODS.items()
+        name: dict(zip(example["SHOWN"], example["accuracy_by_length"](*method, epochs=25, seed=0), strict=True))
+        for name, method in example["METHODS"].items()
     }
     assert accuracy["nested"][4] > accuracy["ordinary"][4] + 0.1
     assert accuracy["Matryoshka"][8] > accuracy["ordinary"][8] + 0.1
     assert accuracy["nested"][64] > 0.9
     assert accuracy["ordinary"][64] > 0.9
+
+
+def test_only_nested_dropout_orders_the_autoencoder() -> None:
+    example: Any = runpy.run_path(str(EXAMPLES / "autoencoder.py"))
+    nested, ordinary = (
+        dict(zip(example["SHOWN"], example["errors_by_length"](nested=nested, epochs=30), strict=True))
+        for nested in (True, False)
+    )
+    components = dict(zip(example["SHOWN"], example["errors_of_components"](), strict=True))
+    assert all(nested[k] < ordinary[k] / 1.2 for k in (1, 2, 4, 8, 16))
+    assert nested[8] < components[8]  # a network beats a linear model
+    assert ordinary[32] < ordinary[16] / 2  # the ordinary model is trained well
+
+
+def test_text_search_has_higher_recall_in_fewer_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    out = run(EXAMPLES / "text_search.py", "--texts", "200")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    recall = {row[0]: [float(cell.replace("–", "nan").partition("/")[0]) for cell in row[1:]] for row in rows}
+    nested, signs, bytes_each = recall["nested codes"], recall["ubinary, rescored"], recall["int8"]
+    assert all(ours > theirs for ours, theirs in zip(nested[:3], signs[:3], strict=True))
+    assert all(ours > theirs for ours, theirs in zip(nested[:4], bytes_each[:4], strict=True))
+    assert bytes_each[4] > 0.97
+    assert nested[:4] == sorted(nested[:4])
+    assert all(f"{question}?" in out for question in ("copy a whole folder", "make data smaller"))

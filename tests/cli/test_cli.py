@@ -56,8 +56,8 @@ def test_help_loads_nothing_heavy() -> None:
 
 INDEX = ("add", "build", "compact", "info", "remove", "verify")
 COMMANDS = (
-    "bench", "compress", "data", "decode", "decompress", "demo", "encode", "fit", "info", "reproduce", "search",
-    "simulate-bandwidth", *(f"index {name}" for name in INDEX),
+    "bench", "compress", "data", "decode", "decompress", "demo", "encode", "evaluate", "fit", "info", "reproduce",
+    "search", "simulate-bandwidth", "tune", *(f"index {name}" for name in INDEX),
 )  # fmt: skip
 
 

@@ -56,6 +56,32 @@ def test_search_equals_the_library(built: Path) -> None:
     assert "and 5 more queries" in shown.stderr
 
 
+def test_tuning_is_kept_with_the_index(built: Path) -> None:
+    folder, items = built / "my.index", np.load(built / "v.npy")
+    np.save(built / "q.npy", items[:30] + np.float32(0.01))
+    given = folder, built / "q.npy", "-k", 3
+    (tuned,) = lines("tune", *given, "--target-recall", 0.8, "--vectors", built / "v.npy")
+    assert tuned["recall"] >= 0.8
+    (found,) = lines("evaluate", *given, "--vectors", built / "v.npy")
+    assert [found[name] for name in ("k", "recall", "candidates", "rerank")] == [
+        tuned[name] for name in ("k", "recall", "candidates", "rerank")
+    ]
+    with nestcode.Index.open(folder) as index:
+        assert index.effort is not None
+        assert index.effort.candidates == tuned["candidates"]
+        expected = index.evaluate(np.load(built / "q.npy"), 3, candidates=50, exact=items)
+    assert f"candidates={tuned['candidates']}, items=400" in fine("index", "info", folder)
+    (found,) = lines("evaluate", *given, "--candidates", 50, "--exact", built / "v.npy")
+    assert found["recall"] == expected.recall
+    assert f"recall@3 {expected.recall:.3f}" in fine("evaluate", *given, "--candidates", 50, "--exact", built / "v.npy")
+    fine("encode", built / "q.npy", "-c", built / "v.coder", "-o", built / "qc.npy")
+    (found,) = lines("evaluate", folder, built / "qc.npy", "--codes", "--candidates", 400)
+    assert found["recall"] == 1
+    assert "give one of them" in misused("tune", *given, "--vectors", built / "v.npy", "--exact", built / "v.npy")
+    assert "leave out --codes" in misused("evaluate", *given, "--codes", "--exact", built / "v.npy")
+    assert "target_recall must be above 0" in refused("tune", *given, "--target-recall", 2)
+
+
 def test_missing_items_are_left_out(built: Path) -> None:
     np.save(built / "few.npy", np.load(built / "v.npy")[:2])
     fine("index", "build", built / "few.npy", "-c", built / "v.coder", "-o", built / "few.index", "--width", 9)

@@ -159,7 +159,10 @@ def test_bench_prints_recall_and_speed(tmp_path: Path) -> None:
     assert (rows["exact scan"]["recall"], rows["exact scan"]["bytes_per_item"]) == (1.0, 48)
     assert rows["codes, reranked by vectors"]["recall"] == 1.0  # all of so few items are candidates
     assert 0.3 < rows["codes"]["recall"] < 1
-    assert "speed-up" in fine("bench", path, "--width", 32)
+    assert facts["kind"] == "CellCoder"
+    shown = fine("bench", path, "--width", 32, "--kind", "linear", "--metric", "cosine")
+    assert "LinearCoder of 32 bits" in shown
+    assert "speed-up" in shown
     np.save(tmp_path / "few.npy", items[:50])
     assert "at least 100 items" in refused("bench", tmp_path / "few.npy")
     assert "k must be at most the number of items 360" in refused("bench", path, "-k", 999)

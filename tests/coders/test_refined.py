@@ -453,7 +453,7 @@ def test_a_float16_file_decodes_nearly_the_same(coder: RefinedCoder, data: Rows,
 
 
 @cache
-def errors_on_photographs(name: str) -> dict[int, float]:
+def errors_on_photos(name: str) -> dict[int, float]:
     coder = nc.load_coder(name)
     cut = nc.data.patches(list(nc.data.sample_images().values()), size=32, n=40, rng=np.random.default_rng(0))
     rows = cut.transpose(0, 3, 1, 2).reshape(len(cut), -1).astype(np.float32) / 255
@@ -462,16 +462,16 @@ def errors_on_photographs(name: str) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("name", pretrained_names("items"))
-def test_shipped_coders_decode_photographs(name: str) -> None:
-    errors = errors_on_photographs(name)
+def test_shipped_coders_decode_photos(name: str) -> None:
+    errors = errors_on_photos(name)
     assert errors[256] < 0.7 * errors[64] < 0.7 * errors[16] < 0.3 * errors[0]
     with pytest.raises(FileNotFoundError, match=f"or one of .*{name}"):
         nc.load_coder(name + "er")
 
 
-def test_the_coder_trained_on_photographs_decodes_them_better() -> None:
-    photographs, small_images = (errors_on_photographs(name) for name in ("photos-small", "cifar10-small"))
-    assert all(photographs[length] < small_images[length] for length in (16, 64))
+def test_the_coder_trained_on_photos_decodes_them_better() -> None:
+    photos, small_images = (errors_on_photos(name) for name in ("photos-small", "cifar10-small"))
+    assert all(photos[length] < small_images[length] for length in (16, 64))
 
 
 @pytest.mark.parametrize("name", pretrained_names("items"))

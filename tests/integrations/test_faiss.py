@@ -191,7 +191,7 @@ def test_selectors_restrict_the_search(rows_to_fit: int) -> None:
         assert set(index.range_search(X[:1], np.inf, params=params)[2]) == set(true[0][true[0] >= 0])
     no_selector = index.search(X[:5], 3, params=selectors.SearchParameters())
     assert np.array_equal(no_selector[1], index.search(X[:5], 3)[1])
-    with pytest.raises(InvalidInput, match=r"got SearchParametersIVF: instead of nprobe .* index.index.candidates"):
+    with pytest.raises(InvalidInput, match=r"got SearchParametersIVF: instead of nprobe .* index.index.effort"):
         index.search(X[:1], 1, params=selectors.SearchParametersIVF(nprobe=3))
     with pytest.raises(InvalidInput, match="a selector and a filter: give one"):
         index.search(X[:1], 1, params=params, filter=[1])

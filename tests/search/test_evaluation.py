@@ -1,5 +1,6 @@
 """Recall of a search, and the settings that reach a target."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,10 @@ import pytest
 
 from nestcode import CellCoder, Index
 from nestcode.errors import InvalidInput
-from nestcode.search.hits import Evaluation
+from nestcode.search import Effort, Evaluation
 from tests import twins
 from tests.search.searching import (
+    FRESH,
     ROWS,
     Q,
     X,
@@ -47,7 +49,8 @@ def test_recall_is_the_share_of_true_neighbors_found() -> None:
         assert found.compared == hits.compared.mean()
         assert found.share == found.compared / len(ids)
     assert index.evaluate(Q[0], 5, vectors=vectors).recall <= 1
-    assert index.evaluate(Q[:0], 5, vectors=vectors).recall == 1
+    with pytest.raises(InvalidInput, match=f"recall needs items and queries, got {len(ids)} and 0"):
+        index.evaluate(Q[:0], 5, vectors=vectors)
     assert index.evaluate(fitted("linear").encode(Q), 5).recall <= 1
     assert index.evaluate(Q, 2 * ROWS, candidates=ROWS).recall == 1
 
@@ -61,7 +64,7 @@ def test_tuning_reaches_its_target_with_few_candidates(kind: str, rank: str) -> 
         found = index.tune(Q, target, k=5, **options)
         assert found.recall >= target
         assert 1 <= found.candidates < ROWS
-        assert (index.candidates, index.rerank) == (found.candidates, found.rerank)
+        assert index.effort == Effort(found.candidates, ROWS, found.rerank, 5)
         again = index.evaluate(Q, 5, **options)  # with the settings it chose
         assert (again.recall, again.candidates, again.rerank) == (found.recall, found.candidates, found.rerank)
         assert_same(
@@ -104,13 +107,42 @@ def test_codes_are_refused_as_vectors() -> None:
             call(Q, vectors=fitted("linear").encode(X))
 
 
-def test_a_recall_that_codes_cannot_reach_is_warned_of() -> None:
+def test_a_recall_out_of_reach_is_warned_of_and_searches_stay_fast() -> None:
     index = Index(fitted("linear"), width=8)
     index.add(X)
-    with pytest.warns(UserWarning, match=f"no candidate budget below all {ROWS} items reaches a recall of 0.99"):
+    with pytest.warns(UserWarning, match=r"no search reaches a recall of 0.99, an exhaustive one has 0\."):
         found = index.tune(Q, 0.99, exact=X)
-    assert found.recall < 0.99
-    assert index.candidates == found.candidates == ROWS
+    assert found.recall >= index.evaluate(Q, candidates=ROWS, exact=X).recall - 0.01
+    assert index.effort == Effort(found.candidates, ROWS, found.rerank, 10)
+    assert found.candidates < ROWS
+
+
+def test_effort_grows_with_the_index_and_with_k() -> None:
+    """A larger index scores the same share; a smaller one, or the items of a filter, no fewer than were measured."""
+    index = plain("cell")
+    index.effort = Effort(candidates=60, items=ROWS, rerank=25, k=5)
+    assert_same(index.search(Q, 5), index.search(Q, 5, candidates=60, rerank=25))
+    assert_same(index.search(Q, 20), index.search(Q, 20, candidates=60, rerank=100))
+    assert_same(index.search(Q, 2), index.search(Q, 2, candidates=60, rerank=25))
+    few = range(100)
+    assert_same(index.search(Q, 5, filter=few), index.search(Q, 5, filter=few, candidates=60, rerank=25))
+    index.add(FRESH)
+    assert_same(index.search(Q, 5), index.search(Q, 5, candidates=120, rerank=25))
+
+
+def test_effort_is_saved_with_the_index(tmp_path: Path) -> None:
+    index = plain("cell")
+    index.tune(Q, 0.5, k=5)
+    index.save(tmp_path)
+    opened = Index.open(tmp_path)
+    assert opened.effort == index.effort
+    assert_same(opened.search(Q, 5), index.search(Q, 5))
+    with Index.open(tmp_path, mode="a") as writer:
+        writer.effort = None
+        writer.commit()
+    assert Index.open(tmp_path).effort is None
+    with pytest.raises(InvalidInput, match="rerank must be an integer of at least 1, got 0"):
+        Effort(candidates=1, items=1, rerank=0, k=1)
 
 
 def test_tuning_reranks_more_where_codes_estimate_poorly() -> None:
@@ -122,7 +154,7 @@ def test_tuning_reranks_more_where_codes_estimate_poorly() -> None:
     queries = X[:1] + 1e-4 * rng.standard_normal((20, X.shape[1])).astype(np.float32)
     found = index.tune(queries, 0.5, k=2, vectors=crowd)
     assert found.recall >= 0.5
-    assert found.rerank > 40 * 2
+    assert found.rerank > 20 * 2
     assert found.candidates < len(crowd)
 
 
@@ -131,4 +163,4 @@ def test_bare_codes_are_tuned_too() -> None:
     found = index.tune(fitted("cell").encode(Q), 0.8)
     assert found.recall >= 0.8
     assert found.candidates < len(index)
-    index.candidates = index.rerank = None
+    index.effort = None

@@ -342,7 +342,7 @@ def test_mistakes_are_named_and_the_index_still_answers(mistake: str) -> None:
     before = index.search(Q, candidates=50)
     with pytest.raises(InvalidInput, match=re.escape(message)):
         call(index)
-    assert (index.candidates, index.rerank) == (None, None)
+    assert index.effort is None
     assert_same(index.search(Q, candidates=50), before)
 
 

@@ -238,9 +238,9 @@ def test_an_empty_index_finds_nothing(make: Callable[[], Index]) -> None:
             assert (hits.compared == 0).all()
     assert index.search(Q[0], 3).ids.tolist() == [-1, -1, -1]
     assert index.range_search(Q[0], 1e9).ids.tolist() == []
-    assert index.evaluate(Q).recall == 1
-    with pytest.raises(InvalidInput, match="tune needs items and queries, got 0 and"):
-        index.tune(Q)
+    for measure in (index.evaluate, index.tune):  # no recall of nothing
+        with pytest.raises(InvalidInput, match="recall needs items and queries, got 0 and"):
+            measure(Q)
 
 
 def emptied(kind: str) -> Index:

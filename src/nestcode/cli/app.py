@@ -13,7 +13,22 @@ from typer.core import TyperGroup
 
 import nestcode
 from nestcode import cli
-from nestcode.cli import bench, compress, data, decode, decompress, demo, encode, fit, index, info, reproduce, search
+from nestcode.cli import (
+    bench,
+    compress,
+    data,
+    decode,
+    decompress,
+    demo,
+    encode,
+    evaluate,
+    fit,
+    index,
+    info,
+    reproduce,
+    search,
+    tune,
+)
 from nestcode.cli.options import messages, printable, set_quiet
 from nestcode.cli.simulate_bandwidth import simulate_bandwidth
 from nestcode.errors import NestcodeError
@@ -61,6 +76,8 @@ app.command(epilog="Example: nestcode encode data.npy --coder my.coder -o codes.
 app.command(epilog="Example: nestcode decode codes.npy --coder my.coder --length 64 -o back.npy")(decode.decode)
 app.add_typer(index.index, name="index")
 app.command(epilog="Example: nestcode search my.index queries.npy --k 10")(search.search)
+app.command(epilog="Example: nestcode tune my.index queries.npy --target-recall 0.95 --vectors data.npy")(tune.tune)
+app.command(epilog="Example: nestcode evaluate my.index queries.npy --vectors data.npy")(evaluate.evaluate)
 app.command(epilog="Example: nestcode compress photos/ -o photos.nest --budget 2MB")(compress.compress)
 app.command(epilog="Example: nestcode decompress photos.nest --bpp 0.25 -o out/")(decompress.decompress)
 app.command(epilog="Example: nestcode simulate-bandwidth link.csv --unit kbit --items 1000")(simulate_bandwidth)

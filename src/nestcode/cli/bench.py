@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from nestcode.cli.fit import Metric, fit_kind
 from nestcode.cli.options import ArrayName, AsJson, Seed, Size, Threads, messages
 from nestcode.errors import InvalidInput
 
@@ -29,6 +30,10 @@ def bench(
         ),
     ] = None,
     width: Annotated[int, typer.Option(min=1, help="Bits of a code.")] = 256,
+    kind: Annotated[
+        Literal["auto", "cell", "linear", "residual"], typer.Option(help="The coder, as for nestcode fit.")
+    ] = "cell",
+    metric: Annotated[Metric, typer.Option(help="Squared Euclidean distance, or cosine.")] = "l2",
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Neighbors per query.")] = 10,
     candidates: Annotated[
         int | None, typer.Option(min=1, help="Candidate budget: items scored per query.", show_default="auto")
@@ -39,17 +44,18 @@ def bench(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a CellCoder, encode and search, and compare QPS and recall with an exact scan by NumPy."""
+    """Fit a coder, encode and search, and compare QPS and recall with an exact scan by NumPy."""
     import numpy as np
 
-    from nestcode.coders import CellCoder
+    from nestcode.arrays import as_floats
     from nestcode.index import Index
 
-    items, queries = _split(_synthetic(seed) if data is None else _read(data, array, size), seed)
+    rows = _synthetic(seed) if data is None else _read(data, array, size)
+    items, queries = _split(as_floats(rows, normalize=metric == "cosine"), seed)
     if k > len(items):
         raise InvalidInput(f"k must be at most the number of items {len(items)}, got {k}: give a smaller one")
     with messages().status("Measuring"):
-        coder, fitting = _timed(lambda: CellCoder(width, seed=seed).fit(items))
+        coder, fitting = _timed(lambda: fit_kind(items, kind, width, metric, "search", seed))
         codes, encoding = _timed(lambda: coder.encode(items))
         index = Index(coder)
         _, building = _timed(lambda: index.add(codes))
@@ -64,7 +70,8 @@ def bench(
             compared = float(np.mean(hits.compared)) / len(items)
             found[name] = _measures(exact, hits.ids, seconds, scanning, compared, stored)
     facts: dict[str, Any] = {
-        "count": len(items), "features": items.shape[1], "width": width, "k": k, "queries": len(queries),
+        "count": len(items), "features": items.shape[1], "kind": type(coder).__name__, "width": width,
+        "metric": metric, "k": k, "queries": len(queries),
         "fit_seconds": fitting, "encode_per_second": len(items) / encoding, "index_seconds": building, "search": found,
     }  # fmt: skip
     if as_json:
@@ -143,7 +150,7 @@ def _show(facts: dict[str, Any]) -> None:
     console = Console()
     console.width = max(console.width, 100)
     console.print(
-        f"{facts['count']:,} items of {facts['features']:,} features, codes of {facts['width']} bits: "
+        f"{facts['count']:,} items of {facts['features']:,} features, {facts['kind']} of {facts['width']} bits: "
         f"fit {facts['fit_seconds']:.2g} s, encode {facts['encode_per_second']:,.0f} items/s, "
         f"index {facts['index_seconds']:.2g} s",
         highlight=False,

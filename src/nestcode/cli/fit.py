@@ -11,6 +11,7 @@ from nestcode.cli.options import ArrayName, AsJson, Data, Force, Seed, Size, Thr
 from nestcode.errors import InvalidInput, import_extra
 
 if TYPE_CHECKING:
+    from nestcode.arrays import Floats
     from nestcode.cli.inputs import Rows
     from nestcode.coders import Coder
 
@@ -85,7 +86,7 @@ def fit(
         coder = _train(coder, rows, labels, out, resume=resume)
     else:
         with messages().status(f"Fitting a coder of {width} bits to {len(rows):,} items"):
-            coder = _fit(rows, kind, width, metric, goal, seed)
+            coder = fit_kind(rows, kind, width, metric, goal, seed)
     with out_file(out) as path:
         coder.save(path)
     if kind in TRAINED and out != STANDARD:
@@ -93,7 +94,8 @@ def fit(
     _report(coder, rows, out, as_json=as_json)
 
 
-def _fit(rows: "Rows", kind: Kind, width: int, metric: Metric, goal: Goal, seed: int) -> "Coder":
+def fit_kind(rows: "Rows | Floats", kind: Kind, width: int, metric: Metric, goal: Goal, seed: int) -> "Coder":
+    """Return a coder that needs no PyTorch, fitted to rows."""
     from nestcode import coders
 
     if kind == "auto":

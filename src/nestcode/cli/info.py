@@ -81,6 +81,8 @@ def show_index(path: Path, *, as_json: bool) -> None:
         "segments": len(segments), "removed": removed, "largest_id": manifest["largest"],
         "bytes": sum(entry.stat().st_size for entry in path.iterdir()),
     }  # fmt: skip
+    if manifest.get("effort") is not None:
+        facts["effort"] = manifest["effort"]
     if manifest["coder"] is not None:
         about = coder_facts(path / checked_name(manifest["coder"]["name"], CODER), manifest["width"])
         errors = about.pop(ERRORS, {})
@@ -228,6 +230,6 @@ def _shown(name: str, value: Any) -> str:
         return escape(printable(f"by nestcode.fit for {value['goal']}: {value['reason']}"))
     if isinstance(value, dict):
         settings = ", ".join(f"{key}={value[key]}" for key in value if key != "kind")
-        return escape(printable(f"{value['kind']}({settings})"))
+        return escape(printable(f"{value['kind']}({settings})" if "kind" in value else settings))
     counted = isinstance(value, int) and name in ("count", "bytes", "removed")
     return f"{value:,}" if counted else escape(printable(str(value)))

@@ -33,11 +33,11 @@ def search(
         typer.Option(
             min=1,
             help="Candidate budget: items scored per query. More raise recall and take longer.",
-            show_default="auto",
+            show_default="as tuned, or auto",
         ),
     ] = None,
     rerank: Annotated[
-        int | None, typer.Option(min=1, help="Candidates to rerank by all bits.", show_default="10 k")
+        int | None, typer.Option(min=1, help="Candidates to rerank by all bits.", show_default="as tuned, or 10 k")
     ] = None,
     rank: Annotated[
         Literal["asymmetric", "hamming", "exact"] | None,
@@ -76,14 +76,10 @@ def search(
     if codes and (vectors is not None or rank == "asymmetric"):
         raise typer.BadParameter("--codes are ranked by Hamming distance: leave out --codes, or --vectors and --rank")
     item_names = None if names is None else _read_names(names)
-    from nestcode.cli.inputs import read_codes
     from nestcode.index import Index
 
     with Index.open(path) as opened:
-        if codes:
-            points: Any = read_codes(queries, array, opened.coder, opened.width)
-        else:
-            points = _read_queries(opened, queries, array, size)
+        points = read_queries(opened, queries, array, size, codes=codes)
         items = None if vectors is None else read_array(vectors)
         hits = opened.search(
             points, k, candidates=candidates, rerank=rerank, rank=rank, metric=metric, threads=threads,
@@ -102,11 +98,14 @@ def search(
         _show(hits, item_names)
 
 
-def _read_queries(opened: "Index", path: Path, array: str | None, size: int) -> Any:
+def read_queries(opened: "Index", path: Path, array: str | None, size: int, *, codes: bool) -> Any:
+    """Return the queries of a file as an index takes them: vectors, or packed codes."""
     import numpy as np
 
-    from nestcode.cli.inputs import open_rows, pieces_for
+    from nestcode.cli.inputs import open_rows, pieces_for, read_codes
 
+    if codes:
+        return read_codes(path, array, opened.coder, opened.width)
     if opened.coder is None:
         raise InvalidInput(f"an index without a coder takes packed codes: add --codes if {path} holds them")
     return np.concatenate(list(pieces_for(opened.coder, open_rows(path, array, size), "Reading")))

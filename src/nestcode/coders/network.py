@@ -158,6 +158,28 @@ def encode_bits(network: OrderedAutoencoder, source: Source, width: int, *, norm
     return packed
 
 
+class UnitModel:
+    """A model whose bits are those of an ordered network's units."""
+
+    network: OrderedAutoencoder
+    decode_at: NDArray[np.int64]  # (width + 1,): the length that codes of a length are decoded at
+    normalize: bool
+
+    @property
+    def width(self) -> int:
+        """Bits of a code."""
+        return len(self.decode_at) - 1
+
+    @property
+    def features(self) -> int:
+        """Features of an item."""
+        return self.network.features
+
+    def encode(self, source: Source) -> NDArray[np.uint8]:
+        """Return the packed bits of items, (n, bytes)."""
+        return encode_bits(self.network, source, self.width, normalize=self.normalize)
+
+
 class NormalizedSource(Source):
     """A source whose items are L2-normalized."""
 

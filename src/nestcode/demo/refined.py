@@ -49,7 +49,7 @@ def add_chapter(page: Page, *, console: Console) -> str:
 
 def both_coders() -> tuple[dict[str, Coder], Floats]:
     """Return a linear coder fitted on patches of two images, the refined coder that ships, and test patches."""
-    cut = patches(list(sample_images().values()), size=SIDE, n=5_500, rng=np.random.default_rng(2))
+    cut = patches(list(sample_images().values()), size=SIDE, n=5_120, rng=np.random.default_rng(2))
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
     return {"linear": LinearCoder(max(SHOWN)).fit(X[:5_000]), "refined": load_coder("photos-small")}, X[5_000:]
 

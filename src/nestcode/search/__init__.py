@@ -24,5 +24,6 @@ Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.
 
 from nestcode.search.adc import asymmetric_distances, cell_distances
 from nestcode.search.hits import Evaluation, Hits, RangeHits
+from nestcode.search.plan import Effort
 
-__all__ = ["Evaluation", "Hits", "RangeHits", "asymmetric_distances", "cell_distances"]
+__all__ = ["Effort", "Evaluation", "Hits", "RangeHits", "asymmetric_distances", "cell_distances"]

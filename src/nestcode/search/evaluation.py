@@ -11,9 +11,12 @@ from numpy.typing import ArrayLike
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.hits import Evaluation, Hits
-from nestcode.search.plan import Plan
+from nestcode.search.plan import Effort, Plan
 
-RERANKS, MORE_RERANKS = (4, 10, 40), (160, 640)  # to try, times k; the larger ones where short codes estimate poorly
+START, MOST = 10, 640  # candidates reranked for each hit: tried first, and at most
+STEPS = (2.0, 1.4, 1.2)  # factors by which `rerank` is changed, from coarse to fine
+TOLERANCE = 1.05  # of the candidate budget
+NEARLY = 0.005  # of recall, that a faster search may lose where the target is out of reach
 FEW_ITEMS = 10_000  # that an exhaustive search compares in no time
 
 
@@ -43,12 +46,17 @@ class RecallTrials:
         exact: Plan | None,
     ) -> None:
         self._search, self._queries, self._k, self.count, self._options = search, queries, k, count, options
-        self._everything, self._exact = max(count, 1), exact
+        self._exact = exact
+        self._tried: dict[tuple[int, int], Evaluation] = {}
         by_vectors = {}
         if exact is not None and exact.vectors is not None:
-            by_vectors = {"rank": "exact", "vectors": exact.vectors.array}
-        true = search(queries, k, candidates=self._everything, **{**options, **by_vectors})
+            by_vectors = {"rank": "exact", "vectors": exact.vectors.source}
+        true = search(queries, k, candidates=max(count, 1), **{**options, **by_vectors})
         self._true = true.ids.reshape(-1, k)
+        if not count or not len(self._true):
+            raise InvalidInput(
+                f"recall needs items and queries, got {count} and {len(self._true)}: add items, and give queries"
+            )
         self._wanted = int((true.ids >= 0).sum())
         worst = np.where(true.ids >= 0, true.distances, np.finfo(np.float32).min).max(axis=-1, keepdims=True)
         self._as_near = worst + 1e-6 * np.abs(worst)
@@ -65,47 +73,90 @@ class RecallTrials:
             rows, metric = self._exact.rows, self._exact.metric
             distances = self._exact.vectors.rerank(rows, ids, metric, threads=1).reshape(distances.shape)
         near = (same.reshape(found.ids.shape) | (distances <= self._as_near)) & (found.ids >= 0)
-        compared = float(np.mean(found.compared)) if np.size(found.compared) else 0.0
+        compared = float(np.mean(found.compared))
         return Evaluation(
-            recall=float(near.sum() / self._wanted) if self._wanted else 1.0,
+            recall=float(near.sum() / self._wanted),
             compared=compared,
-            share=compared / self._everything,
+            share=compared / self.count,
             candidates=candidates,
             rerank=rerank,
-            seconds=seconds / max(np.size(found.compared), 1),
+            seconds=seconds / np.size(found.compared),
         )
 
     def fastest(self, target: float) -> Evaluation:
-        """Return the fastest settings that reach a recall, or an exhaustive search where none do."""
-        if not self.count or not len(self._true):
-            raise InvalidInput(
-                f"tune needs items and queries, got {self.count} and {len(self._true)}: give some of both"
-            )
-        choices = [best for times in RERANKS if (best := self._fewest(times * self._k, target))]
-        for times in MORE_RERANKS:
-            if not choices and times * self._k < self._everything:
-                choices = [best for best in [self._fewest(times * self._k, target)] if best]
-        if choices:
-            return min(choices, key=lambda choice: choice.seconds)
-        best = self.run(self._everything, RERANKS[-1] * self._k)
-        if best.recall < target or self.count > FEW_ITEMS:
-            warnings.warn(
-                f"no candidate budget below all {self.count} items reaches a recall of {target}; an exhaustive search "
-                f"has {best.recall:.3f}, and later searches will be exhaustive: use a wider code, give the vectors, or "
-                "lower target_recall",
-                stacklevel=3,
-            )
+        """Return the fastest settings that reach a recall; where none do, the fastest that come near the best."""
+        best, rerank = None, START * self._k // 4
+        while best is None and rerank < min(MOST * self._k, self.count):
+            rerank *= 4
+            best = self._fewest(rerank, target)
+        if best is None:
+            return self._out_of_reach(target)
+        for factor in STEPS:
+            for change in (1 / factor, factor):
+                better: Evaluation | None = best
+                while better is not None:
+                    best, better = better, self._faster(better, change, target)
         return best
 
-    def _fewest(self, rerank: int, target: float) -> Evaluation | None:
-        """Return the smallest candidate budget that reaches the target, within 5 %; None where only all items do."""
-        low, high, best = 0, self._everything, None
-        trial = min(max(self._k, self._everything // 256), self._everything)
-        while trial < self._everything and high - low > max(1, high // 20):
-            tried = self.run(trial, rerank)
+    def effort(self, chosen: Evaluation) -> Effort:
+        """Return settings as they hold for an index of any size."""
+        return Effort(chosen.candidates, self.count, chosen.rerank, self._k)
+
+    def _faster(self, best: Evaluation, change: float, target: float) -> Evaluation | None:
+        """Return the fewest candidates with `rerank` changed by a factor, if that is faster; otherwise None."""
+        rerank = min(max(round(best.rerank * change), self._k), self.count)
+        if rerank == best.rerank or (change > 1 and rerank > best.candidates):
+            return None
+        found = self._fewest(rerank, target, best)
+        return found if found is not None and found.seconds < best.seconds else None
+
+    def _fewest(self, rerank: int, target: float, near: Evaluation | None = None) -> Evaluation | None:
+        """Return the least candidate budget below all items that reaches the target; None where there is none.
+
+        The search for it begins at the budget of other settings, if there are any, and gives up once it is slower.
+        """
+        low, high, step, best = 0, self.count, 2.0 if near is None else 1.2, None
+        trial = max(self._k, self.count // 256) if near is None else near.candidates
+        while low < trial < high:
+            tried = self._try(trial, rerank)
             if tried.recall >= target:
                 high, best = trial, tried
+            elif near is not None and tried.seconds > near.seconds:
+                return None
             else:
                 low = trial
-            trial = 2 * low if best is None else (low + high) // 2
+            if best is not None and high <= TOLERANCE * low:
+                break
+            if best is None:
+                trial = min(max(int(step * low), low + 1), self.count - 1)
+            else:
+                trial = max(int(high / step), self._k) if low == 0 else int((low * high) ** 0.5)
         return best
+
+    def _try(self, candidates: int, rerank: int) -> Evaluation:
+        """Search for all queries once for each choice of settings."""
+        if (candidates, rerank) not in self._tried:
+            self._tried[candidates, rerank] = self.run(candidates, rerank)
+        return self._tried[candidates, rerank]
+
+    def _out_of_reach(self, target: float) -> Evaluation:
+        """Return an exhaustive search if that alone reaches a recall, otherwise the fastest of nearly the best."""
+        best = self.run(self.count, START * self._k)
+        if best.recall >= target:
+            if self.count > FEW_ITEMS:
+                warnings.warn(
+                    f"only an exhaustive search of all {self.count} items reaches a recall of {target}, and later "
+                    "searches will be exhaustive: use a wider code, give the vectors, or lower target_recall",
+                    stacklevel=4,
+                )
+            return best
+        most = max((tried.recall for tried in self._tried.values()), default=0.0)
+        near = [tried for tried in self._tried.values() if tried.recall >= most - NEARLY]
+        chosen = min(near or [best], key=lambda tried: tried.seconds)
+        warnings.warn(
+            f"no search reaches a recall of {target}, an exhaustive one has {best.recall:.3f}; later searches have "
+            f"{chosen.recall:.3f} with {chosen.candidates} of {self.count} candidates: use a wider code, give the "
+            "vectors, or lower target_recall",
+            stacklevel=4,
+        )
+        return chosen

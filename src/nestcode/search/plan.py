@@ -1,6 +1,7 @@
 """The plan of a search: its queries, how items are ranked, and how much work it may do, all checked once."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,10 +14,44 @@ from nestcode.errors import InvalidInput
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.prepared import Filter
 from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, QueryBatch, Scorer, SearchMetric
-from nestcode.search.vectors import Vectors
+from nestcode.search.vectors import GivenVectors, VectorsById
 
 Rank = Literal["asymmetric", "hamming", "exact"]
 MAX_MISSING = 1 << 16  # k may exceed the number of items, as ids of -1 fill up, but not without bounds
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work a search does: settings that `Index.tune` measured, as they hold when an index grows.
+
+    >>> effort = Effort(candidates=500, items=10_000, rerank=40, k=10)
+    >>> effort.candidates_of(30_000), effort.rerank_for(20)  # three times the items, twice the hits
+    (1500, 80)
+
+    Args:
+        candidates: the candidate budget. It is the same share of a larger index, and as many of a smaller one.
+        items: of the index that it was measured on.
+        rerank: how many candidates are reranked: as many for each hit of a larger k.
+        k: hits of the searches that it was measured on.
+
+    """
+
+    candidates: int
+    items: int
+    rerank: int
+    k: int
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check_int(value, name, least=1)
+
+    def candidates_of(self, count: int) -> int:
+        """Return the candidate budget for `count` items."""
+        return self.candidates * max(count, self.items) // self.items
+
+    def rerank_for(self, k: int) -> int:
+        """Return how many candidates to rerank for k hits."""
+        return self.rerank * max(k, self.k) // self.k
 
 
 class Plan:
@@ -28,10 +63,12 @@ class Plan:
         queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, are a single query.
         rank: what distances are computed by; None chooses the most precise that is possible.
         metric: "l2", "cosine" or "inner"; None is the coder's.
-        vectors: the items themselves, a row for each id, for rank "exact".
+        vectors: the items themselves by id, for rank "exact".
+        stored: whether the index stores vectors, which rank "exact" then takes unless `vectors` are given.
         allowed: which items may be found: their ids, or a mask by id; None is all.
-        candidates: the budget of items to score by estimates; None depends on the number of items.
-        rerank: how many of these to rerank precisely; None depends on k.
+        candidates: the budget of items to score by estimates; None leaves it to the effort.
+        rerank: how many of these to rerank precisely; None leaves it to the effort.
+        effort: what `Index.tune` chose, if it did.
         threads: how many threads share a batch of queries; None is one for each core.
 
     """
@@ -44,26 +81,26 @@ class Plan:
         *,
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
-        vectors: ArrayLike | None = None,
+        vectors: VectorsById | None = None,
+        stored: bool = False,
         allowed: ArrayLike | Iterable[int] | None = None,
         candidates: int | None = None,
         rerank: int | None = None,
+        effort: Effort | None = None,
         threads: int | None = 1,
     ) -> None:
         codes = queries if isinstance(queries, Codes) else None
         self.coder = coder
-        self.rank = _choose_rank(rank, coder, codes, vectors)
+        self.rank = _choose_rank(rank, coder, codes, vectors, stored=stored)
         self.metric = _choose_metric(metric, coder, self.rank)
-        self.vectors = None if vectors is None else Vectors(vectors)
+        self.vectors: GivenVectors | None = None  # those of the caller
         self.codes: Codes | None
         if codes is None:
             rows = np.asarray(queries)
             self.single = rows.ndim == 1
             self.queries = check_rows(rows[None] if self.single else rows, coder.n_features_in_ if coder else None)
-            if self.vectors is not None and self.vectors.features != self.queries.shape[1]:
-                raise InvalidInput(
-                    f"vectors must have the queries' {self.queries.shape[1]} features, got {self.vectors.features}"
-                )
+            if vectors is not None:
+                self.vectors = GivenVectors(vectors, self.queries.shape[1])
             self.rows = as_floats(self.queries, normalize=self.metric == "cosine")  # L2-normalized for "cosine"
             self.codes = encode(self.queries) if self.rank == "hamming" else None
         else:
@@ -71,7 +108,7 @@ class Plan:
             self.codes = encode(codes)
             self.queries = self.rows = np.empty((len(codes), 0), dtype=np.float32)
         self.allowed = None if allowed is None else check_filter(allowed)
-        self._candidates, self._rerank = candidates, rerank
+        self._candidates, self._rerank, self._effort = candidates, rerank, effort
         self.threads = thread_count(threads)
 
     def __len__(self) -> int:
@@ -79,11 +116,11 @@ class Plan:
 
     def candidates(self, count: int) -> int:
         """Return the candidate budget for an index of `count` items."""
-        return candidate_budget(self._candidates, count)
+        return candidate_budget(self._candidates, self._effort, count)
 
     def rerank(self, k: int) -> int:
         """Return how many candidates to rerank for k hits."""
-        return rerank_budget(self._rerank, k)
+        return rerank_budget(self._rerank, self._effort, k)
 
     def batch(self, scorer: Scorer, first: int, last: int) -> QueryBatch:
         """Return queries `first` to `last` as a scorer takes them."""
@@ -94,14 +131,18 @@ class Plan:
         return QueryBatch(self.metric, NO_COEFFICIENTS, NO_NORMS, NO_NORMS, packed)
 
 
-def candidate_budget(candidates: int | None, count: int) -> int:
-    """Return how many of `count` items to estimate; by default 1,000 and 2 % of them."""
-    return 1000 + count // 50 if candidates is None else check_int(candidates, "candidates", least=1)
+def candidate_budget(candidates: int | None, effort: Effort | None, count: int) -> int:
+    """Return how many of `count` items to estimate; without a choice 1,000 and 2 % of them."""
+    if candidates is not None:
+        return check_int(candidates, "candidates", least=1)
+    return 1000 + count // 50 if effort is None else effort.candidates_of(count)
 
 
-def rerank_budget(rerank: int | None, k: int) -> int:
-    """Return how many candidates to rerank for k hits; by default 10 k, and at least 100."""
-    return max(k, max(10 * k, 100) if rerank is None else check_int(rerank, "rerank", least=1))
+def rerank_budget(rerank: int | None, effort: Effort | None, k: int) -> int:
+    """Return how many candidates to rerank for k hits; without a choice 10 k, and at least 100."""
+    if rerank is not None:
+        return max(k, check_int(rerank, "rerank", least=1))
+    return max(10 * k, 100) if effort is None else effort.rerank_for(k)
 
 
 def check_k(k: int, count: int) -> int:
@@ -132,14 +173,17 @@ def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
     return lambda ids: np.isin(ids, chosen)
 
 
-def _choose_rank(rank: Rank | None, coder: Coder | None, codes: Codes | None, vectors: object) -> Rank:
+def _choose_rank(rank: Rank | None, coder: Coder | None, codes: Codes | None, vectors: object, *, stored: bool) -> Rank:
     if rank is None:
         bits = codes is not None or coder is None
-        rank = "hamming" if bits else "asymmetric" if vectors is None else "exact"
+        rank = "hamming" if bits else "exact" if stored or vectors is not None else "asymmetric"
     if rank not in ("asymmetric", "hamming", "exact"):
         raise InvalidInput(f'rank must be "asymmetric", "hamming" or "exact", got {rank!r}')
-    if rank == "exact" and vectors is None:
-        raise InvalidInput('rank "exact" compares with the vectors themselves: give vectors=')
+    if rank == "exact" and vectors is None and not stored:
+        raise InvalidInput(
+            'rank "exact" compares with the vectors themselves: give vectors=, or make the index with '
+            'Index(coder, vectors="float16")'
+        )
     if rank != "exact" and vectors is not None:
         raise InvalidInput(f'vectors are compared by rank "exact", got rank {rank!r}: leave one of them out')
     if rank != "hamming" and (codes is not None or coder is None):

@@ -13,9 +13,9 @@ from nestcode.arrays import PIECE, Floats
 from nestcode.coders.network import (
     EVALUATED,
     NormalizedSource,
+    UnitModel,
     best_lengths,
     check_errors,
-    encode_bits,
     evaluated_lengths,
     load_weights,
     weights_of,
@@ -34,7 +34,7 @@ from nestcode.training.runtime.sampler import split_holdout
 
 
 @dataclass(frozen=True)
-class AutoencoderModel:
+class AutoencoderModel(UnitModel):
     """A trained ordered autoencoder and its error by length."""
 
     settings: Preset  # as they were when it was fitted
@@ -70,20 +70,6 @@ class AutoencoderModel:
             )
         decode_at = np.minimum(best_lengths(by_length), network.width)
         return cls(settings, network, by_length[decode_at], decode_at, normalize)
-
-    @property
-    def width(self) -> int:
-        """Bits of a code."""
-        return len(self.decode_at) - 1
-
-    @property
-    def features(self) -> int:
-        """Features of an item."""
-        return self.network.features
-
-    def encode(self, source: Source) -> NDArray[np.uint8]:
-        """Return the packed bits of items, (n, bytes)."""
-        return encode_bits(self.network, source, self.width, normalize=self.normalize)
 
     def decode(self, codes: Codes) -> Floats:
         """Return the items that codes of any length decode to, (n, features)."""

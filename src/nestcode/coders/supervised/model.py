@@ -14,6 +14,7 @@ from nestcode.arrays import Floats, as_floats
 from nestcode.coders.autoencoder.model import settings_to_json
 from nestcode.coders.network import (
     NormalizedSource,
+    UnitModel,
     best_lengths,
     check_errors,
     encode_bits,
@@ -37,7 +38,7 @@ MOST = 50_000  # items that the decoder is fitted on
 
 
 @dataclass(frozen=True)
-class SupervisedModel:
+class SupervisedModel(UnitModel):
     """A trained ordered classifier, the decoder of its bits and their error by length."""
 
     settings: Preset  # as they were when it was fitted
@@ -64,20 +65,6 @@ class SupervisedModel:
         errors = decoder.errors(*_bits_and_rows(network, source, items, normalize=normalize))
         decode_at = best_lengths(errors)
         return cls(settings, network, classes, decoder, errors[decode_at], decode_at, normalize)
-
-    @property
-    def width(self) -> int:
-        """Bits of a code."""
-        return len(self.decode_at) - 1
-
-    @property
-    def features(self) -> int:
-        """Features of an item."""
-        return self.network.features
-
-    def encode(self, source: Source) -> NDArray[np.uint8]:
-        """Return the packed bits of items, (n, bytes)."""
-        return encode_bits(self.network, source, self.width, normalize=self.normalize)
 
     def decode(self, codes: Codes) -> Floats:
         """Return the items that codes of any length decode to, (n, features)."""

@@ -60,5 +60,5 @@ def check_params(params: Any) -> None:
     if type(params).__name__ != "SearchParameters":
         raise InvalidInput(
             f"params must be faiss.SearchParameters(sel=...), got {type(params).__name__}: instead of nprobe or "
-            "efSearch, set index.index.candidates, or call index.index.tune"
+            "efSearch, set index.index.effort, or call index.index.tune"
         )

@@ -1,0 +1,83 @@
+"""`nestcode evaluate`: measure the recall of an index's searches."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from nestcode.cli.files import read_array
+from nestcode.cli.index import Folder
+from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Size, Threads
+from nestcode.cli.search import read_queries
+
+if TYPE_CHECKING:
+    from nestcode.search.hits import Evaluation
+
+Neighbors = Annotated[int, typer.Option("--k", "-k", min=1, help="Neighbors per query.")]
+SearchMetric = Annotated[
+    Literal["l2", "cosine", "inner"] | None,
+    typer.Option(help="Squared Euclidean distance, cosine or inner product.", show_default="the coder's"),
+]
+Vectors = Annotated[
+    Path | None, typer.Option(help="A .npy file of the original vectors by id: searches rerank by them.")
+]
+Exact = Annotated[
+    Path | None,
+    typer.Option(help="The same file for searches that rank by codes: it only tells the true neighbors."),
+]
+
+
+def evaluate(
+    path: Folder,
+    queries: Data,
+    k: Neighbors = 10,
+    candidates: Annotated[
+        int | None,
+        typer.Option(min=1, help="Candidate budget: items scored per query.", show_default="as tuned, or auto"),
+    ] = None,
+    rerank: Annotated[
+        int | None,
+        typer.Option(min=1, help="Candidates to rerank.", show_default="as tuned, or 10 k"),
+    ] = None,
+    metric: SearchMetric = None,
+    vectors: Vectors = None,
+    exact: Exact = None,
+    codes: AreCodes = False,
+    array: ArrayName = None,
+    size: Size = 32,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure recall@k of an index's searches, by queries that are not in it."""
+    from nestcode.index import Index
+
+    known = true_neighbors(vectors, exact, codes=codes)
+    with Index.open(path) as opened:
+        rows = read_queries(opened, queries, array, size, codes=codes)
+        found = opened.evaluate(rows, k, candidates=candidates, rerank=rerank, metric=metric, threads=threads, **known)
+    report(found, k, as_json=as_json)
+
+
+def true_neighbors(vectors: Path | None, exact: Path | None, *, codes: bool) -> dict[str, Any]:
+    """Return the vectors that searches rank by, or that tell only the true neighbors."""
+    if vectors is not None and exact is not None:
+        raise typer.BadParameter("--vectors rerank and --exact only tell the true neighbors: give one of them")
+    if codes and (vectors is not None or exact is not None):
+        raise typer.BadParameter("--codes are compared with codes: leave out --codes, or --vectors and --exact")
+    name, file = ("vectors", vectors) if exact is None else ("exact", exact)
+    if file is None:
+        return {}
+    items = read_array(file)
+    return {name: items.reshape(len(items), -1)}
+
+
+def report(found: "Evaluation", k: int, *, as_json: bool) -> None:
+    """Print what a search finds and what it costs."""
+    if as_json:
+        print(json.dumps({"k": k, **vars(found)}))
+        return
+    print(
+        f"recall@{k} {found.recall:.3f}: {found.candidates:,} candidates, {found.share:.1%} of the items compared, "
+        f"{found.rerank:,} reranked, {found.seconds * 1e6:,.0f} µs a query"
+    )

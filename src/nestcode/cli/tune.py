@@ -1,0 +1,36 @@
+"""`nestcode tune`: choose the effort of an index's searches by measurement, and keep it with the index."""
+
+from typing import Annotated
+
+import typer
+
+from nestcode.cli.evaluate import Exact, Neighbors, SearchMetric, Vectors, report, true_neighbors
+from nestcode.cli.index import Folder
+from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Size, Threads, messages
+from nestcode.cli.search import read_queries
+
+
+def tune(
+    path: Folder,
+    queries: Data,
+    target_recall: Annotated[float, typer.Option("--target-recall", "-t", help="Recall@k to reach.")] = 0.9,
+    k: Neighbors = 10,
+    metric: SearchMetric = None,
+    vectors: Vectors = None,
+    exact: Exact = None,
+    codes: AreCodes = False,
+    array: ArrayName = None,
+    size: Size = 32,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the fastest searches that reach a recall@k, and keep the choice with the index."""
+    from nestcode.index import Index
+
+    known = true_neighbors(vectors, exact, codes=codes)
+    with Index.open(path, mode="a") as opened:
+        rows = read_queries(opened, queries, array, size, codes=codes)
+        with messages().status("Measuring"):
+            found = opened.tune(rows, target_recall, k, metric=metric, threads=threads, **known)
+        opened.commit()
+    report(found, k, as_json=as_json)
