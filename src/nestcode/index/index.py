@@ -540,9 +540,9 @@ class Index:
 
         Args:
             path: the folder.
-            mode: "r" reads: any number of readers, each of which keeps what it opened, whatever others write. "a"
-                writes too, one writer at a time: `commit()` makes changes durable, and `close()` or leaving a `with`
-                block lets others write.
+            mode: "r" reads: any number of readers, each of which sees the snapshot that it opened, whatever others
+                commit, until `refresh()`. "a" writes too, one writer at a time: `commit()` makes changes durable, and
+                `close()` or leaving a `with` block lets others write.
 
         """
         if mode not in ("r", "a"):
@@ -560,6 +560,38 @@ class Index:
             store.close()
             raise
         return index
+
+    def refresh(self) -> bool:
+        """Show the last commit to a reader, and return whether it is another than before.
+
+        >>> import tempfile
+        >>> from nestcode import Codes
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     index = Index(width=2)
+        ...     index.save(folder)
+        ...     reader = Index.open(folder)
+        ...     with Index.open(folder, mode="a") as writer:
+        ...         writer.add(Codes.from_bits([[0, 1], [1, 1]]))
+        ...         writer.commit()
+        ...     len(reader), reader.refresh(), len(reader), reader.refresh()
+        (0, True, 2, False)
+
+        Segments that did not change stay as they are, with what searches prepared of them. A writer, which nobody else
+        can overtake, sees its own changes at once: False.
+        """
+        if self._store is None:
+            raise InvalidInput("this index is in memory, where nobody else changes it: refresh is for Index.open(path)")
+        with self._store.writing:
+            if self._store.writable:
+                return False
+            if not self._store.read_only:
+                raise InvalidInput(f"{self._store.path} was closed: open it again to see what others commit")
+            if not self._store.changed():
+                return False
+            found = self._store.read()
+            self._live.current = Snapshot.of(found.width, found.segments, found.vector_format)
+            self._largest, self.effort = found.largest, found.effort
+        return True
 
     def commit(self) -> None:
         """Make all changes so far durable: a crash from now on does not lose them."""

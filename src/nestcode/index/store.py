@@ -72,7 +72,9 @@ class Store:
         self.writing = threading.RLock()  # held by the thread that commits or closes
         self._lock: IO[bytes] | None = None
         self._owner = os.getpid()  # a forked process inherits the lock, and may not write
+        self.read_only = not write
         self._next = 1  # the number of the next file
+        self._manifest: dict[str, Any] | None = None  # that was read last
         # What was written before, and its entries in the manifest.
         self._segments: dict[Segment, dict[str, Any]] = {}
         self._tombstones: dict[LiveSegment, dict[str, Any] | None] = {}
@@ -126,15 +128,30 @@ class Store:
         return False
 
     def read(self) -> Commit:
-        """Return the last commit, memory-mapped. If a writer replaces it meanwhile, the newer one is read."""
+        """Return the last commit, memory-mapped. If a writer replaces it meanwhile, the newer one is read.
+
+        Segments that were read before are the same objects, so what searches prepared of them stays.
+        """
         while True:
             manifest = read_manifest(self.path)
+            before = manifest if self._manifest is None else self._manifest
+            if any(manifest.get(key) != before.get(key) for key in ("width", "coder", "vectors")):
+                raise InvalidInput(
+                    f"{self.path} holds another index now, of another width, coder or vectors: open it again"
+                )
             try:
-                return self._map(manifest)
+                commit = self._map(manifest)
             except FileNotFoundError as error:
                 if read_manifest(self.path) == manifest:
                     missing = error.filename or self.path / manifest["coder"]["name"]
                     raise DamagedFile(f"{missing} is missing: restore a copy of {self.path}") from error
+            else:
+                self._manifest = manifest
+                return commit
+
+    def changed(self) -> bool:
+        """Return whether there is a newer commit than was read last."""
+        return read_manifest(self.path) != self._manifest
 
     def _map(self, manifest: dict[str, Any]) -> Commit:
         try:
@@ -160,6 +177,17 @@ class Store:
         return commit
 
     def _map_segment(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> LiveSegment:
+        known = (
+            one for one, own in self._segments.items() if (own["name"], own["sums"]) == (entry["name"], entry["sums"])
+        )
+        segment, removed = next(known, None) or self._map_files(entry, width, vectors), entry["removed"]
+        if removed is None:
+            return LiveSegment(segment)
+        file, count = f"{checked_name(removed['name'], NUMBER)}.removed.npy", removed["count"]
+        tombstones = self._read_small(file, "<u4", checked_int(count, 1, len(segment)), removed["sha256"])
+        return LiveSegment(segment, tombstones.astype(np.uint32))
+
+    def _map_files(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> Segment:
         name, count = checked_name(entry["name"], NUMBER), checked_int(entry["count"], 1, MAX_ITEMS)
         shapes: dict[str, tuple[int, ...]] = {
             "codes": (count, -(-width // 8)),
@@ -179,7 +207,7 @@ class Store:
             mapped[key] = Mapped(self.path / f"{name}.{key}.npy", dtype, shapes[key], own)
             start += blocks[key]
         arrays = {key: one.array for key, one in mapped.items()}
-        segment = Segment(
+        return Segment(
             Codes.unchecked(arrays["codes"], width),
             arrays["heads"],
             arrays["tables"],
@@ -188,12 +216,6 @@ class Store:
             None if vectors is None else _stored_vectors(mapped),
             mapped,
         )
-        removed = entry["removed"]
-        if removed is None:
-            return LiveSegment(segment)
-        file = f"{checked_name(removed['name'], NUMBER)}.removed.npy"
-        tombstones = self._read_small(file, "<u4", checked_int(removed["count"], 1, count), removed["sha256"])
-        return LiveSegment(segment, tombstones.astype(np.uint32))
 
     def _read_small(self, name: str, dtype: str, count: int, checksum: str) -> NDArray[Any]:
         """Return an array that is read and verified as a whole."""
@@ -204,8 +226,8 @@ class Store:
         return array
 
     def _load_coder(self, entry: dict[str, str] | None) -> Coder | None:
-        if entry is None:
-            return None
+        if entry is None or entry == self._coder[1]:
+            return self._coder[0]
         coder = load_coder(self.path / checked_name(entry["name"], CODER))
         if coder.fingerprint != entry["fingerprint"]:
             raise DamagedFile(f"{self.path / entry['name']} is not the coder of this index: restore a copy")
