@@ -28,6 +28,11 @@ def reproduce(
     toy: Annotated[bool, typer.Option("--toy", help="Minutes for all: a smoke test.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Number of random seeds.")] = 3,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore cached results.")] = False,
+    allow_dirty: Annotated[
+        bool, typer.Option("--allow-dirty", help="Accept uncommitted changes; the report states them.")
+    ] = False,
+    commit: Annotated[str | None, typer.Option(help="Commit of a copy without a repository.")] = None,
+    clean: Annotated[bool, typer.Option("--clean", help="That copy has no changes to its commit.")] = False,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     as_json: AsJson = False,
 ) -> None:
@@ -38,12 +43,14 @@ def reproduce(
         import_extra(module, extra="reproduce", purpose="nestcode reproduce")
     from nestcode.reproduce import NAMES, Lab
     from nestcode.reproduce import reproduce as run
+    from nestcode.reproduce.lab.provenance import find_provenance
 
     if data is not None and not data.is_dir():
         raise InvalidInput(f"there is no folder {data}: nestcode data cifar10 --to {data} fills one")
     scale: Any = "full" if full else "toy" if toy else "quick"
     wanted = names or [Name.all]
-    page = run(wanted, Lab(out, data, scale, tuple(range(seeds)), fresh, messages()))
+    source = find_provenance(commit, clean=clean, allow_dirty=allow_dirty)
+    page = run(wanted, Lab(out, data, scale, tuple(range(seeds)), fresh, messages(), source))
     if as_json:
         done = {name: _findings(out / f"{name}.json") for name in (NAMES if "all" in wanted else wanted)}
         print(json.dumps({"page": str(page), "experiments": done}, indent=2))

@@ -143,7 +143,6 @@ def add_penalties(lab: Lab, by_penalty: dict[str, list[Measured]]) -> None:
     error = {name: last_error(by_penalty[name]) for name in (NONE, ADAPTIVE, constant)}
     lab.finding(
         "long codes have a lower MSE with the adaptive penalty than with the constant",
-        paper="not measured",
         ours=f"MSE at full width {mean_and_spread(error[ADAPTIVE])}, {mean_and_spread(error[constant])} with the "
         f"constant, {mean_and_spread(error[NONE])} without",
         holds=is_above(error[constant], error[ADAPTIVE]),
@@ -151,7 +150,6 @@ def add_penalties(lab: Lab, by_penalty: dict[str, list[Measured]]) -> None:
     near = {name: precision(by_penalty[name], 0, 1, 0) for name in error}
     lab.finding(
         "retrieval by Hamming distance is more precise with the adaptive penalty than with the constant",
-        paper="not measured",
         ours=f"precision@{FOUND} {mean_and_spread(near[ADAPTIVE])}, {mean_and_spread(near[constant])} "
         f"with the constant, {mean_and_spread(near[NONE])} without",
         holds=is_above(near[ADAPTIVE], near[constant]),
@@ -169,7 +167,7 @@ def add_invariance(lab: Lab, recipe: str, runs: dict[float, list[Measured]]) -> 
     flips = {by: np.array([one.flips[1] for one in each]) for by, each in runs.items()}
     lab.finding(
         f"{recipe}: with invariance, noise flips fewer bits",
-        paper="similar examples map to similar codes",
+        paper="similar examples map to similar codes" if recipe == PAPER else None,
         ours="; ".join(f"weight {by:g}: {mean_and_spread(100 * each)} %" for by, each in flips.items())
         + f" (noise of {NOISES[1]} standard deviations)",
         holds=bool(np.all(np.diff([each.mean() for each in flips.values()]) < 0)),
@@ -182,7 +180,7 @@ def add_invariance(lab: Lab, recipe: str, runs: dict[float, list[Measured]]) -> 
             texts.append(f"{QUERIES[query]} queries by {name} {mean_and_spread(on)} ({mean_and_spread(off)} without)")
     lab.finding(
         f"{recipe}: with invariance, retrieval is more precise",
-        paper="better retrieval results",
+        paper="better retrieval results" if recipe == PAPER else None,
         ours=f"in {sum(better)} of {len(better)} cases, weight {WEIGHT:g}, precision of {'; '.join(texts)}",
         holds=all(better),
     )
@@ -196,7 +194,6 @@ def add_late_units(lab: Lab, runs: dict[float, list[Measured]], lengths: list[in
     middle = len(lengths) // 2
     lab.finding(
         f"{PAPER}: the single weight of invariance dominates late units, like a constant penalty",
-        paper="not measured",
         ours=f"weight {most:g} raises the MSE by {rise[middle]:.0%} at {lengths[middle]} bits and by "
         f"{rise[-1]:.0%} at {lengths[-1]}",
         holds=rise[-1] > 2 * max(rise[middle], 0),
