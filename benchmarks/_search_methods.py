@@ -71,7 +71,7 @@ def saved_size(save: Callable[[str], object]) -> int:
 
 
 class Nestcode(Method):
-    """Nestcode's inverted lists of `CellCoder` codes."""
+    """Nestcode's inverted lists of `CellCoder` codes, with vectors stored as float16 or without."""
 
     ours = True
     shares = (0.001, 0.002, 0.004, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)  # of the items: candidates
@@ -82,16 +82,14 @@ class Nestcode(Method):
     def build(self, task: Task) -> None:
         """Fit the coder and add all items."""
         coder = nc.CellCoder(self.width, metric=task.metric).fit(task.base)
-        self.index = nc.Index(coder)
+        self.index = nc.Index(coder, vectors="float16" if self.kind == "with vectors" else None)
         self.index.add(task.base)
         self.index.compact()
-        self.vectors = task.base if self.kind == "with vectors" else None
         self.index.search(task.base[:1], k=1)  # the first search builds the scorer
 
     def nbytes(self) -> int:
-        """Return the bytes of the codes, the scorer, the coder, and the vectors if they are stored."""
-        vectors = 0 if self.vectors is None else self.vectors.nbytes
-        return int(self.index.nbytes) + saved_size(self.index.coder.save) + vectors
+        """Return the bytes of the codes, the vectors if they are stored, the scorer and the coder."""
+        return int(self.index.nbytes) + saved_size(self.index.coder.save)
 
     def grid(self, k: int) -> Grid:
         """Return multiples of k to rerank, and candidate budgets."""
@@ -112,9 +110,8 @@ class Nestcode(Method):
         return float(self._hits(queries, k).compared.mean())
 
     def _hits(self, queries: Floats, k: int) -> Any:
-        raw = {} if self.vectors is None else {"vectors": self.vectors}
         candidates, rerank = self.setting["candidates"], self.setting["k_factor"] * k
-        return self.index.search(queries, k=k, candidates=candidates, rerank=rerank, **raw)
+        return self.index.search(queries, k=k, candidates=candidates, rerank=rerank)
 
 
 class Exact(Method):
