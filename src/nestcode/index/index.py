@@ -260,8 +260,8 @@ class Index:
                 `tune` chose, or 10 k and at least 100.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
                 with `vectors` or those the index stores. By default the most precise that is possible.
-            metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, "inner" negative inner
-                products; the coder's by default.
+            metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, 2 - 2 cos, "inner" negative
+                inner products; the coder's by default. The cosine with a zero vector is 0, its distance 2.
             vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
                 for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
             filter: which items may be found: their ids, or a mask by id.
