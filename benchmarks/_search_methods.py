@@ -82,10 +82,14 @@ class Nestcode(Method):
     def build(self, task: Task) -> None:
         """Fit the coder and add all items."""
         coder = nc.CellCoder(self.width, metric=task.metric).fit(task.base)
-        self.index = nc.Index(coder, vectors="float16" if self.kind == "with vectors" else None)
+        self.index = self.empty(coder)
         self.index.add(task.base)
         self.index.compact()
         self.index.search(task.base[:1], k=1)  # the first search builds the scorer
+
+    def empty(self, coder: nc.Coder) -> nc.Index:
+        """Return an empty index."""
+        return nc.Index(coder, vectors="float16" if self.kind == "with vectors" else None)
 
     def nbytes(self) -> int:
         """Return the bytes of the codes, the vectors if they are stored, the scorer and the coder."""
