@@ -279,6 +279,20 @@ def test_data_may_come_from_anywhere(tmp_path: Path) -> None:
         assert_same(expected, state(learn(settings(), source)[0]))
 
 
+def test_augmented_rows_are_what_is_reconstructed() -> None:
+    class Half(torch.nn.Module):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            assert rows.is_floating_point()
+            return rows / 2
+
+    model, X = network(corruption=0.0, dropout=0.0, binarize=None), torch.from_numpy(digits()[0][:50]).float()
+    losses = []
+    for augment, rows in ((Half(), X), (None, X / 2)):
+        torch.manual_seed(0)
+        losses.append(float(AutoencoderLoss(model, Training(), augment)(rows).detach()))
+    assert losses[0] == losses[1]
+
+
 def test_micro_batches_accumulate_the_gradient_of_the_batch() -> None:
     quiet: dict[str, Any] = {"corruption": 0.0, "dropout": 0.0, "lengths": None, "binarize": None}
     plain = settings(steps=1, clip=1e9, optimizer="adam", penalty=None, invariance=0.0)

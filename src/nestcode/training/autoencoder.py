@@ -1,6 +1,6 @@
 """Training of ordered autoencoders and classifiers: the loss of truncated codes, and the techniques of section 4.
 
-rows ──corrupt──▶ encoder ──▶ units ──truncate──▶ decoder ──▶ reconstruction or cross-entropy loss
+rows ──augment, corrupt──▶ encoder ──▶ units ──truncate──▶ decoder ──▶ reconstruction or cross-entropy loss
 ├── two views ──▶ contrastive loss (`contrastive.py`)
 └── perturbed ──▶ invariance penalty (`regularization.py`)
 """
@@ -33,7 +33,12 @@ EVALUATED = 1024  # held-out rows of a report
 
 
 def train(
-    model: OrderedAutoencoder, X: Any, training: Training | None = None, run: Run | None = None, labels: Any = None
+    model: OrderedAutoencoder,
+    X: Any,
+    training: Training | None = None,
+    run: Run | None = None,
+    labels: Any = None,
+    augment: nn.Module | None = None,
 ) -> list[dict[str, Any]]:
     """Train a model on data and return the reports of the run.
 
@@ -50,17 +55,28 @@ def train(
         training: what to minimize, and how.
         run: checkpoints and logs.
         labels: a class for each item, (n,), for an `OrderedClassifier`.
+        augment: a module that changes rows at random, (n, features) -> the same, on the device and before they are
+            standardized: `nestcode.nn.RandomViews((3, 32, 32))` crops and flips images. What it returns is also what
+            is to be reconstructed.
 
     """
     training = training or Training()
-    return minimize(AutoencoderObjective(model, X, training, labels), training, run or Run())
+    return minimize(AutoencoderObjective(model, X, training, labels, augment), training, run or Run())
 
 
 class AutoencoderObjective(Objective):
     """The loss of an ordered autoencoder or classifier on data, with unit sweeping and growth."""
 
-    def __init__(self, model: OrderedAutoencoder, X: Any, training: Training, labels: Any = None) -> None:
+    def __init__(
+        self,
+        model: OrderedAutoencoder,
+        X: Any,
+        training: Training,
+        labels: Any = None,
+        augment: nn.Module | None = None,
+    ) -> None:
         self.model: OrderedAutoencoder = model
+        self.augment = augment
         self.training, self.source = training, as_source(X)
         self._labels = check_labels(model, labels, len(self.source))
         self.examples = len(split_holdout(len(self.source), training)[1])
@@ -68,7 +84,8 @@ class AutoencoderObjective(Objective):
 
     def identity(self) -> dict[str, Any]:
         """Return checksums of the data and of the architecture."""
-        model = hashlib.sha256(str(self.model).encode()).hexdigest()[:16]
+        parts = str(self.model) if self.augment is None else f"{self.model} {self.augment}"
+        model = hashlib.sha256(parts.encode()).hexdigest()[:16]
         return {"data": checksum(self.source, self._labels), "model": model}
 
     def prepare(self, accelerator: Accelerator, micro_batch_size: int) -> None:
@@ -90,10 +107,9 @@ class AutoencoderObjective(Objective):
             self.model.binarize.deferred = True
             with torch.no_grad():
                 self.model.binarize.initialize(self.model.preactivations(self.sample))
-        self.criterion = AutoencoderLoss(self.model, self.training)
-        self._compiled = self.accelerator.compiled(self.criterion)
-        sweep = self.training.sweep
-        self.sweeper = None if sweep is None else Sweeper(self.model, sweep, self.sample)
+        sweep, steps = self.training.sweep, self.training.total_steps(self.examples)
+        self.sweeper = None if sweep is None else Sweeper(self.model, sweep, self.sample, steps)
+        self._compiled = self.accelerator.compiled(AutoencoderLoss(self.model, self.training, self.augment))
 
     def begin_batch(self) -> None:
         """Discard the statistics that thresholds follow."""
@@ -117,10 +133,7 @@ class AutoencoderObjective(Objective):
             self.model.restore_frozen()
         if self.model.binarize is not None:
             self.model.binarize.update()
-        if self.sweeper is None or not self.sweeper.sweep.due(step) or not self.sweeper.check():
-            return False
-        self.criterion.refresh()
-        return True
+        return self.sweeper is not None and self.sweeper.check(step)
 
     def regularized_weights(self) -> list[nn.Parameter]:
         """Return the weights of the code's units that are not frozen."""
@@ -179,7 +192,6 @@ class AutoencoderObjective(Objective):
         self.model.refreeze()
         if self.sweeper is not None and state is not None:
             self.sweeper.load_state_dict(state)
-            self.criterion.refresh()
 
 
 class AutoencoderLoss(nn.Module):
@@ -191,20 +203,16 @@ class AutoencoderLoss(nn.Module):
     True
     """
 
-    def __init__(self, model: OrderedAutoencoder, training: Training) -> None:
+    def __init__(self, model: OrderedAutoencoder, training: Training, augment: nn.Module | None = None) -> None:
         super().__init__()
-        self.model, self.settings = model, training
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Follow the model after units were frozen or added."""
+        self.model, self.settings, self.augment = model, training, augment
         # Two passes through dropout would differ by its noise: the penalty is on the deterministic encoder.
         self._deterministic = (_in_evaluation_mode(self.model.encoder),)  # a tuple hides it from train()
 
     def forward(self, X: Tensor, labels: Tensor | None = None) -> Tensor:
         """Decode randomly truncated codes, and compare with the items or their labels."""
         model, settings = self.model, self.settings
-        z = model.standardize(X)
+        z = model.standardize(X if self.augment is None else self.augment(X.to(model.mean.dtype)))
         views = z.repeat(2, 1) if settings.contrastive else z
         units = model.units(model.encoder(model.corrupt(views)))
         code, share = model.truncate(units[: len(z)]), settings.reconstruction

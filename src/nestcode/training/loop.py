@@ -129,6 +129,7 @@ class TrainingLoop:
 
     def _after_step(self, logger: RunLogger) -> None:
         if self.objective.after_step(self.step):
+            self._accumulate_gradients = self.accelerator.graphed(self._accumulate)  # of what is still trained
             self.optimizer.reset()
         logger.advance(self.step, self.sampler.batch_size)
         last = self.step == self.sampler.total

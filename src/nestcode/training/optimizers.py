@@ -48,7 +48,7 @@ class AdamStep(OptimizerStep):
 
     def __init__(self, objective: Objective, training: Training, accelerator: Accelerator, total: int) -> None:
         self.objective, self.training, self.total = objective, training, total
-        self._graphs = accelerator.graphs
+        self._accelerator, self._graphs = accelerator, accelerator.graphs
         self._rate = torch.tensor(training.learning_rate, device=accelerator.device)  # where a CUDA graph reads it
         self._norm = torch.zeros((), device=accelerator.device)  # of the last gradient
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
@@ -69,7 +69,8 @@ class AdamStep(OptimizerStep):
         return torch.where(self._norm.isfinite(), loss, self._norm)
 
     def reset(self) -> None:
-        """Do nothing: Adam scales each parameter by itself, and frozen ones are restored after each step."""
+        """Leave out parameters without gradients; frozen units are restored after each step."""
+        self._update = self._accelerator.graphed(self._apply)
 
     def _apply(self) -> None:
         if self.training.penalty is not None:

@@ -70,18 +70,18 @@ def run(lab: Lab) -> None:
 def preset(lab: Lab, recipe: str, kind: str, seed: int) -> Preset:
     """Return a network of 100 units; sweeping freezes one after the other, once the first had time to converge."""
     if recipe == "paper":
-        steps, after, every = lab.pick(toy=(110, 5, 1), quick=(110, 10, 1), full=(120, 20, 1))
+        steps, after = lab.pick(toy=(110, 5), quick=(110, 10), full=(120, 20))
         batch, searches = lab.pick(toy=(50, 1), quick=(250, 2), full=(10_000, 2))
         training = RECIPES[recipe].training.but(
             epochs=None, batch_size=batch, searches=searches, precision="float32"
         )  # a line search compares losses
     else:
-        steps, after, every = lab.pick(toy=(200, 100, 1), quick=(800, 200, 6), full=(5000, 1000, 40))
+        steps, after = lab.pick(toy=(200, 100), quick=(800, 200), full=(5000, 1000))
         rate = lab.pick(toy=1e-2, quick=3e-3, full=1e-3)
         training = Training(
             batch_size=lab.pick(toy=50, quick=128, full=512), learning_rate=rate, schedule="constant", compile=False
         )
-    sweep = Sweep(after=after, every=every, patience=1) if kind == "with sweeping" else None
+    sweep = Sweep(after=after / steps, blocks=WIDTH) if kind == "with sweeping" else None
     device = lab.pick(toy="cpu", quick="cpu", full="auto")
     return replace(
         RECIPES[recipe],

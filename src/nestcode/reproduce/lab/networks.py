@@ -64,7 +64,8 @@ def compression_network(lab: Lab, images: Images, recipe: str, seed: int, *, nes
     """
     width = lab.pick(toy=64, quick=256 if images.side == 32 else 1024, full=1024)
     preset = RECIPES[recipe]
-    training = preset.training.but(seed=seed, epochs=None, compile=False)
+    sweep = preset.training.sweep if nested else None
+    training = preset.training.but(seed=seed, epochs=None, compile=False, sweep=sweep)
     if training.optimizer == "conjugate":
         steps, batch, searches = lab.pick(toy=(1, 200, 8), quick=(2, 1000, 8), full=(20, 10_000, 10))
         training = training.but(steps=steps, batch_size=batch, searches=searches)

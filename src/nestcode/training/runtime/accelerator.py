@@ -33,8 +33,7 @@ class Accelerator:
             training.precision == "auto" and self.gpu and torch.cuda.is_bf16_supported()
         )
         self._dtype = torch.bfloat16 if bfloat16 else None
-        # A sweep freezes units on the way, and each time the model would be compiled again.
-        worth = self.gpu and steps >= WORTH_COMPILING and training.sweep is None
+        worth = self.gpu and steps >= WORTH_COMPILING
         self._compile = compilable and (worth if training.compile == "auto" else training.compile)
         self.graphs = self.gpu and self._compile  # a step of the paper's networks takes less time than its launches
         self.rng_devices = [torch.cuda.current_device()] if self.gpu else []
