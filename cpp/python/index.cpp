@@ -2,7 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
-#include <numpy/ndarraytypes.h>
+#include <numpy/arrayobject.h>
 
 #include "nestcode/forest.hpp"
 #include "nestcode/merge.hpp"
@@ -186,12 +186,43 @@ void find_prefixes(const PyForest& forest, const Packed& query, const Ids& count
     }
 }
 
-void gather_ids(const PyForest& forest, PyNeighborhood& hood, const Ids& ids) {
-    std::uint64_t live = 0;
-    for (std::size_t t = 0; t < forest.trees.size(); ++t) live += forest.trees[t].live(hood.data()[t]);
-    if (hood.forest.ptr() != nb::find(&forest).ptr() || live != ids.shape(0))
-        throw nb::value_error("there must be room for each id of a neighborhood of this forest");
-    nestcode::gather_ids(forest.trees, hood.data(), ids.data());
+// The number of live items in one range per tree; throws unless the ranges lie within the trees.
+std::int64_t count_live(const PyForest& forest, const nestcode::Range* ranges) {
+    std::int64_t live = 0;
+    for (const nestcode::PrefixTree& tree : forest.trees) {
+        const nestcode::Range range = *ranges++;
+        if (range.begin > range.end || range.end > tree.count())
+            throw nb::value_error("a range must lie within its tree");
+        live += tree.live(range);
+    }
+    return live;
+}
+
+void gather_ids(const PyForest& forest, const Array<const std::uint32_t, 3>& ranges, const Vec<std::int64_t>& offsets,
+                const Ids& ids, std::size_t threads) {
+    const std::size_t count = ranges.shape(0), trees = forest.trees.size();
+    if (ranges.shape(1) != trees || ranges.shape(2) != 2 || offsets.size() != count + 1 || offsets(0) != 0 ||
+        static_cast<std::size_t>(offsets(count)) != ids.size())
+        throw nb::value_error("there must be ranges and an offset for each query, and room for each id");
+    const auto* const found = reinterpret_cast<const nestcode::Range*>(ranges.data());
+    nb::gil_scoped_release released;
+    for (std::size_t i = 0; i < count; ++i)
+        if (offsets(i + 1) - offsets(i) != count_live(forest, found + i * trees))
+            throw nb::value_error("offsets must be the sums of the numbers of items");
+    nestcode::gather_ids(forest.trees, found, offsets.data(), count, ids.data(), threads);
+}
+
+// The ids of a neighborhood. NumPy's C API makes the array: by nanobind it would take longer than the search.
+nb::object neighborhood_ids(PyNeighborhood& self) {
+    if (PyArray_ImportNumPyAPI() < 0) throw nb::python_error();  // the first time
+    const PyForest& forest = *nb::inst_ptr<PyForest>(self.forest);
+    npy_intp count = count_live(forest, self.data());
+    nb::object ids = nb::steal(PyArray_SimpleNew(1, &count, NPY_INT64));
+    if (!ids.is_valid()) throw nb::python_error();
+    auto* const data = PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.ptr()));
+    nestcode::gather_ids(forest.trees, self.data(), static_cast<std::int64_t*>(data));
+    if (forest.damaged()) self.forest.attr("check")();
+    return ids;
 }
 
 void merge_trees(const std::vector<nb::object>& given, const Array<std::uint8_t, 2>& rows,
@@ -266,7 +297,8 @@ void add_index(nb::module_& m) {
              "Write the length, the number of items and the ranges of each query's neighborhood.")
         .def("_find_prefixes", find_prefixes, "query"_a.noconvert(), "counts"_a.noconvert(), "ranges"_a.noconvert(),
              "Write the number of items and the ranges of each prefix of a query, shortest first.")
-        .def("_gather_ids", gather_ids, "neighborhood"_a, "ids"_a.noconvert(), "Write the ids of a neighborhood.")
+        .def("_gather_ids", gather_ids, "ranges"_a.noconvert(), "offsets"_a.noconvert(), "ids"_a.noconvert(),
+             "threads"_a = 1, "Write the ids of each query's neighborhood, one after the other.")
         .def_prop_ro("_damaged", &PyForest::damaged, "Whether a damaged block was read.");
     nb::class_<PyNeighborhood>(m, "Neighborhood", "All items that share a prefix with a query.")
         .def(nb::init<nb::object, std::int32_t, std::int64_t, const Array<const std::uint32_t, 2>&>(), "forest"_a,
@@ -276,9 +308,7 @@ void add_index(nb::module_& m) {
             "The length of the prefix, in bits.")
         .def_prop_ro(
             "count", [](const PyNeighborhood& self) { return self.found.count; }, "The number of items.")
-        .def_prop_ro(
-            "ids", [](const PyNeighborhood& self) { return self.forest.attr("_ids_of")(nb::find(self)); },
-            "The ids of the items, ascending.")
+        .def_prop_ro("ids", neighborhood_ids, "The ids of the items, in the order of the tree.")
         .def("__repr__", [](const PyNeighborhood& self) {
             return "Neighborhood(length=" + std::to_string(self.found.length) +
                    ", count=" + std::to_string(self.found.count) + ")";

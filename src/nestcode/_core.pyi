@@ -169,8 +169,10 @@ class Forest:
         """Write the length, the number of items and the ranges, (queries, trees, 2), of each query's neighborhood."""
     def _find_prefixes(self, query: NDArray[np.uint8], counts: NDArray[np.int64], ranges: NDArray[np.uint32]) -> None:
         """Write the number of items and the ranges, (lengths, trees, 2), of each prefix of a query, shortest first."""
-    def _gather_ids(self, neighborhood: Neighborhood, ids: NDArray[np.int64]) -> None:
-        """Write the ids of a neighborhood."""
+    def _gather_ids(
+        self, ranges: NDArray[np.uint32], offsets: NDArray[np.int64], ids: NDArray[np.int64], threads: int = 1
+    ) -> None:
+        """Write the ids in the ranges, (queries, trees, 2), of each query; `offsets` are where each query's begin."""
     @property
     def _damaged(self) -> bool:
         """Whether a damaged block was read."""
@@ -187,7 +189,7 @@ class Neighborhood:
         """The number of items."""
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The ids of the items, ascending."""
+        """The ids of the items, in the order of the tree."""
 
 def merge_trees(
     trees: Sequence[PrefixTree], rows: NDArray[np.uint8], heads: NDArray[np.uint64], ids: NDArray[np.int64]

@@ -68,7 +68,7 @@ def _hood(index: Index, original: Original) -> Any:
 
 def _hoods(index: Index, original: Original) -> Any:
     hoods = index.neighborhood(original.queries, size=3)
-    return hoods.length.tolist(), [hood.ids.tolist() for hood in hoods]
+    return hoods.length.tolist(), hoods.ids.tolist()
 
 
 def _nested(index: Index, original: Original) -> Any:

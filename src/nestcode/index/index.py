@@ -155,8 +155,9 @@ class Index:
 
         Args:
             queries: one vector or (n, features) with a coder, or `Codes`. One vector, or codes of one item, give a
-                `Neighborhood` with `length`, `count` and `ids` (ascending, gathered when they are read); more give
-                `Neighborhoods` with arrays, of which `hoods[i]` is one.
+                `Neighborhood` with `length`, `count` and `ids`; more give `Neighborhoods` with arrays, of which
+                `hoods[i]` is one. Ids are gathered when they are read, in the order of the tree: `np.sort` them where
+                the order matters.
             size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
             fraction: instead of a size, the smallest share of all items accepted.
             threads: how many threads share a batch; None is one for each core.
