@@ -9,10 +9,9 @@ from nestcode.arrays import Doubles, Ids
 from nestcode.report import BLUE, GREEN, VERMILLION
 from nestcode.reproduce.drawing import add_grid, band, set_ticks
 from nestcode.reproduce.lab import Images
+from nestcode.reproduce.lab.compression import SHOWN
+from nestcode.reproduce.lab.compression import SHOWN_LENGTHS as LENGTHS
 from nestcode.reproduce.lab.images import Pixels
-
-LENGTHS = (16, 64, 128, 256, 1024)
-SHOWN = 8  # test images
 
 
 @dataclass(frozen=True)
