@@ -226,7 +226,7 @@ nb::object neighborhood_ids(PyNeighborhood& self) {
 }
 
 void merge_trees(const std::vector<nb::object>& given, const Array<std::uint8_t, 2>& rows,
-                 const Array<std::uint64_t, 1>& heads, const Ids& ids) {
+                 const Array<std::uint64_t, 1>& heads, const Ids& ids, const Ids& sources) {
     std::vector<nestcode::PrefixTree> trees;
     std::uint64_t live = 0;
     for (const nb::object& object : given) {
@@ -234,10 +234,10 @@ void merge_trees(const std::vector<nb::object>& given, const Array<std::uint8_t,
         live += trees.back().live();
         if (trees.back().rows.bytes != rows.shape(1)) throw nb::value_error("trees must have the width of the rows");
     }
-    if (rows.shape(0) != live || heads.shape(0) != live || ids.shape(0) != live)
+    if (rows.shape(0) != live || heads.shape(0) != live || ids.shape(0) != live || sources.shape(0) != live)
         throw nb::value_error("there must be room for each live item");
     nb::gil_scoped_release released;
-    nestcode::merge_live(trees, rows.data(), heads.data(), ids.data());
+    nestcode::merge_live(trees, rows.data(), heads.data(), ids.data(), sources.data());
 }
 
 void insert_rows(const Packed& packed, std::size_t first, const Vec<std::uint64_t>& heads,
@@ -314,7 +314,7 @@ void add_index(nb::module_& m) {
                    ", count=" + std::to_string(self.found.count) + ")";
         });
     m.def("merge_trees", merge_trees, "trees"_a, "rows"_a.noconvert(), "heads"_a.noconvert(), "ids"_a.noconvert(),
-          "Write the rows, heads and ids of all live items in sorted order (k-way merge).");
+          "sources"_a.noconvert(), "Write the rows, heads, ids and sources of all live items in sorted order.");
     m.def("insert_rows", insert_rows, "packed"_a.noconvert(), "first"_a, "heads"_a.noconvert(), "order"_a.noconvert(),
           "new_heads"_a.noconvert(), "new_order"_a.noconvert(),
           "Write the sorted order of all rows, given that of the rows before `first`.");

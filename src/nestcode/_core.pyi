@@ -192,9 +192,16 @@ class Neighborhood:
         """The ids of the items, in the order of the tree."""
 
 def merge_trees(
-    trees: Sequence[PrefixTree], rows: NDArray[np.uint8], heads: NDArray[np.uint64], ids: NDArray[np.int64]
+    trees: Sequence[PrefixTree],
+    rows: NDArray[np.uint8],
+    heads: NDArray[np.uint64],
+    ids: NDArray[np.int64],
+    sources: NDArray[np.int64],
 ) -> None:
-    """Write the rows, heads and ids of all live items in sorted order, by a k-way merge."""
+    """Write the rows, heads and ids of all live items in sorted order, by a k-way merge.
+
+    `sources` are the positions that these items had, counted through all trees.
+    """
 
 def insert_rows(
     packed: NDArray[np.uint8],
@@ -323,19 +330,50 @@ def rerank(
     stand for zeros.
     """
 
-def scan_vectors(
-    vectors: NDArray[np.float32],
-    queries: NDArray[np.float32],
-    items: NDArray[np.int64],
-    metric: str,
-    out: NDArray[np.float32],
-    norms: NDArray[np.float32],
-    threads: int = 1,
-) -> None:
-    """Write squared distances ("l2") or inner products from each query to the rows `items`, (queries, items).
+class VectorRows:
+    """The vectors of one segment, (n, features): float32, float16, or int8 with a scale for each row.
 
-    For inner products the squared norms of these rows are written too, (items,).
+    Without scales integers are themselves. Mapped arrays come with their guards.
     """
+
+    def __init__(
+        self,
+        rows: NDArray[np.generic],
+        scales: NDArray[np.float32],
+        guard: ChecksumGuard | None = None,
+        scales_guard: ChecksumGuard | None = None,
+    ) -> None: ...
+
+class VectorRuns:
+    """The vectors of several segments, by positions that count through all of them."""
+
+    def __init__(self, runs: Sequence[VectorRows]) -> None: ...
+    def rerank(
+        self,
+        queries: NDArray[np.float32],
+        candidates: NDArray[np.int64],
+        metric: str,
+        out: NDArray[np.float32],
+        threads: int = 1,
+        simd: str = "",
+    ) -> None:
+        """Write the distances from each query to its candidates, (queries, many): positions, or -1 for none."""
+    def scan(
+        self,
+        queries: NDArray[np.float32],
+        items: NDArray[np.int64],
+        metric: str,
+        out: NDArray[np.float32],
+        norms: NDArray[np.float32],
+        threads: int = 1,
+        simd: str = "",
+    ) -> None:
+        """Write squared distances ("l2") or inner products from each query to the vectors `items`, (queries, items).
+
+        For inner products the squared norms of these vectors are written too, (items,).
+        """
+    def expand(self, items: NDArray[np.int64], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
+        """Write vectors as float32, (items, features)."""
 
 def select_top_k(
     distances: NDArray[np.float32],

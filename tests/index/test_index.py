@@ -476,6 +476,7 @@ CHANGES: dict[str, Callable[[Index], Any]] = {
     "replace": lambda index: index.add(X[:1], ids=[0], on_duplicate="replace"),
     "remove": lambda index: index.remove([0]),
     "update": lambda index: index.update(X[:1], ids=[0]),
+    "truncate": lambda index: index.truncate(5),
     "merge": lambda index: index.merge(Index(CODER, width=21)),
     "compact": lambda index: index.compact(),
     "commit": lambda index: index.commit(),

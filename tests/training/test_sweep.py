@@ -7,7 +7,7 @@ import torch
 
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Beyond, Geometric
+from nestcode.lengths import Beyond, Geometric, Mixture
 from nestcode.nn import Binarize, Groups, OrderedAutoencoder
 from nestcode.nn.layers import Block, Encoder
 from nestcode.training import Run, Sweep, Training, train
@@ -78,6 +78,8 @@ def test_hidden_layers_are_frozen_once_the_codes_of_frozen_units_stop_changing(h
                 parameter.add_(change * torch.randn_like(parameter))
     assert frozen == when
     assert model.frozen > 0
+    beyond = Beyond(Geometric(0.9), model.frozen)
+    assert model.nested.lengths == (Mixture([Geometric(0.9), beyond]) if when is None else beyond)
 
 
 def test_a_sweep_trains_the_hidden_layers_and_decoder_of_a_deep_tied_network() -> None:

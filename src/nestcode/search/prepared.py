@@ -18,6 +18,7 @@ from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
 from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer
+from nestcode.search.vectors import RunVectors, StoredVectors
 
 Positions = NDArray[np.uint32]
 Filter = Callable[[Ids], NDArray[np.bool_]]  # which ids a search may find
@@ -41,11 +42,18 @@ class SortedRun(Protocol):
         """The positions of deleted items, ascending."""
 
     @property
+    def vectors(self) -> StoredVectors | None:
+        """The vectors of the codes, where the index stores them."""
+
+    @property
     def owner(self) -> object:
         """The object that lives as long as these codes do: what was prepared of them is cached with it."""
 
     def touch(self) -> None:
-        """Verify the checksums of everything, before everything is read."""
+        """Verify the checksums of everything but the vectors, before everything is read."""
+
+    def check(self) -> None:
+        """Raise if a checksum failed in what was read so far."""
 
 
 class Snapshot(Protocol):
@@ -136,15 +144,20 @@ class PreparedSnapshot:
         rows = self._take([run.rows for run in self._prepared], positions.reshape(-1))
         return Codes.unchecked(rows, self.snapshot.width)
 
-    def items(self) -> list[tuple[Ids, Codes]]:
-        """Return the ids and codes of all items that may be found, run by run."""
+    @cached_property
+    def vectors(self) -> RunVectors:
+        """The vectors that the index stores."""
+        return RunVectors(self.snapshot.runs)
+
+    def items(self) -> list[tuple[Ids, Ids, Codes]]:
+        """Return the ids, the positions in all runs and the codes of all items that may be found, run by run."""
         found = []
-        for ids, prepared, skipped in zip(self._ids, self._prepared, self._skipped, strict=True):
-            rows = prepared.rows
+        for ids, prepared, skipped, end in zip(self._ids, self._prepared, self._skipped, self._ends, strict=True):
+            rows, positions = prepared.rows, np.arange(end - len(ids), end)
             if len(skipped):
                 kept = np.delete(np.arange(len(ids)), skipped)
-                ids, rows = ids[kept], rows[kept]
-            found.append((ids, Codes.unchecked(rows, self.snapshot.width)))
+                ids, rows, positions = ids[kept], rows[kept], positions[kept]
+            found.append((ids, positions, Codes.unchecked(rows, self.snapshot.width)))
         return found
 
     @cached_property

@@ -6,6 +6,7 @@ rows ──augment, corrupt──▶ encoder ──▶ units ──truncate─�
 """
 
 import hashlib
+from collections import defaultdict
 from copy import deepcopy
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.nn.binarize import Anchor
 from nestcode.nn.classifier import OrderedClassifier
 from nestcode.training.checks import check_labels, check_model, checksum
 from nestcode.training.config import Run, Training
@@ -80,7 +82,8 @@ class AutoencoderObjective(Objective):
         self.training, self.source = training, as_source(X)
         self._labels = check_labels(model, labels, len(self.source))
         self.examples = len(split_holdout(len(self.source), training)[1])
-        self.lengths = model.nested.lengths
+        self.lengths, self.discrete = model.nested.lengths, model.binarize is not None
+        self._anchors: defaultdict[int, Anchor] | None = None  # by micro-batch, within a line search
 
     def identity(self) -> dict[str, Any]:
         """Return checksums of the data and of the architecture."""
@@ -111,6 +114,13 @@ class AutoencoderObjective(Objective):
         self.sweeper = None if sweep is None else Sweeper(self.model, sweep, self.sample, steps)
         self._compiled = self.accelerator.compiled(AutoencoderLoss(self.model, self.training, self.augment))
 
+    def begin_search(self) -> None:
+        """Set thresholds to exact quantiles, and make bits anew in the next evaluation."""
+        self._anchors = defaultdict(Anchor)
+        if self.model.binarize is not None:
+            with torch.no_grad():
+                self.model.binarize.initialize(self.model.preactivations(self.sample))
+
     def begin_batch(self) -> None:
         """Discard the statistics that thresholds follow."""
         if self.model.binarize is not None:
@@ -118,6 +128,8 @@ class AutoencoderObjective(Objective):
 
     def load(self, step: int, micro_batch: MicroBatch) -> None:  # noqa: ARG002
         """Copy rows and labels to where a CUDA graph reads them."""
+        if self.model.binarize is not None and self._anchors is not None:
+            self.model.binarize.anchor = self._anchors[micro_batch.index]
         indices = self.loader.train[micro_batch.examples]
         self.rows.copy_(self.loader.rows(indices), non_blocking=True)
         if self.labels is not None:
@@ -174,7 +186,7 @@ class AutoencoderObjective(Objective):
         self._finalize_thresholds()
         self.model.set_lengths(self.lengths)
         if self.model.binarize is not None:
-            self.model.binarize.deferred = False
+            self.model.binarize.deferred, self.model.binarize.anchor = False, None
         self.model.eval()
 
     def _finalize_thresholds(self) -> None:

@@ -96,4 +96,5 @@ def least_expected_loss(gram: Tensor, cross: Tensor, survival: Tensor) -> Tensor
     small = values <= len(values) * torch.finfo(values.dtype).eps * values[-1]
     inverse = torch.where(small, 0.0, 1 / values)
     right = vectors.T @ ((kept * scale)[:, None] * cross)
-    return scale[:, None] * (vectors @ (inverse[:, None] * right))
+    columns: Tensor = scale[:, None] * (vectors @ (inverse[:, None] * right))
+    return columns

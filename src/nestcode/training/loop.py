@@ -147,7 +147,7 @@ class TrainingLoop:
             return  # before the first step of an objective that measures no errors
         self.losses = []
         values: dict[str, Any] = {"stage": self.stage, "step": self.step, "loss": loss}
-        values |= {"frozen": self.objective.frozen_units(), "errors": errors}
+        values |= {"frozen": self.objective.frozen_units(), "errors": errors, **self.optimizer.report()}
         self.reports.append(logger.report(values))
 
     def _check_finite(self) -> None:

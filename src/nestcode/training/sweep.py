@@ -4,9 +4,9 @@ Early units are kept in every truncation and converge first; a decaying distribu
 the first units are frozen, they get no gradient, and lengths are drawn conditionally on reaching past them: the first
 unit that is still trained is kept in every draw.
 
-Frozen is what belongs to a unit alone: its encoder weights and bias, its decoder weights. The hidden layers of the
-encoder feed all units. They are frozen late: once the codes of frozen units, which then change through these layers
-only, have stopped changing.
+Frozen is what belongs to a unit alone: its encoder weights and bias, its decoder weights. Hidden layers serve all units
+and are trained to the end, or until they have converged: the codes of frozen units change through them only. As long as
+they are trained, half of the lengths are drawn from the whole distribution, or short prefixes would be forgotten.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Beyond, Lengths
+from nestcode.lengths import Beyond, Lengths, Mixture
 from nestcode.nn.autoencoder import OrderedAutoencoder
 
 
@@ -37,8 +37,8 @@ class Sweep:
         checks: for convergence, in the time of each block.
         tolerance: a block has converged when at most this share of the bits of each of its units changed since the
             last check. For rectified units, the share of their squared norm that changed.
-        hidden: the hidden layers of the encoder have converged when at most this share of the frozen units' bits
-            changed since the last check: 0 trains them to the end, 1 freezes them right after the first block.
+        hidden: the hidden layers of the encoder are frozen when at most this share of the frozen units' bits changed
+            since the last check: 0 trains them to the end, 1 freezes them right after the first block.
 
     """
 
@@ -46,7 +46,7 @@ class Sweep:
     blocks: int = 32
     checks: int = 4
     tolerance: float = 0.01
-    hidden: float = 0.01
+    hidden: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("blocks", "checks"):
@@ -129,8 +129,13 @@ class Sweeper:
         if hidden:
             model.freeze_hidden()
         model.freeze(units)
-        model.set_lengths(Beyond(self.lengths, units))
+        model.set_lengths(self._beyond(units))
         model.zero_grad()  # frozen parameters would keep their last gradient
+
+    def _beyond(self, units: int) -> Lengths:
+        """Return the distribution of lengths once `units` are frozen."""
+        beyond = Beyond(self.lengths, units)
+        return beyond if self.model.hidden_frozen else Mixture([self.lengths, beyond])
 
     @staticmethod
     def _change(before: Tensor, now: Tensor) -> Tensor:
@@ -154,4 +159,4 @@ class Sweeper:
             self.model.freeze_hidden()
         if frozen:
             self.model.freeze(frozen)
-            self.model.set_lengths(Beyond(self.lengths, frozen))
+            self.model.set_lengths(self._beyond(frozen))
