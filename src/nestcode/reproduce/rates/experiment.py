@@ -257,7 +257,8 @@ def add_departures(lab: Lab, images: Images, runs: Runs, missing: list[str]) -> 
         lab.departure(f"At this scale the networks have {one.width} units instead of {LONGEST}.")
     lab.departure(
         "The paper does not state whether this network was binarized, nor p_B, nor the budget: we train both readings "
-        f"with a geometric p_B of mean {one.width // 5}, by Adam, swept in the second half, on {one.examples / 1e6:.3g} million examples of "
+        f"with a geometric p_B of mean {one.width // 5}, by Adam, swept in the second half, on "
+        f"{one.examples / 1e6:.3g} million examples of "
         f"{len(images.train):,} images of {images.name} and their mirror images. The decoder of the ordered network is "
         "then refitted by least squares on its fixed codes; the standard one is left as it was trained. "
         f"All are measured on {len(images.test):,} other images, coders and codecs on the first "

@@ -169,7 +169,8 @@ def add_departures(lab: Lab, images: Images, networks: Mapping[Reading, Compress
         lab.departure(f"At this scale the networks have {one.width} units instead of {max(LENGTHS)}.")
     lab.departure(
         "The paper does not state whether this network was binarized, nor its p_B and β: both readings are trained, "
-        f"with a geometric p_B of mean {one.width // 5} and β = 0.5, on {one.examples / 1e6:.3g} million examples of {images.name}, swept, and their "
+        f"with a geometric p_B of mean {one.width // 5} and β = 0.5, on {one.examples / 1e6:.3g} million examples of "
+        f"{images.name}, swept, and their "
         "decoders refitted (see figure 5b)."
     )
     lab.departure(f"The networks are measured on {len(images.test):,} test images, the coder on "
