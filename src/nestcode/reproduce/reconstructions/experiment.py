@@ -13,6 +13,7 @@ from nestcode.reproduce.lab.compression import (
     PLAIN,
     READINGS,
     SHOWN,
+    SHOWN_LENGTHS,
     Compressed,
     Reading,
     compression,
@@ -21,7 +22,7 @@ from nestcode.reproduce.lab.compression import (
 )
 from nestcode.reproduce.lab.images import Pixels, as_pixels, as_rows, pixel_mse
 from nestcode.reproduce.rates.experiment import fits
-from nestcode.reproduce.reconstructions.figures import LENGTHS, Decoded, figure_errors, figure_rows, psnr_of
+from nestcode.reproduce.reconstructions.figures import Decoded, figure_errors, figure_rows, psnr_of
 
 Decode = Callable[[int], Pixels]  # test images from a prefix of this length, (n, features)
 
@@ -72,7 +73,7 @@ def coder_decoder(coder: Coder, X: Pixels) -> Decode:
 
 def decode_lengths(images: Images, bits: Ids, errors: Doubles, decode: Decode) -> Decoded:
     """Decode test images at the lengths shown, and measure their SSIM."""
-    by_length = {length: decode(length) for length in LENGTHS if length <= bits[-1]}
+    by_length = {length: decode(length) for length in SHOWN_LENGTHS if length <= bits[-1]}
     similarity = {
         length: round(ssim(images.as_images(images.test[: len(rows)]), images.as_images(rows)), 4)
         for length, rows in by_length.items()
@@ -105,7 +106,7 @@ def add_claims(lab: Lab, networks: Mapping[Reading, Compressed]) -> None:
             seeds=lab.seeds[:1],
         )
     coarse = {
-        reading: bool(np.all(np.diff([one.errors[ORDERED][b] for b in LENGTHS if b <= one.width]) < 0))
+        reading: bool(np.all(np.diff([one.errors[ORDERED][b] for b in SHOWN_LENGTHS if b <= one.width]) < 0))
         for reading, one in networks.items()
     }
     text, holds = fits(coarse)
@@ -122,7 +123,7 @@ def add_claims(lab: Lab, networks: Mapping[Reading, Compressed]) -> None:
         f"images of {max(lengths.values())} units look very similar to the originals",
         paper="very similar at 1024",
         ours=f"{text} (SSIM of {SIMILAR:g} and above). {similar}",
-        holds=holds if max(lengths.values()) == max(LENGTHS) else None,
+        holds=holds if max(lengths.values()) == max(SHOWN_LENGTHS) else None,
         seeds=lab.seeds[:1],
     )
 
@@ -149,8 +150,8 @@ def add_figures(lab: Lab, images: Images, found: dict[str, Decoded]) -> None:
     )
     lab.figure("reconstructions-errors", figure_errors(found),
                "MSE at every length. Circles mark the minimum.")  # fmt: skip
-    rows = [[name, *(cell(decoded, length) for length in LENGTHS)] for name, decoded in found.items()]
-    lab.table(["MSE; PSNR; SSIM", *(f"{length} bits" for length in LENGTHS)], rows,
+    rows = [[name, *(cell(decoded, length) for length in SHOWN_LENGTHS)] for name, decoded in found.items()]
+    lab.table(["MSE; PSNR; SSIM", *(f"{length} bits" for length in SHOWN_LENGTHS)], rows,
               caption="MSE of pixels on the scale from 0 to 1, PSNR, and SSIM.")  # fmt: skip
 
 
@@ -165,8 +166,8 @@ def cell(decoded: Decoded, length: int) -> str:
 def add_departures(lab: Lab, images: Images, networks: Mapping[Reading, Compressed]) -> None:
     """Record where the experiment departs from the paper."""
     one = networks["bits"]
-    if one.width != max(LENGTHS):
-        lab.departure(f"At this scale the networks have {one.width} units instead of {max(LENGTHS)}.")
+    if one.width != max(SHOWN_LENGTHS):
+        lab.departure(f"At this scale the networks have {one.width} units instead of {max(SHOWN_LENGTHS)}.")
     lab.departure(
         "The paper does not state whether this network was binarized, nor its p_B and β: both readings are trained, "
         f"with a geometric p_B of mean {one.width // 5} and β = 0.5, on {one.examples / 1e6:.3g} million examples of "

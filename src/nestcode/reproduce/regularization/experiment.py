@@ -165,8 +165,8 @@ def is_above(high: Doubles, low: Doubles) -> bool:
 def effect(table: Table, measure: str, with_it: Cell, without: Cell, *, size: int = 0, claims: int = 1) -> Effect:
     """Return the paired effect of a factor on a measure; recall is at one of SIZES, errors at full width."""
     place = {"recall": size, "errors": -1, "flips": ()}[measure]
-    values = [np.array([getattr(one, measure)[place] for one in table[cell]]) for cell in (with_it, without)]
-    return Effect.of(*values, claims=claims)
+    on, off = (np.array([getattr(one, measure)[place] for one in table[cell]]) for cell in (with_it, without))
+    return Effect.of(on, off, claims=claims)
 
 
 def add_invariance(lab: Lab, table: Table, seeds: tuple[int, ...]) -> None:
