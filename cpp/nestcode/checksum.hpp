@@ -72,6 +72,8 @@ class ChecksumGuard {
             if (!verified_[block].load(std::memory_order_relaxed)) check(block);
     }
 
+    bool is_verified(std::size_t block) const { return verified_[block].load(std::memory_order_relaxed); }
+
     // Verifies every block, including those that were verified before.
     void verify() {
         for (std::size_t block = 0; block < verified_.size(); ++block) check(block);

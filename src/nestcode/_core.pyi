@@ -330,6 +330,9 @@ def rerank(
     stand for zeros.
     """
 
+def read_ahead(rows: NDArray[np.generic], guard: ChecksumGuard | None, positions: NDArray[np.int64]) -> None:
+    """Ask the system to read rows of a mapped array, all at once; blocks that were not verified yet as a whole."""
+
 class VectorRows:
     """The vectors of one segment, (n, features): float32, float16, or int8 with a scale for each row.
 

@@ -312,10 +312,12 @@ class Mapped:
                     f"{path} is damaged: it should hold {dtype} of shape {shape} in {bytes_due} bytes and has "
                     f"{bytes_there}: restore a copy"
                 )
+            self._map: mmap.mmap | None = None
             if bytes_due == len(header):  # mmap refuses empty ranges
                 self.array: NDArray[Any] = np.empty(shape, dtype=dtype)
             else:
-                self.array = np.ndarray(shape, dtype, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), len(header))
+                self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                self.array = np.ndarray(shape, dtype, self._map, len(header))
         # Without checksums the caller verifies the contents.
         self.guard = None if sums is None else _core.ChecksumGuard(self.array.reshape(-1).view(np.uint8), sums)
 
@@ -324,6 +326,12 @@ class Mapped:
         if self.guard is not None:
             self.guard.touch(begin, end)
         self.check()
+
+    def expect_few_reads(self) -> None:
+        """Let go of the memory that reading took, and read no pages beside those that are needed from now on."""
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED)
+            self._map.madvise(mmap.MADV_RANDOM)
 
     def verify(self) -> None:
         """Check all blocks again; raise if one is damaged."""

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from resource import RUSAGE_SELF, getrusage
 from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
@@ -79,6 +80,7 @@ class StoredVectors:
     scales: Floats  # (n,): what the integers of a row are multiplied by; empty for floats
     guard: _core.ChecksumGuard | None = None  # of mapped rows
     scales_guard: _core.ChecksumGuard | None = None
+    read_ahead: bool = False  # rows stay in files: read those of a search in one batch
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -183,12 +185,29 @@ class RunVectors(Vectors):
 
     def __init__(self, runs: Sequence[VectorRun]) -> None:
         self._runs = runs
-        self._core = _core.VectorRuns([run.vectors.core for run in runs if run.vectors is not None])
+        self._stored = [run.vectors for run in runs if run.vectors is not None]
+        self._core = _core.VectorRuns([stored.core for stored in self._stored])
+        self._cold = any(stored.read_ahead for stored in self._stored)  # the last search read from disk
+
+    def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:
+        """Return distances from each query to the vectors at its positions; infinite for positions of -1."""
+        if not any(stored.read_ahead for stored in self._stored):
+            return super().rerank(queries, keys, metric, threads)
+        before = getrusage(RUSAGE_SELF).ru_inblock
+        if self._cold:  # asking takes longer than reading what the system has in memory
+            start, wanted = 0, np.unique(keys[keys >= 0])
+            for stored in self._stored:
+                own = wanted[(wanted >= start) & (wanted < start + len(stored))] - start
+                if stored.read_ahead:
+                    _core.read_ahead(stored.rows, stored.guard, own)
+                start += len(stored)
+        distances = super().rerank(queries, keys, metric, threads)
+        self._cold = getrusage(RUSAGE_SELF).ru_inblock > before
+        return distances
 
     def rows(self, keys: Ids) -> Floats:
         """Return the vectors at these positions, (positions, features)."""
-        stored = next(run.vectors for run in self._runs if run.vectors is not None)
-        out = np.empty((len(keys), stored.rows.shape[1]), dtype=np.float32)
+        out = np.empty((len(keys), self._stored[0].rows.shape[1]), dtype=np.float32)
         self._core.expand(np.ascontiguousarray(keys), out, CORES)
         self.check()
         return out
