@@ -17,6 +17,7 @@ from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
+from nestcode.search.read_ahead import DiskReads
 from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer
 from nestcode.search.vectors import RunVectors, StoredVectors
 
@@ -134,6 +135,7 @@ class PreparedSnapshot:
         self.list_bits = cache.scorer.list_bits(len(snapshot))
         self._prepared = [cache.prepare(run, self.list_bits) for run in snapshot.runs]
         self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
+        self._reads = DiskReads()
         self._rows = [
             run.codes.packed if self.by_prefix else prepared.rows
             for run, prepared in zip(snapshot.runs, self._prepared, strict=True)
@@ -165,13 +167,17 @@ class PreparedSnapshot:
     def codes_at(self, positions: Positions) -> Codes:
         """Return the codes of items by their positions in all runs together; any code for missing ones."""
         flat = positions.reshape(-1)
-        if self.by_prefix:
-            own = np.unique(flat[flat != MISSING]).astype(np.int64)
-            for run, end in zip(self.snapshot.runs, self._ends, strict=True):
-                start = end - len(run.ids)
-                run.read_ahead(own[(own >= start) & (own < end)] - start)
-        rows = self._take(self._rows, flat)
-        return Codes.unchecked(rows, self.snapshot.width)
+        if not self.by_prefix:
+            return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
+        with self._reads.watch() as cold:
+            if cold:
+                self._read_ahead(np.unique(flat[flat != MISSING]).astype(np.int64))
+            return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
+
+    def _read_ahead(self, positions: Ids) -> None:
+        for run, end in zip(self.snapshot.runs, self._ends, strict=True):
+            start = end - len(run.ids)
+            run.read_ahead(positions[(positions >= start) & (positions < end)] - start)
 
     @cached_property
     def vectors(self) -> RunVectors:

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from resource import RUSAGE_SELF, getrusage
 from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
@@ -22,6 +21,7 @@ from nestcode import _core
 from nestcode.arrays import Floats, Ids, as_floats, check_rows
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
+from nestcode.search.read_ahead import DiskReads
 from nestcode.search.scorer import SearchMetric
 
 VectorType = Literal["float32", "float16", "int8"]
@@ -187,23 +187,25 @@ class RunVectors(Vectors):
         self._runs = runs
         self._stored = [run.vectors for run in runs if run.vectors is not None]
         self._core = _core.VectorRuns([stored.core for stored in self._stored])
-        self._cold = any(stored.read_ahead for stored in self._stored)  # the last search read from disk
+        self._in_files = any(stored.read_ahead for stored in self._stored)
+        self._reads = DiskReads()
 
     def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:
         """Return distances from each query to the vectors at its positions; infinite for positions of -1."""
-        if not any(stored.read_ahead for stored in self._stored):
+        if not self._in_files:
             return super().rerank(queries, keys, metric, threads)
-        before = getrusage(RUSAGE_SELF).ru_inblock
-        if self._cold:  # asking takes longer than reading what the system has in memory
-            start, wanted = 0, np.unique(keys[keys >= 0])
-            for stored in self._stored:
-                own = wanted[(wanted >= start) & (wanted < start + len(stored))] - start
-                if stored.read_ahead:
-                    _core.read_ahead(stored.rows, stored.guard, own)
-                start += len(stored)
-        distances = super().rerank(queries, keys, metric, threads)
-        self._cold = getrusage(RUSAGE_SELF).ru_inblock > before
-        return distances
+        with self._reads.watch() as cold:
+            if cold:
+                self._read_ahead(np.unique(keys[keys >= 0]))
+            return super().rerank(queries, keys, metric, threads)
+
+    def _read_ahead(self, positions: Ids) -> None:
+        start = 0
+        for stored in self._stored:
+            own = positions[(positions >= start) & (positions < start + len(stored))] - start
+            if stored.read_ahead:
+                _core.read_ahead(stored.rows, stored.guard, own)
+            start += len(stored)
 
     def rows(self, keys: Ids) -> Floats:
         """Return the vectors at these positions, (positions, features)."""
