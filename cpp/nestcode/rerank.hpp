@@ -58,7 +58,7 @@ inline std::pair<float, float> product_and_norm(const float* query, const float*
     return {product, norm};
 }
 
-// The cosine distance of a row whose squared norm leaves the range of a float.
+// The cosine distance of a row whose squared norm leaves the range of a float; the cosine with a zero row is 0.
 inline float cosine_distance_in_double(const float* query, const float* row, std::size_t features,
                                        const Complement& complement, std::size_t q) {
     double product = complement.products != nullptr ? complement.products[q] : 0, norm = complement.norm;
@@ -67,7 +67,7 @@ inline float cosine_distance_in_double(const float* query, const float* row, std
         product += query[f] * item;
         norm += item * item;
     }
-    return norm > 0 ? static_cast<float>(std::max(2 - 2 * product / std::sqrt(norm), 0.0)) : 1;
+    return norm > 0 ? static_cast<float>(std::max(2 - 2 * product / std::sqrt(norm), 0.0)) : 2;
 }
 
 // Writes the distances from each query to its candidates, (queries, many): the squared L2 distance; the squared L2

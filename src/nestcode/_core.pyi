@@ -138,7 +138,7 @@ class PrefixTree:
         order: NDArray[np.uint32],
         tables: NDArray[np.uint32],
         tombstones: NDArray[np.uint32],
-        ids: NDArray[np.int64],
+        ids: NDArray[np.uint32] | NDArray[np.int64],
         width: int,
         rows_guard: ChecksumGuard | None = None,
         heads_guard: ChecksumGuard | None = None,
@@ -214,7 +214,7 @@ def insert_rows(
     """Write the sorted order of all rows, given that of the rows before `first`."""
 
 def find_ids(
-    ids: NDArray[np.int64],
+    ids: NDArray[np.uint32] | NDArray[np.int64],
     by_id: NDArray[np.uint32],
     wanted: NDArray[np.int64],
     found: NDArray[np.int64],

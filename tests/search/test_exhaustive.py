@@ -140,8 +140,6 @@ def test_duplicates_and_zeros_are_found(own: Any, metric: Any) -> None:
     index = Index(fitted("linear", own))
     index.add(rows)
     true = twins.distances(queries, rows, metric)
-    if metric == "cosine":  # what has no angle is at a distance of 1, or of 2 for zero queries
-        true[:, ::100], true[3] = 1, np.where(np.any(rows, axis=1), 2, 1)
     for some in (slice(0, 20), slice(3, 4), slice(5, 6)):
         hits = index.search(queries[some], 30, candidates=len(rows), metric=metric, vectors=rows)
         twins.check_all(hits, true[some], np.arange(len(rows)))

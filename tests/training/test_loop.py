@@ -365,7 +365,7 @@ def test_line_searches_on_bits_satisfy_the_strong_wolfe_conditions(gradient: Gra
 @pytest.mark.parametrize("gradient", ["none", "straight-through"])
 def test_within_a_search_the_gradient_is_that_of_the_function(gradient: Gradient) -> None:
     """Along any direction the slope is the difference quotient, also where bits would have flipped."""
-    training = settings("conjugate", invariance=0.1, precision="float32")
+    training = settings("conjugate")
     model = network(binarize=Binarize(8, 0.3, gradient))
     loop = TrainingLoop(AutoencoderObjective(model, digits()[0][:600], training), training, Run(), ProcessGroup())
     loop._prepare()
@@ -384,11 +384,12 @@ def test_within_a_search_the_gradient_is_that_of_the_function(gradient: Gradient
                 p.copy_(start + step * along)
         model.zero_grad()
         loss = float(loop._backward(batch))
-        return loss, float(sum((p.grad * along).sum() for p, along in zip(parameters, way, strict=True)))
+        slopes = [(p.grad * along).sum() for p, along in zip(parameters, way, strict=True) if p.grad is not None]
+        return loss, float(sum(slopes))
 
-    for step in (0.0, 0.1):
-        above, below = line(step + 1e-4)[0], line(step - 1e-4)[0]
-        assert (above - below) / 2e-4 == pytest.approx(line(step)[1], rel=2e-3)
+    for step in (0.05, 0.1):  # at 0 the decoder's biases are 0, where ReLU has a kink
+        above, below = line(step + 1e-6)[0], line(step - 1e-6)[0]
+        assert (above - below) / 2e-6 == pytest.approx(line(step)[1], rel=5e-3)
 
 
 def test_settings_survive_json() -> None:

@@ -248,8 +248,8 @@ def _by_angle(coder: Coder, rows: NDArray[np.generic], codes: Codes, distances: 
     norms = np.concatenate([np.zeros(0), *parts])
     own = squared_norms(center(rows, np.zeros(rows.shape[1]), normalize=True))[:, None]  # 1, or 0 for a zero vector
     products = (own + norms - distances) / 2
-    cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=norms > 0)
-    return np.asarray(own + (norms > 0) - 2 * cosines, dtype=np.float32)
+    cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=(own > 0) & (norms > 0))
+    return np.asarray(2 - 2 * cosines, dtype=np.float32)  # the cosine with a zero vector is 0
 
 
 def _project(coder: Coder, rows: NDArray[np.generic]) -> tuple[Floats, Floats]:

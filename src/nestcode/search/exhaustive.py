@@ -188,8 +188,7 @@ class VectorEstimator(Estimator):
         short = np.flatnonzero(norms < 1e-30)  # their squares underflow, unless they are zero
         error = 3 * (features + 16) * UNIT if not np.any(self._vectors.rows(self._keys[short])) else np.inf
         products *= -2 / np.sqrt(np.maximum(norms, np.float32(1e-30)))
-        products += 2
-        products[:, short] = 1
+        products += 2  # the products of zero vectors are 0
         return Estimates(products, np.full(len(products), error))
 
 
@@ -281,8 +280,7 @@ def _compare_rows(queries: Doubles, rows: Doubles, metric: SearchMetric) -> Doub
     difference = queries - rows
     distances: Doubles = np.einsum("nf,nf->n", difference, difference)
     if metric == "cosine":
-        distances[~np.any(queries, axis=1)] = 2  # zero queries have no angle
-        distances[~np.any(rows, axis=1)] = 1
+        distances[~(np.any(queries, axis=1) & np.any(rows, axis=1))] = 2  # the cosine with a zero vector is 0
     return distances
 
 
@@ -349,7 +347,7 @@ def vector_distances(queries: Doubles, rows: Doubles, metric: SearchMetric) -> F
     if metric == "l2":
         return as_float32(squared_distances(queries, rows))
     products: Doubles = queries @ rows.T
-    return as_float32(-products if metric == "inner" else _by_angle(products, np.any(rows, axis=1, keepdims=True).T))
+    return as_float32(-products if metric == "inner" else np.maximum(2 - 2 * products, 0))
 
 
 def decoded_distances(
@@ -375,19 +373,13 @@ def _norms(scorer: DecodedScorer, decoded: Doubles) -> Doubles:
 def _angles(distances: Doubles, norms: Doubles, directed: NDArray[np.bool_]) -> Doubles:
     """Return 2 - 2 cos from squared distances; `directed` marks the queries that are not zero.
 
-    Inner products differ too little where all items point the same way.
+    Inner products differ too little where all items point the same way. The cosine with a zero vector is 0.
     """
     distances = np.maximum(distances - (norms - 1) ** 2, 0) / np.where(norms > 0, norms, 1)
-    return np.where(norms > 0, np.where(directed, distances, 2), 1)
+    return np.where(directed & (norms > 0), distances, 2)
 
 
 def as_float32(distances: Doubles) -> Floats:
     """Return distances as searches report them: float32, clipped to its range."""
     most = np.finfo(np.float32).max
     return np.clip(distances, -most, most, out=distances).astype(np.float32)
-
-
-def _by_angle(cosines: Doubles, directed: NDArray[np.bool_]) -> Doubles:
-    """Return the squared distances of L2-normalized rows; zero rows are at distance 1 from all."""
-    distances: Doubles = 1 + directed - 2 * np.where(directed, cosines, 0)
-    return np.maximum(distances, 0, out=distances)
