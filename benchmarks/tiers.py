@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         queries, true = build(path, count, features, width)
-        rows = [measured(path, tier, queries, true) for tier in TIERS]
+        start = "fork" if options.quick else "spawn"  # which starts with empty memory
+        rows = [measured(start, path, tier, queries, true) for tier in TIERS]
     title = f"Memory tiers: {count:,} items of {width} bits with {features} float16 features, k = {K}"
     show(
         title, rows, "Memory: MB of the process beyond its start, of its own and of mapped files. Latency: µs, median."
@@ -76,19 +78,21 @@ def build(path: Path, count: int, features: int, width: int) -> tuple[NDArray[np
     return queries, ids
 
 
-def measured(path: Path, tier: str | None, queries: NDArray[np.float32], true: NDArray[np.int64]) -> dict[str, Any]:
+def measured(start: str, *arguments: Any) -> dict[str, Any]:
     """Return the row of a tier, measured in another process."""
-    context = multiprocessing.get_context("fork")
+    context: Any = multiprocessing.get_context(start)
     listen, report = context.Pipe(duplex=False)
-    child = context.Process(target=lambda: report.send(measure(path, tier, queries, true)))
+    child = context.Process(target=measure, args=(report, *arguments))
     child.start()
     row: dict[str, Any] = listen.recv()
     child.join()
     return row
 
 
-def measure(path: Path, tier: str | None, queries: NDArray[np.float32], true: NDArray[np.int64]) -> dict[str, Any]:
-    """Open an index and search it, cold and warm."""
+def measure(
+    report: Connection, path: Path, tier: str | None, queries: NDArray[np.float32], true: NDArray[np.int64]
+) -> None:
+    """Open an index and search it, cold and warm; report the figures."""
     gc.collect()
     evict(path)
     own, mapped = resident()
@@ -113,7 +117,7 @@ def measure(path: Path, tier: str | None, queries: NDArray[np.float32], true: ND
         row[f"recall by {name}"] = metrics.recall(np.array(found[: len(queries) - 1]), true[1:])
     now_own, now_mapped = resident()
     row["own MB"], row["mapped MB"] = now_own - own, now_mapped - mapped
-    return row
+    report.send(row)
 
 
 def evict(path: Path) -> None:

@@ -26,9 +26,10 @@ inline void read_ahead(const std::uint8_t* data, std::size_t bytes, std::size_t 
     for (const std::size_t row : rows) {
         std::size_t first = row * row_bytes, last = std::min(first + row_bytes, bytes);
         if (guard != nullptr) {
-            if (!guard->is_verified(first / kBlockBytes)) first = first / kBlockBytes * kBlockBytes;
-            if (last > first && !guard->is_verified((last - 1) / kBlockBytes))
-                last = std::min((last + kBlockBytes - 1) / kBlockBytes * kBlockBytes, bytes);
+            const std::size_t block = guard->block_bytes();
+            if (!guard->is_verified(first / block)) first = first / block * block;
+            if (last > first && !guard->is_verified((last - 1) / block))
+                last = std::min((last + block - 1) / block * block, bytes);
         }
         const std::uintptr_t from = (reinterpret_cast<std::uintptr_t>(data) + first) / page * page,
                              to = reinterpret_cast<std::uintptr_t>(data) + last;

@@ -5,12 +5,13 @@
 
 namespace {
 
-auto block_checksums(const Vec<std::uint8_t>& data) {
-    std::vector<std::uint64_t> checksums(nestcode::block_count(data.size()));
+auto block_checksums(const Vec<std::uint8_t>& data, std::size_t block_bytes) {
+    if (block_bytes == 0) throw nb::value_error("a block must have at least one byte");
+    std::vector<std::uint64_t> checksums(nestcode::block_count(data.size(), block_bytes));
     {
         nb::gil_scoped_release released;
         for (std::size_t block = 0; block < checksums.size(); ++block)
-            checksums[block] = nestcode::block_checksum(data.data(), data.size(), block);
+            checksums[block] = nestcode::block_checksum(data.data(), data.size(), block, block_bytes);
     }
     return array_of(std::move(checksums));
 }
@@ -34,7 +35,8 @@ void read_ahead(const nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device:
 
 void add_storage(nb::module_& m) {
     nb::class_<PyChecksumGuard>(m, "ChecksumGuard", "Memory-mapped data whose blocks are verified when first touched.")
-        .def(nb::init<Vec<std::uint8_t>, const Vec<std::uint64_t>&>(), "data"_a.noconvert(), "checksums"_a.noconvert())
+        .def(nb::init<Vec<std::uint8_t>, const Vec<std::uint64_t>&, std::size_t>(), "data"_a.noconvert(),
+             "checksums"_a.noconvert(), "block"_a = nestcode::kBlockBytes)
         .def(
             "touch",
             [](PyChecksumGuard& self, std::size_t begin, std::size_t end) {
@@ -50,6 +52,6 @@ void add_storage(nb::module_& m) {
             "The first damaged block among those checked so far, -1 if there is none.");
     m.def("read_ahead", read_ahead, "rows"_a.noconvert(), "guard"_a.none(), "positions"_a.noconvert(),
           "Ask the system to read rows of a mapped array, all at once.");
-    m.def("block_checksums", block_checksums, "data"_a.noconvert(),
-          "Return the checksum of each block of 65,536 bytes.");
+    m.def("block_checksums", block_checksums, "data"_a.noconvert(), "block"_a = nestcode::kBlockBytes,
+          "Return the checksum of each block.");
 }

@@ -1,5 +1,7 @@
 """The index: items by id, found by prefix or by distance; it can be changed, saved and shared between threads."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -486,7 +488,7 @@ class Index:
 
         self._write(replace)
 
-    def merge(self, other: "Index", *, on_duplicate: OnDuplicate = "error") -> None:
+    def merge(self, other: Index, *, on_duplicate: OnDuplicate = "error") -> None:
         """Add all items of another index of the same width, coder and vectors, under their ids.
 
         >>> a, b = Index(width=2), Index(width=2)

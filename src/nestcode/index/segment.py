@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Ids
+from nestcode.arrays import Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.search.vectors import StoredVectors
@@ -29,7 +29,7 @@ class Segment:
     codes: Codes
     heads: NDArray[np.uint64]  # the first 64 bits of each code
     tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/prefix_tables.hpp
-    ids: Ids  # of the codes
+    ids: StoredIds  # of the codes
     by_id: NDArray[np.uint32]  # the positions of the codes in order of ids
     vectors: StoredVectors | None = None  # of the codes, where the index stores them
     mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; others are in memory
@@ -66,7 +66,8 @@ class Segment:
     @classmethod
     def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids, vectors: StoredVectors | None) -> Self:
         by_id = np.argsort(ids, kind="stable").astype(np.uint32)
-        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), ids, by_id, vectors)
+        stored: StoredIds = ids.astype(np.uint32) if ids.max(initial=0) < 2**32 else ids
+        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), stored, by_id, vectors)
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -161,7 +162,7 @@ class LiveSegment:
         return self.segment.codes
 
     @property
-    def ids(self) -> Ids:
+    def ids(self) -> StoredIds:
         """The ids of the codes."""
         return self.segment.ids
 
@@ -218,7 +219,7 @@ class LiveSegment:
         """Return the ids of what was not deleted."""
         if "ids" in self.segment.mapped:
             self.segment.mapped["ids"].touch(0, self.segment.ids.nbytes)
-        return np.delete(self.segment.ids, self.tombstones)
+        return np.delete(self.segment.ids, self.tombstones).astype(np.int64, copy=False)
 
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""

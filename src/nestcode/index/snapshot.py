@@ -159,7 +159,7 @@ class Snapshot:
             deleted.append(source.segment.ids[later])
         live = LiveSegment(merged)
         if any(map(len, deleted)):
-            live = live.delete(merged.find(np.concatenate(deleted)))
+            live = live.delete(merged.find(np.concatenate(deleted).astype(np.int64, copy=False)))
         return replace(self, segments=(*((live,) if len(live) else ()), *now.values()))
 
 

@@ -34,7 +34,7 @@ from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment
 from nestcode.search.plan import Effort
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
-from nestcode.storage import Mapped, make_folder, sync_folder, write_array
+from nestcode.storage import BLOCK, Mapped, make_folder, sync_folder, write_array
 
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
@@ -42,7 +42,7 @@ OURS = re.compile(
     r"[0-9]{6,18}\.(codes|ids|heads|tables|places|vectors|scales|sums|removed)\.npy|coder-[0-9a-f]{16}"
     r"|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # drafts
 )
-BLOCK = 1 << 16  # bytes under one checksum
+BLOCKS = {"vectors": 1 << 12}  # bytes under one checksum; few vectors are read, from anywhere
 DTYPES = {"codes": "|u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4"}
 VECTOR_DTYPES = {
     "float32": {"vectors": "<f4"},
@@ -200,12 +200,13 @@ class Store:
             "scales": (count,),
         }
         dtypes = {key: np.dtype(dtype) for key, dtype in _dtypes(vectors).items()}
-        blocks = {key: -(-math.prod(shapes[key]) * dtype.itemsize // BLOCK) for key, dtype in dtypes.items()}
+        size_of = {key: BLOCKS.get(key, BLOCK) for key in dtypes}
+        blocks = {key: -(-math.prod(shapes[key]) * dtype.itemsize // size_of[key]) for key, dtype in dtypes.items()}
         sums = self._read_small(f"{name}.sums.npy", "<u8", sum(blocks.values()), entry["sums"])
         mapped, start = {}, 0
         for key, dtype in dtypes.items():
             own = sums[start : start + blocks[key]]
-            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", dtype, shapes[key], own)
+            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", dtype, shapes[key], own, size_of[key])
             start += blocks[key]
         arrays = {key: one.array for key, one in mapped.items()}
         if self._memory is not None:
@@ -305,7 +306,7 @@ class Store:
         segment.touch()  # damage must not be copied under new checksums
         name, dtypes = self._number(), _dtypes(None if segment.vectors is None else segment.vectors.format)
         sums = [
-            write_array(self.path / f"{name}.{key}.npy", array.astype(dtypes[key], copy=False))
+            write_array(self.path / f"{name}.{key}.npy", array.astype(dtypes[key], copy=False), BLOCKS.get(key, BLOCK))
             for key, array in segment.arrays().items()
         ]
         checks = np.concatenate(sums)
