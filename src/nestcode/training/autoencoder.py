@@ -243,21 +243,21 @@ class AutoencoderLoss(nn.Module):
         return loss
 
     def _invariance(self, z: Tensor) -> Tensor:
-        """Return the invariance penalty of rectified units, or of pre-activations in standard deviations for bits.
+        """Return the invariance penalty of rectified units, each weighted by the probability that it is kept.
 
-        A bit does not change when its pre-activation is scaled: without the deviations, small weights would satisfy
-        the penalty and leave the bits what they were.
+        Units that become bits are divided by the deviation of their pre-activations. A bit does not change when these
+        are scaled: small weights would otherwise satisfy the penalty and leave the bits what they were.
         """
         pre: Tensor = self._deterministic[0](z)
-        scale = pre.float().std(dim=0, correction=0).clamp(min=1e-6)
-
-        def units(pre: Tensor) -> Tensor:
-            return torch.relu(pre) if self.model.binarize is None else pre / scale
+        bits = self.model.binarize is not None
+        scale = pre.float().std(dim=0, correction=0).clamp(min=1e-6) if bits else 1.0
 
         def encode(y: Tensor) -> Tensor:
-            return units(self._deterministic[0](y))
+            return torch.relu(self._deterministic[0](y)) / scale
 
-        return invariance_penalty(encode, z, self.settings.perturbation, clean=units(pre))
+        return invariance_penalty(
+            encode, z, self.settings.perturbation, weights=self.model.survival, clean=torch.relu(pre) / scale
+        )
 
 
 def _in_evaluation_mode(module: nn.Module) -> nn.Module:
