@@ -243,21 +243,23 @@ class AutoencoderLoss(nn.Module):
         return loss
 
     def _invariance(self, z: Tensor) -> Tensor:
-        """Return the invariance penalty of rectified units, each weighted by the probability that it is kept.
+        """Return the invariance penalty of units, each weighted by the probability that it is kept.
 
-        Units that become bits are divided by the deviation of their pre-activations. A bit does not change when these
-        are scaled: small weights would otherwise satisfy the penalty and leave the bits what they were.
+        Rectified units are those of the paper. For bits it is on pre-activations in standard deviations: a bit does not
+        change when these are scaled or shifted. Else small weights, or biases that move rectified units below 0, would
+        satisfy the penalty and leave the bits what they were.
         """
         pre: Tensor = self._deterministic[0](z)
-        bits = self.model.binarize is not None
-        scale = pre.float().std(dim=0, correction=0).clamp(min=1e-6) if bits else 1.0
+        scale = pre.float().std(dim=0, correction=0).clamp(min=1e-6)
+
+        def units(pre: Tensor) -> Tensor:
+            return torch.relu(pre) if self.model.binarize is None else pre / scale
 
         def encode(y: Tensor) -> Tensor:
-            return torch.relu(self._deterministic[0](y)) / scale
+            return units(self._deterministic[0](y))
 
-        return invariance_penalty(
-            encode, z, self.settings.perturbation, weights=self.model.survival, clean=torch.relu(pre) / scale
-        )
+        weights = self.model.survival
+        return invariance_penalty(encode, z, self.settings.perturbation, weights=weights, clean=units(pre))
 
 
 def _in_evaluation_mode(module: nn.Module) -> nn.Module:
