@@ -6,7 +6,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +74,20 @@ def save(path: Path | None, rows: Sequence[Mapping[str, Any]], packages: Sequenc
     facts = {
         "machine": f"{platform.machine()}, {platform.system()}",
         "python": platform.python_version(),
-        "versions": {package: version(package) for package in packages},
+        "versions": {package: found for package in packages if (found := _version(package))},
         "commit": commit or None,
         "clean": not _git("status", "--porcelain") if commit else None,  # no uncommitted changes
         "rows": list(rows),
     }
     write_atomic(path, json.dumps(facts, indent=2).encode())
+
+
+def _version(package: str) -> str | None:
+    """Return the version of a package, or None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _git(*arguments: str) -> str:

@@ -124,7 +124,7 @@ inline std::int64_t* gather_ids(Forest forest, const Range* ranges, std::int64_t
         const Range range = ranges[t];
         if (range.size() == 0) continue;
         if (tree.tombstones == nullptr && tree.order.count == 0)
-            ids = std::copy_n(tree.ids.at(range.begin, range.size()), range.size(), ids);
+            ids = tree.ids.copy(range.begin, range.size(), ids);
         else
             visit_live(tree, range, [&](std::uint32_t position) { *ids++ = tree.ids[tree.row_of(position)]; });
     }
@@ -135,17 +135,13 @@ inline std::int64_t* gather_ids(Forest forest, const Range* ranges, std::int64_t
 inline void gather_ids(Forest forest, const Range* ranges, const std::int64_t* offsets, std::size_t queries,
                        std::int64_t* ids, std::size_t threads) {
     constexpr std::size_t thread_queries = 1 << 10, ahead = 16;
-    constexpr std::uint32_t line = 64 / sizeof(std::int64_t), most = 8 * line;  // hardware prefetching does the rest
-    const auto prefetch = [=](const PrefixTree& tree, Range range) {
-        if (tree.order.count != 0) return;
-        for (std::uint32_t i = 0; i < std::min(range.size() + line, most); i += line)
-            __builtin_prefetch(tree.ids.data + range.begin + i);
-    };
     parallel_for(queries, thread_queries, threads, [=](std::size_t begin, std::size_t end) {
         for (std::size_t i = begin; i < end; ++i) {
             if (i + ahead < end)
-                for (std::size_t t = 0; t < forest.size(); ++t)
-                    prefetch(forest[t], ranges[(i + ahead) * forest.size() + t]);
+                for (std::size_t t = 0; t < forest.size(); ++t) {
+                    const Range later = ranges[(i + ahead) * forest.size() + t];
+                    if (forest[t].order.count == 0) forest[t].ids.prefetch(later.begin, later.size());
+                }
             gather_ids(forest, ranges + i * forest.size(), ids + offsets[i]);
         }
     });

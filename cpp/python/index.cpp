@@ -10,6 +10,17 @@
 
 namespace {
 
+using StoredIds = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;  // of 32 bits without sign, or 64
+
+nestcode::IdColumn ids_of(const StoredIds& ids, PyChecksumGuard* guard) {
+    nestcode::ChecksumGuard* const watch = guard_of(guard, ids.data(), ids.nbytes());
+    if (ids.dtype() == nb::dtype<std::uint32_t>())
+        return {{static_cast<const std::uint32_t*>(ids.data()), ids.size(), watch}, {}};
+    if (ids.dtype() == nb::dtype<std::int64_t>())
+        return {{}, {static_cast<const std::int64_t*>(ids.data()), ids.size(), watch}};
+    throw nb::value_error("ids must be uint32 or int64");
+}
+
 // A prefix tree and the owner of its arrays.
 struct PyPrefixTree {
     nb::object owner;
@@ -17,7 +28,7 @@ struct PyPrefixTree {
     nestcode::PrefixTree tree;
 
     PyPrefixTree(nb::object owner, const Packed& rows, const Vec<std::uint64_t>& heads, const Vec<std::uint32_t>& order,
-                 const Vec<std::uint32_t>& tables, const Vec<std::uint32_t>& deleted, const Vec<std::int64_t>& ids,
+                 const Vec<std::uint32_t>& tables, const Vec<std::uint32_t>& deleted, const StoredIds& ids,
                  std::int32_t width, PyChecksumGuard* rows_guard, PyChecksumGuard* heads_guard,
                  PyChecksumGuard* tables_guard, PyChecksumGuard* ids_guard)
         : owner(std::move(owner)) {
@@ -26,7 +37,7 @@ struct PyPrefixTree {
         tree.heads = column_of(heads, heads_guard);
         tree.order = column_of(order);
         tree.tables = column_of(tables, tables_guard);
-        tree.ids = column_of(ids, ids_guard);
+        tree.ids = ids_of(ids, ids_guard);
         tree.width = width;
         if (heads.size() >= UINT32_MAX) throw nb::value_error("a tree must have less than 2^32 items");
         if (order.size() != 0 ? order.size() != heads.size() : rows.shape(0) != heads.size())
@@ -69,7 +80,7 @@ struct PyForest {
         if (!guarded) return false;
         return std::any_of(trees.begin(), trees.end(), [](const nestcode::PrefixTree& tree) {
             for (const nestcode::ChecksumGuard* guard :
-                 {tree.rows_guard, tree.heads.guard, tree.tables.guard, tree.ids.guard})
+                 {tree.rows_guard, tree.heads.guard, tree.tables.guard, tree.ids.guard()})
                 if (guard != nullptr && guard->first_damaged() >= 0) return true;
             return false;
         });
@@ -252,11 +263,11 @@ void insert_rows(const Packed& packed, std::size_t first, const Vec<std::uint64_
     nestcode::insert_rows(rows, first, heads.data(), order.data(), heads.size(), new_heads.data(), new_order.data());
 }
 
-void find_ids(const Vec<std::int64_t>& ids, const Vec<std::uint32_t>& by_id, const Vec<std::int64_t>& wanted,
+void find_ids(const StoredIds& ids, const Vec<std::uint32_t>& by_id, const Vec<std::int64_t>& wanted,
               const Ids& found, PyChecksumGuard* ids_guard, PyChecksumGuard* by_id_guard) {
     if (ids.size() != by_id.size() || wanted.size() != found.size())
         throw nb::value_error("there must be a position for each id, and room for each wanted one");
-    const auto all_ids = column_of(ids, ids_guard);
+    const nestcode::IdColumn all_ids = ids_of(ids, ids_guard);
     const auto positions = column_of(by_id, by_id_guard);
     nb::gil_scoped_release released;
     nestcode::find_ids(all_ids, positions, wanted.data(), wanted.size(), found.data());
@@ -282,7 +293,7 @@ auto build_prefix_tables(const Vec<std::uint64_t>& heads, std::int32_t width) {
 void add_index(nb::module_& m) {
     nb::class_<PyPrefixTree>(m, "PrefixTree", "Sorted codes with lookup tables and tombstones.")
         .def(nb::init<nb::object, const Packed&, const Vec<std::uint64_t>&, const Vec<std::uint32_t>&,
-                      const Vec<std::uint32_t>&, const Vec<std::uint32_t>&, const Vec<std::int64_t>&, std::int32_t,
+                      const Vec<std::uint32_t>&, const Vec<std::uint32_t>&, const StoredIds&, std::int32_t,
                       PyChecksumGuard*, PyChecksumGuard*, PyChecksumGuard*, PyChecksumGuard*>(),
              "owner"_a, "rows"_a.noconvert(), "heads"_a.noconvert(), "order"_a.noconvert(), "tables"_a.noconvert(),
              "tombstones"_a.noconvert(), "ids"_a.noconvert(), "width"_a, "rows_guard"_a.none() = nb::none(),

@@ -138,7 +138,7 @@ class PrefixTree:
         order: NDArray[np.uint32],
         tables: NDArray[np.uint32],
         tombstones: NDArray[np.uint32],
-        ids: NDArray[np.int64],
+        ids: NDArray[np.uint32] | NDArray[np.int64],
         width: int,
         rows_guard: ChecksumGuard | None = None,
         heads_guard: ChecksumGuard | None = None,
@@ -214,7 +214,7 @@ def insert_rows(
     """Write the sorted order of all rows, given that of the rows before `first`."""
 
 def find_ids(
-    ids: NDArray[np.int64],
+    ids: NDArray[np.uint32] | NDArray[np.int64],
     by_id: NDArray[np.uint32],
     wanted: NDArray[np.int64],
     found: NDArray[np.int64],
@@ -386,6 +386,69 @@ def select_top_k(
 
 def pack_blocks(grouped: NDArray[np.uint8], slots: NDArray[np.uint32], out: NDArray[np.uint8]) -> None:
     """Write grouped codes, (codes, bytes), into the slots of fast-scan blocks, (blocks, bytes, 32)."""
+
+# Graphs (cpp/python/graph.cpp)
+
+class GraphProjection:
+    """The mean and directions that queries are projected on, the groups of their tables, and the unit of norms."""
+
+    def __init__(
+        self, mean: NDArray[np.float32], directions: NDArray[np.float32], groups: FastScanGroups, norm_unit: float
+    ) -> None: ...
+
+def build_graph(
+    projection: GraphProjection,
+    vectors: NDArray[np.float32],
+    grouped: NDArray[np.uint8],
+    norms: NDArray[np.uint16],
+    factors: NDArray[np.uint16],
+    entries: NDArray[np.uint32],
+    neighbors: NDArray[np.uint32],
+    ef: int,
+    passes: int,
+    seed: int,
+    threads: int = 1,
+    simd: str = "",
+) -> None:
+    """Write the neighbors of each item, (items, 32); norms and factors are float16."""
+
+def pack_graph(
+    neighbors: NDArray[np.uint32],
+    entries: NDArray[np.uint32],
+    grouped: NDArray[np.uint8],
+    norms: NDArray[np.uint16],
+    factors: NDArray[np.uint16],
+    out: NDArray[np.uint8],
+    threads: int = 1,
+) -> None:
+    """Write the records of all items, then those of the entry points, 32 in each."""
+
+class Graph:
+    """The records of a graph, and the vectors of its items in the same order, if they are kept."""
+
+    def __init__(
+        self,
+        records: NDArray[np.uint8],
+        nodes: int,
+        projection: GraphProjection,
+        vectors: NDArray[np.float32] | NDArray[np.float16] | None,
+    ) -> None: ...
+    def valid(self) -> bool:
+        """Return whether all ids in the records are those of items, after one pass over them."""
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        metric: _Metric,
+        ef: int,
+        skipped: NDArray[np.uint64],
+        distances: NDArray[np.float32],
+        positions: NDArray[np.uint32],
+        visited: NDArray[np.int64],
+        threads: int = 1,
+        simd: str = "",
+    ) -> None:
+        """Write the nearest items of each query, (queries, k), and how many nodes were visited."""
 
 # Entropy coding of codes (cpp/python/streams.cpp)
 

@@ -15,6 +15,7 @@ from nestcode.errors import InvalidInput
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
+StoredIds = NDArray[np.uint32] | NDArray[np.int64]  # of 32 bits where all of them fit
 Bytes = NDArray[np.uint8]
 PIECE = 4096  # rows
 FINITE_REMEDY = "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"

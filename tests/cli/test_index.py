@@ -66,6 +66,10 @@ def test_vectors_are_stored_and_searched(built: Path) -> None:
         assert np.array_equal(index.vectors(index.ids), np.concatenate([items, items[:2] + 1]))
     found = lines("search", path, built / "v.npy", "-k", 1, "--rank", "exact")
     assert [line["ids"] for line in found] == [[i] for i in range(400)]
+    fine("index", "truncate", path, 8)
+    with nestcode.Index.open(path) as index:
+        assert (index.width, index.vector_type) == (8, "float32")
+    assert "truncate shortens codes of 8 bits" in refused("index", "truncate", path, 9)
     fine("encode", built / "more.npy", "-c", built / "v.coder", "-o", built / "codes.npy")
     assert "takes Codes together with their vectors" in refused("index", "add", path, built / "codes.npy", "--codes")
     again = "index", "build", built / "codes.npy", "-c", built / "v.coder", "-o", built / "x", "--codes"

@@ -147,6 +147,29 @@ def test_a_size_beyond_the_number_of_items_gives_the_root() -> None:
             assert np.all(hoods.count == 40)
 
 
+def test_ids_beyond_32_bits_mix_with_others(tmp_path: Path) -> None:
+    """Segments store ids in 32 bits where they fit."""
+    index, ids = Index(width=70), np.arange(40)
+    ids[20:] += 2**32 - 30  # on both sides of 2^32
+    for some in (slice(0, 20), slice(20, 30), slice(30, 40)):
+        index.add(CODES[some], ids[some])
+        index.save(tmp_path)  # a segment of its own
+    index.remove(ids[[3, 35]])
+    left = np.delete(np.arange(40), [3, 35])
+    for one in (index, Index.open(tmp_path)):
+        there = left if one is index else np.arange(40)
+        assert one.ids.tolist() == ids[there].tolist()
+        assert one.codes(ids[there]) == CODES[there]
+        hoods = one.neighborhood(CODES[there], size=1)
+        assert (hoods.ids.dtype, hoods.ids.tolist()) == (np.int64, ids[there].tolist())
+        for candidates in (10, 40):
+            hits = one.search(CODES[there], k=1, candidates=candidates)
+            assert (hits.ids.dtype, hits.ids[:, 0].tolist()) == (np.int64, ids[there].tolist())
+        assert one.search(CODES, k=40, filter=ids[[5, 25, 33]]).ids[0, :4].tolist()[3:] == [-1]
+    index.compact()
+    assert index.neighborhood(CODES[left], size=1).ids.tolist() == ids[left].tolist()
+
+
 def test_equal_codes_are_all_found() -> None:
     index = Index(width=70)
     for _ in range(3):
@@ -476,6 +499,7 @@ CHANGES: dict[str, Callable[[Index], Any]] = {
     "replace": lambda index: index.add(X[:1], ids=[0], on_duplicate="replace"),
     "remove": lambda index: index.remove([0]),
     "update": lambda index: index.update(X[:1], ids=[0]),
+    "truncate": lambda index: index.truncate(5),
     "merge": lambda index: index.merge(Index(CODER, width=21)),
     "compact": lambda index: index.compact(),
     "commit": lambda index: index.commit(),

@@ -211,6 +211,18 @@ class Life(RuleBasedStateMachine):
             del self.one.items[one]
 
     @rule()
+    def truncate_both(self) -> None:
+        width = max(1, self.one.index.width * 2 // 3)
+        if self.one.index.vector_type is None:
+            for beside in (self.one, self.other):
+                beside.index.truncate(width)
+                beside.items = {one: row[:width] for one, row in beside.items.items()}
+                if beside.path is not None:
+                    beside.index.commit()
+                    beside.committed = dict(beside.items), beside.largest
+            self.queries = self.queries[:, :width]
+
+    @rule()
     def compact(self) -> None:
         self.one.index.compact()
         segments = self.one.index._live.current.segments

@@ -1,6 +1,7 @@
 """Stored vectors: searches by them equal searches by the same vectors in hand; rounding, writes, and errors."""
 
 import re
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -166,6 +167,58 @@ def test_vectors_may_be_stored_where_codes_are_narrow() -> None:
     assert index.search(X[:50], k=1, candidates=len(X)).ids.reshape(-1).tolist() == list(range(50))
 
 
+# Truncation
+
+
+@pytest.mark.parametrize("width", [40, 33, 9, 1])
+def test_a_truncated_index_equals_one_of_that_width(width: int, tmp_path: Path) -> None:
+    index, short = (fill(Index(CODER, width=w, vectors="int8")).index for w in (None, width))
+    index.save(tmp_path)
+    index.truncate(width)
+    ids = short.ids
+    with Index.open(tmp_path, mode="a") as opened:
+        opened.truncate(width)  # what is mapped
+        opened.commit()
+        for one in (index, opened, Index.open(tmp_path)):
+            assert one.width == width
+            assert np.array_equal(one.ids, ids)
+            assert one.codes(ids) == short.codes(ids)
+            assert np.array_equal(one.vectors(ids), short.vectors(ids))
+            hoods, expected = (each.neighborhood(Q, size=3) for each in (one, short))
+            assert np.array_equal(hoods.length, expected.length)
+            assert np.array_equal(hoods.count, expected.count)
+            for options in ({"rank": "exact"}, {"rank": "asymmetric"}, {"rank": "hamming"}):
+                a, b = (each.search(Q, k=5, candidates=5000, **options) for each in (one, short))  # type: ignore[arg-type]
+                np.testing.assert_allclose(a.distances, b.distances, rtol=1e-5)
+        opened.update(X[1:2], ids=ids[:1])
+        assert opened.codes(ids[:1]) == CODER.encode(X[1:2]).prefix(width)
+
+
+def test_searches_and_writes_go_on_while_an_index_is_truncated() -> None:
+    index, stop, failures = small(), threading.Event(), list[BaseException]()
+
+    def use(number: int) -> None:
+        try:
+            while not stop.is_set():
+                index.search(X[:3], k=2, rank="hamming" if number % 2 else "asymmetric", candidates=5)
+                index.neighborhood(X[:3], size=2)
+                index.add(X[:2], ids=[100 + number, 200 + number], on_duplicate="replace")
+                index.codes([100 + number])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for width in range(39, 1, -1):
+        index.truncate(width)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert index.width == 2
+
+
 MISTAKES: dict[str, tuple[Callable[[Index], Any], str]] = {
     "codes alone": (lambda index: index.add(CODER.encode(X[:2])), "takes Codes together with their vectors: give vec"),
     "codes alone in an update": (lambda index: index.update(CODER.encode(X[:1]), [0]), "takes Codes together with"),
@@ -184,6 +237,8 @@ MISTAKES: dict[str, tuple[Callable[[Index], Any], str]] = {
         lambda index: index.merge(small("int8")),
         "indexes must store vectors alike to merge, got float16 and int8",
     ),
+    "a longer code": (lambda index: index.truncate(41), "truncate shortens codes of 40 bits, got 41: give fewer bits"),
+    "no bits": (lambda index: index.truncate(0), "width must be an integer of at least 1, got 0"),
     "a mapping without an id": (
         lambda index: index.search(X[0], vectors={0: X[0]}),
         "but id 1 is not in the mapping",

@@ -127,6 +127,22 @@ def compact(path: Folder, as_json: AsJson = False) -> None:
         _report(path, opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
 
 
+@index.command(epilog="Example: nestcode index truncate my.index 128")
+def truncate(
+    path: Folder,
+    width: Annotated[int, typer.Argument(min=1, help="Bits of each code to keep.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Keep the first bits of every code of an index; stored vectors stay."""
+    from nestcode.index import Index
+
+    with Index.open(path, mode="a") as opened:
+        before = _bytes(path)
+        opened.truncate(width)
+        opened.commit()
+        _report(path, opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
+
+
 @index.command(epilog="Example: nestcode index verify my.index")
 def verify(path: Folder, as_json: AsJson = False) -> None:
     """Verify the checksums of all files of an index; exit with status 1 if one is damaged."""

@@ -1,5 +1,7 @@
 """The index: items by id, found by prefix or by distance; it can be changed, saved and shared between threads."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -90,13 +92,18 @@ class Index:
         self._begin(Snapshot.of(width, vector_format=stored), coder, largest=-1, store=None)
 
     def _begin(self, snapshot: Snapshot, coder: Coder | None, *, largest: int, store: Store | None) -> None:
-        self.width, self.coder, self._vector_format = snapshot.width, coder, snapshot.vector_format
+        self.coder, self._vector_format = coder, snapshot.vector_format
         self._largest = largest  # id used so far
         self._live = LiveSnapshot(snapshot)
         self._store = store  # where it was opened
-        self._searcher = Searcher(coder, snapshot.width)
+        self._searcher = Searcher(coder)
 
     # contents
+
+    @property
+    def width(self) -> int:
+        """Bits of each code."""
+        return self._live.current.width
 
     def __len__(self) -> int:
         return len(self._live.current)
@@ -201,10 +208,10 @@ class Index:
         """
         forest = self._live.current.forest
         if isinstance(queries, Codes):
-            if queries.width != self.width:
-                queries = self._fitting(queries)
+            if queries.width != forest.width:
+                queries = self._fitting(queries, forest.width)
             return forest.neighborhood(queries, size=size, fraction=fraction, threads=threads)
-        hoods = forest.neighborhoods(self._encode(queries), size, fraction, threads)
+        hoods = forest.neighborhoods(self._encode(queries, forest.width), size, fraction, threads)
         return hoods[0] if np.ndim(queries) == 1 else hoods
 
     def nested(self, query: Codes | ArrayLike) -> Neighborhoods:
@@ -215,7 +222,8 @@ class Index:
         >>> index.nested(Codes.from_bits([[0, 1, 1]])).count
         array([3, 2, 1])
         """
-        return self._live.current.forest.nested(self._encode(query))
+        forest = self._live.current.forest
+        return forest.nested(self._encode(query, forest.width))
 
     # search by distance
 
@@ -262,9 +270,10 @@ class Index:
             threads: how many threads share a batch; None is one for each core.
 
         """
+        snapshot = self._live.current
         plan = Plan(
             self.coder,
-            self._encode,
+            lambda items: self._encode(items, snapshot.width),
             queries,
             rank=rank,
             metric=metric,
@@ -276,7 +285,7 @@ class Index:
             effort=self.effort,
             threads=threads,
         )
-        return self._searcher.search(self._live.current, plan, k)
+        return self._searcher.search(snapshot, plan, k)
 
     def range_search(
         self,
@@ -299,9 +308,10 @@ class Index:
 
         Distances and the other arguments are those of `search`; only candidates are found.
         """
+        snapshot = self._live.current
         plan = Plan(
             self.coder,
-            self._encode,
+            lambda items: self._encode(items, snapshot.width),
             queries,
             rank=rank,
             metric=metric,
@@ -312,7 +322,7 @@ class Index:
             effort=self.effort,
             threads=threads,
         )
-        found: Hits | RangeHits = self._searcher.range_search(self._live.current, plan, radius)
+        found: Hits | RangeHits = self._searcher.range_search(snapshot, plan, radius)
         return found
 
     def evaluate(
@@ -433,7 +443,7 @@ class Index:
             known = next_ids(self._largest, len(codes)) if given is None else given
             if known.min() <= self._largest:
                 snapshot = snapshot.free(known, on_duplicate)
-            snapshot = snapshot.insert(codes, known, stored)
+            snapshot = snapshot.insert(codes.prefix(snapshot.width), known, stored)
             self._largest = max(self._largest, int(known.max()))
             return snapshot
 
@@ -462,9 +472,14 @@ class Index:
         """
         codes, stored = self._encode(items), self._round(items, vectors)
         known = check_ids(ids, len(codes))
-        self._write(lambda snapshot: snapshot.delete(snapshot.locate_all(known)).insert(codes, known, stored))
 
-    def merge(self, other: "Index", *, on_duplicate: OnDuplicate = "error") -> None:
+        def replace(snapshot: Snapshot) -> Snapshot:
+            located = snapshot.locate_all(known)
+            return snapshot.delete(located).insert(codes.prefix(snapshot.width), known, stored)
+
+        self._write(replace)
+
+    def merge(self, other: Index, *, on_duplicate: OnDuplicate = "error") -> None:
         """Add all items of another index of the same width, coder and vectors, under their ids.
 
         >>> a, b = Index(width=2), Index(width=2)
@@ -476,8 +491,6 @@ class Index:
         """
         if not isinstance(other, Index):
             raise InvalidInput(f"expected an Index, got {type(other).__name__}: add(items) takes items")
-        if other.width != self.width:
-            raise InvalidInput(f"indexes must have the same width to merge, got {self.width} and {other.width}")
         if not _same_coder(self.coder, other.coder):
             raise InvalidInput("indexes must have the same coder to merge: encode the items of one with the other's")
         if other.vector_type != self.vector_type:
@@ -490,6 +503,10 @@ class Index:
         ids = theirs.ids()
 
         def attach(snapshot: Snapshot) -> Snapshot:
+            if theirs.width != snapshot.width:
+                raise InvalidInput(
+                    f"indexes must have the same width to merge, got {snapshot.width} and {theirs.width}: truncate one"
+                )
             snapshot = snapshot.free(ids, on_duplicate)
             self._largest = max(self._largest, largest)
             return snapshot.attach(theirs.segments)
@@ -500,6 +517,23 @@ class Index:
         """Merge everything into one segment, without what was deleted. Searches go on meanwhile."""
         self._check_writable()
         self._live.compact()
+
+    def truncate(self, width: int) -> None:
+        """Keep the first `width` bits of every code, in place: less memory, and less precise distances.
+
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 1, 1], [1, 1, 0]]))
+        >>> index.truncate(2)
+        >>> index.codes([0, 1])
+        Codes(2 items of 2 bits: 01, 11)
+
+        Every prefix of a nested code is a good code of its length, so nothing is encoded again. Stored vectors stay.
+        Searches go on meanwhile with what they began with; files keep all bits until `commit()`.
+        """
+        if check_int(width, "width", least=1) > self.width:
+            raise InvalidInput(f"truncate shortens codes of {self.width} bits, got {width}: give fewer bits")
+        self._check_writable()
+        self._live.truncate(width)
 
     def wait(self) -> None:
         """Wait until compaction in the background is done, for example before measuring search times."""
@@ -628,7 +662,7 @@ class Index:
         def flush(snapshot: Snapshot) -> Snapshot:
             snapshot = snapshot.flush()
             found.append(
-                Commit(self.width, self.coder, self._largest, snapshot.segments, self._vector_format, self.effort)
+                Commit(snapshot.width, self.coder, self._largest, snapshot.segments, self._vector_format, self.effort)
             )
             return snapshot
 
@@ -645,17 +679,18 @@ class Index:
         if self._store is not None and not self._store.writable:
             raise InvalidInput(f"{self._store.path} was opened to read, or closed: open it with mode='a' to change it")
 
-    def _encode(self, items: Codes | ArrayLike) -> Codes:
-        """Return vectors or codes as codes of the index's width."""
+    def _encode(self, items: Codes | ArrayLike, width: int | None = None) -> Codes:
+        """Return vectors or codes as codes of a width, by default the index's."""
+        width = self.width if width is None else width
         if isinstance(items, Codes):
-            return self._fitting(items)
+            return self._fitting(items, width)
         if self.coder is None:
             raise InvalidInput(
                 f"an index without a coder takes Codes, got {type(items).__name__}: encode them first, "
                 "or make the index with Index(coder)"
             )
         rows = np.asarray(items)
-        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(self.width)
+        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(width)
 
     def _round(self, items: Codes | ArrayLike, vectors: ArrayLike | None) -> StoredVectors | None:
         """Return the vectors of new items as the index stores them, or None where it does not."""
@@ -679,14 +714,14 @@ class Index:
             raise InvalidInput(f"there must be one vector for each code, got {len(stored)} for {len(items)} codes")
         return stored
 
-    def _fitting(self, codes: Codes) -> Codes:
-        """Return codes of the index's width, or of the coder's, as codes of the index's."""
-        if codes.width == self.width:
+    def _fitting(self, codes: Codes, width: int) -> Codes:
+        """Return codes of a width, or of the coder's, as codes of that width."""
+        if codes.width == width:
             return codes
         if self.coder is not None and codes.width == self.coder.width_:
-            return codes.prefix(self.width)
+            return codes.prefix(width)
         raise InvalidInput(
-            f"codes must have the index's width {self.width}, got {codes.width}: take prefix({self.width}), "
+            f"codes must have the index's width {width}, got {codes.width}: take prefix({width}), "
             "or make an index of that width"
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Ids
+from nestcode.arrays import Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.search.vectors import StoredVectors
@@ -29,10 +29,10 @@ class Segment:
     codes: Codes
     heads: NDArray[np.uint64]  # the first 64 bits of each code
     tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/prefix_tables.hpp
-    ids: Ids  # of the codes
+    ids: StoredIds  # of the codes
     by_id: NDArray[np.uint32]  # the positions of the codes in order of ids
     vectors: StoredVectors | None = None  # of the codes, where the index stores them
-    mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; empty in memory
+    mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; others are in memory
 
     @classmethod
     def build(cls, codes: Codes, ids: Ids, vectors: StoredVectors | None = None) -> Self:
@@ -65,7 +65,8 @@ class Segment:
     @classmethod
     def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids, vectors: StoredVectors | None) -> Self:
         by_id = np.argsort(ids, kind="stable").astype(np.uint32)
-        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), ids, by_id, vectors)
+        stored: StoredIds = ids.astype(np.uint32) if ids.max(initial=0) < 2**32 else ids
+        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), stored, by_id, vectors)
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -86,11 +87,24 @@ class Segment:
             **({} if self.vectors is None else self.vectors.arrays()),
         }
 
+    def truncate(self, width: int) -> "Segment":
+        """Return the segment with the first `width` bits of its codes: they are in order already."""
+        self.touch(vectors=False)
+        packed = np.ascontiguousarray(self.codes.prefix(width).packed)
+        heads = np.empty(len(packed), dtype=np.uint64)
+        _core.load_heads(packed, heads)
+        mapped = {name: one for name, one in self.mapped.items() if name not in ("codes", "heads", "tables")}
+        tables = _core.build_prefix_tables(heads, width)
+        return Segment(Codes.unchecked(packed, width), heads, tables, self.ids, self.by_id, self.vectors, mapped)
+
+    def guard(self, name: str) -> _core.ChecksumGuard | None:
+        """Return what watches a mapped array; None in memory."""
+        return self.mapped[name].guard if name in self.mapped else None
+
     def find(self, ids: Ids) -> NDArray[np.int64]:
         """Return the position of each id, or -1."""
         found = np.full(len(ids), -1, dtype=np.int64)
-        guards = (self.mapped[name].guard if self.mapped else None for name in ("ids", "places"))
-        _core.find_ids(self.ids, self.by_id, ids, found, *guards)
+        _core.find_ids(self.ids, self.by_id, ids, found, self.guard("ids"), self.guard("places"))
         self.check()
         if found.max(initial=-1) >= len(self):
             raise DamagedFile(f"{self.mapped['places'].path} does not fit the other files: restore a copy")
@@ -132,7 +146,7 @@ class LiveSegment:
             self.tombstones,
             segment.ids,
             segment.codes.width,
-            *(segment.mapped[name].guard if segment.mapped else None for name in guarded),
+            *map(segment.guard, guarded),
         )
         object.__setattr__(self, "tree", tree)
 
@@ -147,7 +161,7 @@ class LiveSegment:
         return self.segment.codes
 
     @property
-    def ids(self) -> Ids:
+    def ids(self) -> StoredIds:
         """The ids of the codes."""
         return self.segment.ids
 
@@ -183,7 +197,7 @@ class LiveSegment:
     def codes_at(self, positions: NDArray[np.int64]) -> Codes:
         """Return the codes at some positions."""
         segment = self.segment
-        if segment.mapped:
+        if "codes" in segment.mapped:
             step = segment.codes.packed.shape[1]
             for position in positions.tolist():
                 segment.mapped["codes"].touch(position * step, (position + 1) * step)
@@ -191,9 +205,9 @@ class LiveSegment:
 
     def live_ids(self) -> Ids:
         """Return the ids of what was not deleted."""
-        if self.segment.mapped:
+        if "ids" in self.segment.mapped:
             self.segment.mapped["ids"].touch(0, self.segment.ids.nbytes)
-        return np.delete(self.segment.ids, self.tombstones)
+        return np.delete(self.segment.ids, self.tombstones).astype(np.int64, copy=False)
 
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""

@@ -123,6 +123,12 @@ class Snapshot:
         segment = Segment.build(self.buffer.codes, self.buffer.ids, self.buffer.vectors)
         return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)), self.vector_format)
 
+    def truncate(self, width: int) -> "Snapshot":
+        """Keep the first `width` bits of each code."""
+        flushed = self.flush()
+        segments = [LiveSegment(one.segment.truncate(width), one.tombstones) for one in flushed.segments]
+        return Snapshot.of(width, segments, self.vector_format)
+
     def delete(self, located: Located) -> "Snapshot":
         """Delete located items: tombstones in segments, removal from the buffer. Segments without items are dropped."""
         run, position = located
@@ -153,7 +159,7 @@ class Snapshot:
             deleted.append(source.segment.ids[later])
         live = LiveSegment(merged)
         if any(map(len, deleted)):
-            live = live.delete(merged.find(np.concatenate(deleted)))
+            live = live.delete(merged.find(np.concatenate(deleted).astype(np.int64, copy=False)))
         return replace(self, segments=(*((live,) if len(live) else ()), *now.values()))
 
 

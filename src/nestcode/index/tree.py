@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import Ids, check_ids, check_int
+from nestcode.arrays import Ids, StoredIds, check_ids, check_int
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.index.segment import LiveSegment, Segment
@@ -224,5 +224,5 @@ class PrefixTree(Forest):
     def __repr__(self) -> str:
         return f"PrefixTree({len(self)} items of {self.width} bits)"
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Codes, Ids]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[Codes, StoredIds]]:
         return type(self), (self.codes, self._segment.ids)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Ids, as_floats, check_ids, check_int, check_rows
+from nestcode.arrays import StoredIds, as_floats, check_ids, check_int, check_rows
 from nestcode.coders import Coder
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
@@ -161,7 +161,7 @@ def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
         if array.ndim != 1:
             raise InvalidInput(f"filter must be ids, or a mask by id in 1 dimension, got shape {array.shape}")
 
-        def by_mask(ids: Ids) -> NDArray[np.bool_]:
+        def by_mask(ids: StoredIds) -> NDArray[np.bool_]:
             inside = ids < len(array)
             return inside & array[np.where(inside, ids, 0)] if len(array) else inside
 

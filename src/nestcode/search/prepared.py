@@ -6,14 +6,14 @@ them deleted: a segment, or the write buffer. A `Snapshot` is the runs of an ind
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats, Ids
+from nestcode.arrays import Floats, Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
@@ -21,7 +21,7 @@ from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer
 from nestcode.search.vectors import RunVectors, StoredVectors
 
 Positions = NDArray[np.uint32]
-Filter = Callable[[Ids], NDArray[np.bool_]]  # which ids a search may find
+Filter = Callable[[StoredIds], NDArray[np.bool_]]  # which ids a search may find
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -34,7 +34,7 @@ class SortedRun(Protocol):
         """All codes, deleted ones too."""
 
     @property
-    def ids(self) -> Ids:
+    def ids(self) -> StoredIds:
         """The ids of the codes."""
 
     @property
@@ -115,7 +115,7 @@ class PreparedSnapshot:
         self.snapshot, self.scorer, self._cache = snapshot, cache.scorer, cache
         self.list_bits = cache.scorer.list_bits(len(snapshot))
         self._prepared = [cache.prepare(run, self.list_bits) for run in snapshot.runs]
-        self._ids = [run.ids for run in snapshot.runs]
+        self._ids: list[NDArray[Any]] = [run.ids for run in snapshot.runs]
         self._skipped = [_skipped(run, allowed) for run in snapshot.runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
         self.count = sum(map(len, self._ids)) - sum(map(len, self._skipped))  # items that may be found
@@ -135,7 +135,8 @@ class PreparedSnapshot:
 
     def ids_at(self, positions: Positions) -> Ids:
         """Return the ids of items by their positions in all runs together, -1 for missing ones."""
-        found = self._take(self._ids, positions.reshape(-1)).reshape(positions.shape)
+        taken = self._take(self._ids, positions.reshape(-1))
+        found: Ids = taken.astype(np.int64, copy=False).reshape(positions.shape)
         found[positions == MISSING] = -1
         return found
 
@@ -157,7 +158,7 @@ class PreparedSnapshot:
             if len(skipped):
                 kept = np.delete(np.arange(len(ids)), skipped)
                 ids, rows, positions = ids[kept], rows[kept], positions[kept]
-            found.append((ids, positions, Codes.unchecked(rows, self.snapshot.width)))
+            found.append((ids.astype(np.int64, copy=False), positions, Codes.unchecked(rows, self.snapshot.width)))
         return found
 
     @cached_property
@@ -199,7 +200,7 @@ class PreparedSnapshot:
         if len(arrays) == 1:
             return arrays[0].take(positions, axis=0, mode="clip")
         positions = np.minimum(positions, self._ends[-1] - 1).astype(np.uint32)
-        out = np.empty((len(positions), *arrays[0].shape[1:]), dtype=arrays[0].dtype)
+        out = np.empty((len(positions), *arrays[0].shape[1:]), dtype=np.result_type(*arrays))
         owner = np.searchsorted(self._ends, positions, side="right")
         for r, array in enumerate(arrays):
             mine = owner == r

@@ -29,12 +29,11 @@ class Searcher:
 
     Args:
         coder: the coder of the index, if it has one.
-        width: bits of the index's codes.
 
     """
 
-    def __init__(self, coder: Coder | None, width: int) -> None:
-        self._coder, self._width = coder, width
+    def __init__(self, coder: Coder | None) -> None:
+        self._coder = coder
         self._latest: dict[bool, tuple[PreparationCache, PreparedSnapshot]] = {}  # by whether codes are compared
 
     @property
@@ -75,15 +74,15 @@ class Searcher:
         """Return a snapshot prepared for a plan; without a filter it is kept until the next snapshot."""
         by_codes = plan.codes is not None
         known = self._latest.get(by_codes)
-        cache = PreparationCache(self._scorer(by_codes)) if known is None else known[0]
+        if known is not None and known[1].snapshot.width != snapshot.width:  # the index was truncated
+            known = None
+        cache = PreparationCache(self._scorer(by_codes, snapshot.width)) if known is None else known[0]
         if known is None or known[1].snapshot is not snapshot:
             known = self._latest[by_codes] = cache, PreparedSnapshot(snapshot, cache)
         return known[1] if plan.allowed is None else PreparedSnapshot(snapshot, cache, plan.allowed)
 
-    def _scorer(self, by_codes: bool) -> Scorer:
-        if by_codes or self._coder is None:
-            return HammingScorer(self._width)
-        return scorer_for(self._coder, self._width)
+    def _scorer(self, by_codes: bool, width: int) -> Scorer:
+        return HammingScorer(width) if by_codes or self._coder is None else scorer_for(self._coder, width)
 
 
 def scorer_for(coder: Coder, width: int) -> DecodedScorer:
