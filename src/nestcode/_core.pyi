@@ -106,9 +106,9 @@ def decode_adaptive(
 # Memory-mapped files (cpp/python/storage.cpp)
 
 class ChecksumGuard:
-    """Memory-mapped data whose blocks of 65,536 bytes are verified when first touched."""
+    """Memory-mapped data whose blocks of `block` bytes are verified when first touched."""
 
-    def __init__(self, data: NDArray[np.uint8], checksums: NDArray[np.uint64]) -> None: ...
+    def __init__(self, data: NDArray[np.uint8], checksums: NDArray[np.uint64], block: int = 65536) -> None: ...
     def touch(self, begin: int, end: int) -> None:
         """Verify the blocks of a range of bytes that have not been verified yet."""
     def verify(self) -> None:
@@ -117,8 +117,8 @@ class ChecksumGuard:
     def first_damaged(self) -> int:
         """The first damaged block among those checked so far, -1 if there is none."""
 
-def block_checksums(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return the checksum of each block of 65,536 bytes."""
+def block_checksums(data: NDArray[np.uint8], block: int = 65536) -> NDArray[np.uint64]:
+    """Return the checksum of each block of `block` bytes."""
 
 # Prefix trees (cpp/python/index.cpp)
 
@@ -329,6 +329,9 @@ def rerank(
     features adds `norm` to the squared norm of a row and `products` to its inner product with each query. Empty arrays
     stand for zeros.
     """
+
+def read_ahead(rows: NDArray[np.generic], guard: ChecksumGuard | None, positions: NDArray[np.int64]) -> None:
+    """Ask the system to read rows of a mapped array, all at once; blocks that were not verified yet as a whole."""
 
 class VectorRows:
     """The vectors of one segment, (n, features): float32, float16, or int8 with a scale for each row.

@@ -113,6 +113,8 @@ class FastScan:
 class FastScanScorer(ProjectedScorer):
     """4-bit fast-scan over the first bit planes of codes with or without a coarse quantizer."""
 
+    scans_codes = False
+
     def __init__(self, coder: Coder, layout: ScalarLayout, width: int) -> None:
         super().__init__(coder, width)
         self._layout, self._scan = layout, FastScan(layout)
