@@ -106,9 +106,9 @@ def decode_adaptive(
 # Memory-mapped files (cpp/python/storage.cpp)
 
 class ChecksumGuard:
-    """Memory-mapped data whose blocks of 65,536 bytes are verified when first touched."""
+    """Memory-mapped data whose blocks of `block` bytes are verified when first touched."""
 
-    def __init__(self, data: NDArray[np.uint8], checksums: NDArray[np.uint64]) -> None: ...
+    def __init__(self, data: NDArray[np.uint8], checksums: NDArray[np.uint64], block: int = 65536) -> None: ...
     def touch(self, begin: int, end: int) -> None:
         """Verify the blocks of a range of bytes that have not been verified yet."""
     def verify(self) -> None:
@@ -117,8 +117,8 @@ class ChecksumGuard:
     def first_damaged(self) -> int:
         """The first damaged block among those checked so far, -1 if there is none."""
 
-def block_checksums(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return the checksum of each block of 65,536 bytes."""
+def block_checksums(data: NDArray[np.uint8], block: int = 65536) -> NDArray[np.uint64]:
+    """Return the checksum of each block of `block` bytes."""
 
 # Prefix trees (cpp/python/index.cpp)
 
@@ -330,6 +330,9 @@ def rerank(
     stand for zeros.
     """
 
+def read_ahead(rows: NDArray[np.generic], guard: ChecksumGuard | None, positions: NDArray[np.int64]) -> None:
+    """Ask the system to read rows of a mapped array, all at once; blocks that were not verified yet as a whole."""
+
 class VectorRows:
     """The vectors of one segment, (n, features): float32, float16, or int8 with a scale for each row.
 
@@ -386,6 +389,69 @@ def select_top_k(
 
 def pack_blocks(grouped: NDArray[np.uint8], slots: NDArray[np.uint32], out: NDArray[np.uint8]) -> None:
     """Write grouped codes, (codes, bytes), into the slots of fast-scan blocks, (blocks, bytes, 32)."""
+
+# Graphs (cpp/python/graph.cpp)
+
+class GraphProjection:
+    """The mean and directions that queries are projected on, the groups of their tables, and the unit of norms."""
+
+    def __init__(
+        self, mean: NDArray[np.float32], directions: NDArray[np.float32], groups: FastScanGroups, norm_unit: float
+    ) -> None: ...
+
+def build_graph(
+    projection: GraphProjection,
+    vectors: NDArray[np.float32],
+    grouped: NDArray[np.uint8],
+    norms: NDArray[np.uint16],
+    factors: NDArray[np.uint16],
+    entries: NDArray[np.uint32],
+    neighbors: NDArray[np.uint32],
+    ef: int,
+    passes: int,
+    seed: int,
+    threads: int = 1,
+    simd: str = "",
+) -> None:
+    """Write the neighbors of each item, (items, 32); norms and factors are float16."""
+
+def pack_graph(
+    neighbors: NDArray[np.uint32],
+    entries: NDArray[np.uint32],
+    grouped: NDArray[np.uint8],
+    norms: NDArray[np.uint16],
+    factors: NDArray[np.uint16],
+    out: NDArray[np.uint8],
+    threads: int = 1,
+) -> None:
+    """Write the records of all items, then those of the entry points, 32 in each."""
+
+class Graph:
+    """The records of a graph, and the vectors of its items in the same order, if they are kept."""
+
+    def __init__(
+        self,
+        records: NDArray[np.uint8],
+        nodes: int,
+        projection: GraphProjection,
+        vectors: NDArray[np.float32] | NDArray[np.float16] | None,
+    ) -> None: ...
+    def valid(self) -> bool:
+        """Return whether all ids in the records are those of items, after one pass over them."""
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        metric: _Metric,
+        ef: int,
+        skipped: NDArray[np.uint64],
+        distances: NDArray[np.float32],
+        positions: NDArray[np.uint32],
+        visited: NDArray[np.int64],
+        threads: int = 1,
+        simd: str = "",
+    ) -> None:
+        """Write the nearest items of each query, (queries, k), and how many nodes were visited."""
 
 # Entropy coding of codes (cpp/python/streams.cpp)
 

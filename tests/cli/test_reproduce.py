@@ -12,12 +12,14 @@ from tests.cli.test_streams import fine, misused, refused
 
 
 def test_every_experiment_has_a_name() -> None:
-    assert tuple(Name) == ("all", *NAMES)
+    assert tuple(Name) == ("all", "networks", *NAMES)
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
-    assert "'pcb' is not one of 'all', 'pca'" in misused("reproduce", "pcb")
+    assert "'pcb' is not one of 'all', 'networks', 'pca'" in misused("reproduce", "pcb")
     assert "exclude each other: give one of them" in misused("reproduce", "pca", "--toy", "--full")
+    assert "networks is trained alone" in misused("reproduce", "networks", "pca", "--toy", "--allow-dirty")
+    assert "are for networks" in misused("reproduce", "pca", "--toy", "--allow-dirty", "--deadline", 5)
     assert "nestcode data cifar10 --to" in refused("reproduce", "pca", "--data", tmp_path / "none")
 
 

@@ -9,6 +9,8 @@ Later candidates take longer to fit, encode or search. So a later candidate must
 replaces: 5 % more neighbors found or 5 % fewer missed, or 5 % less error.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal

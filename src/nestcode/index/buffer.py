@@ -103,6 +103,12 @@ class Buffer:
     def check(self) -> None:
         """Do nothing: memory needs no verification."""
 
+    def release(self) -> None:
+        """Do nothing: it is in memory."""
+
+    def read_ahead(self, positions: NDArray[np.int64]) -> None:
+        """Do nothing: it is in memory."""
+
     # what a snapshot reads
 
     def insert(self, codes: Codes, ids: Ids, vectors: StoredVectors | None) -> "Buffer":

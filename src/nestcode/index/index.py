@@ -1,5 +1,7 @@
 """The index: items by id, found by prefix or by distance; it can be changed, saved and shared between threads."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -13,6 +15,7 @@ from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.live import LiveSnapshot
+from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_WIDTH
 from nestcode.index.snapshot import OnDuplicate, Snapshot
 from nestcode.index.store import Commit, Store
@@ -89,12 +92,20 @@ class Index:
         stored = None if vectors is None or coder is None else VectorFormat(vectors, coder.n_features_in_)
         self._begin(Snapshot.of(width, vector_format=stored), coder, largest=-1, store=None)
 
-    def _begin(self, snapshot: Snapshot, coder: Coder | None, *, largest: int, store: Store | None) -> None:
+    def _begin(
+        self,
+        snapshot: Snapshot,
+        coder: Coder | None,
+        *,
+        largest: int,
+        store: Store | None,
+        prefix: int | None = None,
+    ) -> None:
         self.coder, self._vector_format = coder, snapshot.vector_format
         self._largest = largest  # id used so far
         self._live = LiveSnapshot(snapshot)
         self._store = store  # where it was opened
-        self._searcher = Searcher(coder)
+        self._searcher = Searcher(coder, prefix)
 
     # contents
 
@@ -165,7 +176,18 @@ class Index:
     @property
     def nbytes(self) -> int:
         """Bytes of all segments and the buffer, in memory or mapped, and of what searches prepared."""
-        return self._live.current.nbytes + self._searcher.nbytes
+        return sum(self.nbytes_by_part().values())
+
+    def nbytes_by_part(self) -> dict[str, int]:
+        """Return the bytes of each part: the arrays in files by name, the buffer and what searches prepared.
+
+        >>> index = Index(width=64)
+        >>> index.add(Codes.from_bits(np.eye(64).repeat(100, axis=0) > 0))
+        >>> parts = index.nbytes_by_part()
+        >>> parts["codes"], parts["ids"]  # ids take 8 bytes where one of them is 2^32 or more
+        (51200, 25600)
+        """
+        return self._live.current.nbytes_by_part() | {"prepared": self._searcher.nbytes}
 
     def __repr__(self) -> str:
         coder = "" if self.coder is None else f", {self.coder!r}"
@@ -477,7 +499,7 @@ class Index:
 
         self._write(replace)
 
-    def merge(self, other: "Index", *, on_duplicate: OnDuplicate = "error") -> None:
+    def merge(self, other: Index, *, on_duplicate: OnDuplicate = "error") -> None:
         """Add all items of another index of the same width, coder and vectors, under their ids.
 
         >>> a, b = Index(width=2), Index(width=2)
@@ -555,7 +577,7 @@ class Index:
             store.commit(self._contents())
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r") -> Self:
+    def open(cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r", *, memory: str | None = None) -> Self:
         """Open a saved index. It is memory-mapped, so that takes no time; pages are verified when first read.
 
         >>> import tempfile
@@ -575,16 +597,26 @@ class Index:
             mode: "r" reads: any number of readers, each of which sees the snapshot that it opened, whatever others
                 commit, until `refresh()`. "a" writes too, one writer at a time: `commit()` makes changes durable, and
                 `close()` or leaving a `with` block lets others write.
+            memory: what is read into memory at once: "all"; "codes", while vectors stay in files; or "prefix=128", the
+                first 128 bits of codes, by which searches then estimate distances, while the rest of the codes and
+                vectors stay in files, read for the candidates to rerank. By default the system decides.
 
         """
         if mode not in ("r", "a"):
             raise InvalidInput(f'mode must be "r" to read or "a" to change, got {mode!r}')
-        store = Store(path, write=False) if mode == "r" else Store.existing(path)
+        tier = None if memory is None else Memory.parse(memory)
+        store = Store(path, write=False, memory=tier) if mode == "r" else Store.existing(path, tier)
         try:
             index = object.__new__(cls)
             found = store.read()
             snapshot = Snapshot.of(found.width, found.segments, found.vector_format)
-            index._begin(snapshot, found.coder, largest=found.largest, store=store)
+            prefix = None if tier is None else tier.prefix
+            if prefix is not None and prefix >= found.width:
+                raise InvalidInput(
+                    f"a prefix in memory must be shorter than the codes of {found.width} bits, got {memory!r}: give "
+                    'fewer bits, or memory="codes"'
+                )
+            index._begin(snapshot, found.coder, largest=found.largest, store=store, prefix=prefix)
             index.effort = found.effort
             if mode == "a":
                 store.delete_obsolete_files()

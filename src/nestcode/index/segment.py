@@ -33,6 +33,7 @@ class Segment:
     by_id: NDArray[np.uint32]  # the positions of the codes in order of ids
     vectors: StoredVectors | None = None  # of the codes, where the index stores them
     mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; others are in memory
+    few_reads: bool = False  # from mapped arrays: a memory tier holds in memory what searches scan
 
     @classmethod
     def build(cls, codes: Codes, ids: Ids, vectors: StoredVectors | None = None) -> Self:
@@ -70,11 +71,6 @@ class Segment:
 
     def __len__(self) -> int:
         return len(self.heads)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory, or of files where it is mapped."""
-        return sum(array.nbytes for array in self.arrays().values())
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return all arrays by their names on disk."""
@@ -178,6 +174,17 @@ class LiveSegment:
     def touch(self) -> None:
         """Verify the checksums of all but the vectors, of which a search reads few."""
         self.segment.touch(vectors=False)
+
+    def release(self) -> None:
+        """Let go of mapped arrays that were read whole, where a memory tier says so."""
+        if self.segment.few_reads:
+            for mapped in self.segment.mapped.values():
+                mapped.expect_few_reads()
+
+    def read_ahead(self, positions: NDArray[np.int64]) -> None:
+        """Ask the system to read the codes at some positions, where they stay in files."""
+        if self.segment.few_reads and "codes" in self.segment.mapped:
+            _core.read_ahead(self.segment.codes.packed, None, positions)
 
     # what a snapshot reads
 

@@ -30,10 +30,11 @@ from nestcode.index.manifest import (
     sha256,
     write_manifest,
 )
+from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment
 from nestcode.search.plan import Effort
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
-from nestcode.storage import Mapped, make_folder, sync_folder, write_array
+from nestcode.storage import BLOCK, Mapped, make_folder, sync_folder, write_array
 
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
@@ -41,7 +42,7 @@ OURS = re.compile(
     r"[0-9]{6,18}\.(codes|ids|heads|tables|places|vectors|scales|sums|removed)\.npy|coder-[0-9a-f]{16}"
     r"|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # drafts
 )
-BLOCK = 1 << 16  # bytes under one checksum
+BLOCKS = {"vectors": 1 << 12}  # bytes under one checksum; few vectors are read, from anywhere
 DTYPES = {"codes": "|u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4"}
 VECTOR_DTYPES = {
     "float32": {"vectors": "<f4"},
@@ -66,13 +67,13 @@ class Commit:
 class Store:
     """A folder with an index: one writer at a time, any number of readers."""
 
-    def __init__(self, path: str | os.PathLike[str], *, write: bool) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, write: bool, memory: Memory | None = None) -> None:
         self.path = Path(path).absolute()  # wherever the process may go
         self.realpath = os.path.realpath(path)
         self.writing = threading.RLock()  # held by the thread that commits or closes
         self._lock: IO[bytes] | None = None
         self._owner = os.getpid()  # a forked process inherits the lock, and may not write
-        self.read_only = not write
+        self.read_only, self._memory = not write, memory
         self._next = 1  # the number of the next file
         self._manifest: dict[str, Any] | None = None  # that was read last
         # What was written before, and its entries in the manifest.
@@ -87,11 +88,11 @@ class Store:
             self._lock = _lock(self.path)
 
     @classmethod
-    def existing(cls, path: str | os.PathLike[str]) -> Self:
+    def existing(cls, path: str | os.PathLike[str], memory: Memory | None = None) -> Self:
         """Return a store to write to, which must exist."""
         if not (Path(path) / MANIFEST).exists():
             raise no_index(path)
-        return cls(path, write=True)
+        return cls(path, write=True, memory=memory)
 
     @property
     def writable(self) -> bool:
@@ -199,22 +200,29 @@ class Store:
             "scales": (count,),
         }
         dtypes = {key: np.dtype(dtype) for key, dtype in _dtypes(vectors).items()}
-        blocks = {key: -(-math.prod(shapes[key]) * dtype.itemsize // BLOCK) for key, dtype in dtypes.items()}
+        size_of = {key: BLOCKS.get(key, BLOCK) for key in dtypes}
+        blocks = {key: -(-math.prod(shapes[key]) * dtype.itemsize // size_of[key]) for key, dtype in dtypes.items()}
         sums = self._read_small(f"{name}.sums.npy", "<u8", sum(blocks.values()), entry["sums"])
         mapped, start = {}, 0
         for key, dtype in dtypes.items():
             own = sums[start : start + blocks[key]]
-            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", dtype, shapes[key], own)
+            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", dtype, shapes[key], own, size_of[key])
             start += blocks[key]
         arrays = {key: one.array for key, one in mapped.items()}
+        if self._memory is not None:
+            for key in [key for key in mapped if self._memory.holds(key)]:
+                mapped[key].touch(0, arrays[key].nbytes)
+                arrays[key] = np.array(mapped.pop(key).array)
+        few_reads = self._memory is not None
         return Segment(
             Codes.unchecked(arrays["codes"], width),
             arrays["heads"],
             arrays["tables"],
             arrays["ids"],
             arrays["places"],
-            None if vectors is None else _stored_vectors(mapped),
+            None if vectors is None else _stored_vectors(arrays, mapped, few_reads=few_reads),
             mapped,
+            few_reads,
         )
 
     def _read_small(self, name: str, dtype: str, count: int, checksum: str) -> NDArray[Any]:
@@ -298,7 +306,7 @@ class Store:
         segment.touch()  # damage must not be copied under new checksums
         name, dtypes = self._number(), _dtypes(None if segment.vectors is None else segment.vectors.format)
         sums = [
-            write_array(self.path / f"{name}.{key}.npy", array.astype(dtypes[key], copy=False))
+            write_array(self.path / f"{name}.{key}.npy", array.astype(dtypes[key], copy=False), BLOCKS.get(key, BLOCK))
             for key, array in segment.arrays().items()
         ]
         checks = np.concatenate(sums)
@@ -341,11 +349,12 @@ def _vector_format(manifest: dict[str, Any]) -> VectorFormat | None:
     return VectorFormat(entry["dtype"], checked_int(entry["features"], 1, MAX_FEATURES))
 
 
-def _stored_vectors(mapped: dict[str, Mapped]) -> StoredVectors:
-    rows, scales = mapped["vectors"], mapped.get("scales")
-    if scales is None:
-        return StoredVectors(rows.array, NO_SCALES, rows.guard)
-    return StoredVectors(rows.array, scales.array, rows.guard, scales.guard)
+def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: dict[str, Mapped], *, few_reads: bool) -> StoredVectors:
+    guard, scales_guard = (mapped[key].guard if key in mapped else None for key in ("vectors", "scales"))
+    few_reads = few_reads and "vectors" in mapped
+    if few_reads:
+        mapped["vectors"].expect_few_reads()
+    return StoredVectors(arrays["vectors"], arrays.get("scales", NO_SCALES), guard, scales_guard, few_reads)
 
 
 def _lock(folder: Path) -> IO[bytes]:

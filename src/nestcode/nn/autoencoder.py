@@ -55,6 +55,7 @@ class OrderedAutoencoder(nn.Module):
 
     mean: Tensor  # (features,)
     spread: Tensor  # (features,)
+    survival: Tensor  # (width,): the probability that a unit is kept
     _cdf: Tensor | None  # (width,)
 
     def __init__(
@@ -111,6 +112,8 @@ class OrderedAutoencoder(nn.Module):
         # A table on the device: a compiled step would otherwise copy it from the host each time.
         table = torch.from_numpy(lengths.cdf(self.width)) if isinstance(lengths, Lengths) else None
         self.register_buffer("_cdf", None if table is None else table.to(self._device()), persistent=False)
+        survival = torch.as_tensor(lengths.survival(self.width), dtype=torch.float32)
+        self.register_buffer("survival", survival.to(self._device()), persistent=False)
 
     def truncate(self, units: Tensor, kept: Kept | None = None) -> Tensor:
         """Keep the first `kept` units, or in training random prefixes."""

@@ -42,11 +42,11 @@ class Blocks:
 class FastScan:
     """What the 4-bit groups of codes of a scalar layout decode to."""
 
-    def __init__(self, layout: ScalarLayout) -> None:
+    def __init__(self, layout: ScalarLayout, most: int = GROUPS) -> None:
         centroids, planes = layout.centroids, layout.planes
         parents = _choose_parents(centroids, spread=float(np.sqrt(planes.errors[0])))
         self._offsets = centroids - np.repeat(parents, len(centroids) // len(parents), axis=0)
-        self._groups = _most_groups(planes, layout.centroid_bits)
+        self._groups = _most_groups(planes, layout.centroid_bits, most)
         groups = self._groups.directions
         self._levels = np.zeros((len(groups), GROUP_BITS, 1 << GROUP_BITS), dtype=np.float32)
         directions = np.full((len(groups), GROUP_BITS), -1, dtype=np.int32)
@@ -59,46 +59,61 @@ class FastScan:
                 intervals = np.arange(1 << GROUP_BITS) >> below & ((1 << depth) - 1)
                 self._levels[g, j], directions[g, j] = planes.levels[d, (1 << depth) + intervals], d
                 largest[d] = np.abs(self._levels[g, j]).max()
+        self.used = int(directions.max(initial=-1)) + 1  # leading directions that groups quantize
         self.core = _core.FastScanGroups(directions, self._levels, parents)
         bound = 2 * float((np.abs(self._offsets) @ largest).max(initial=0))
         self.bias_unit = min(max(bound / np.iinfo(np.int16).max, 1e-30), 1e38)
 
     def blocks(self, codes: Codes, centroids: NDArray[np.int64]) -> Blocks:
         """Return sorted codes as blocks; `centroids` has the centroid of each."""
-        groups = self._groups.directions
         counts = np.bincount(centroids, minlength=len(self._offsets))
         ends = np.cumsum(-(-counts // BLOCK))
-        starts, width = (ends - -(-counts // BLOCK)).astype(np.uint32), -(-len(groups) // 2)
+        starts = (ends - -(-counts // BLOCK)).astype(np.uint32)
         shifts = BLOCK * starts.astype(np.int64) - (np.cumsum(counts) - counts)
         positions = (np.arange(len(codes)) + shifts[centroids]).astype(np.uint32)
-        sources = np.full((width, 2, GROUP_BITS), -1, dtype=np.int32)
-        sources.reshape(-1, GROUP_BITS)[: len(groups)] = self._groups.sources.reshape(-1, GROUP_BITS)
-        ordered = np.ascontiguousarray(sources[:, ::-1]).reshape(-1)  # the second of two lies high in its byte
-        out = np.zeros((int(ends[-1]), width, BLOCK), dtype=np.uint8)
+        out = np.zeros((int(ends[-1]), self.columns, BLOCK), dtype=np.uint8)
         biases = np.zeros(len(out) * BLOCK, dtype=np.int16)
         for first in range(0, len(codes), PIECE):
-            packed, at = codes.packed[first : first + PIECE], positions[first : first + PIECE]
-            grouped = np.empty((len(packed), width), dtype=np.uint8)
-            _core.permute_bits(packed, ordered, grouped, threads=CORES)
+            grouped, at = self.group(codes[first : first + PIECE]), positions[first : first + PIECE]
             _core.pack_blocks(grouped, at, out)
             biases[at] = self._biases(grouped, centroids[first : first + PIECE])
         return Blocks(out, starts, biases)
 
-    def _biases(self, grouped: Bytes, centroids: NDArray[np.int64]) -> NDArray[np.int16]:
-        if not self._offsets.any():
-            return np.zeros(len(grouped), dtype=np.int16)
+    @property
+    def columns(self) -> int:
+        """Bytes of the groups of a code: two groups each."""
+        return -(-len(self._groups.directions) // 2)
+
+    def group(self, codes: Codes) -> Bytes:
+        """Return the 4-bit groups of codes, two a byte, (n, columns)."""
+        sources = np.full((self.columns, 2, GROUP_BITS), -1, dtype=np.int32)
+        sources.reshape(-1, GROUP_BITS)[: len(self._groups.directions)] = self._groups.sources.reshape(-1, GROUP_BITS)
+        ordered = np.ascontiguousarray(sources[:, ::-1]).reshape(-1)  # the second of two lies high in its byte
+        grouped = np.empty((len(codes), self.columns), dtype=np.uint8)
+        _core.permute_bits(codes.packed, ordered, grouped, threads=CORES)
+        return grouped
+
+    def decode(self, grouped: Bytes) -> Floats:
+        """Return the residuals that groups decode to, (n, directions)."""
         residuals = np.zeros((len(grouped), self._offsets.shape[1]), dtype=np.float32)
         for g, group in enumerate(self._groups.directions):
             values = grouped[:, g // 2] >> 4 * (g % 2) & 15
             for j, d in enumerate(group):
                 residuals[:, d] = self._levels[g, j].take(values)
-        twice = 2 * np.einsum("nd,nd->n", residuals, self._offsets.take(centroids, axis=0))
+        return residuals
+
+    def _biases(self, grouped: Bytes, centroids: NDArray[np.int64]) -> NDArray[np.int16]:
+        if not self._offsets.any():
+            return np.zeros(len(grouped), dtype=np.int16)
+        twice = 2 * np.einsum("nd,nd->n", self.decode(grouped), self._offsets.take(centroids, axis=0))
         biases: NDArray[np.int16] = np.rint(twice / self.bias_unit).clip(-32768, 32767).astype(np.int16)
         return biases
 
 
 class FastScanScorer(ProjectedScorer):
     """4-bit fast-scan over the first bit planes of codes with or without a coarse quantizer."""
+
+    scans_codes = False
 
     def __init__(self, coder: Coder, layout: ScalarLayout, width: int) -> None:
         super().__init__(coder, width)
@@ -158,8 +173,8 @@ def _choose_parents(centroids: Floats, spread: float) -> Floats:
     return np.ascontiguousarray(parents)
 
 
-def _most_groups(planes: BitPlanes, first: int) -> BitGroups:
-    """Return the groups of as many bit planes as fit into GROUPS groups, by bisection."""
+def _most_groups(planes: BitPlanes, first: int, most: int) -> BitGroups:
+    """Return the groups of as many bit planes as fit into `most` groups, by bisection."""
 
     def groups(length: int) -> BitGroups:
         return group_bits(planes.allocation[:length], len(planes.levels), first, GROUP_BITS)
@@ -167,5 +182,5 @@ def _most_groups(planes: BitPlanes, first: int) -> BitGroups:
     low, high = 0, len(planes.allocation)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if len(groups(middle).directions) <= GROUPS else (low, middle - 1)
+        low, high = (middle, high) if len(groups(middle).directions) <= most else (low, middle - 1)
     return groups(low)

@@ -12,6 +12,7 @@ from nestcode.coders import Coder
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import DecodedScorer
+from nestcode.search.hamming import HammingScorer
 from nestcode.search.prepared import Filter
 from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, QueryBatch, Scorer, SearchMetric
 from nestcode.search.vectors import GivenVectors, VectorsById
@@ -127,7 +128,8 @@ class Plan:
         if isinstance(scorer, DecodedScorer):
             return scorer.project(self.rows[first:last], self.metric)
         assert self.codes is not None
-        packed = np.ascontiguousarray(self.codes.packed[first:last])
+        assert isinstance(scorer, HammingScorer)
+        packed = np.ascontiguousarray(self.codes[slice(first, last)].prefix(scorer.width).packed)
         return QueryBatch(self.metric, NO_COEFFICIENTS, NO_NORMS, NO_NORMS, packed)
 
 

@@ -17,6 +17,7 @@ from nestcode.arrays import Floats, Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
+from nestcode.search.read_ahead import DiskReads
 from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer
 from nestcode.search.vectors import RunVectors, StoredVectors
 
@@ -55,6 +56,12 @@ class SortedRun(Protocol):
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""
 
+    def release(self) -> None:
+        """Let go of files that were read whole and of which few rows will be read from now on."""
+
+    def read_ahead(self, positions: NDArray[np.int64]) -> None:
+        """Ask the system to read the codes at some positions, where they stay in files."""
+
 
 class Snapshot(Protocol):
     """The sorted runs of an index at one moment; it never changes."""
@@ -71,10 +78,16 @@ class Snapshot(Protocol):
 
 
 class PreparationCache:
-    """The prepared codes of runs, for one scorer, as long as the runs live."""
+    """The prepared codes of runs, for one scorer, as long as the runs live.
 
-    def __init__(self, scorer: Scorer) -> None:
-        self.scorer = scorer
+    Args:
+        scorer: what they are prepared for.
+        prefix: how many leading bits of codes it estimates by; None is all.
+
+    """
+
+    def __init__(self, scorer: Scorer, prefix: int | None = None) -> None:
+        self.scorer, self.prefix = scorer, prefix
         self._prepared: WeakKeyDictionary[object, tuple[int, PreparedCodes]] = WeakKeyDictionary()
         self._adc: WeakKeyDictionary[object, AdcCodes] = WeakKeyDictionary()
         self._tables: dict[int, ProductTables | None] = {}  # by width
@@ -84,7 +97,13 @@ class PreparationCache:
         known = self._prepared.get(run.owner)
         if known is None or known[0] != bits:
             run.touch()
-            known = self._prepared[run.owner] = bits, self.scorer.prepare(run.codes, bits)
+            codes = run.codes
+            if self.prefix is not None:
+                codes = codes.prefix(self.prefix)
+                if self.scorer.scans_codes:
+                    codes = Codes.unchecked(np.ascontiguousarray(codes.packed), codes.width)
+            known = self._prepared[run.owner] = bits, self.scorer.prepare(codes, bits)
+            run.release()
         return known[1]
 
     def tables(self, width: int) -> ProductTables | None:
@@ -115,6 +134,12 @@ class PreparedSnapshot:
         self.snapshot, self.scorer, self._cache = snapshot, cache.scorer, cache
         self.list_bits = cache.scorer.list_bits(len(snapshot))
         self._prepared = [cache.prepare(run, self.list_bits) for run in snapshot.runs]
+        self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
+        self._reads = DiskReads()
+        self._rows = [
+            run.codes.packed if self.by_prefix else prepared.rows
+            for run, prepared in zip(snapshot.runs, self._prepared, strict=True)
+        ]
         self._ids: list[NDArray[Any]] = [run.ids for run in snapshot.runs]
         self._skipped = [_skipped(run, allowed) for run in snapshot.runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
@@ -142,8 +167,18 @@ class PreparedSnapshot:
 
     def codes_at(self, positions: Positions) -> Codes:
         """Return the codes of items by their positions in all runs together; any code for missing ones."""
-        rows = self._take([run.rows for run in self._prepared], positions.reshape(-1))
-        return Codes.unchecked(rows, self.snapshot.width)
+        flat = positions.reshape(-1)
+        if not self.by_prefix:
+            return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
+        with self._reads.watch() as cold:
+            if cold:
+                self._read_ahead(np.unique(flat[flat != MISSING]).astype(np.int64))
+            return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
+
+    def _read_ahead(self, positions: Ids) -> None:
+        for run, end in zip(self.snapshot.runs, self._ends, strict=True):
+            start = end - len(run.ids)
+            run.read_ahead(positions[(positions >= start) & (positions < end)] - start)
 
     @cached_property
     def vectors(self) -> RunVectors:
@@ -153,8 +188,8 @@ class PreparedSnapshot:
     def items(self) -> list[tuple[Ids, Ids, Codes]]:
         """Return the ids, the positions in all runs and the codes of all items that may be found, run by run."""
         found = []
-        for ids, prepared, skipped, end in zip(self._ids, self._prepared, self._skipped, self._ends, strict=True):
-            rows, positions = prepared.rows, np.arange(end - len(ids), end)
+        for ids, rows, skipped, end in zip(self._ids, self._rows, self._skipped, self._ends, strict=True):
+            positions = np.arange(end - len(ids), end)
             if len(skipped):
                 kept = np.delete(np.arange(len(ids)), skipped)
                 ids, rows, positions = ids[kept], rows[kept], positions[kept]

@@ -29,11 +29,12 @@ class Searcher:
 
     Args:
         coder: the coder of the index, if it has one.
+        prefix: how many leading bits distances are estimated by; None is as many as the scorer takes.
 
     """
 
-    def __init__(self, coder: Coder | None) -> None:
-        self._coder = coder
+    def __init__(self, coder: Coder | None, prefix: int | None = None) -> None:
+        self._coder, self._prefix = coder, prefix
         self._latest: dict[bool, tuple[PreparationCache, PreparedSnapshot]] = {}  # by whether codes are compared
 
     @property
@@ -76,13 +77,16 @@ class Searcher:
         known = self._latest.get(by_codes)
         if known is not None and known[1].snapshot.width != snapshot.width:  # the index was truncated
             known = None
-        cache = PreparationCache(self._scorer(by_codes, snapshot.width)) if known is None else known[0]
+        cache = self._cache(by_codes, snapshot.width) if known is None else known[0]
         if known is None or known[1].snapshot is not snapshot:
             known = self._latest[by_codes] = cache, PreparedSnapshot(snapshot, cache)
         return known[1] if plan.allowed is None else PreparedSnapshot(snapshot, cache, plan.allowed)
 
-    def _scorer(self, by_codes: bool, width: int) -> Scorer:
-        return HammingScorer(width) if by_codes or self._coder is None else scorer_for(self._coder, width)
+    def _cache(self, by_codes: bool, width: int) -> PreparationCache:
+        prefix = None if self._prefix is None or self._prefix >= width else self._prefix
+        bits, coder = width if prefix is None else prefix, self._coder
+        scorer: Scorer = HammingScorer(bits) if by_codes or coder is None else scorer_for(coder, bits)
+        return PreparationCache(scorer, prefix)
 
 
 def scorer_for(coder: Coder, width: int) -> DecodedScorer:
@@ -118,7 +122,8 @@ def top_k(
         search_all(prepared, plan, queries.start, ids, distances)
         return Hits(ids, distances, np.full(len(queries), prepared.count))
     compared = np.zeros(len(queries), dtype=np.int64)
-    keep = min(k if plan.rank == "hamming" else rerank, prepared.count)  # Hamming distances are exact already
+    exact = plan.codes is not None and not prepared.by_prefix  # Hamming distances of whole codes
+    keep = min(k if exact else rerank, prepared.count)
     for first in range(0, len(queries), QUERIES):
         some = slice(first, min(first + QUERIES, len(queries)))
         begin, end = queries.start + some.start, queries.start + some.stop
@@ -129,8 +134,13 @@ def top_k(
             near = _rerank(prepared, plan, plan.rows[begin:end], hits, positions)
         elif isinstance(prepared.scorer, DecodedScorer):
             near = prepared.scorer.rerank(batch, prepared.codes_at(positions), plan.threads)
-        else:
+        elif exact:
             near = estimated
+        else:
+            assert plan.codes is not None
+            assert isinstance(prepared.scorer, HammingScorer)
+            near = prepared.scorer.rerank_codes(plan.codes[slice(begin, end)], prepared.codes_at(positions))
+            near[hits < 0] = np.inf
         _core.select_top_k(near, hits, distances[some], ids[some], plan.threads)
     return Hits(ids, distances, compared)
 

@@ -243,10 +243,11 @@ class AutoencoderLoss(nn.Module):
         return loss
 
     def _invariance(self, z: Tensor) -> Tensor:
-        """Return the invariance penalty of rectified units, or of pre-activations in standard deviations for bits.
+        """Return the invariance penalty of units, each weighted by the probability that it is kept.
 
-        A bit does not change when its pre-activation is scaled: without the deviations, small weights would satisfy
-        the penalty and leave the bits what they were.
+        Rectified units are those of the paper. For bits it is on pre-activations in standard deviations: a bit does not
+        change when these are scaled or shifted. Else small weights, or biases that move rectified units below 0, would
+        satisfy the penalty and leave the bits what they were.
         """
         pre: Tensor = self._deterministic[0](z)
         scale = pre.float().std(dim=0, correction=0).clamp(min=1e-6)
@@ -257,7 +258,8 @@ class AutoencoderLoss(nn.Module):
         def encode(y: Tensor) -> Tensor:
             return units(self._deterministic[0](y))
 
-        return invariance_penalty(encode, z, self.settings.perturbation, clean=units(pre))
+        weights = self.model.survival
+        return invariance_penalty(encode, z, self.settings.perturbation, weights=weights, clean=units(pre))
 
 
 def _in_evaluation_mode(module: nn.Module) -> nn.Module:

@@ -94,7 +94,7 @@ def preset(lab: Lab, recipe: str, kind: str, seed: int) -> Preset:
 def measure(lab: Lab, images: Images, recipe: str, kind: str, seed: int) -> Trained:
     """Return the measurements of a trained network."""
     own = preset(lab, recipe, kind, seed)
-    network = trained_network(lab, "filters", own, as_rows(images.train))
+    network = trained_network(lab, "filters", own, as_rows(images.train))[0].cpu()
     torch.manual_seed(seed)
     start = own.build(network.features)  # the same random start
     start.mean.copy_(network.mean)

@@ -69,6 +69,7 @@ class Lab:
         fresh: whether to ignore the cache.
         console: for progress.
         provenance: the commit of this code, and whether its tree is clean.
+        states: for the cache, to carry trained networks and measurements from one machine to another.
         where: the experiment's place in the paper.
 
     """
@@ -80,6 +81,7 @@ class Lab:
     fresh: bool = False
     console: Console = field(default_factory=lambda: Console(stderr=True))
     provenance: Provenance = field(default_factory=lambda: find_provenance(allow_dirty=True))
+    states: Path | None = None
     where: str = ""
     findings: list[Finding] = field(default_factory=list)
     departures: list[str] = field(default_factory=list)
@@ -87,6 +89,11 @@ class Lab:
     measured: dict[str, Any] = field(default_factory=dict)  # further values for the JSON file
     files: dict[str, bytes] = field(default_factory=dict)  # figures by file name
     cached_seconds: float = 0.0  # what the arrays from the cache once took to compute
+
+    @property
+    def cache(self) -> Path:
+        """The folder of cached arrays."""
+        return self.folder / "cache" if self.states is None else self.states
 
     def pick(self, *, toy: Value, quick: Value, full: Value) -> Value:
         """Return the value for this scale."""
@@ -160,7 +167,7 @@ class Lab:
         """
         known = {"version": nestcode.__version__, "scale": self.scale, "data": self.data is not None}
         key = json.dumps({**settings, **known}, sort_keys=True, default=str)
-        path = self.folder / "cache" / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.npz"
+        path = self.cache / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.npz"
         if path.exists() and not self.fresh:
             try:
                 with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as stored:

@@ -46,11 +46,13 @@ def find_provenance(
         return Provenance(commit, clean if commit is not None else None)
     if commit is not None and not found.startswith(commit):
         raise InvalidInput(f"the repository is at commit {found[:12]}, got {commit}: leave the commit out")
-    dirty = _git(here, "status", "--porcelain")
+    # Untracked files count where the code is; a report may lie elsewhere in the repository.
+    dirty = [*_git(here, "status", "--porcelain", "--untracked-files=no").splitlines(),
+             *_git(here, "ls-files", "--others", "--exclude-standard", ".").splitlines()]  # fmt: skip
     if dirty and not allow_dirty:
         raise InvalidInput(
-            f"results must come from a commit, but {len(dirty.splitlines())} files differ from it, such as "
-            f"{dirty.splitlines()[0].split(maxsplit=1)[-1]}: commit them, or allow a dirty tree, and the report says so"
+            f"results must come from a commit, but {len(dirty)} files differ from it, such as "
+            f"{dirty[0].split(maxsplit=1)[-1]}: commit them, or allow a dirty tree, and the report says so"
         )
     return Provenance(found, not dirty)
 
