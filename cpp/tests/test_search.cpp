@@ -44,7 +44,8 @@ void test_extreme_search(std::mt19937& random) {
                                           0.01f,
                                           Metric::l2,
                                           &product,
-                                          &norm};
+                                          &norm,
+                                          0};
                 });
             CHECK(compared == count);
             std::sort(found.begin(), found.end());
