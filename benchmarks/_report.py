@@ -6,7 +6,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,16 @@ def images(options: argparse.Namespace) -> tuple[str, NDArray[np.uint8], NDArray
     return "image patches", rows[: -len(rows) // 6], rows[-len(rows) // 6 :]
 
 
-def seconds_each(jobs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def seconds_each(
+    jobs: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Return the best time of each job; rounds are interleaved, so that load of the machine affects all jobs alike."""
     best = dict.fromkeys(jobs, float("inf"))
     for _ in range(rounds + 1):  # the first round warms up the caches
         for name, job in jobs.items():
-            start = time.perf_counter()
+            start = clock()
             job()
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], clock() - start)
     return best
 
 
@@ -72,12 +74,20 @@ def save(path: Path | None, rows: Sequence[Mapping[str, Any]], packages: Sequenc
     facts = {
         "machine": f"{platform.machine()}, {platform.system()}",
         "python": platform.python_version(),
-        "versions": {package: version(package) for package in packages},
+        "versions": {package: found for package in packages if (found := _version(package))},
         "commit": commit or None,
         "clean": not _git("status", "--porcelain") if commit else None,  # no uncommitted changes
         "rows": list(rows),
     }
     write_atomic(path, json.dumps(facts, indent=2).encode())
+
+
+def _version(package: str) -> str | None:
+    """Return the version of a package, or None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _git(*arguments: str) -> str:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -19,8 +19,8 @@ ITEMS = 50_000  # if --base is not given
 Results = dict[int, Result | None]  # by code size
 
 
-def recall_by_bits(options: argparse.Namespace) -> list[Row]:
-    """Measure, print, and return the rows to save."""
+def recall_by_bits(options: argparse.Namespace) -> Iterator[list[Row]]:
+    """Measure, print, and yield the rows to save."""
     task = read_task(options, 300 if options.quick else options.base or ITEMS)
     lengths = (8, 16, 80) if options.quick else (64, 128, 256) if options.short else (64, 128, 256, 512)
     results = ours(task, lengths, options)
@@ -39,7 +39,7 @@ def recall_by_bits(options: argparse.Namespace) -> list[Row]:
         "ITQ and sign bits: symmetric (Hamming) distances; all others: asymmetric. RaBitQ, EDEN: the best number of "
         "bits per dimension and\nof principal components that fit, with their correction factors.",
     )
-    return [
+    yield [
         {"data": task.name, "method": name, "bits": length, **vars(result)}
         for name, by_length in results.items()
         for length, result in by_length.items()

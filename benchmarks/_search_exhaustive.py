@@ -1,7 +1,7 @@
 """The exhaustive table of the search benchmark: ours against NumPy's matrix product and argpartition."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ WIDTH = 256
 ROUNDS = 9
 
 
-def exhaustive_ratios(options: argparse.Namespace) -> list[Row]:
-    """Measure, print, and return the rows to save."""
+def exhaustive_ratios(options: argparse.Namespace) -> Iterator[list[Row]]:
+    """Measure, print, and yield the rows to save."""
     sizes = (300, 1000) if options.quick else (1000, 40_000)
     task = read_task(options, max(sizes))
     base, queries = (np.ascontiguousarray(part, dtype=np.float32) for part in (task.base, task.queries[:256]))
@@ -38,7 +38,7 @@ def exhaustive_ratios(options: argparse.Namespace) -> list[Row]:
         "NumPy: the matrix product of queries and vectors in float32, then argpartition. Others: their time over "
         f"NumPy's.\ncodes: {WIDTH} bits. vectors: exact distances to the vectors themselves.",
     )
-    return rows
+    yield rows
 
 
 def _jobs(index: Index, queries: NDArray[np.float32], vectors: NDArray[np.float32]) -> dict[str, Callable[[], object]]:

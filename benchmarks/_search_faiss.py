@@ -10,8 +10,8 @@ import faiss
 import numpy as np
 
 from _search_codes import itq_index
-from _search_methods import CONSTRUCTION, EFFORTS, LINKS, Kind, Method, Setting
-from _search_task import NEAREST, Task
+from _search_methods import CONSTRUCTION, EFFORTS, LINKS, Grid, Kind, Method, Setting, efforts
+from _search_task import Task
 from nestcode.arrays import Floats, Ids
 
 PROBES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -65,11 +65,21 @@ def byte_code(task: Task) -> str:
     return "SQ8_direct" if np.array_equal(sample, np.clip(np.rint(sample), 0, 255)) else "SQ8"
 
 
-class Faiss(Method):
+class Swept(Method):
+    """An index with named settings."""
+
+    values: Grid
+
+    def grid(self, k: int) -> Grid:
+        """Return its settings; ef is at least k."""
+        return {name: efforts(k) if name == "efSearch" else values for name, values in self.values.items()}
+
+
+class Faiss(Swept):
     """An index of FAISS's index_factory."""
 
     def __init__(self, description: str, kind: Kind, **grid: tuple[int, ...]) -> None:
-        self.name, self.description, self.kind, self.grid = f"FAISS {description}", description, kind, grid
+        self.name, self.description, self.kind, self.values = f"FAISS {description}", description, kind, grid
 
     def build(self, task: Task) -> None:
         """Train the index and add all items."""
@@ -94,9 +104,9 @@ class Faiss(Method):
         space: Any = faiss.ParameterSpace()
         space.set_index_parameters(self.index, description)
 
-    def search(self, queries: Floats) -> Ids:
+    def search(self, queries: Floats, k: int) -> Ids:
         """Return the ids of its search."""
-        ids: Ids = self.index.search(queries, NEAREST)[1]
+        ids: Ids = self.index.search(queries, k)[1]
         return ids
 
 
@@ -110,7 +120,7 @@ class FaissGraph(Faiss):
         self.index.hnsw.efConstruction = CONSTRUCTION
 
 
-class Binary(Method):
+class Binary(Swept):
     """FAISS's binary indexes over ITQ codes, ranked by Hamming distance."""
 
     kind = "compressed"
@@ -140,9 +150,9 @@ class Binary(Method):
         for name, value in setting.items():
             setattr(self.index, name, value)
 
-    def search(self, queries: Floats) -> Ids:
+    def search(self, queries: Floats, k: int) -> Ids:
         """Return the ids of its search over encoded queries."""
-        ids: Ids = self.index.search(self.coder.sa_encode(queries), NEAREST)[1]
+        ids: Ids = self.index.search(self.coder.sa_encode(queries), k)[1]
         return ids
 
 
@@ -150,7 +160,7 @@ class BinaryGraph(Binary):
     """An HNSW graph over binary codes."""
 
     def __init__(self) -> None:
-        self.name, self.grid = "FAISS BinaryHNSW", {"efSearch": EFFORTS}
+        self.name, self.values = "FAISS BinaryHNSW", {"efSearch": EFFORTS}
 
     def empty(self) -> Any:
         """Return an empty graph with the links of all graphs."""
@@ -167,7 +177,7 @@ class BinaryLists(Binary):
     """Inverted lists of binary codes."""
 
     def __init__(self, lists: int) -> None:
-        self.name, self.grid, self.lists = f"FAISS BinaryIVF{lists}", {"nprobe": PROBES}, lists
+        self.name, self.values, self.lists = f"FAISS BinaryIVF{lists}", {"nprobe": PROBES}, lists
 
     def empty(self) -> Any:
         """Return an empty index whose coarse quantizer is binary as well."""
@@ -179,7 +189,7 @@ class BinaryHash(Binary):
     """Multi-probe hashing: a hash table of the first bits, probed with flipped bits."""
 
     def __init__(self, items: int) -> None:
-        self.name, self.grid = "FAISS BinaryHash", {"nflip": (0, 1, 2, 3, 4)}
+        self.name, self.values = "FAISS BinaryHash", {"nflip": (0, 1, 2, 3, 4)}
         self.hashed = max(4, int(math.log2(items / 8)))
 
     def empty(self) -> Any:

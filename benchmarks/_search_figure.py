@@ -1,4 +1,4 @@
-"""The figure of the search benchmark: the Pareto front of every method, QPS by recall@10."""
+"""The figure of the search benchmark: the Pareto front of every method, QPS by recall."""
 
 import textwrap
 from collections.abc import Sequence
@@ -20,6 +20,11 @@ FAMILIES = {
     "hnsw": ("#1b5e20", "#4caf50", "#a5d6a7"),
     "usearch": ("#1565c0",),
     "annoy": ("#6b4226",),
+    "symphonyqg": ("#111111",),
+    "vsag": ("#00838f",),
+    "scann": ("#ad1457",),
+    "turbovec": ("#827717", "#c0ca33"),
+    "numpy": ("#9e9e9e",),
 }
 LINES = ("-", "--", ":")
 TITLES: dict[Kind, str] = {

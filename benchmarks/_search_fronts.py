@@ -1,10 +1,12 @@
 """How the QPS table of the search benchmark measures a method: a sweep over its settings, and the Pareto front."""
 
 import itertools
+import multiprocessing
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 from threadpoolctl import threadpool_limits
 
@@ -12,10 +14,11 @@ from _search_methods import Method, Setting
 from _search_task import Budget, Task
 from nestcode.arrays import Floats, Ids
 
-TARGETS = (0.8, 0.9, 0.95, 0.98)  # recall@10 at which single queries are timed
+TARGETS = (0.8, 0.9, 0.95, 0.98)  # recall at which single queries are timed
 ENOUGH = 0.99  # recall at which a sweep ends
 GAIN = 0.002  # recall that more effort must gain
 SINGLE = 300  # queries timed one at a time
+SHARES = (0.5, 0.25, 0.25)  # of the time limit, by task
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Measured:
-    """A method and its measurements."""
+    """A method and its measurements on a task."""
 
     method: Method
+    task: Task
     build: float  # seconds, all cores
     size: float  # bytes/item
     points: list[Point]
@@ -86,28 +90,63 @@ def qps_at(points: Sequence[Point], target: float) -> float | None:
     return float(below.qps ** (1 - part) * above.qps**part)
 
 
-def measure(method: Method, task: Task, limit: float) -> Measured:
+def measure(method: Method, tasks: Sequence[Task], limit: float, most: float) -> list[Measured] | str:
+    """Measure a method on tasks that share their items, or return why it could not be measured.
+
+    It runs in a process of its own: a peer that crashes or takes too long does not end the run.
+    """
+    context = multiprocessing.get_context("fork")  # the items are shared
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send_measurements, args=(sender, method, tasks, limit))
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(most):
+            process.kill()
+            return f"it took more than {most:g} s"
+        results: list[_Results] | str = receiver.recv()
+    except EOFError:
+        return "its process crashed"
+    finally:
+        process.join()
+    if isinstance(results, str):
+        return results
+    return [Measured(method, task, *result) for task, result in zip(tasks, results, strict=True)]
+
+
+_Results = tuple[float, float, list[Point], bool, dict[float, float]]  # the fields of Measured
+
+
+def _send_measurements(sender: Connection, method: Method, tasks: Sequence[Task], limit: float) -> None:
+    try:
+        sender.send(_measure_all(method, tasks, limit))
+    except Exception as error:  # whatever a peer raises
+        sender.send(f"{type(error).__name__}: {error}")
+
+
+def _measure_all(method: Method, tasks: Sequence[Task], limit: float) -> list[_Results]:
     """Build a method, sweep its settings, and time single queries at the target recalls."""
     start = time.perf_counter()
-    method.build(task)
-    build, size = time.perf_counter() - start, method.nbytes() / len(task.base)
+    method.build(tasks[0])
+    build, size = time.perf_counter() - start, method.nbytes() / len(tasks[0].base)
     log(f"{method.name}, {method.kind}: built in {build:.1f} s, {size:.0f} bytes/item")
+    results = []
     with threadpool_limits(1):  # FAISS and BLAS
-        points, whole = sweep(method, task, Budget(limit, growth=2))
-        single = {}
-        for target in TARGETS:
-            point = reaching(points, target)
-            if point is not None:
-                single[target] = time_single(method, task, point)
-    return Measured(method, build, size, points, whole, single)
+        for task, share in zip(tasks, SHARES, strict=False):
+            points, whole = sweep(method, task, Budget(share * limit, growth=2, clock=time.process_time))
+            reached = {target: reaching(points, target) for target in TARGETS}
+            single = {target: time_single(method, task, point) for target, point in reached.items() if point}
+            results.append((build, size, points, whole, single))
+    return results
 
 
 def sweep(method: Method, task: Task, budget: Budget) -> tuple[list[Point], bool]:
     """Try all combinations of the other settings with ascending effort, until recall saturates or time is up."""
-    *others, effort = method.grid
+    grid = method.grid(task.k)
+    *others, effort = grid
     points: list[Point] = []
-    lines = dict.fromkeys(itertools.product(*(method.grid[name] for name in others)), -1.0)  # their recall
-    for value in method.grid[effort]:
+    lines = dict.fromkeys(itertools.product(*(grid[name] for name in others)), -1.0)  # their recall
+    for value in grid[effort]:
         for values, before in list(lines.items()):
             if not budget.allows():
                 return points, False
@@ -123,19 +162,19 @@ def sweep(method: Method, task: Task, budget: Budget) -> tuple[list[Point], bool
 def try_out(method: Method, task: Task, setting: Setting) -> Point:
     """Measure one setting with all queries in one batch."""
     method.set(setting)
-    runs = [timed(method, [task.queries]) for _ in range(2)]
+    runs = [timed(method, [task.queries], task.k) for _ in range(2)]
     best, found = min(seconds for seconds, _ in runs), runs[0][1]
-    return Point(setting, task.recall(found), len(task.queries) / best, method.compared(task.queries))
+    return Point(setting, task.recall(found), len(task.queries) / best, method.compared(task.queries, task.k))
 
 
 def time_single(method: Method, task: Task, point: Point) -> float:
     """Return the µs/query of single queries."""
     method.set(point.setting)
     queries = [task.queries[i : i + 1] for i in range(min(SINGLE, len(task.queries)))]
-    return 1e6 * timed(method, queries)[0] / len(queries)
+    return 1e6 * timed(method, queries, task.k)[0] / len(queries)
 
 
-def timed(method: Method, batches: Sequence[Floats]) -> tuple[float, Ids]:
+def timed(method: Method, batches: Sequence[Floats], k: int) -> tuple[float, Ids]:
     """Return the CPU seconds of searching all batches, and the ids of the last one.
 
     On one thread of a quiet machine, CPU time is wall time. On a busy machine it ignores other processes, and a method
@@ -143,7 +182,7 @@ def timed(method: Method, batches: Sequence[Floats]) -> tuple[float, Ids]:
     """
     start = time.process_time()
     for batch in batches:
-        found = method.search(batch)
+        found = method.search(batch, k)
     return time.process_time() - start, found
 
 

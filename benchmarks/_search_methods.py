@@ -1,32 +1,32 @@
-"""The interface of an index in the QPS table of the search benchmark, and Nestcode's."""
+"""The interface of an index in the QPS table of the search benchmark, Nestcode's, and the exact baseline."""
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 import nestcode as nc
-from _search_task import NEAREST, Task
+from _search_task import Task
 from nestcode.arrays import Floats, Ids
 
 Kind = Literal["compressed", "with vectors"]  # codes only, or vectors stored too
 Setting = dict[str, int]
+Grid = dict[str, tuple[int, ...]]
 
 # Of all graphs: links per node (M), efConstruction, efSearch.
 LINKS, CONSTRUCTION = 16, 128
-EFFORTS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+EFFORTS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
 class Method:
-    """An index that can be built, configured and searched.
-
-    `grid` has the values of its settings. The last one is the effort, ascending; all others are combined.
-    """
+    """An index that can be built, configured and searched."""
 
     ours: ClassVar[bool] = False
     graph: ClassVar[bool] = False  # graphs are slow to build
     name: str
     kind: Kind
-    grid: dict[str, tuple[int, ...]]
     index: Any = None
 
     def build(self, task: Task) -> None:
@@ -37,76 +37,108 @@ class Method:
         """Return the bytes of the index, including vectors if it stores them."""
         raise NotImplementedError
 
+    def grid(self, k: int) -> Grid:
+        """Return the values of its settings. The last one is the effort, ascending; all others are combined."""
+        raise NotImplementedError
+
     def set(self, setting: Setting) -> None:
         """Configure the next searches."""
         raise NotImplementedError
 
-    def search(self, queries: Floats) -> Ids:
-        """Return 10 ids per query, on one thread."""
+    def search(self, queries: Floats, k: int) -> Ids:
+        """Return k ids per query, on one thread."""
         raise NotImplementedError
 
-    def compared(self, queries: Floats) -> float | None:  # noqa: ARG002
+    def compared(self, queries: Floats, k: int) -> float | None:  # noqa: ARG002
         """Return the mean number of items compared per query, if known."""
         return None
 
-    def release(self) -> None:
-        """Free the memory for the next method."""
-        self.index = None
+
+def efforts(k: int) -> tuple[int, ...]:
+    """Return the values of ef, at least k.
+
+    >>> efforts(100)[:2]
+    (128, 192)
+    """
+    return tuple(effort for effort in EFFORTS if effort >= k)
+
+
+def saved_size(save: Callable[[str], object]) -> int:
+    """Return the bytes of what a function writes to a path."""
+    with tempfile.TemporaryDirectory() as folder:
+        save(str(Path(folder) / "index"))
+        return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 
 class Nestcode(Method):
-    """Nestcode's index of `CellCoder` codes."""
+    """Nestcode's inverted lists of `CellCoder` codes, with vectors stored as float16 or without."""
 
     ours = True
-    shares = (
-        0.001,
-        0.002,
-        0.004,
-        0.007,
-        0.01,
-        0.015,
-        0.02,
-        0.03,
-        0.05,
-        0.08,
-    )  # candidate budgets as shares of the items
+    shares = (0.001, 0.002, 0.004, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)  # of the items: candidates
 
-    def __init__(self, width: int, kind: Kind, items: int) -> None:
+    def __init__(self, width: int, kind: Kind) -> None:
         self.name, self.kind, self.width = f"Nestcode, {width} bits", kind, width
-        candidates = sorted({max(NEAREST, round(share * items)) for share in self.shares})
-        self.grid = {"rerank": (20, 40, 80, 160), "candidates": tuple(candidates)}
 
     def build(self, task: Task) -> None:
         """Fit the coder and add all items."""
         coder = nc.CellCoder(self.width, metric=task.metric).fit(task.base)
-        self.index = nc.Index(coder)
+        self.index = nc.Index(coder, vectors="float16" if self.kind == "with vectors" else None)
         self.index.add(task.base)
         self.index.compact()
-        self.vectors = task.base if self.kind == "with vectors" else None
-        self.set({name: values[0] for name, values in self.grid.items()})
-        self.search(task.base[:1])  # the first search builds the scorer
+        self.index.search(task.base[:1], k=1)  # the first search builds the scorer
 
     def nbytes(self) -> int:
-        """Return the bytes of the codes, the scorer, the coder, and the vectors if they are stored."""
-        with tempfile.TemporaryDirectory() as folder:
-            coder = Path(folder) / "coder"
-            self.index.coder.save(coder)
-            held = self.index.nbytes + coder.stat().st_size
-        return int(held) + (0 if self.vectors is None else self.vectors.nbytes)
+        """Return the bytes of the codes, the vectors if they are stored, the scorer and the coder."""
+        return int(self.index.nbytes) + saved_size(self.index.coder.save)
+
+    def grid(self, k: int) -> Grid:
+        """Return multiples of k to rerank, and candidate budgets."""
+        candidates = sorted({max(k, round(share * len(self.index))) for share in self.shares})
+        return {"k_factor": (2, 4, 8, 16), "candidates": tuple(candidates)}
 
     def set(self, setting: Setting) -> None:
-        """Set the candidate budget and the number of candidates to rerank."""
+        """Set the candidate budget and how many candidates are reranked."""
         self.setting = setting
 
-    def search(self, queries: Floats) -> Ids:
+    def search(self, queries: Floats, k: int) -> Ids:
         """Return the nearest items by code, reranked by vectors if these are stored."""
-        ids: Ids = self._hits(queries).ids
+        ids: Ids = self._hits(queries, k).ids
         return ids
 
-    def compared(self, queries: Floats) -> float:
+    def compared(self, queries: Floats, k: int) -> float:
         """Return the mean number of codes compared per query."""
-        return float(self._hits(queries).compared.mean())
+        return float(self._hits(queries, k).compared.mean())
 
-    def _hits(self, queries: Floats) -> Any:
-        raw = {} if self.vectors is None else {"vectors": self.vectors}
-        return self.index.search(queries, k=NEAREST, **self.setting, **raw)
+    def _hits(self, queries: Floats, k: int) -> Any:
+        candidates, rerank = self.setting["candidates"], self.setting["k_factor"] * k
+        return self.index.search(queries, k=k, candidates=candidates, rerank=rerank)
+
+
+class Exact(Method):
+    """NumPy's matrix product and argpartition."""
+
+    name, kind = "NumPy, exact", "with vectors"
+    batch = 64  # queries
+
+    def build(self, task: Task) -> None:
+        """Keep the items and what ranks them beside the inner product."""
+        self.index = task.base
+        self.offsets = np.zeros(1) if task.metric == "cosine" else np.square(task.base).sum(axis=1) / 2
+
+    def nbytes(self) -> int:
+        """Return the bytes of the items."""
+        return int(self.index.nbytes)
+
+    def grid(self, k: int) -> Grid:
+        """Return its one setting."""
+        return {"nearest": (k,)}
+
+    def set(self, setting: Setting) -> None:
+        """Do nothing."""
+
+    def search(self, queries: Floats, k: int) -> Ids:
+        """Return the exact neighbors."""
+        parts = (queries[i : i + self.batch] for i in range(0, len(queries), self.batch))
+        return np.concatenate(
+            [np.argpartition(self.offsets - part @ self.index.T, k - 1, axis=1)[:, :k] for part in parts]
+        )

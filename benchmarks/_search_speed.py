@@ -1,34 +1,58 @@
 """The QPS table of the search benchmark: QPS by recall@10 against other indexes."""
 
 import argparse
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from _report import show
 from _search_figure import draw_fronts
 from _search_fronts import TARGETS, Measured, measure, reaching
-from _search_methods import Kind, Method, Nestcode
-from _search_peers import peers
-from _search_task import NEAREST, Row, Task, read_task, wanted
+from _search_methods import Exact, Kind, Method, Nestcode
+from _search_peers import LEADING, peers
+from _search_task import Row, Task, read_tasks, wanted
 
-SHOWN = (0.9, 0.95)  # recall@10 at which methods are compared
-WIDTHS: dict[Kind, tuple[int, ...]] = {"compressed": (384, 512, 768), "with vectors": (256,)}
+SHOWN = (0.9, 0.95)  # recall at which methods are compared
+WIDTHS: dict[Kind, tuple[int, ...]] = {"with vectors": (256,), "compressed": (384, 512, 768)}
 
 
-def recall_by_speed(options: argparse.Namespace) -> list[Row]:
-    """Measure, print, draw, and return the rows to save."""
-    task = read_task(options, 1000 if options.quick else options.base)
-    ours: list[Method] = [Nestcode(width, kind, len(task.base)) for kind in WIDTHS for width in WIDTHS[kind]]
+def recall_by_speed(options: argparse.Namespace) -> Iterator[list[Row]]:
+    """Measure, yield the rows of each method to save, print and draw."""
+    start = time.perf_counter()
+    tasks = read_tasks(options, 1000 if options.quick else options.base)
     results: list[Measured] = []
-    for method in ours + [peer for peer in peers(task) if wanted(peer.name, options)]:
-        results.append(measure(method, task, options.limit))
-        method.release()
-    print_methods(task, results)
-    print_comparison(task, results)
-    print_choice(task, results)
+    missing: dict[str, str] = {}  # why, by method
+    for method in methods(tasks[0], options):
+        if time.perf_counter() - start > options.total:
+            missing[method.name] = f"it would have started after {options.total:g} s"
+            continue
+        measured = measure(method, tasks, options.limit, options.most)
+        if isinstance(measured, str):
+            missing[method.name] = measured
+            print(f"{method.name}: not measured, {measured}", file=sys.stderr, flush=True)
+            continue
+        results += measured
+        yield [row for result in measured for row in saved(result)]
+    for task in tasks:
+        own = [result for result in results if result.task is task]
+        print_methods(task, own)
+        print_comparison(task, own)
+    first = [result for result in results if result.task is tasks[0]]
+    print_choice(tasks[0], first)
+    for name, reason in missing.items():
+        print(f"Not measured: {name}: {reason}")
     if options.figure is not None:
-        draw_fronts(str(task), results).savefig(options.figure, dpi=130)
-    return [row for result in results for row in saved(task, result)]
+        draw_fronts(str(tasks[0]), first).savefig(options.figure, dpi=130)
+    yield [{"method": name, "missing": reason} for name, reason in missing.items()]
+
+
+def methods(task: Task, options: argparse.Namespace) -> Iterator[Method]:
+    """Yield the methods to measure; the strongest peers unless --peers names others."""
+    for kind, widths in WIDTHS.items():
+        yield from (Nestcode(width, kind) for width in widths)
+    chosen = argparse.Namespace(peers=LEADING if options.peers is None else options.peers)
+    yield from (peer for peer in [Exact(), *peers(task)] if wanted(peer.name, chosen) or isinstance(peer, Exact))
 
 
 def of_kind(results: Sequence[Measured], kind: Kind, ours: bool) -> list[Measured]:
@@ -41,7 +65,7 @@ def print_methods(task: Task, results: Sequence[Measured]) -> None:
     for kind in get_args(Kind):
         chosen = of_kind(results, kind, ours=True) + of_kind(results, kind, ours=False)
         show(
-            f"QPS by recall@{NEAREST}, one thread, {kind}: {task}",
+            f"QPS by recall@{task.k}, one thread, {kind}: {task}",
             [method_row(result) for result in chosen],
             "build: seconds on all cores, with training. B/item: bytes of the index per item. highest: recall; …: the "
             "time limit ended\nthe sweep. QPS: queries per CPU second in one batch, interpolated on the front."
@@ -79,7 +103,7 @@ def print_comparison(task: Task, results: Sequence[Measured]) -> None:
         for target in SHOWN
     ]
     show(
-        f"Ours against the best peers of the same class: {task}",
+        f"Ours against the best peers of the same class, recall@{task.k}: {task}",
         rows,
         "x: our QPS over theirs, in one batch. no more memory: the best peer of at most our bytes/item.\n"
         "compared: codes, as a share of the items. x build: the fastest build of a graph over ours.",
@@ -111,8 +135,8 @@ def print_choice(task: Task, results: Sequence[Measured]) -> None:
     """Print which of our settings to choose for a recall."""
     rows = [choice_row(task, own, target) for own in results if own.method.ours for target in TARGETS]
     show(
-        f"Settings by recall@{NEAREST}: {task}",
-        [row for row in rows if row] or [{"recall": "not reached"}],
+        f"Settings by recall@{task.k}: {task}",
+        [row for row in rows if row] or [{"target recall": f"none of {', '.join(map(str, TARGETS))} is reached"}],
         "The fastest setting that reaches the recall; candidates as a share of the items, to transfer to other sizes.",
     )
 
@@ -128,17 +152,18 @@ def choice_row(task: Task, own: Measured, target: float) -> Row | None:
         "B/item": f"{own.size:.0f}",
         "target recall": f"{target:.2f}",
         "candidates": f"{point.setting['candidates'] / len(task.base):.1%}",
-        "rerank": point.setting["rerank"],
+        "rerank": point.setting["k_factor"] * task.k,
         "recall": f"{point.recall:.3f}",
         "QPS": number(point.qps),
         "µs/query": number(own.single[target]),
     }
 
 
-def saved(task: Task, result: Measured) -> list[Row]:
+def saved(result: Measured) -> list[Row]:
     """Return all measured points of a method."""
     kept = {id(point) for point in result.front}
-    facts: dict[str, Any] = {"data": str(task), "class": result.method.kind, "method": result.method.name}
+    facts: dict[str, Any] = {"data": str(result.task), "class": result.method.kind, "method": result.method.name}
+    facts["k"] = result.task.k
     facts |= {"build": result.build, "bytes": result.size, "whole": result.whole}
     return [{**facts, **vars(point), "front": id(point) in kept} for point in result.points] + [
         {**facts, "target recall": target, "single query µs": microseconds}

@@ -1,9 +1,10 @@
-"""Shared by both tables of the search benchmark: items, queries, exact neighbors, and a time budget."""
+"""Shared by the tables of the search benchmark: items, queries, exact neighbors, and a time budget."""
 
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import h5py
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from _report import images
+from _sentences import SENTENCES, keywords, read_embeddings, read_sentences
 from nestcode import metrics
 from nestcode.arrays import Floats, Ids
 
-NEAREST = 10
+NEAREST, MANY = 10, 100  # neighbors
 CROPS = 1_000_000  # if --base is not given
 Metric = Literal["l2", "cosine"]
 Rows = tuple[str, Metric, NDArray[Any], NDArray[Any]]  # name, metric, items, queries
@@ -30,10 +32,15 @@ class Task:
     metric: Metric
     base: Floats
     queries: Floats
-    exact: Ids  # (queries, 10)
+    exact: Ids  # (queries, k)
+
+    @property
+    def k(self) -> int:
+        """The number of neighbors."""
+        return int(self.exact.shape[1])
 
     def recall(self, found: Ids) -> float:
-        """Return recall@10 of the ids that a search found."""
+        """Return recall@k of the ids that a search found."""
         return metrics.recall(found, self.exact)
 
     def __str__(self) -> str:
@@ -51,13 +58,13 @@ class Budget:
     False
     """
 
-    def __init__(self, seconds: float, growth: float) -> None:
-        self.seconds, self.growth = seconds, growth
-        self.start = self.last = time.perf_counter()
+    def __init__(self, seconds: float, growth: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.seconds, self.growth, self.clock = seconds, growth, clock
+        self.start = self.last = clock()
 
     def allows(self) -> bool:
         """Return whether the next step is expected to end in time."""
-        now = time.perf_counter()
+        now = self.clock()
         cost, self.last = now - self.last, now
         return now - self.start + self.growth * cost <= self.seconds
 
@@ -70,6 +77,20 @@ def read_task(options: argparse.Namespace, most: int | None) -> Task:
     if metric == "cosine":
         base, queries = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (base, queries))
     return Task(name, metric, base, queries, metrics.exact_neighbors(queries, base, NEAREST))
+
+
+def read_tasks(options: argparse.Namespace, most: int | None) -> list[Task]:
+    """Return the task, the same with more neighbors, and for sentences with queries of another kind."""
+    task = read_task(options, most)
+    tasks = [task]
+    if not options.quick:
+        exact = metrics.exact_neighbors(task.queries, task.base, MANY)
+        tasks.append(replace(task, exact=exact))
+    if options.sentences is not None:
+        queries = read_keywords(options)
+        exact = metrics.exact_neighbors(queries, task.base, NEAREST)
+        tasks.append(replace(task, name=f"{task.name}, keywords as queries", queries=queries, exact=exact))
+    return tasks
 
 
 def read_glove(options: argparse.Namespace, most: int | None) -> Rows:
@@ -103,6 +124,35 @@ def read_hdf5(options: argparse.Namespace, most: int | None) -> Rows:
     return f"{options.hdf5.stem}, {distance}", metric, base, queries
 
 
+def read_embedded(options: argparse.Namespace, most: int | None) -> Rows:
+    """Return sentence embeddings; the queries are the last sentences."""
+    file = embeddings_file(options)
+    if options.sentences is None and not file.is_file():
+        raise SystemExit(f"there is no file {file}: give a text file to --sentences, and it is made")
+    texts = [] if file.is_file() else read_sentences(options.sentences)
+    rows = read_embeddings(file, texts, options.model)
+    count = min(most or len(rows), len(rows) - options.queries)
+    return "sentences, cosine", "cosine", rows[:count], rows[len(rows) - options.queries :]
+
+
+def read_keywords(options: argparse.Namespace) -> Floats:
+    """Return L2-normalized embeddings of the keywords of the query sentences."""
+    file = embeddings_file(options)
+    count = len(np.load(file, mmap_mode="r"))
+    texts = [keywords(text) for text in read_sentences(options.sentences)[count - options.queries : count]]
+    rows = read_embeddings(file.with_name(f"{file.stem}-keywords-{options.queries}.npy"), texts, options.model)
+    unit: Floats = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
+
+
+def embeddings_file(options: argparse.Namespace) -> Path:
+    """Return where the embeddings are kept: --embeddings, or beside the sentences."""
+    if options.embeddings is not None:
+        return Path(options.embeddings)
+    file = options.sentences / SENTENCES if options.sentences.is_dir() else options.sentences
+    return Path(file.with_suffix(".npy"))
+
+
 def read_images(options: argparse.Namespace, most: int | None) -> Rows:
     """Return pixels of CIFAR-10 with --data DIR, else patches of the sample images."""
     name, train, test = images(options)
@@ -114,6 +164,8 @@ READERS: dict[str, Callable[[argparse.Namespace, int | None], Rows]] = {  # by o
     "glove": read_glove,
     "crops": read_crops,
     "hdf5": read_hdf5,
+    "sentences": read_embedded,
+    "embeddings": read_embedded,
 }
 
 
@@ -123,5 +175,5 @@ def first(distances: NDArray[Any]) -> Ids:
 
 
 def wanted(name: str, options: argparse.Namespace) -> bool:
-    """Return whether --peers selects a peer by a word in its name; without words all are selected."""
-    return options.peers is None or any(word.lower() in name.lower() for word in options.peers)
+    """Return whether --peers selects a peer by a word in its name; "all" and no words select all."""
+    return options.peers in (None, ["all"]) or any(word.lower() in name.lower() for word in options.peers)

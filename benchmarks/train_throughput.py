@@ -11,12 +11,14 @@ forward and backward passes and the optimizer's update, on random rows of 50,000
     naive       the same with the invariance penalty on the whole batch, as in the paper
     binary      the full step with binary units, through which the paper passes no gradient
     loop        the full step inside `train`, with its data loading, reports and checks
+    swept       the binary step inside `train`, also with random crops and flips on the device, and unit sweeping
 
 TFLOP/s count matrix products only. On a GPU they are in bfloat16, and steps are compiled. Rounds are interleaved, and
 the best counts.
 """
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -28,14 +30,15 @@ import torch
 
 from _report import save, show
 from nestcode.lengths import Geometric
-from nestcode.nn import Binarize, OrderedAutoencoder
-from nestcode.training import AdaptivePenalty, Run, Training, train
+from nestcode.nn import Binarize, OrderedAutoencoder, RandomViews
+from nestcode.training import AdaptivePenalty, Run, Sweep, Training, train
 from nestcode.training.autoencoder import AutoencoderLoss, AutoencoderObjective
 from nestcode.training.optimizers import AdamStep
 from nestcode.training.runtime.accelerator import Accelerator
 
 IMAGES = 79_302_017  # the paper's data set, two epochs
-KINDS = ("plain", "nested", "noise", "penalty", "full", "naive", "binary", "loop")
+KINDS = ("plain", "nested", "noise", "penalty", "full", "naive", "binary", "loop", "swept")
+IN_TRAIN = ("loop", "swept")
 
 
 def main() -> None:
@@ -50,10 +53,10 @@ def main() -> None:
     steps = 2 if options.quick else options.steps
     device = Accelerator(Training(), steps=0).device
     data = torch.randint(256, (5 * batch, sizes[0]), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    jobs = {kind: make_step(kind, sizes, batch, data.to(device)) for kind in options.kinds if kind != "loop"}
+    jobs = {kind: make_step(kind, sizes, batch, data.to(device)) for kind in options.kinds if kind not in IN_TRAIN}
     best = measure(jobs, steps, device)
-    if "loop" in options.kinds:
-        best["loop"] = loop_seconds(sizes, batch, data, 5 * steps)
+    for kind in set(IN_TRAIN) & set(options.kinds):
+        best[kind] = loop_seconds(kind, sizes, batch, data, 5 * steps)
     rows = [describe(kind, best, sizes, batch) for kind in options.kinds]
     where = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     show(f"Training step of {'-'.join(map(str, sizes))}, batches of {batch:,}, on {where}", rows, "x: time over plain.")
@@ -69,6 +72,7 @@ def make_settings(kind: str, batch: int, steps: int) -> Training:
         penalty=AdaptivePenalty("l1", ratio=0.05) if rank >= 3 else None,
         invariance=0.01 if rank >= 4 else 0.0,
         invariance_share=1.0 if kind == "naive" else 0.125,
+        sweep=Sweep() if kind == "swept" else None,
     )
 
 
@@ -82,16 +86,18 @@ def make_model(kind: str, sizes: list[int]) -> OrderedAutoencoder:
         layers,
         tied=True,
         lengths=Geometric(0.97),
-        binarize=Binarize(width, 0.2, "none", deferred=True) if kind == "binary" else None,
+        binarize=Binarize(width, 0.2, "none", deferred=True) if kind in ("binary", "swept") else None,
         corruption=0.1 if noisy else 0.0,
         dropout=0.2 if noisy else 0.0,
     )
 
 
-def loop_seconds(sizes: list[int], batch: int, data: torch.Tensor, steps: int) -> float:
+def loop_seconds(kind: str, sizes: list[int], batch: int, data: torch.Tensor, steps: int) -> float:
     """Return the seconds per step of the training loop after the second report, when compilation is over."""
-    run = Run(progress=False, report_every=steps)
-    reports = train(make_model("loop", sizes), data.numpy(), make_settings("loop", batch, 3 * steps), run)
+    run, training = Run(progress=False, report_every=steps), make_settings(kind, batch, 3 * steps)
+    side = math.isqrt(sizes[0] // 3)
+    augment = RandomViews((3, side, side), crop=side // 8) if kind == "swept" else None
+    reports = train(make_model(kind, sizes), data.numpy(), training, run, augment=augment)
     return float(reports[3]["seconds"] - reports[2]["seconds"]) / steps or float("nan")
 
 
@@ -172,10 +178,10 @@ def operations(kind: str, sizes: list[int]) -> float:
     """
     encoder = 2 * sum(a * b for a, b in pairwise(sizes))
     first = 2 * sizes[0] * sizes[1]
-    back = 0 if kind == "binary" else 2 * encoder - first  # no gradient reaches the encoder
+    back = 0 if kind in ("binary", "swept") else 2 * encoder - first  # no gradient reaches the encoder
     whole = encoder + back + 3 * encoder
-    passes = {"full": 2 / 8, "loop": 2 / 8, "binary": 2 / 8, "naive": 2}.get(kind, 0)  # clean and perturbed inputs
-    return whole + passes * (3 * encoder - first)
+    share = {"full": 1 / 8, "loop": 1 / 8, "binary": 1 / 8, "swept": 1 / 8, "naive": 1}.get(kind, 0)
+    return whole + 2 * share * (3 * encoder - first)  # clean and perturbed inputs
 
 
 if __name__ == "__main__":

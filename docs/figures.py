@@ -218,7 +218,7 @@ def unit_sweeping() -> Figure:
         yscale="log",
         ylim=(1e-5, 1.6),
     )
-    sweep = Sweep(after=500, every=20, patience=1)
+    sweep = Sweep(after=0.25, blocks=48)
     for name, chosen, color, style in (("without", None, VERMILLION, "--"), ("with", sweep, BLUE, "-")):
         torch.manual_seed(0)
         network = OrderedAutoencoder(64, width=48, lengths=Geometric(0.8), binarize=nc.nn.Binarize(48, signed=True))

@@ -41,3 +41,15 @@ def test_everything_public_is_exported() -> None:
     assert {*nestcode.__all__} | extras == {*nestcode._HOMES, "__version__"} == set(dir(nestcode))
     for name in dir(nestcode):
         assert getattr(nestcode, name) is not None
+
+
+def test_signatures_are_readable_in_help() -> None:
+    """Annotations stay names: NumPy's ArrayLike would be spelled out over many lines."""
+    import nestcode
+
+    for name in nestcode.__all__:
+        value = getattr(nestcode, name)
+        members = dict(inspect.getmembers(value, inspect.isfunction)) if inspect.isclass(value) else {"": value}
+        for member, function in members.items():
+            if callable(function) and (member == "__init__" or not member.startswith("_")):
+                assert "numpy._typing" not in str(inspect.signature(function)), f"{name}.{member}"

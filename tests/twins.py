@@ -94,6 +94,8 @@ def distances(queries: NDArray[Any], rows: NDArray[Any], metric: str) -> Doubles
     if metric == "cosine":
         a, b = (part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-300) for part in (a, b))
     squares: Doubles = ((a[:, None] - b[None]) ** 2).sum(axis=2)
+    if metric == "cosine":  # 2 - 2 cos, and the cosine with a zero vector is 0
+        squares[~a.any(axis=1)], squares[:, ~b.any(axis=1)] = 2, 2
     return squares
 
 

@@ -287,7 +287,7 @@ struct FastScanScorer {
         for (std::uint32_t i = 0; i < kBlockItems; i += 4) {
             const Float4 sum = {float(sums[i]), float(sums[i + 1]), float(sums[i + 2]), float(sums[i + 3])};
             const Float4 norm = load_float4(item_norms + i), distance = base + step * sum;
-            const auto beyond = distance >= (top.threshold + norm) * norm;  // false for NaN
+            const auto beyond = distance > (top.threshold + norm) * norm;  // false for NaN, and until k hits are known
             if (beyond[0] && beyond[1] && beyond[2] && beyond[3]) continue;
             for (std::uint32_t j = 0; j < 4; ++j)
                 if (!beyond[j]) add(first + i + j, distance[j] / std::max(norm[j], 1e-30f) - norm[j]);

@@ -117,11 +117,34 @@ void visit_live(const PrefixTree& tree, Range range, const Visit& visit) {
         if (tree.tombstones == nullptr || !tree.tombstones->contains(position)) visit(position);
 }
 
-// Writes the ids of the live items in the ranges.
-inline void gather_ids(Forest forest, const Range* ranges, std::int64_t* ids) {
-    for (std::size_t t = 0; t < forest.size(); ++t)
-        visit_live(forest[t], ranges[t],
-                   [&](std::uint32_t position) { *ids++ = forest[t].ids[forest[t].row_of(position)]; });
+// Writes the ids of the live items in one range per tree, in the order of the trees.
+inline std::int64_t* gather_ids(Forest forest, const Range* ranges, std::int64_t* ids) {
+    for (std::size_t t = 0; t < forest.size(); ++t) {
+        const PrefixTree& tree = forest[t];
+        const Range range = ranges[t];
+        if (range.size() == 0) continue;
+        if (tree.tombstones == nullptr && tree.order.count == 0)
+            ids = tree.ids.copy(range.begin, range.size(), ids);
+        else
+            visit_live(tree, range, [&](std::uint32_t position) { *ids++ = tree.ids[tree.row_of(position)]; });
+    }
+    return ids;
+}
+
+// The same for a batch: ranges[i * trees + t] is the range of query i in tree t, and its ids begin at offsets[i].
+inline void gather_ids(Forest forest, const Range* ranges, const std::int64_t* offsets, std::size_t queries,
+                       std::int64_t* ids, std::size_t threads) {
+    constexpr std::size_t thread_queries = 1 << 10, ahead = 16;
+    parallel_for(queries, thread_queries, threads, [=](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i) {
+            if (i + ahead < end)
+                for (std::size_t t = 0; t < forest.size(); ++t) {
+                    const Range later = ranges[(i + ahead) * forest.size() + t];
+                    if (forest[t].order.count == 0) forest[t].ids.prefetch(later.begin, later.size());
+                }
+            gather_ids(forest, ranges + i * forest.size(), ids + offsets[i]);
+        }
+    });
 }
 
 }  // namespace nestcode

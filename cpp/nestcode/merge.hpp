@@ -5,11 +5,14 @@
 
 namespace nestcode {
 
-// The k-way merge of the live items of all trees: writes their rows, heads and ids in sorted order. Of equal codes
-// those of earlier trees come first. There are few trees, so a linear scan over the cursors replaces a heap.
-inline void merge_live(Forest forest, std::uint8_t* rows, std::uint64_t* heads, std::int64_t* ids) {
+// The k-way merge of the live items of all trees: writes their rows, heads and ids in sorted order, and where they come
+// from: positions that count through all trees. Of equal codes those of earlier trees come first. There are few trees,
+// so a linear scan over the cursors replaces a heap.
+inline void merge_live(Forest forest, std::uint8_t* rows, std::uint64_t* heads, std::int64_t* ids,
+                       std::int64_t* sources) {
     struct Cursor {
         const PrefixTree* tree;
+        std::int64_t offset;  // the number of items in the trees before this one
         std::vector<std::uint32_t> positions;
         std::size_t next = 0;
         std::uint64_t head = 0;
@@ -27,8 +30,10 @@ inline void merge_live(Forest forest, std::uint8_t* rows, std::uint64_t* heads, 
         }
     };
     std::vector<Cursor> cursors;
+    std::int64_t offset = 0;
     for (const PrefixTree& tree : forest) {
-        Cursor cursor{&tree, {}};
+        Cursor cursor{&tree, offset, {}};
+        offset += tree.count();
         cursor.positions.reserve(tree.live());
         visit_live(tree, {0, tree.count()}, [&](std::uint32_t position) { cursor.positions.push_back(position); });
         if (cursor.advance()) cursors.push_back(std::move(cursor));
@@ -43,6 +48,7 @@ inline void merge_live(Forest forest, std::uint8_t* rows, std::uint64_t* heads, 
         rows += bytes;
         *heads++ = cursor.head;
         *ids++ = cursor.tree->ids[cursor.tree->row_of(cursor.position())];
+        *sources++ = cursor.offset + cursor.position();
         if (!cursor.advance()) cursors.erase(cursors.begin() + static_cast<std::ptrdiff_t>(least));
     }
 }
@@ -74,9 +80,9 @@ inline void insert_rows(Rows rows, std::size_t first, const std::uint64_t* heads
 }
 
 // found[i] = the position of the id wanted[i], or -1, by binary search; `by_id` lists all positions by ascending id.
-inline void find_ids(Column<std::int64_t> ids, Column<std::uint32_t> by_id, const std::int64_t* wanted,
+inline void find_ids(IdColumn ids, Column<std::uint32_t> by_id, const std::int64_t* wanted,
                      std::size_t count, std::int64_t* found) {
-    const auto id_at = [&](std::size_t i) { return ids[std::min<std::size_t>(by_id[i], ids.count - 1)]; };
+    const auto id_at = [&](std::size_t i) { return ids[std::min<std::size_t>(by_id[i], ids.count() - 1)]; };
     for (std::size_t w = 0; w < count; ++w) {
         std::size_t begin = 0, end = by_id.count;
         while (begin < end) {

@@ -31,6 +31,31 @@ struct Column {
     T operator[](std::size_t i) const { return *at(i); }
 };
 
+// Ids, in 32 bits where all of them fit.
+struct IdColumn {
+    Column<std::uint32_t> narrow;
+    Column<std::int64_t> wide;  // empty if they are narrow
+
+    std::size_t count() const { return narrow.count + wide.count; }
+    ChecksumGuard* guard() const { return narrow.guard != nullptr ? narrow.guard : wide.guard; }
+    std::int64_t operator[](std::size_t i) const { return narrow.count != 0 ? narrow[i] : wide[i]; }
+
+    // Writes `items` ids from the i-th on, and returns the end of what was written.
+    std::int64_t* copy(std::size_t i, std::size_t items, std::int64_t* out) const {
+        if (narrow.count != 0) return std::copy_n(narrow.at(i, items), items, out);
+        return std::copy_n(wide.at(i, items), items, out);
+    }
+
+    // Prefetches the first cache lines of `items` ids; hardware prefetching does the rest.
+    void prefetch(std::size_t i, std::size_t items) const {
+        const std::size_t bytes = narrow.count != 0 ? sizeof(std::uint32_t) : sizeof(std::int64_t);
+        const char* const first = (narrow.count != 0 ? reinterpret_cast<const char*>(narrow.data)
+                                                     : reinterpret_cast<const char*>(wide.data)) + i * bytes;
+        for (std::size_t at = 0; at < std::min<std::size_t>(items * bytes + 64, 512); at += 64)
+            __builtin_prefetch(first + at);
+    }
+};
+
 // Positions [begin, end) in the sorted order.
 struct Range {
     std::uint32_t begin, end;

@@ -47,7 +47,7 @@ struct PrefixTree {
     Column<std::uint32_t> order;   // the row at each position; empty if the rows themselves are sorted
     Column<std::uint32_t> tables;  // prefix_tables.hpp
     const Tombstones* tombstones = nullptr;
-    Column<std::int64_t> ids;  // of the rows
+    IdColumn ids;  // of the rows
     std::int32_t width = 0;
 
     std::uint32_t count() const { return static_cast<std::uint32_t>(heads.count); }

@@ -1,7 +1,7 @@
-// Reranking: precise distances from queries to a few candidates each, given as float vectors.
+// Reranking: precise distances from queries to a few candidates each.
 //
-// Candidates come from estimated distances; they are decoded, or their original vectors are gathered, and scored here
-// in float32 with two vector accumulators.
+// Candidates come from estimated distances; they are decoded, or their stored vectors are read (vector_rows.hpp), and
+// scored here in float32 with two vector accumulators.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "metric.hpp"
 #include "parallel.hpp"
 #include "simd.hpp"
+#include "vector_rows.hpp"
 
 namespace nestcode {
 
@@ -57,7 +58,7 @@ inline std::pair<float, float> product_and_norm(const float* query, const float*
     return {product, norm};
 }
 
-// The cosine distance of a row whose squared norm leaves the range of a float.
+// The cosine distance of a row whose squared norm leaves the range of a float; the cosine with a zero row is 0.
 inline float cosine_distance_in_double(const float* query, const float* row, std::size_t features,
                                        const Complement& complement, std::size_t q) {
     double product = complement.products != nullptr ? complement.products[q] : 0, norm = complement.norm;
@@ -66,24 +67,29 @@ inline float cosine_distance_in_double(const float* query, const float* row, std
         product += query[f] * item;
         norm += item * item;
     }
-    return norm > 0 ? static_cast<float>(std::max(2 - 2 * product / std::sqrt(norm), 0.0)) : 1;
+    return norm > 0 ? static_cast<float>(std::max(2 - 2 * product / std::sqrt(norm), 0.0)) : 2;
 }
 
 // Writes the distances from each query to its candidates, (queries, many): the squared L2 distance; the squared L2
 // distance after L2 normalization of the row (the query is normalized already); or the negative inner product.
-// Candidates are rows of `vectors`; the distance of candidate -1 is infinite.
-inline void rerank(const float* vectors, std::size_t features, const float* queries, std::size_t count,
-                   const std::int64_t* candidates, std::size_t many, Metric metric, Complement complement, float* out,
-                   std::size_t threads) {
+// Candidates are rows of `vectors`, of which each thread takes a copy; the distance of candidate -1 is infinite.
+template <class Reader>
+void rerank(const Reader& vectors, const float* queries, std::size_t count, const std::int64_t* candidates,
+            std::size_t many, Metric metric, Complement complement, float* out, std::size_t threads) {
+    const std::size_t features = vectors.features();
     parallel_for(count, 1 + (1 << 16) / (many * features + 1), threads, [=](std::size_t begin, std::size_t end) {
+        constexpr std::size_t ahead = 3;  // rows: those of stored vectors are anywhere in memory
+        Reader reader = vectors;
         for (std::size_t q = begin; q < end; ++q)
             for (std::size_t i = q * many; i < (q + 1) * many; ++i) {
                 const float* query = queries + q * features;
+                if (i + ahead < end * many && candidates[i + ahead] >= 0)
+                    reader.prefetch(static_cast<std::size_t>(candidates[i + ahead]));
                 if (candidates[i] < 0) {
                     out[i] = std::numeric_limits<float>::infinity();
                     continue;
                 }
-                const float* row = vectors + static_cast<std::size_t>(candidates[i]) * features;
+                const float* row = reader.row(static_cast<std::size_t>(candidates[i]));
                 if (metric == Metric::l2) {
                     out[i] = squared_distance(query, row, features);
                     continue;

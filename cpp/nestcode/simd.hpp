@@ -54,7 +54,9 @@ inline const std::vector<Simd>& available_simd() {
 #endif
 #if NESTCODE_X86
         __builtin_cpu_init();
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")) found.push_back(Simd::avx2);
+        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+            __builtin_cpu_supports("popcnt"))
+            found.push_back(Simd::avx2);
         if (__builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512vl"))
             found.push_back(Simd::avx512);

@@ -2,13 +2,24 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
-#include <numpy/ndarraytypes.h>
+#include <numpy/arrayobject.h>
 
 #include "nestcode/forest.hpp"
 #include "nestcode/merge.hpp"
 #include "storage.hpp"
 
 namespace {
+
+using StoredIds = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;  // of 32 bits without sign, or 64
+
+nestcode::IdColumn ids_of(const StoredIds& ids, PyChecksumGuard* guard) {
+    nestcode::ChecksumGuard* const watch = guard_of(guard, ids.data(), ids.nbytes());
+    if (ids.dtype() == nb::dtype<std::uint32_t>())
+        return {{static_cast<const std::uint32_t*>(ids.data()), ids.size(), watch}, {}};
+    if (ids.dtype() == nb::dtype<std::int64_t>())
+        return {{}, {static_cast<const std::int64_t*>(ids.data()), ids.size(), watch}};
+    throw nb::value_error("ids must be uint32 or int64");
+}
 
 // A prefix tree and the owner of its arrays.
 struct PyPrefixTree {
@@ -17,7 +28,7 @@ struct PyPrefixTree {
     nestcode::PrefixTree tree;
 
     PyPrefixTree(nb::object owner, const Packed& rows, const Vec<std::uint64_t>& heads, const Vec<std::uint32_t>& order,
-                 const Vec<std::uint32_t>& tables, const Vec<std::uint32_t>& deleted, const Vec<std::int64_t>& ids,
+                 const Vec<std::uint32_t>& tables, const Vec<std::uint32_t>& deleted, const StoredIds& ids,
                  std::int32_t width, PyChecksumGuard* rows_guard, PyChecksumGuard* heads_guard,
                  PyChecksumGuard* tables_guard, PyChecksumGuard* ids_guard)
         : owner(std::move(owner)) {
@@ -26,7 +37,7 @@ struct PyPrefixTree {
         tree.heads = column_of(heads, heads_guard);
         tree.order = column_of(order);
         tree.tables = column_of(tables, tables_guard);
-        tree.ids = column_of(ids, ids_guard);
+        tree.ids = ids_of(ids, ids_guard);
         tree.width = width;
         if (heads.size() >= UINT32_MAX) throw nb::value_error("a tree must have less than 2^32 items");
         if (order.size() != 0 ? order.size() != heads.size() : rows.shape(0) != heads.size())
@@ -69,7 +80,7 @@ struct PyForest {
         if (!guarded) return false;
         return std::any_of(trees.begin(), trees.end(), [](const nestcode::PrefixTree& tree) {
             for (const nestcode::ChecksumGuard* guard :
-                 {tree.rows_guard, tree.heads.guard, tree.tables.guard, tree.ids.guard})
+                 {tree.rows_guard, tree.heads.guard, tree.tables.guard, tree.ids.guard()})
                 if (guard != nullptr && guard->first_damaged() >= 0) return true;
             return false;
         });
@@ -186,16 +197,47 @@ void find_prefixes(const PyForest& forest, const Packed& query, const Ids& count
     }
 }
 
-void gather_ids(const PyForest& forest, PyNeighborhood& hood, const Ids& ids) {
-    std::uint64_t live = 0;
-    for (std::size_t t = 0; t < forest.trees.size(); ++t) live += forest.trees[t].live(hood.data()[t]);
-    if (hood.forest.ptr() != nb::find(&forest).ptr() || live != ids.shape(0))
-        throw nb::value_error("there must be room for each id of a neighborhood of this forest");
-    nestcode::gather_ids(forest.trees, hood.data(), ids.data());
+// The number of live items in one range per tree; throws unless the ranges lie within the trees.
+std::int64_t count_live(const PyForest& forest, const nestcode::Range* ranges) {
+    std::int64_t live = 0;
+    for (const nestcode::PrefixTree& tree : forest.trees) {
+        const nestcode::Range range = *ranges++;
+        if (range.begin > range.end || range.end > tree.count())
+            throw nb::value_error("a range must lie within its tree");
+        live += tree.live(range);
+    }
+    return live;
+}
+
+void gather_ids(const PyForest& forest, const Array<const std::uint32_t, 3>& ranges, const Vec<std::int64_t>& offsets,
+                const Ids& ids, std::size_t threads) {
+    const std::size_t count = ranges.shape(0), trees = forest.trees.size();
+    if (ranges.shape(1) != trees || ranges.shape(2) != 2 || offsets.size() != count + 1 || offsets(0) != 0 ||
+        static_cast<std::size_t>(offsets(count)) != ids.size())
+        throw nb::value_error("there must be ranges and an offset for each query, and room for each id");
+    const auto* const found = reinterpret_cast<const nestcode::Range*>(ranges.data());
+    nb::gil_scoped_release released;
+    for (std::size_t i = 0; i < count; ++i)
+        if (offsets(i + 1) - offsets(i) != count_live(forest, found + i * trees))
+            throw nb::value_error("offsets must be the sums of the numbers of items");
+    nestcode::gather_ids(forest.trees, found, offsets.data(), count, ids.data(), threads);
+}
+
+// The ids of a neighborhood. NumPy's C API makes the array: by nanobind it would take longer than the search.
+nb::object neighborhood_ids(PyNeighborhood& self) {
+    if (PyArray_ImportNumPyAPI() < 0) throw nb::python_error();  // the first time
+    const PyForest& forest = *nb::inst_ptr<PyForest>(self.forest);
+    npy_intp count = count_live(forest, self.data());
+    nb::object ids = nb::steal(PyArray_SimpleNew(1, &count, NPY_INT64));
+    if (!ids.is_valid()) throw nb::python_error();
+    auto* const data = PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.ptr()));
+    nestcode::gather_ids(forest.trees, self.data(), static_cast<std::int64_t*>(data));
+    if (forest.damaged()) self.forest.attr("check")();
+    return ids;
 }
 
 void merge_trees(const std::vector<nb::object>& given, const Array<std::uint8_t, 2>& rows,
-                 const Array<std::uint64_t, 1>& heads, const Ids& ids) {
+                 const Array<std::uint64_t, 1>& heads, const Ids& ids, const Ids& sources) {
     std::vector<nestcode::PrefixTree> trees;
     std::uint64_t live = 0;
     for (const nb::object& object : given) {
@@ -203,10 +245,10 @@ void merge_trees(const std::vector<nb::object>& given, const Array<std::uint8_t,
         live += trees.back().live();
         if (trees.back().rows.bytes != rows.shape(1)) throw nb::value_error("trees must have the width of the rows");
     }
-    if (rows.shape(0) != live || heads.shape(0) != live || ids.shape(0) != live)
+    if (rows.shape(0) != live || heads.shape(0) != live || ids.shape(0) != live || sources.shape(0) != live)
         throw nb::value_error("there must be room for each live item");
     nb::gil_scoped_release released;
-    nestcode::merge_live(trees, rows.data(), heads.data(), ids.data());
+    nestcode::merge_live(trees, rows.data(), heads.data(), ids.data(), sources.data());
 }
 
 void insert_rows(const Packed& packed, std::size_t first, const Vec<std::uint64_t>& heads,
@@ -221,11 +263,11 @@ void insert_rows(const Packed& packed, std::size_t first, const Vec<std::uint64_
     nestcode::insert_rows(rows, first, heads.data(), order.data(), heads.size(), new_heads.data(), new_order.data());
 }
 
-void find_ids(const Vec<std::int64_t>& ids, const Vec<std::uint32_t>& by_id, const Vec<std::int64_t>& wanted,
+void find_ids(const StoredIds& ids, const Vec<std::uint32_t>& by_id, const Vec<std::int64_t>& wanted,
               const Ids& found, PyChecksumGuard* ids_guard, PyChecksumGuard* by_id_guard) {
     if (ids.size() != by_id.size() || wanted.size() != found.size())
         throw nb::value_error("there must be a position for each id, and room for each wanted one");
-    const auto all_ids = column_of(ids, ids_guard);
+    const nestcode::IdColumn all_ids = ids_of(ids, ids_guard);
     const auto positions = column_of(by_id, by_id_guard);
     nb::gil_scoped_release released;
     nestcode::find_ids(all_ids, positions, wanted.data(), wanted.size(), found.data());
@@ -251,7 +293,7 @@ auto build_prefix_tables(const Vec<std::uint64_t>& heads, std::int32_t width) {
 void add_index(nb::module_& m) {
     nb::class_<PyPrefixTree>(m, "PrefixTree", "Sorted codes with lookup tables and tombstones.")
         .def(nb::init<nb::object, const Packed&, const Vec<std::uint64_t>&, const Vec<std::uint32_t>&,
-                      const Vec<std::uint32_t>&, const Vec<std::uint32_t>&, const Vec<std::int64_t>&, std::int32_t,
+                      const Vec<std::uint32_t>&, const Vec<std::uint32_t>&, const StoredIds&, std::int32_t,
                       PyChecksumGuard*, PyChecksumGuard*, PyChecksumGuard*, PyChecksumGuard*>(),
              "owner"_a, "rows"_a.noconvert(), "heads"_a.noconvert(), "order"_a.noconvert(), "tables"_a.noconvert(),
              "tombstones"_a.noconvert(), "ids"_a.noconvert(), "width"_a, "rows_guard"_a.none() = nb::none(),
@@ -266,7 +308,8 @@ void add_index(nb::module_& m) {
              "Write the length, the number of items and the ranges of each query's neighborhood.")
         .def("_find_prefixes", find_prefixes, "query"_a.noconvert(), "counts"_a.noconvert(), "ranges"_a.noconvert(),
              "Write the number of items and the ranges of each prefix of a query, shortest first.")
-        .def("_gather_ids", gather_ids, "neighborhood"_a, "ids"_a.noconvert(), "Write the ids of a neighborhood.")
+        .def("_gather_ids", gather_ids, "ranges"_a.noconvert(), "offsets"_a.noconvert(), "ids"_a.noconvert(),
+             "threads"_a = 1, "Write the ids of each query's neighborhood, one after the other.")
         .def_prop_ro("_damaged", &PyForest::damaged, "Whether a damaged block was read.");
     nb::class_<PyNeighborhood>(m, "Neighborhood", "All items that share a prefix with a query.")
         .def(nb::init<nb::object, std::int32_t, std::int64_t, const Array<const std::uint32_t, 2>&>(), "forest"_a,
@@ -276,15 +319,13 @@ void add_index(nb::module_& m) {
             "The length of the prefix, in bits.")
         .def_prop_ro(
             "count", [](const PyNeighborhood& self) { return self.found.count; }, "The number of items.")
-        .def_prop_ro(
-            "ids", [](const PyNeighborhood& self) { return self.forest.attr("_ids_of")(nb::find(self)); },
-            "The ids of the items, ascending.")
+        .def_prop_ro("ids", neighborhood_ids, "The ids of the items, in the order of the tree.")
         .def("__repr__", [](const PyNeighborhood& self) {
             return "Neighborhood(length=" + std::to_string(self.found.length) +
                    ", count=" + std::to_string(self.found.count) + ")";
         });
     m.def("merge_trees", merge_trees, "trees"_a, "rows"_a.noconvert(), "heads"_a.noconvert(), "ids"_a.noconvert(),
-          "Write the rows, heads and ids of all live items in sorted order (k-way merge).");
+          "sources"_a.noconvert(), "Write the rows, heads, ids and sources of all live items in sorted order.");
     m.def("insert_rows", insert_rows, "packed"_a.noconvert(), "first"_a, "heads"_a.noconvert(), "order"_a.noconvert(),
           "new_heads"_a.noconvert(), "new_order"_a.noconvert(),
           "Write the sorted order of all rows, given that of the rows before `first`.");

@@ -10,6 +10,8 @@ NB_MODULE(_core, m) {
     add_storage(m);
     add_index(m);
     add_search(m);
+    add_graph(m);
+    add_vectors(m);
     add_streams(m);
     add_images(m);
 }

@@ -5,11 +5,10 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.hpp"
+#include "fastscan_groups.hpp"
 #include "nestcode/adc.hpp"
-#include "nestcode/fastscan.hpp"
 #include "nestcode/hamming.hpp"
 #include "nestcode/rerank.hpp"
-#include "nestcode/scan.hpp"
 
 namespace {
 
@@ -137,28 +136,6 @@ struct PyCentroidDistances {
     }
 };
 
-struct PyFastScanGroups {
-    std::vector<nestcode::FastScanGroup> groups;
-    Mat<float> parents;
-
-    PyFastScanGroups(const Mat<std::int32_t>& directions, const Array<const float, 3>& levels, Mat<float> given)
-        : groups(directions.shape(0)), parents(std::move(given)) {
-        if (directions.shape(1) != 4 || levels.shape(0) != directions.shape(0) || levels.shape(1) != 4 ||
-            levels.shape(2) != 16)
-            throw nb::value_error("a group must have four directions, -1 for none, with 16 levels each");
-        if (groups.size() > 256) throw nb::value_error("there must be at most 256 groups");
-        if (!std::has_single_bit(parents.shape(0)))
-            throw nb::value_error("the number of parents must be a power of two");
-        for (std::size_t g = 0; g < groups.size(); ++g)
-            for (std::size_t j = 0; j < 4; ++j) {
-                groups[g].directions[j] = directions(g, j);
-                if (directions(g, j) >= static_cast<std::int32_t>(parents.shape(1)))
-                    throw nb::value_error("parents must have all directions");
-                std::memcpy(groups[g].levels[j], &levels(g, j, 0), sizeof groups[g].levels[j]);
-            }
-    }
-};
-
 void search_fastscan(const PySearcher& self, const PyCentroidDistances& centroids, const Vec<float>& norms,
                      const Mat<float>& queries, const Vec<float>& mean_terms, const PyFastScanGroups& groups,
                      std::string_view metric, std::uint64_t candidates, const PySearchResults& out, std::size_t threads, std::string_view simd) {
@@ -247,23 +224,8 @@ void rerank(const Mat<float>& vectors, const Mat<float>& queries, const Mat<std:
     const nestcode::Complement complement{mean.size() != 0 ? mean.data() : nullptr, norm,
                                           products.size() != 0 ? products.data() : nullptr};
     nb::gil_scoped_release released;
-    nestcode::rerank(vectors.data(), vectors.shape(1), queries.data(), queries.shape(0), candidates.data(),
-                     candidates.shape(1), by, complement, out.data(), threads);
-}
-
-void scan_vectors(const Mat<float>& vectors, const Mat<float>& queries, const Vec<std::int64_t>& items,
-                  std::string_view metric, const Array<float, 2>& out, const Array<float, 1>& norms,
-                  std::size_t threads) {
-    const nestcode::Metric by = nestcode::metric_named(metric);
-    if (queries.shape(1) != vectors.shape(1) || out.shape(0) != queries.shape(0) || out.shape(1) != items.size() ||
-        (by != nestcode::Metric::l2 && norms.size() != items.size()))
-        throw nb::value_error("queries must have the features of the vectors, and out and norms room for all items");
-    for (std::size_t i = 0; i < items.size(); ++i)
-        if (items(i) < 0 || items(i) >= static_cast<std::int64_t>(vectors.shape(0)))
-            throw nb::value_error("items must be rows of the vectors");
-    nb::gil_scoped_release released;
-    nestcode::scan_vectors(vectors.data(), vectors.shape(1), queries.data(), queries.shape(0), items.data(),
-                           items.size(), by, out.data(), norms.data(), threads);
+    nestcode::rerank(nestcode::MatrixReader{vectors.data(), vectors.shape(1)}, queries.data(), queries.shape(0),
+                     candidates.data(), candidates.shape(1), by, complement, out.data(), threads);
 }
 
 void select_top_k(const Mat<float>& distances, const Mat<std::int64_t>& ids, const Array<float, 2>& top_distances,
@@ -318,9 +280,6 @@ void add_search(nb::module_& m) {
     m.def("rerank", rerank, "vectors"_a.noconvert(), "queries"_a.noconvert(), "candidates"_a.noconvert(), "metric"_a,
           "out"_a.noconvert(), "threads"_a, "mean"_a.noconvert(), "norm"_a, "products"_a.noconvert(),
           "Write the distances from each query to its candidates.");
-    m.def("scan_vectors", scan_vectors, "vectors"_a.noconvert(), "queries"_a.noconvert(), "items"_a.noconvert(),
-          "metric"_a, "out"_a.noconvert(), "norms"_a.noconvert(), "threads"_a = 1,
-          "Write the squared distances or inner products from each query to the same rows.");
     m.def("select_top_k", select_top_k, "distances"_a.noconvert(), "ids"_a.noconvert(), "top_distances"_a.noconvert(),
           "top_ids"_a.noconvert(), "threads"_a = 1, "Write the k nearest items of each query, nearest first.");
     m.def("pack_blocks", pack_blocks, "grouped"_a.noconvert(), "slots"_a.noconvert(), "out"_a.noconvert(),

@@ -92,9 +92,16 @@ void test_neighborhoods(std::int32_t width, std::size_t count, unsigned agree, s
             for (const PrefixTree& tree : forest) live += tree.live();
             std::vector<std::uint8_t> rows(live * forest[0].rows.bytes);
             std::vector<std::uint64_t> heads(live);
-            std::vector<std::int64_t> ids(live);
-            merge_live(forest, rows.data(), heads.data(), ids.data());
+            std::vector<std::int64_t> ids(live), sources(live);
+            merge_live(forest, rows.data(), heads.data(), ids.data(), sources.data());
             const std::size_t bytes = forest[0].rows.bytes;
+            for (std::size_t i = 0; i < live; ++i) {
+                std::size_t tree = 0;
+                auto position = static_cast<std::uint32_t>(sources[i]);
+                for (; position >= forest[tree].count(); ++tree) position -= forest[tree].count();
+                CHECK(std::memcmp(forest[tree].row(position), rows.data() + i * bytes, bytes) == 0);
+                CHECK(forest[tree].ids[forest[tree].row_of(position)] == ids[i]);
+            }
             for (std::size_t i = 1; i < live; ++i)
                 CHECK(std::memcmp(rows.data() + (i - 1) * bytes, rows.data() + i * bytes, bytes) <= 0);
         }

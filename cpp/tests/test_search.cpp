@@ -1,4 +1,6 @@
 // Probing of inverted lists, top-k selection and reranking against plain loops.
+#include <numeric>
+
 #include "fastscan_scene.hpp"
 #include "nestcode/adc.hpp"
 #include "nestcode/hamming.hpp"
@@ -21,13 +23,18 @@ void test_extreme_search(std::mt19937& random) {
     std::vector<std::uint8_t> blocks(2 * columns * kBlockItems);
     pack_blocks(codes.rows, slots.data(), blocks.data());
     const std::vector<std::int16_t> biases(2 * kBlockItems, 100);
-    const std::vector<InvertedLists> segments{
-        {codes.rows, starts, {block_starts, 1, blocks.data(), biases.data(), columns, 0.01f}}};
+    std::vector<float> norms(2 * kBlockItems, 0.9f);
+    norms[7] = 0;
     const std::uint32_t sizes[] = {count};
-    for (const float value : {std::nanf(""), kInfinity, -kInfinity, largest, -largest, 1e20f}) {
+    for (const float value : {std::nanf(""), kInfinity, -kInfinity, largest, -largest, 1e20f, 1.0f}) {
         const std::vector<float> query(scene.directions, value);
         const float product = value, norm = 0;
-        for (const std::size_t keep : {std::size_t{3}, count}) {
+        for (const auto& [keep, by_angle] :
+             {std::pair{std::size_t{3}, false}, {count, false}, {std::size_t{3}, true}, {count, true}}) {
+            const std::vector<InvertedLists> segments{{codes.rows,
+                                                       starts,
+                                                       {block_starts, 1, blocks.data(), biases.data(), columns, 0.01f,
+                                                        by_angle ? norms.data() : nullptr}}};
             std::vector<float> scores(keep);
             std::vector<std::uint32_t> found(keep);
             std::int64_t compared = 0;
@@ -45,7 +52,7 @@ void test_extreme_search(std::mt19937& random) {
                                           Metric::l2,
                                           &product,
                                           &norm,
-                                          0};
+                                          value};
                 });
             CHECK(compared == count);
             std::sort(found.begin(), found.end());
@@ -218,6 +225,65 @@ void test_select_top_k(std::size_t many, std::size_t k, bool shared, std::mt1993
     }
 }
 
+// Every float16 is expanded exactly, by every kernel.
+void test_half() {
+    std::vector<std::uint16_t> all(1 << 16);
+    std::iota(all.begin(), all.end(), std::uint16_t{0});
+    std::vector<float> floats(all.size());
+    for (const Simd simd : available_simd()) {
+        half_expander(simd)(all.data(), floats.data(), all.size());
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            const int exponent = all[i] >> 10 & 31, fraction = all[i] & 1023;
+            const double size = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+            const double value = all[i] >> 15 ? -size : size;
+            if (exponent == 31)
+                CHECK(fraction == 0 ? floats[i] == (all[i] >> 15 ? -kInfinity : kInfinity) : std::isnan(floats[i]));
+            else
+                CHECK(floats[i] == value && std::signbit(floats[i]) == (all[i] >> 15 != 0));
+        }
+    }
+}
+
+// Stored vectors of all types, in several runs, have the distances of their expanded rows.
+void test_stored_vectors(std::size_t features, std::mt19937& random) {
+    constexpr std::size_t rows = 20, queries = 5, many = 6;
+    std::normal_distribution<float> normal;
+    std::vector<float> expanded(3 * rows * features), coefficients(queries * features), scales(rows);
+    const std::vector<float> floats = [&] {
+        std::vector<float> values(rows * features);
+        for (float& value : values) value = normal(random);
+        return values;
+    }();
+    std::vector<std::uint16_t> halves(rows * features);
+    std::vector<std::int8_t> bytes(rows * features);
+    for (std::uint16_t& half : halves) half = static_cast<std::uint16_t>(random() % 0x4800 | (random() % 2) << 15);
+    for (std::int8_t& byte : bytes) byte = static_cast<std::int8_t>(static_cast<int>(random() % 255) - 127);
+    for (float& scale : scales) scale = std::abs(normal(random));
+    for (float& value : coefficients) value = normal(random);
+    for (std::size_t i = 0; i < rows * features; ++i) {
+        expanded[i] = floats[i];
+        expanded[rows * features + i] = half_to_float(halves[i]);
+        expanded[2 * rows * features + i] = scales[i / features] * static_cast<float>(bytes[i]);
+    }
+    const auto data = [](const auto& values) { return reinterpret_cast<const std::uint8_t*>(values.data()); };
+    VectorRuns runs;
+    runs.add({VectorType::float32, data(floats), nullptr, rows, features});
+    runs.add({VectorType::float16, data(halves), nullptr, rows, features});
+    runs.add({VectorType::int8, data(bytes), scales.data(), rows, features});
+    std::vector<std::int64_t> items(queries * many);
+    for (std::int64_t& item : items) item = static_cast<std::int64_t>(random() % (3 * rows + 1)) - 1;
+    std::vector<float> near(items.size()), expected(items.size());
+    for (const Metric metric : {Metric::l2, Metric::cosine, Metric::inner})
+        for (const Simd simd : available_simd()) {
+            const auto rerank_by = [&](const auto& reader, std::vector<float>& out) {
+                rerank(reader, coefficients.data(), queries, items.data(), many, metric, {}, out.data(), 2);
+            };
+            rerank_by(MatrixReader{expanded.data(), features}, expected);
+            rerank_by(VectorReader(runs, half_expander(simd)), near);
+            CHECK(near == expected);
+        }
+}
+
 void test_rerank(std::size_t features, std::mt19937& random) {
     constexpr std::size_t rows = 20, queries = 5, many = 6;
     std::normal_distribution<float> normal;
@@ -233,8 +299,8 @@ void test_rerank(std::size_t features, std::mt19937& random) {
     const auto check = [&](float scale, Metric metric, const Complement& complement, double allowed) {
         std::vector<float> scaled(vectors.get(), vectors.get() + rows * features);
         for (float& value : scaled) value *= scale;
-        rerank(scaled.data(), features, coefficients.get(), queries, items.data(), many, metric, complement, out.data(),
-               2);
+        rerank(MatrixReader{scaled.data(), features}, coefficients.get(), queries, items.data(), many, metric,
+               complement, out.data(), 2);
         for (std::size_t i = 0; i < items.size(); ++i) {
             if (items[i] < 0) {
                 CHECK(out[i] == kInfinity);
@@ -279,6 +345,10 @@ int main() {
     for (const std::size_t many : {0, 1, 5, 100, 2000})
         for (const std::size_t k : {1, 4, 100, 130})
             for (const bool shared : {false, true}) test_select_top_k(many, k, shared, random);
-    for (const std::size_t features : {1, 3, 4, 7, 8, 9, 16, 31, 100}) test_rerank(features, random);
+    for (const std::size_t features : {1, 3, 4, 7, 8, 9, 16, 31, 100}) {
+        test_rerank(features, random);
+        test_stored_vectors(features, random);
+    }
+    test_half();
     std::puts("search: ok");
 }

@@ -106,9 +106,9 @@ def decode_adaptive(
 # Memory-mapped files (cpp/python/storage.cpp)
 
 class ChecksumGuard:
-    """Memory-mapped data whose blocks of 65,536 bytes are verified when first touched."""
+    """Memory-mapped data whose blocks of `block` bytes are verified when first touched."""
 
-    def __init__(self, data: NDArray[np.uint8], checksums: NDArray[np.uint64]) -> None: ...
+    def __init__(self, data: NDArray[np.uint8], checksums: NDArray[np.uint64], block: int = 65536) -> None: ...
     def touch(self, begin: int, end: int) -> None:
         """Verify the blocks of a range of bytes that have not been verified yet."""
     def verify(self) -> None:
@@ -117,8 +117,8 @@ class ChecksumGuard:
     def first_damaged(self) -> int:
         """The first damaged block among those checked so far, -1 if there is none."""
 
-def block_checksums(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return the checksum of each block of 65,536 bytes."""
+def block_checksums(data: NDArray[np.uint8], block: int = 65536) -> NDArray[np.uint64]:
+    """Return the checksum of each block of `block` bytes."""
 
 # Prefix trees (cpp/python/index.cpp)
 
@@ -138,7 +138,7 @@ class PrefixTree:
         order: NDArray[np.uint32],
         tables: NDArray[np.uint32],
         tombstones: NDArray[np.uint32],
-        ids: NDArray[np.int64],
+        ids: NDArray[np.uint32] | NDArray[np.int64],
         width: int,
         rows_guard: ChecksumGuard | None = None,
         heads_guard: ChecksumGuard | None = None,
@@ -169,8 +169,10 @@ class Forest:
         """Write the length, the number of items and the ranges, (queries, trees, 2), of each query's neighborhood."""
     def _find_prefixes(self, query: NDArray[np.uint8], counts: NDArray[np.int64], ranges: NDArray[np.uint32]) -> None:
         """Write the number of items and the ranges, (lengths, trees, 2), of each prefix of a query, shortest first."""
-    def _gather_ids(self, neighborhood: Neighborhood, ids: NDArray[np.int64]) -> None:
-        """Write the ids of a neighborhood."""
+    def _gather_ids(
+        self, ranges: NDArray[np.uint32], offsets: NDArray[np.int64], ids: NDArray[np.int64], threads: int = 1
+    ) -> None:
+        """Write the ids in the ranges, (queries, trees, 2), of each query; `offsets` are where each query's begin."""
     @property
     def _damaged(self) -> bool:
         """Whether a damaged block was read."""
@@ -187,12 +189,19 @@ class Neighborhood:
         """The number of items."""
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The ids of the items, ascending."""
+        """The ids of the items, in the order of the tree."""
 
 def merge_trees(
-    trees: Sequence[PrefixTree], rows: NDArray[np.uint8], heads: NDArray[np.uint64], ids: NDArray[np.int64]
+    trees: Sequence[PrefixTree],
+    rows: NDArray[np.uint8],
+    heads: NDArray[np.uint64],
+    ids: NDArray[np.int64],
+    sources: NDArray[np.int64],
 ) -> None:
-    """Write the rows, heads and ids of all live items in sorted order, by a k-way merge."""
+    """Write the rows, heads and ids of all live items in sorted order, by a k-way merge.
+
+    `sources` are the positions that these items had, counted through all trees.
+    """
 
 def insert_rows(
     packed: NDArray[np.uint8],
@@ -205,7 +214,7 @@ def insert_rows(
     """Write the sorted order of all rows, given that of the rows before `first`."""
 
 def find_ids(
-    ids: NDArray[np.int64],
+    ids: NDArray[np.uint32] | NDArray[np.int64],
     by_id: NDArray[np.uint32],
     wanted: NDArray[np.int64],
     found: NDArray[np.int64],
@@ -328,19 +337,53 @@ def rerank(
     stand for zeros.
     """
 
-def scan_vectors(
-    vectors: NDArray[np.float32],
-    queries: NDArray[np.float32],
-    items: NDArray[np.int64],
-    metric: str,
-    out: NDArray[np.float32],
-    norms: NDArray[np.float32],
-    threads: int = 1,
-) -> None:
-    """Write squared distances ("l2") or inner products from each query to the rows `items`, (queries, items).
+def read_ahead(rows: NDArray[np.generic], guard: ChecksumGuard | None, positions: NDArray[np.int64]) -> None:
+    """Ask the system to read rows of a mapped array, all at once; blocks that were not verified yet as a whole."""
 
-    For inner products the squared norms of these rows are written too, (items,).
+class VectorRows:
+    """The vectors of one segment, (n, features): float32, float16, or int8 with a scale for each row.
+
+    Without scales integers are themselves. Mapped arrays come with their guards.
     """
+
+    def __init__(
+        self,
+        rows: NDArray[np.generic],
+        scales: NDArray[np.float32],
+        guard: ChecksumGuard | None = None,
+        scales_guard: ChecksumGuard | None = None,
+    ) -> None: ...
+
+class VectorRuns:
+    """The vectors of several segments, by positions that count through all of them."""
+
+    def __init__(self, runs: Sequence[VectorRows]) -> None: ...
+    def rerank(
+        self,
+        queries: NDArray[np.float32],
+        candidates: NDArray[np.int64],
+        metric: str,
+        out: NDArray[np.float32],
+        threads: int = 1,
+        simd: str = "",
+    ) -> None:
+        """Write the distances from each query to its candidates, (queries, many): positions, or -1 for none."""
+    def scan(
+        self,
+        queries: NDArray[np.float32],
+        items: NDArray[np.int64],
+        metric: str,
+        out: NDArray[np.float32],
+        norms: NDArray[np.float32],
+        threads: int = 1,
+        simd: str = "",
+    ) -> None:
+        """Write squared distances ("l2") or inner products from each query to the vectors `items`, (queries, items).
+
+        For inner products the squared norms of these vectors are written too, (items,).
+        """
+    def expand(self, items: NDArray[np.int64], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
+        """Write vectors as float32, (items, features)."""
 
 def select_top_k(
     distances: NDArray[np.float32],
@@ -353,6 +396,69 @@ def select_top_k(
 
 def pack_blocks(grouped: NDArray[np.uint8], slots: NDArray[np.uint32], out: NDArray[np.uint8]) -> None:
     """Write grouped codes, (codes, bytes), into the slots of fast-scan blocks, (blocks, bytes, 32)."""
+
+# Graphs (cpp/python/graph.cpp)
+
+class GraphProjection:
+    """The mean and directions that queries are projected on, the groups of their tables, and the unit of norms."""
+
+    def __init__(
+        self, mean: NDArray[np.float32], directions: NDArray[np.float32], groups: FastScanGroups, norm_unit: float
+    ) -> None: ...
+
+def build_graph(
+    projection: GraphProjection,
+    vectors: NDArray[np.float32],
+    grouped: NDArray[np.uint8],
+    norms: NDArray[np.uint16],
+    factors: NDArray[np.uint16],
+    entries: NDArray[np.uint32],
+    neighbors: NDArray[np.uint32],
+    ef: int,
+    passes: int,
+    seed: int,
+    threads: int = 1,
+    simd: str = "",
+) -> None:
+    """Write the neighbors of each item, (items, 32); norms and factors are float16."""
+
+def pack_graph(
+    neighbors: NDArray[np.uint32],
+    entries: NDArray[np.uint32],
+    grouped: NDArray[np.uint8],
+    norms: NDArray[np.uint16],
+    factors: NDArray[np.uint16],
+    out: NDArray[np.uint8],
+    threads: int = 1,
+) -> None:
+    """Write the records of all items, then those of the entry points, 32 in each."""
+
+class Graph:
+    """The records of a graph, and the vectors of its items in the same order, if they are kept."""
+
+    def __init__(
+        self,
+        records: NDArray[np.uint8],
+        nodes: int,
+        projection: GraphProjection,
+        vectors: NDArray[np.float32] | NDArray[np.float16] | None,
+    ) -> None: ...
+    def valid(self) -> bool:
+        """Return whether all ids in the records are those of items, after one pass over them."""
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        metric: _Metric,
+        ef: int,
+        skipped: NDArray[np.uint64],
+        distances: NDArray[np.float32],
+        positions: NDArray[np.uint32],
+        visited: NDArray[np.int64],
+        threads: int = 1,
+        simd: str = "",
+    ) -> None:
+        """Write the nearest items of each query, (queries, k), and how many nodes were visited."""
 
 # Entropy coding of codes (cpp/python/streams.cpp)
 

@@ -1,5 +1,7 @@
 """Codes: immutable arrays of packed bits with prefixes, Hamming distances and lexicographic order."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -150,7 +152,7 @@ class Codes:
             integers = integers << 8 | self._packed[:, byte]
         return integers >> (-bits % 8)
 
-    def concat(self, *others: "Codes") -> Self:
+    def concat(self, *others: Codes) -> Self:
         """Return these codes followed by `others` of the same width.
 
         >>> a = Codes.from_bits([[True, False]])
@@ -161,7 +163,7 @@ class Codes:
             self._check_width(other)
         return self.unchecked(np.concatenate([self._packed, *(other._packed for other in others)]), self._width)
 
-    def hamming(self, other: "Codes", *, threads: int | None = 1) -> NDArray[np.int32]:
+    def hamming(self, other: Codes, *, threads: int | None = 1) -> NDArray[np.int32]:
         """Return the Hamming distance of every pair, (items, other's items).
 
         >>> a = Codes.from_bits([[True, False, True], [False, False, False]])
@@ -176,7 +178,7 @@ class Codes:
         """
         return self._pairs(_core.hamming, other, threads)
 
-    def common_prefix(self, other: "Codes", *, threads: int | None = 1) -> NDArray[np.int32]:
+    def common_prefix(self, other: Codes, *, threads: int | None = 1) -> NDArray[np.int32]:
         """Return the length of the common prefix of every pair, (items, other's items).
 
         >>> a = Codes.from_bits([[True, False, True], [True, True, True]])
@@ -191,7 +193,7 @@ class Codes:
         """
         return self._pairs(partial(_core.common_prefix, width=self._width), other, threads)
 
-    def _pairs(self, kernel: Callable[..., None], other: "Codes", threads: int | None) -> NDArray[np.int32]:
+    def _pairs(self, kernel: Callable[..., None], other: Codes, threads: int | None) -> NDArray[np.int32]:
         """Apply a symmetric kernel to every pair; it runs over the longer side."""
         self._check_width(other)
         short, long = (self, other) if len(self) <= len(other) else (other, self)
@@ -256,7 +258,7 @@ class Codes:
         texts = ["".join(map(str, row)) + "…" * (self._width > shown) for row in rows]
         return f"Codes({items}: {', '.join(texts)}{', …' * (len(self) > 3)})"
 
-    def _check_width(self, other: "Codes") -> None:
+    def _check_width(self, other: Codes) -> None:
         if not isinstance(other, Codes):
             raise InvalidInput(f"expected Codes, got {type(other).__name__}: wrap packed bytes as Codes(packed, width)")
         if other._width != self._width:

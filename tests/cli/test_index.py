@@ -56,6 +56,26 @@ def test_search_equals_the_library(built: Path) -> None:
     assert "and 5 more queries" in shown.stderr
 
 
+def test_vectors_are_stored_and_searched(built: Path) -> None:
+    path, items = built / "stored.index", np.load(built / "v.npy")
+    np.save(built / "more.npy", items[:2] + 1)
+    fine("index", "build", built / "v.npy", "--coder", built / "v.coder", "-o", path, "--vectors", "float32")
+    fine("index", "add", path, built / "more.npy")
+    assert json.loads(fine("info", path, "--json"))["vectors"] == "float32"
+    with nestcode.Index.open(path) as index:
+        assert np.array_equal(index.vectors(index.ids), np.concatenate([items, items[:2] + 1]))
+    found = lines("search", path, built / "v.npy", "-k", 1, "--rank", "exact")
+    assert [line["ids"] for line in found] == [[i] for i in range(400)]
+    fine("index", "truncate", path, 8)
+    with nestcode.Index.open(path) as index:
+        assert (index.width, index.vector_type) == (8, "float32")
+    assert "truncate shortens codes of 8 bits" in refused("index", "truncate", path, 9)
+    fine("encode", built / "more.npy", "-c", built / "v.coder", "-o", built / "codes.npy")
+    assert "takes Codes together with their vectors" in refused("index", "add", path, built / "codes.npy", "--codes")
+    again = "index", "build", built / "codes.npy", "-c", built / "v.coder", "-o", built / "x", "--codes"
+    assert "leave one of them out" in misused(*again, "--vectors", "int8")
+
+
 def test_tuning_is_kept_with_the_index(built: Path) -> None:
     folder, items = built / "my.index", np.load(built / "v.npy")
     np.save(built / "q.npy", items[:30] + np.float32(0.01))

@@ -30,7 +30,7 @@ def cells_of(codes: Codes, bits: int) -> NDArray[np.int64]:
 
 
 def test_expected_errors_are_those_of_fresh_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kmeans, "TRAIN_ROWS", 0)  # so 64 rows per cell
+    monkeypatch.setattr(kmeans, "TRAIN_ROWS", 0)  # so 128 rows per cell
     monkeypatch.setattr(sampling, "SAMPLE_ROWS", 3000)
     coder = CellCoder(width=24, cells=64).fit(clustered(20_000))
     assert coder._fitted().counts.sum() == 128 * 64

@@ -176,10 +176,18 @@ def test_cosine_ignores_norms(name: str) -> None:
 
 
 @numpy_coders
-def test_a_zero_is_at_distance_1_from_everything_by_cosine(name: str) -> None:
+def test_a_zero_is_at_distance_2_from_everything_by_cosine(name: str) -> None:
     rows = np.concatenate([np.eye(3), -np.eye(3), np.zeros((1, 3))])
     coder = type(fitted(name))(width=6, metric="cosine").fit(rows)
-    assert np.allclose(asymmetric_distances(coder, rows[-1:], coder.encode(rows[:6])), 1, atol=1e-5)
+    assert np.allclose(asymmetric_distances(coder, rows[-1:], coder.encode(rows[:6])), 2, atol=1e-5)
+    index = nc.Index(coder)
+    index.add(rows)
+    for candidates in (3, len(rows)):  # of lists, and exhaustive
+        for options in ({}, {"vectors": rows}):
+            hits = index.search(rows[-1], k=3, candidates=candidates, **options)
+            assert hits.distances.tolist() == pytest.approx([2, 2, 2], abs=1e-5)
+    by_vectors = index.search(rows[:6], k=7, vectors=rows)
+    assert (by_vectors.distances[by_vectors.ids == 6] == 2).all()
 
 
 @every_coder

@@ -1,4 +1,4 @@
-"""Make the golden index of the present version: an index with a coder, removed items and two segments.
+"""Make the golden index of the present version: an index with a coder, vectors, removed items and two segments.
 
     python -m tests.golden.make_index
 
@@ -37,7 +37,7 @@ def main() -> None:
     if folder.exists():
         raise SystemExit(f"{folder} is there: a golden index is made once, and kept as long as it must be readable")
     X = vectors()
-    built = Index(LinearCoder(width=20).fit(X), width=18)
+    built = Index(LinearCoder(width=20).fit(X), width=18, vectors="int8")
     built.add(X[:64], ids=ids()[:64])
     built.save(folder)
     with Index.open(folder, mode="a") as index:
@@ -48,6 +48,7 @@ def main() -> None:
         held = {
             "codes": dict(zip(index.ids.tolist(), codes, strict=True)),
             "reconstructions": index.reconstruct(index.ids).round(4).tolist(),
+            "vectors": index.vectors(index.ids).round(4).tolist(),
         }
     (folder / "lock").unlink()
     (HERE / f"{folder.name}.json").write_text(json.dumps(held, indent=1) + "\n")

@@ -139,7 +139,7 @@ def look(index: Index, turn: int) -> None:
     assert (np.diff(family.count) <= 0).all()
     for hood in (*family, index.neighborhood(CODES[2 * block], size=3)):
         assert hood.count == len(hood.ids)
-        check_whole(hood.ids)
+        check_whole(np.sort(hood.ids))
     hoods = index.neighborhood(CODES[turn % 7 :: 9], size=10**6, threads=2)
     assert len(set(hoods.count.tolist())) == 1  # the root, for all queries of one call
     assert (hoods.length == 0).all()

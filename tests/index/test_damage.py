@@ -38,7 +38,7 @@ class Original:
         self.folder = folder
         items = vectors(1500, 0)
         self.queries = np.concatenate([items[:3], vectors(5, 1)])
-        built = Index(LinearCoder(width=WIDTH).fit(items))
+        built = Index(LinearCoder(width=WIDTH).fit(items), vectors="int8")
         built.add(items)
         built.save(folder)
         with Index.open(folder, mode="a") as index:
@@ -68,7 +68,7 @@ def _hood(index: Index, original: Original) -> Any:
 
 def _hoods(index: Index, original: Original) -> Any:
     hoods = index.neighborhood(original.queries, size=3)
-    return hoods.length.tolist(), [hood.ids.tolist() for hood in hoods]
+    return hoods.length.tolist(), hoods.ids.tolist()
 
 
 def _nested(index: Index, original: Original) -> Any:
@@ -89,7 +89,12 @@ def _contains(index: Index, _: Original) -> Any:
 
 
 def _all(index: Index, _: Original) -> Any:
-    return len(index), index.ids.tolist(), index.codes(index.ids).packed.tolist()
+    ids = index.ids
+    return len(index), ids.tolist(), index.codes(ids).packed.tobytes(), index.vectors(ids).tobytes()
+
+
+def _some_vectors(index: Index, _: Original) -> Any:
+    return index.vectors([7, 1501, 1299, 1540]).tolist()
 
 
 QUERIES: dict[str, Callable[[Index, Original], Any]] = {
@@ -99,6 +104,7 @@ QUERIES: dict[str, Callable[[Index, Original], Any]] = {
     "codes": _some_codes,
     "reconstruct": _reconstruct,
     "contains": _contains,
+    "vectors": _some_vectors,
     "all": _all,
 }
 
@@ -249,6 +255,28 @@ def test_verify_finds_damage_in_any_block(original: Original, folder: Path) -> N
                 index.verify()
 
 
+def test_a_search_reads_the_vectors_that_it_reranks(original: Original, folder: Path) -> None:
+    """Damage of others does not matter to it; damage of these is noticed."""
+    with Index.open(original.copy(folder)) as index:
+        found = index.search(original.queries[0], k=1, candidates=50, rerank=5)
+        before = np.load(folder / "000001.vectors.npy")
+    position = int(np.flatnonzero(np.load(folder / "000001.ids.npy") == found.ids[0])[0])
+    blocks = 128 + position * FEATURES, 128 + (position * FEATURES + (1 << 16)) % before.nbytes
+    for place, noticed in zip(blocks, (True, False), strict=True):
+        with (original.copy(folder) / "000001.vectors.npy").open("r+b") as file:
+            file.seek(place)
+            file.write(b"\x55")
+        with Index.open(folder) as index:
+            if noticed:
+                with pytest.raises(DamagedFile, match=r"000001\.vectors\.npy is damaged"):
+                    index.search(original.queries[0], k=1, candidates=50, rerank=1)
+            else:
+                hits = index.search(original.queries[0], k=1, candidates=50, rerank=1)
+                assert hits.ids.tolist() == found.ids.tolist()
+            with pytest.raises(DamagedFile, match=r"000001\.vectors\.npy is damaged"):
+                index.verify()
+
+
 # Crafted manifests with valid checksums
 
 
@@ -278,7 +306,7 @@ def put(place: tuple[str | int, ...], value: Any) -> Callable[[dict[str, Any]], 
 
 SEGMENT = ("segments", 0)
 MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "newer": (put(("version",), 2), "has version 2, this nestcode reads up to 1: upgrade nestcode"),
+    "newer": (put(("version",), 3), "has version 3, this nestcode reads up to 2: upgrade nestcode"),
     "another format": (put(("format",), "nestbox"), "is damaged"),
     "no version": (lambda manifest: manifest.pop("version"), "not written by Nestcode"),
     "no width": (lambda manifest: manifest.pop("width"), "'width'"),
@@ -314,6 +342,12 @@ MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a coder that is missing": (put(("coder", "name"), "coder-0123456789abcdef"), "coder-0123456789abcdef is missing"),
     "another fingerprint": (put(("coder", "fingerprint"), "0" * 64), "is not the coder of this index"),
     "files to come that are there": (put(("next",), 1), "1 should be an integer"),
+    "no vectors": (lambda manifest: manifest.pop("vectors"), r"sums\.npy is damaged"),
+    "vectors that are null": (put(("vectors",), None), "does not describe"),
+    "other vectors": (put(("vectors", "dtype"), "float16"), r"sums\.npy is damaged"),
+    "no such vectors": (put(("vectors", "dtype"), "float64"), "got 'float64'"),
+    "one feature more": (put(("vectors", "features"), FEATURES + 1), r"000001\.vectors\.npy|sums\.npy is damaged"),
+    "no features": (put(("vectors", "features"), 0), "0 should be an integer"),
     "a largest id beyond all": (put(("largest",), 2**63), "should be an integer"),
     "a largest id below all": (put(("largest",), -2), "-2 should be an integer"),
 }
@@ -335,7 +369,8 @@ def test_a_crafted_manifest_may_change_nothing(original: Original, folder: Path)
 
 
 PLACES: list[tuple[str | int, ...]] = [
-    *((key,) for key in ("format", "version", "width", "largest", "next", "coder", "segments")),
+    *((key,) for key in ("format", "version", "width", "largest", "next", "coder", "segments", "vectors")),
+    *(("vectors", key) for key in ("dtype", "features")),
     *((*SEGMENT, key) for key in ("name", "count", "tables", "sums", "removed")),
     *((*SEGMENT, "removed", key) for key in ("name", "count", "sha256")),
     *(("coder", key) for key in ("name", "fingerprint")),
@@ -379,9 +414,11 @@ def craft_array(folder: Path, segment: int, key: str, change: Callable[[NDArray[
     name = manifest["segments"][segment]["name"]
     path = folder / f"{name}.{key}.npy"
     np.save(path, change(np.load(path)))
-    names = ("codes", "ids", "heads", "tables", "places")
-    arrays = [np.load(folder / f"{name}.{one}.npy") for one in names]
-    sums = np.concatenate([_core.block_checksums(array.reshape(-1).view(np.uint8)) for array in arrays])
+    names = ("codes", "ids", "heads", "tables", "places", "vectors", "scales")
+    bytes_of = {one: np.load(folder / f"{name}.{one}.npy").reshape(-1).view(np.uint8) for one in names}
+    sums = np.concatenate(
+        [_core.block_checksums(data, 4096 if one == "vectors" else 65536) for one, data in bytes_of.items()]
+    )
     np.save(folder / f"{name}.sums.npy", sums)
     craft(folder, put(("segments", segment, "sums"), sha256(sums.tobytes())))
 
@@ -389,6 +426,9 @@ def craft_array(folder: Path, segment: int, key: str, change: Callable[[NDArray[
 def noise(array: NDArray[Any], random: Random) -> NDArray[Any]:
     """Random values, valid positions or not, in some or all of an array."""
     rng = np.random.default_rng(random.randrange(2**32))
+    if array.dtype.kind == "f":
+        strange = rng.choice(np.array([0, 1e38, np.inf, np.nan], dtype=array.dtype), array.shape)
+        return np.where(rng.random(array.shape) < 0.5, strange, array)
     top = min(random.choice([3, 40, 2000, 2**63]), np.iinfo(array.dtype).max)
     numbers = rng.integers(0, top, array.shape, dtype=array.dtype, endpoint=True)
     changed = np.where(rng.random(array.shape) < random.choice([0.01, 0.5, 1]), numbers, array)
@@ -403,11 +443,11 @@ def query_crafted(source: Path, folder: Path, count: int) -> None:
     for seed in range(count):
         random = Random(seed)
         original.copy(folder)
-        key = random.choice(["codes", "ids", "heads", "tables", "tables", "places"])
+        key = random.choice(["codes", "ids", "heads", "tables", "tables", "places", "vectors", "scales"])
         craft_array(folder, random.choice([0, 0, 1, 2]), key, partial(noise, random=random))
         with Index.open(folder, mode="a") as index:
             acts: list[Callable[[], Any]] = [partial(ask, index, original) for ask in QUERIES.values()]
-            acts += [partial(index.remove, [11, 1535]), index.compact]
+            acts += [partial(index.remove, [11, 1535]), index.compact, partial(index.search, original.queries)]
             for act in acts:
                 with contextlib.suppress(NestcodeError, ValueError):
                     act()

@@ -21,15 +21,28 @@ from nestcode import Index, LinearCoder
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import compaction
 from tests.index.disk import Disk, Files, Recorder, Step, files_in, lay_out, torn
-from tests.index.writer import WIDTH, Held, begin, codes_of, held, held_after, last_commit, make_commit
+from tests.index.writer import (
+    WIDTH,
+    Held,
+    begin,
+    codes_of,
+    empty,
+    held,
+    held_after,
+    last_commit,
+    make_commit,
+    put,
+    vectors_of,
+)
 
 ROOT = Path(__file__).parents[2]
 ARRAYS = ("codes", "ids", "heads", "tables", "places", "sums")
+VECTORS = ("vectors", "scales")
 
 
 def index_of(*ids: int) -> Index:
-    index = Index(width=WIDTH)
-    index.add(codes_of(ids), ids=ids)
+    index = empty()
+    put(index, ids, ids)
     return index
 
 
@@ -44,10 +57,10 @@ def made(folder: Path) -> None:
     """An index of three segments with tombstones."""
     index_of(*range(300)).save(folder)
     with Index.open(folder, mode="a") as index:
-        index.add(codes_of(range(300, 320)), ids=range(300, 320))
+        put(index, range(300, 320), range(300, 320))
         index.remove([0, 5, 299, 310])
         index.commit()
-        index.add(codes_of(range(400, 403)), ids=range(400, 403))
+        put(index, range(400, 403), range(400, 403))
         index.commit()
 
 
@@ -65,7 +78,7 @@ def strays(folder: Path) -> set[str]:
     manifest = json.loads((folder / "manifest.json").read_text())
     named = {"manifest.json", "lock", (manifest["coder"] or {}).get("name")}
     for entry in manifest["segments"]:
-        named |= {f"{entry['name']}.{array}.npy" for array in ARRAYS}
+        named |= {f"{entry['name']}.{array}.npy" for array in (*ARRAYS, *(VECTORS if "vectors" in manifest else ()))}
         named |= {f"{entry['removed']['name']}.removed.npy"} if entry["removed"] else set()
     return {path.name for path in folder.iterdir()} - named
 
@@ -75,7 +88,7 @@ def strays(folder: Path) -> set[str]:
 
 def commit(folder: Path) -> Iterator[Index]:
     with Index.open(folder, mode="a") as index:
-        index.add(codes_of(range(500, 530)), ids=range(500, 530))
+        put(index, range(500, 530), range(500, 530))
         index.remove([7, 311, 401, 501])
         index.commit()
         yield index
@@ -84,15 +97,15 @@ def commit(folder: Path) -> Iterator[Index]:
 def commit_twice(folder: Path) -> Iterator[Index]:
     with Index.open(folder, mode="a") as index:
         for number in range(2):
-            index.add(codes_of([600 + number]), ids=[600 + number])
-            index.update(codes_of([700 + number]), ids=[300 + number])
+            put(index, [600 + number], [600 + number])
+            index.update(codes_of([700 + number]), ids=[300 + number], vectors=vectors_of([700 + number]))
             index.commit()
             yield index
 
 
 def compact_and_commit(folder: Path) -> Iterator[Index]:
     with Index.open(folder, mode="a") as index:
-        index.add(codes_of([800]), ids=[800])
+        put(index, [800], [800])
         index.compact()
         index.commit()
         yield index
@@ -118,7 +131,12 @@ def save_once(folder: Path) -> Iterator[Index]:
 
 
 def clean_up(folder: Path) -> Iterator[Index]:
-    for name in ("000777.codes.npy", "000778.removed.npy", ".manifest.json.0123456789abcdef", "coder-0123456789abcdef"):
+    for name in (
+        "000777.vectors.npy",
+        "000778.removed.npy",
+        ".manifest.json.0123456789abcdef",
+        "coder-0123456789abcdef",
+    ):
         (folder / name).write_bytes(b"what an earlier crash left")
     with Index.open(folder, mode="a") as index:
         yield index
@@ -186,9 +204,11 @@ def check_recovery(folder: Path, commits: list[tuple[int, Held | None]], done: i
         assert strays(folder) == set(), when
         assert held(index) == found, when
         one_more = codes_of([90_000]).prefix(index.width)
-        index.add(one_more, ids=[90_000])
+        index.add(one_more, [90_000], vectors=None if index.vector_type is None else vectors_of([90_000]))
         index.commit()
-    assert held_in(folder) == {**found, 90_000: one_more.packed.tobytes()}, when
+        found = held(index)
+    assert 90_000 in found, when
+    assert held_in(folder) == found, when
     assert strays(folder) == set(), when
 
 
@@ -243,7 +263,7 @@ def test_a_commit_that_fails_at_any_step_can_be_tried_again(
         folder = tmp_path / f"copy {step}"
         shutil.copytree(tmp_path / "index", folder)
         with Index.open(folder, mode="a") as index:
-            index.add(codes_of(range(500, 530)), ids=range(500, 530))
+            put(index, range(500, 530), range(500, 530))
             index.remove([7, 311, 401, 501])
             if compact:
                 index.compact()
@@ -255,7 +275,7 @@ def test_a_commit_that_fails_at_any_step_can_be_tried_again(
                     assert recorder.failed
             assert held_in(folder) in ((before, after) if recorder.failed else (after,))
             assert held(index) == after
-            index.add(codes_of([1000]), ids=[1000])
+            put(index, [1000], [1000])
             index.commit()
             assert held_in(folder) == held(index) == {**after, **held(index_of(1000))}
             assert strays(folder) == set()
@@ -386,7 +406,7 @@ def test_a_reader_and_a_closed_writer_change_nothing(tmp_path: Path) -> None:
     closed = Index.open(tmp_path, mode="a")
     closed.close()
     for index in (Index.open(tmp_path), closed):
-        for change in (lambda index: index.add(codes_of([9])), lambda index: index.remove([0]), Index.commit):
+        for change in (lambda index: put(index, [9], [9]), lambda index: index.remove([0]), Index.commit):
             with pytest.raises(InvalidInput, match="mode='a'"):
                 change(index)
         assert held(index) == held_after(1)
@@ -404,7 +424,8 @@ def test_a_reader_keeps_its_snapshot(tmp_path: Path) -> None:
     with Index.open(tmp_path, mode="a") as writer:
         for number in range(2, 30):
             make_commit(writer, number)
-    assert old_files & set(files_in(tmp_path)) == {"manifest.json", "lock"}
+    kept = {name for name in old_files & set(files_in(tmp_path)) if not name.startswith("coder-")}
+    assert kept == {"manifest.json", "lock"}
     late = Index.open(tmp_path)
     index_of(1, 2, 3).save(tmp_path)
     for index in (early, unread):  # also where nothing was read before the files went
@@ -421,7 +442,7 @@ def test_threads_may_commit_at_once(tmp_path: Path) -> None:
     def add_some(index: Index, start: int) -> None:
         try:
             for number in range(start, start + 12):
-                index.add(codes_of([number]), ids=[number])
+                put(index, [number], [number])
                 index.commit()
                 with Index.open(tmp_path) as reader:
                     assert number in reader

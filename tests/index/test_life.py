@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from numpy.typing import NDArray
 
-from nestcode import Codes, Index
+from nestcode import Codes, Index, LinearCoder
 from nestcode.errors import InvalidInput
 from nestcode.index import Neighborhood, buffer, compaction
+from nestcode.search.vectors import VectorType
 from tests.twins import Bits
 
 Row = NDArray[np.bool_]
@@ -26,6 +27,8 @@ OnDuplicate = Literal["error", "replace"]
 KINDS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2)), max_size=6)
 SOME_IDS = st.lists(st.integers(0, 15), min_size=6, max_size=6, unique=True)
 PICKS = st.lists(st.integers(0, 40), max_size=6)  # of what is there
+WIDTHS, FEATURES = [1, 5, 64, 65, 200], 30
+CODER = LinearCoder(width=max(WIDTHS)).fit(np.random.default_rng(0).standard_normal((50, FEATURES)))
 ON_DUPLICATE = st.sampled_from(["error", "replace"])
 
 
@@ -38,6 +41,18 @@ def row_of(kind: tuple[int, int], width: int) -> Row:
     return row
 
 
+def vectors_of(rows: Bits) -> NDArray[np.float32]:
+    """Vectors that codes are stored with: their first bits, and how many there are."""
+    first = np.zeros((len(rows), FEATURES), dtype=np.float32)
+    first[:, : min(FEATURES, rows.shape[1])] = rows[:, :FEATURES]
+    first[:, -1] = rows.sum(axis=1)
+    return first
+
+
+def new_index(width: int, vectors: VectorType | None) -> Index:
+    return Index(width=width) if vectors is None else Index(CODER, width=width, vectors=vectors)
+
+
 @dataclass
 class Beside:
     """An index and what it should hold."""
@@ -47,6 +62,10 @@ class Beside:
     largest: int = -1
     path: Path | None = None  # where it was opened
     committed: tuple[dict[int, Row], int] = field(default_factory=lambda: ({}, -1))
+
+    def stored(self, rows: Bits) -> NDArray[np.float32] | None:
+        """The vectors to write with these codes."""
+        return None if self.index.vector_type is None else vectors_of(rows)
 
     def put(self, ids: list[int], rows: Bits) -> None:
         self.items.update(zip(ids, rows, strict=True))
@@ -80,13 +99,15 @@ class Beside:
         assert index.ids.tolist() == ids
         assert [one in index for one in range(-1, 40)] == [one in self.items for one in range(-1, 40)]
         assert np.array_equal(index.codes(ids[::-1]).bits(), self.bits()[::-1])
+        if index.vector_type is not None:
+            np.testing.assert_allclose(index.vectors(ids), vectors_of(self.bits()), atol=0.5)
         codes = Codes.from_bits(queries)
         families = [self.family(query) for query in queries]
         for code, family in zip(codes, families, strict=True):
             nested = index.nested(code)
             assert nested.length.tolist() == list(range(len(family)))
             assert nested.count.tolist() == [len(members) for members in family]
-            assert nested[-1].ids.tolist() == family[-1].tolist()
+            assert sorted(nested[-1].ids.tolist()) == family[-1].tolist()
         sizes: list[dict[str, Any]] = [{"size": size} for size in (1, 2, 6)]
         for request in [*sizes, {"fraction": 0.28}, {"fraction": 1.0}]:
             least = request.get("size") or request["fraction"] * len(ids) - 1e-9
@@ -95,7 +116,8 @@ class Beside:
                 length = max((b for b, members in enumerate(family) if len(members) >= least), default=0)
                 for hood in (hoods[i + 1], index.neighborhood(code, **request)):
                     assert (hood.length, hood.count) == (length, len(family[length]))
-                    assert hood.ids.tolist() == family[length].tolist()
+                    assert sorted(hood.ids.tolist()) == family[length].tolist()
+            assert hoods.ids.tolist() == [item for hood in hoods for item in hood.ids]
 
 
 class Life(RuleBasedStateMachine):
@@ -117,9 +139,9 @@ class Life(RuleBasedStateMachine):
         self.folder.cleanup()
         self.patch.undo()
 
-    @initialize(width=st.sampled_from([1, 5, 64, 65, 200]))
-    def begin(self, width: int) -> None:
-        self.one, self.other = Beside(Index(width=width)), Beside(Index(width=width))
+    @initialize(width=st.sampled_from(WIDTHS), vectors=st.sampled_from([None, "int8", "float16"]))
+    def begin(self, width: int, vectors: VectorType | None) -> None:
+        self.one, self.other = (Beside(new_index(width, vectors)) for _ in range(2))
         self.queries = np.array([row_of(kind, width) for kind in [(3, 0), (0, 1), (2, 2), (5, 1)]])
 
     def rows(self, kinds: list[tuple[int, int]]) -> Bits:
@@ -135,7 +157,7 @@ class Life(RuleBasedStateMachine):
     @rule(kinds=KINDS)
     def add(self, kinds: list[tuple[int, int]]) -> None:
         rows, first = self.rows(kinds), self.one.largest + 1
-        self.one.index.add(Codes.from_bits(rows))
+        self.one.index.add(Codes.from_bits(rows), vectors=self.one.stored(rows))
         self.one.put(list(range(first, first + len(rows))), rows)
 
     @rule(kinds=KINDS, ids=SOME_IDS, on_duplicate=ON_DUPLICATE)
@@ -143,9 +165,9 @@ class Life(RuleBasedStateMachine):
         rows, ids = self.rows(kinds), ids[: len(kinds)]
         if on_duplicate == "error" and any(one in self.one.items for one in ids):
             with pytest.raises(InvalidInput, match=r"ids must be new, but .* in use"):
-                self.one.index.add(Codes.from_bits(rows), ids)
+                self.one.index.add(Codes.from_bits(rows), ids, vectors=self.one.stored(rows))
             return
-        self.one.index.add(Codes.from_bits(rows), ids, on_duplicate=on_duplicate)
+        self.one.index.add(Codes.from_bits(rows), ids, vectors=self.one.stored(rows), on_duplicate=on_duplicate)
         self.one.put(ids, rows)
 
     @rule(picks=PICKS)
@@ -159,14 +181,15 @@ class Life(RuleBasedStateMachine):
     def update(self, kinds: list[tuple[int, int]], picks: list[int]) -> None:
         ids = self.one.known(picks)[: len(kinds)]
         rows = self.rows(kinds[: len(ids)])
-        self.one.index.update(Codes.from_bits(rows), ids)
+        self.one.index.update(Codes.from_bits(rows), ids, vectors=self.one.stored(rows))
         self.one.put(ids, rows)
 
     @rule(picks=PICKS)
     def name_an_id_that_is_not_there(self, picks: list[int]) -> None:
         ids = [*self.one.known(picks), self.one.largest + 1]
-        codes = Codes.from_bits(self.rows([(0, 0)] * len(ids)))
-        for call in (self.one.index.remove, self.one.index.codes, partial(self.one.index.update, codes)):
+        rows = self.rows([(0, 0)] * len(ids))
+        update = partial(self.one.index.update, Codes.from_bits(rows), vectors=self.one.stored(rows))
+        for call in (self.one.index.remove, self.one.index.codes, update):
             with pytest.raises(InvalidInput, match=f"ids must be of items in the index, but {ids[-1]} is not"):
                 call(ids)
 
@@ -186,6 +209,18 @@ class Life(RuleBasedStateMachine):
         self.one.index.remove(ids)
         for one in ids.tolist():
             del self.one.items[one]
+
+    @rule()
+    def truncate_both(self) -> None:
+        width = max(1, self.one.index.width * 2 // 3)
+        if self.one.index.vector_type is None:
+            for beside in (self.one, self.other):
+                beside.index.truncate(width)
+                beside.items = {one: row[:width] for one, row in beside.items.items()}
+                if beside.path is not None:
+                    beside.index.commit()
+                    beside.committed = dict(beside.items), beside.largest
+            self.queries = self.queries[:, :width]
 
     @rule()
     def compact(self) -> None:

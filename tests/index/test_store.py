@@ -130,3 +130,47 @@ def test_neighborhoods_can_be_sliced() -> None:
     index.add(codes(100))
     hoods = index.neighborhood(codes(100), size=1)
     assert [hood.ids.tolist() for hood in hoods[10:13]] == [[10], [11], [12]]
+
+
+def test_a_reader_sees_its_snapshot_until_it_refreshes(tmp_path: Path) -> None:
+    index = Index(width=64)
+    index.add(codes(3000), ids=np.arange(3000))
+    index.save(tmp_path)
+    reader = Index.open(tmp_path)
+    hood = reader.neighborhood(codes(3000)[7], size=5)
+    assert not reader.refresh()
+    with Index.open(tmp_path, mode="a") as writer:
+        writer.remove(np.arange(0, 100))
+        writer.add(codes(40, seed=1), ids=np.arange(9000, 9040))
+        assert not writer.refresh()
+        assert not reader.refresh()  # nothing is committed
+        writer.commit()
+        before = reader._live.current.segments
+        assert (len(reader), reader.refresh(), len(reader), reader.refresh()) == (3000, True, 2940, False)
+        assert np.array_equal(reader.ids, writer.ids)
+        assert reader.codes(reader.ids) == writer.codes(writer.ids)
+        assert reader._live.current.segments[0].segment is before[0].segment  # with what was prepared of it
+        writer.compact()
+        writer.commit()
+    assert hood.count == len(hood.ids)  # of the snapshot that it was found in
+    assert reader.refresh()
+    assert len(reader._live.current.segments) == 1
+    reader.verify()
+    with pytest.raises(InvalidInput, match="was closed: open it again to see what others commit"):
+        writer.refresh()
+    with pytest.raises(InvalidInput, match="in memory, where nobody else changes it"):
+        index.refresh()
+
+
+def test_a_reader_does_not_refresh_to_another_index(tmp_path: Path) -> None:
+    index = Index(width=64)
+    index.add(codes(10))
+    index.save(tmp_path)
+    reader = Index.open(tmp_path)
+    other = Index(width=24)
+    other.add(codes(5).prefix(24))
+    other.save(tmp_path)
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="holds another index now, of another width, coder or vectors"):
+            reader.refresh()
+    assert reader.codes(reader.ids) == codes(10)

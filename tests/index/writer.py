@@ -11,16 +11,18 @@ import sys
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode import Codes, Index
+from nestcode import Codes, Index, LinearCoder
 
 WIDTH = 96
 EACH = 8  # items of one commit
 KEPT = 20  # commits whose items are kept
-Held = dict[int, bytes]  # codes by id
+Held = dict[int, bytes]  # codes and vectors by id
+CODER = LinearCoder(width=WIDTH).fit(np.random.default_rng(0).standard_normal((300, 12)))
 
 
 def codes_of(seeds: ArrayLike) -> Codes:
@@ -32,6 +34,21 @@ def codes_of(seeds: ArrayLike) -> Codes:
     return Codes(numbers.astype(np.uint8), WIDTH)
 
 
+def vectors_of(seeds: ArrayLike) -> NDArray[np.float32]:
+    """A distinct vector for each number; what int8 stores of it is decided by its code."""
+    return codes_of(seeds).packed.astype(np.float32) - 100
+
+
+def empty() -> Index:
+    """An index of codes with vectors."""
+    return Index(CODER, vectors="int8")
+
+
+def put(index: Index, seeds: ArrayLike, ids: ArrayLike, **options: Any) -> None:
+    """Add the items of some numbers under these ids."""
+    index.add(codes_of(seeds), ids, vectors=vectors_of(seeds), **options)
+
+
 def ids_of(commit: int) -> NDArray[np.int64]:
     return np.arange(commit * EACH, (commit + 1) * EACH)
 
@@ -39,14 +56,18 @@ def ids_of(commit: int) -> NDArray[np.int64]:
 def held(index: Index) -> Held:
     """All that an index holds."""
     ids = index.ids
-    return dict(zip(ids.tolist(), (row.tobytes() for row in index.codes(ids).packed), strict=True))
+    found = index.codes(ids).packed
+    if index.vector_type is not None:
+        found = np.concatenate([found, index.vectors(ids).view(np.uint8)], axis=1)
+    return dict(zip(ids.tolist(), (row.tobytes() for row in found), strict=True))
 
 
 def held_after(commit: int) -> Held:
     """What commit number `commit` holds: the items of the latest ones, and its own number as item 0."""
     ids = np.concatenate([ids_of(one) for one in range(max(1, commit - KEPT + 1), commit + 1)])
-    codes = codes_of([2**40 + commit]).concat(codes_of(ids))
-    return dict(zip([0, *ids.tolist()], (row.tobytes() for row in codes.packed), strict=True))
+    index = empty()
+    put(index, [2**40 + commit, *ids], [0, *ids])
+    return held(index)
 
 
 def last_commit(index: Index) -> int:
@@ -54,8 +75,8 @@ def last_commit(index: Index) -> int:
 
 
 def make_commit(index: Index, commit: int) -> None:
-    index.add(codes_of(ids_of(commit)), ids=ids_of(commit))
-    index.add(codes_of([2**40 + commit]), ids=[0], on_duplicate="replace")
+    put(index, ids_of(commit), ids_of(commit))
+    put(index, [2**40 + commit], [0], on_duplicate="replace")
     if commit > KEPT:
         index.remove(ids_of(commit - KEPT))
     if commit % 7 == 0:
@@ -65,8 +86,8 @@ def make_commit(index: Index, commit: int) -> None:
 
 def begin(folder: Path) -> None:
     """Save commit number 1."""
-    index = Index(width=WIDTH)
-    index.add(codes_of([2**40 + 1]).concat(codes_of(ids_of(1))), ids=[0, *ids_of(1)])
+    index = empty()
+    put(index, [2**40 + 1, *ids_of(1)], [0, *ids_of(1)])
     index.save(folder)
 
 

@@ -51,11 +51,12 @@ def test_few_vectors_are_searched_as_by_a_flat_index(metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ["l2", "inner", "cosine"])
-def test_codes_of_many_vectors_approximate_a_flat_index(metric: str) -> None:
+@pytest.mark.parametrize("stored", [None, "float32"])
+def test_codes_of_many_vectors_approximate_a_flat_index(metric: str, stored: Any) -> None:
     X, queries = vectors(2000), vectors(50, seed=1)
     flat, rows = peer(metric, X)
     flat.add(rows)
-    index = NestedIndex(D, width=72, metric=metric, rows_to_fit=2000)  # type: ignore[arg-type]
+    index = NestedIndex(D, width=72, metric=metric, rows_to_fit=2000, vectors=stored)  # type: ignore[arg-type]
     index.add(X[:1500])
     assert index.index is None
     index.add(X[1500:])
@@ -63,11 +64,12 @@ def test_codes_of_many_vectors_approximate_a_flat_index(metric: str) -> None:
     true_distances, true_ids = flat.search(peer(metric, queries)[1], 10)
     distances, ids = index.search(queries, 10)
     found = np.mean([np.isin(a, b).mean() for a, b in zip(ids, true_ids, strict=True)])
-    assert found > 0.8
-    np.testing.assert_allclose(distances, true_distances, rtol=0.03, atol=0.05)
+    assert found > (0.8 if stored is None else 0.99)
+    np.testing.assert_allclose(distances, true_distances, rtol=0.03, atol=0.05 if stored is None else 1e-3)
     best_first = distances if metric == "l2" else -distances
     assert (np.diff(best_first, axis=1) >= 0).all()
-    assert np.abs(index.reconstruct_batch(range(2000)) - rows).max() < 0.5
+    decoded = index.reconstruct_batch(range(2000))
+    assert np.array_equal(decoded, X) if stored else np.abs(decoded - rows).max() < 0.5
     distances, ids = index.search(queries[:1], 2500)
     assert (ids[0, 2000:] == -1).all()
     assert (distances[0, 2000:] == flat.search(queries[:1], 2500)[0][0, 2000:]).all()
@@ -237,10 +239,10 @@ def test_a_given_coder_is_used_from_the_start() -> None:
 
 
 @pytest.mark.parametrize("rows_to_fit", [1000, 200])
-@pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_write_then_read_is_identity(rows_to_fit: int, metric: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("metric", "stored"), [("l2", None), ("cosine", "float16"), ("l2", "float32")])
+def test_write_then_read_is_identity(rows_to_fit: int, metric: Any, stored: Any, tmp_path: Path) -> None:
     X, path = vectors(300), tmp_path / "a.index"
-    index = NestedIndex(D, width=48, metric=metric, rows_to_fit=rows_to_fit)  # type: ignore[arg-type]
+    index = NestedIndex(D, width=48, metric=metric, rows_to_fit=rows_to_fit, vectors=stored)
     index.add(X)
     index.remove_ids([3, 299])
     write_index(index, path)
@@ -262,8 +264,35 @@ def test_write_then_read_is_identity(rows_to_fit: int, metric: str, tmp_path: Pa
         read_index(path)
 
 
+def test_int8_vectors_are_kept_in_files(tmp_path: Path) -> None:
+    index = NestedIndex(D, width=48, rows_to_fit=100, vectors="int8")
+    index.add(vectors(100))
+    write_index(index, tmp_path / "a.index")
+    again = read_index(tmp_path / "a.index")
+    np.testing.assert_allclose(again.reconstruct_n(), index.reconstruct_n(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("rows_to_fit", "stored"), [(1000, "float32"), (100, None)])
+def test_files_of_version_1_hold_vectors_or_codes(rows_to_fit: int, stored: Any, tmp_path: Path) -> None:
+    index = NestedIndex(D, width=48, rows_to_fit=rows_to_fit, vectors=None)
+    index.add(vectors(100))
+    record = index.to_record()
+    settings = {name: value for name, value in record.settings.items() if name != "vectors"}
+    write_record(tmp_path / "a.index", Record(record.kind, 1, settings, record.arrays))
+    again = read_index(tmp_path / "a.index")
+    assert again.vectors == stored
+    assert np.array_equal(again.search(vectors(5), 3)[1], index.search(vectors(5), 3)[1])
+
+
 @pytest.mark.parametrize(
-    "change", [{"d": "two"}, {"metric": "far"}, {"next": None, "width": -1}, {"coder": {"kind": "os", "version": 1}}]
+    "change",
+    [
+        {"d": "two"},
+        {"vectors": "float64"},
+        {"metric": "far"},
+        {"next": None, "width": -1},
+        {"coder": {"kind": "os", "version": 1}},
+    ],
 )
 def test_forged_settings_raise_damaged_file(change: dict[str, Any], tmp_path: Path) -> None:
     index = NestedIndex(2)

@@ -33,13 +33,19 @@ class TestWithCodes(VectorStoreIntegrationTests):
 
 
 def stores() -> dict[str, NestcodeVectorStore]:
-    """Return one store of vectors and one of codes."""
+    """Return one store of vectors, one of codes, and one of codes beside vectors."""
     metadatas = [{"even": i % 2 == 0, "tags": [i]} for i in range(len(TEXTS))]
     return {
         name: NestcodeVectorStore.from_texts(
-            TEXTS, EMBEDDING, metadatas, ids=[str(i) for i in range(len(TEXTS))], width=160, rows_to_fit=enough
+            TEXTS,
+            EMBEDDING,
+            metadatas,
+            ids=[str(i) for i in range(len(TEXTS))],
+            width=160,
+            rows_to_fit=enough,
+            vectors=None if name == "codes" else "float16",
         )
-        for name, enough in (("vectors", 1000), ("codes", 300))
+        for name, enough in (("vectors", 1000), ("codes", 300), ("both", 300))
     }
 
 
@@ -58,7 +64,7 @@ def test_a_store_of_codes_approximates_a_store_of_vectors() -> None:
     both = stores()
     shared = []
     for query in map(str, range(30)):
-        true, found = (one.similarity_search_with_score(query, k=10) for one in both.values())
+        true, found = (both[kind].similarity_search_with_score(query, k=10) for kind in ("vectors", "codes"))
         shared.append(len({d.id for d, _ in true} & {d.id for d, _ in found}))
         np.testing.assert_allclose([score for _, score in found], [score for _, score in true], atol=0.1)
         assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
@@ -93,7 +99,7 @@ def test_marginal_relevance_trades_similarity_for_diversity(kind: str) -> None:
     assert NestcodeVectorStore(EMBEDDING).max_marginal_relevance_search("text") == []
 
 
-@pytest.mark.parametrize("kind", ["vectors", "codes"])
+@pytest.mark.parametrize("kind", ["vectors", "codes", "both"])
 def test_save_then_load_is_identity(kind: str, tmp_path: Path) -> None:
     store = stores()[kind]
     store.delete(["0", "1"])

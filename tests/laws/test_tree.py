@@ -40,12 +40,18 @@ def items_and_queries(draw: st.DrawFn) -> tuple[twins.Bits, twins.Bits]:
 def check(tree: Forest, twin: twins.BitTree, queries: twins.Bits, size: int) -> None:
     codes = Codes.from_bits(queries)
     hoods = tree.neighborhoods(codes, size=size)
+    runs: tuple[Any, ...] = tree.runs
+    in_tree_order = [item for run in runs for item in run.live_ids().tolist()]
     for i, query in enumerate(queries):
         length, members = twin.neighborhood(query, size)
+        ids = [item for item in in_tree_order if item in members]
+        assert sorted(ids) == members
         assert (hoods.length[i], hoods.count[i]) == (length, len(members))
-        assert hoods[i].ids.tolist() == members
+        assert hoods.ids[hoods.offsets[i] : hoods.offsets[i + 1]].tolist() == ids
+        assert hoods[i].ids.tolist() == ids
         one = tree.neighborhood(codes[i], size=size)
-        assert (one.length, one.count, one.ids.tolist()) == (length, len(members), members)
+        assert (one.length, one.count, one.ids.tolist()) == (length, len(members), ids)
+    assert (hoods.offsets[0], hoods.offsets[-1]) == (0, len(hoods.ids))
 
 
 @given(items_and_queries(), st.integers(1, 70))
@@ -62,7 +68,7 @@ def test_nested_gives_every_neighborhood(crowd: tuple[twins.Bits, twins.Bits]) -
     for query in queries:
         family, expected = tree.nested(Codes.from_bits(query[None])), twin.family(query)
         assert family.length.tolist() == list(range(len(expected)))
-        assert [hood.ids.tolist() for hood in family] == expected
+        assert [sorted(hood.ids.tolist()) for hood in family] == expected
         assert family.count.tolist() == [len(members) for members in expected]
 
 
@@ -107,6 +113,8 @@ def test_large_trees_agree_with_shared_prefixes(width: int, density: float) -> N
             hoods = tree.neighborhood(queries, size=size, threads=threads)
             assert np.array_equal(hoods.length, shared[size - 1])
             assert np.array_equal(hoods.count, (shared >= shared[size - 1]).sum(axis=0))
+            every = [hood.ids for hood in hoods[::-7]]
+            assert np.array_equal(hoods[::-7].ids, np.concatenate(every))
 
 
 @given(items_and_queries(), st.floats(0.001, 1))

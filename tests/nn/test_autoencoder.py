@@ -151,9 +151,29 @@ def test_frozen_units_get_no_gradient_and_others_keep_theirs(tied: bool) -> None
         assert torch.allclose(own, plain, rtol=1e-4, atol=1e-6), name
 
 
+def first_units(model: OrderedAutoencoder) -> list[Tensor]:
+    """Return copies of the parameters of the first three units."""
+    block = first_block(model)
+    parts = [block.weight[:3], block.bias[:3], *([] if block.columns is None else [block.columns[:, :3]])]
+    return [part.detach().clone() for part in parts]
+
+
+def test_gradients_reach_hidden_layers_through_frozen_units() -> None:
+    free = quiet()
+    model = deepcopy(free)
+    model.freeze(3)
+    for one in (free, model):
+        one(rows(), kept=3).square().mean().backward()
+    for name, parameter in model.encoder.named_parameters():
+        if "hidden" in name:
+            assert parameter.grad is not None
+            assert torch.equal(parameter.grad, free.encoder.get_parameter(name).grad), name
+
+
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_codes_of_frozen_units_never_change(tied: bool) -> None:
-    model = quiet(tied=tied, binarize=Binarize(6))
+def test_the_codes_of_frozen_units_never_change_once_the_hidden_layers_are_frozen(tied: bool) -> None:
+    binarize = Binarize(6)
+    model = quiet(tied=tied, binarize=binarize)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
 
     def learn() -> None:
@@ -165,6 +185,11 @@ def test_the_codes_of_frozen_units_never_change(tied: bool) -> None:
 
     learn()  # so that there is momentum
     model.freeze(3)
+    own, threshold = first_units(model), binarize.threshold.clone()
+    learn()
+    assert all(torch.equal(one, other) for one, other in zip(own, first_units(model), strict=True))
+    assert not torch.equal(threshold[:3], binarize.threshold[:3])
+    model.freeze_hidden()
     before = model.eval().encode(rows()), model.preactivations(rows())
     learn()
     model.train()
@@ -198,6 +223,21 @@ def test_growth_keeps_old_prefixes_and_reconstructions_bit_for_bit(tied: bool, b
     assert torch.equal(model.encode(X)[:, :6], code)
     assert torch.equal(model.decode(code[:, :5]), decoded[0])
     assert torch.equal(model.decode(code), decoded[1])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_linear_decoder_can_be_replaced(tied: bool) -> None:
+    model = quiet(layers=(), tied=tied).eval()
+    code = model.encode(rows())
+    weight, bias = torch.randn(12, 6), torch.randn(12)
+    model.set_linear_decoder(weight, bias)
+    assert torch.equal(model.encode(rows()), code)
+    assert torch.allclose(model.decode(code[:, :4]), code[:, :4] @ weight[:, :4].T + bias, atol=1e-5)
+    assert len(model.state_dict()) == len(make(layers=(), tied=False).state_dict())
+    with pytest.raises(InvalidInput, match=r"weights \(features, width\) and no hidden layers, got \(12, 5\)"):
+        model.set_linear_decoder(weight[:, :5], bias)
+    with pytest.raises(InvalidInput, match=r"no hidden layers, .* and layers \(8,\)"):
+        make().set_linear_decoder(weight, bias)
 
 
 def test_a_grown_model_can_be_rebuilt() -> None:

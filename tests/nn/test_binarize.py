@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nestcode.errors import InvalidInput
 from nestcode.nn import Binarize
 from nestcode.nn import binarize as module
-from nestcode.nn.binarize import Gradient, sample_bits, straight_through, threshold_bits
+from nestcode.nn.binarize import Anchor, Gradient, anchored_bits, sample_bits, straight_through, threshold_bits
 
 WIDTH = 16
 
@@ -410,6 +410,47 @@ def test_it_prints_pickles_copies_and_loads() -> None:
         assert torch.equal(other.threshold, binarize.threshold)
         assert torch.equal(other.spread, binarize.spread)
         assert other.seen == 1
+
+
+# Bits held fixed, for line searches
+
+
+def test_anchored_bits_begin_as_bits_with_the_straight_through_gradient() -> None:
+    origin, downstream = normal(50, seeded()).double(), normal(50, seeded(1)).double()
+    threshold, spread = torch.linspace(-1, 1, WIDTH).double(), torch.linspace(0.5, 2, WIDTH).double()
+    bits = threshold_bits(origin, threshold)
+    gradients = []
+    for make in (straight_through, lambda bits, pre, *rest: anchored_bits(bits, origin, pre, *rest)):
+        pre = origin.clone().requires_grad_()
+        out = make(bits, pre, threshold, spread)
+        assert torch.equal(out, bits)
+        gradients.append(torch.autograd.grad((out * downstream).sum(), pre)[0])
+    torch.testing.assert_close(*gradients)
+
+
+def test_anchored_bits_have_a_true_gradient_everywhere() -> None:
+    origin, pre = normal(5, seeded()).double(), normal(5, seeded(1)).double().requires_grad_()
+    bits, zero, one = (
+        threshold_bits(origin, torch.zeros(WIDTH)),
+        torch.zeros(WIDTH).double(),
+        torch.ones(WIDTH).double(),
+    )
+    assert torch.autograd.gradcheck(lambda pre: anchored_bits(bits, origin, pre, zero, one), pre)
+
+
+@pytest.mark.parametrize("gradient", ["none", "straight-through", "stochastic"])
+def test_an_anchor_holds_the_bits_of_the_first_evaluation(gradient: Gradient) -> None:
+    binarize = Binarize(WIDTH, 0.3, gradient, deferred=True)
+    pre = normal(100, seeded())
+    binarize.initialize(pre)
+    plain, held = binarize(pre, seeded(2)), Anchor()
+    binarize.anchor = held
+    assert torch.equal(binarize(pre, seeded(2)), plain)
+    moved = binarize(pre + 0.01 * normal(100, seeded(3)), seeded(2))
+    assert torch.equal(moved, plain) == (gradient == "none")
+    assert (moved - plain).abs().max() < 0.2
+    binarize.anchor = None
+    assert set(binarize(pre + 1, seeded(2)).unique().tolist()) <= {0.0, 1.0}
 
 
 PRE = torch.ones(3, 4)

@@ -101,7 +101,7 @@ def test_a_run_with_random_views_resumes_bit_for_bit(tmp_path: Path) -> None:
 
 def test_units_of_a_classifier_are_swept_but_do_not_grow() -> None:
     model = classifier()
-    sweep = Training(steps=30, batch_size=50, sweep=Sweep(every=3, patience=2, tolerance=0.05))
+    sweep = Training(steps=30, batch_size=50, sweep=Sweep(tolerance=0.05))
     assert train(model, X[:600], sweep, QUIET, labels=Y[:600])[-1]["frozen"] > 0
     with pytest.raises(InvalidInput, match="does not grow"):
         train(classifier(), X[:600], Training(growth=Growth()), QUIET, labels=Y[:600])

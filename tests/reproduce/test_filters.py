@@ -14,7 +14,7 @@ from tests.reproduce.toy import run
 
 def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
     result = run("filters", tmp_path)
-    holds = {finding["claim"]: finding["holds"] for finding in result["findings"]}
+    holds = {finding["claim"]: finding["verdict"] == "holds" for finding in result["findings"]}
     for claim in ("P(b > 50)", "P(unit 100 is kept)", "late filters are trained", "late filters move farther"):
         matching = [held for name, held in holds.items() if name.startswith(claim)]
         assert matching

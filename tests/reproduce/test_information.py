@@ -14,7 +14,7 @@ from tests.reproduce.toy import run
 
 def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
     result = run("information", tmp_path)
-    assert all(finding["holds"] for finding in result["findings"])
+    assert all(finding["verdict"] == "holds" for finding in result["findings"])
     rises = {name: np.array(each)[0] for name, each in result["numbers"]["swaps"].items()}
     assert np.argmin(np.abs(rises[NO_SUPPORT])) == HOLE - 1
     assert np.abs(rises["all on K"]).max() < 1e-12 < rises["Uniform"].min()

@@ -1,4 +1,4 @@
-"""Penalties by unit, bits flipped by noise, and precision of retrieval."""
+"""Penalties by unit, the table of sections 4.2 and 4.4, and recall of neighborhoods."""
 
 from pathlib import Path
 
@@ -9,16 +9,18 @@ from nestcode import Codes
 from nestcode.data import digits
 from nestcode.lengths import Geometric
 from nestcode.nn import OrderedAutoencoder
+from nestcode.reproduce.regularization.design import CELLS, PAPER, RATIO, SIZES, WEIGHTS, Effect
 from nestcode.reproduce.regularization.experiment import ADAPTIVE, CONSTANTS, NONE, is_above, mean_and_spread
-from nestcode.reproduce.regularization.measures import FOUND, RATIO, Task, balances, near_mask, retrieval_precision
+from nestcode.reproduce.regularization.measures import balances, neighborhoods
 from tests.reproduce.toy import run
 
 
 def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
     result = run("regularization", tmp_path)
-    holds = {finding["claim"]: finding["holds"] for finding in result["findings"]}
-    assert holds["a constant that shrinks the first units like the adaptive penalty wipes out the last ones"]
-    assert {"regularization-penalty.png", "regularization-invariance.svg"} <= {path.name for path in tmp_path.iterdir()}
+    verdicts = {finding["claim"]: finding["verdict"] for finding in result["findings"]}
+    claim = "a constant that shrinks the first units like the adaptive penalty wipes out the last ones"
+    assert verdicts[claim] == "holds"
+    assert {"regularization-penalty.png", "regularization-table.svg"} <= {path.name for path in tmp_path.iterdir()}
     numbers = result["numbers"]
     late = {name: np.mean(runs[0]["weights"][-32:]) for name, runs in numbers["penalties"].items()}
     assert list(late) == [NONE, ADAPTIVE, *CONSTANTS]
@@ -28,40 +30,40 @@ def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
     assert (
         np.mean(RATIO * plain[0] / plain[-32:]) > 5 * RATIO
     )  # a single coefficient has larger gradients at late units
-    for runs in numbers["invariance"].values():
-        off, _, on = (np.array(each[0]["flips"]) for each in runs.values())
-        assert on[-1] < off[-1]
-        assert np.all(np.diff(off) > 0)
+    assert list(numbers["table"]) == [str(cell) for cell in CELLS]
+    for runs in numbers["table"].values():
+        assert len(runs) == 1
+        assert all(np.all(np.diff(one["recall"]) > 0) for one in runs)  # larger neighborhoods contain more
+        assert all(np.all(np.diff(one["depth"]) < 0) for one in runs)
 
 
-def random_task(rng: np.random.Generator) -> Task:
-    same, near = rng.random((2, 5, 60)) < 0.3
-    rows = rng.random((65, 4), dtype=np.float32)
-    return Task("random", rows[:60], rows[60:], rows[60:], near, same)
+def test_the_table_has_every_combination_once() -> None:
+    assert len(set(CELLS)) == len(CELLS) == 4 * len(WEIGHTS)
+    assert PAPER in CELLS
 
 
-def test_the_precision_of_retrieval_equals_plain_loops() -> None:
+def test_the_recall_of_neighborhoods_equals_plain_loops() -> None:
     rng = np.random.default_rng(0)
-    task, bits = random_task(rng), rng.random((65, 12)) < 0.5
-    found = retrieval_precision(task, Codes.from_bits(bits[:60]), Codes.from_bits(bits[60:]))
-    for column, truth in enumerate((task.near, task.same)):
-        prefix, hamming = [], []
-        for row, query in zip(truth, bits[60:], strict=True):
-            shared = [next((k for k in range(12) if one[k] != query[k]), 12) for one in bits[:60]]
-            least = sorted(shared)[-FOUND]
-            prefix.append(np.mean([row[item] for item in range(60) if shared[item] >= least]))
-            order = sorted(range(60), key=lambda item: (int(np.sum(bits[item] != query)), item))
-            hamming.append(np.mean(row[order[:FOUND]]))
-        np.testing.assert_allclose(found[:, column], [np.mean(prefix), np.mean(hamming)])
+    bits, nearest = rng.random((665, 12)) < 0.5, rng.integers(600, size=(65, 4))
+    found, depth = neighborhoods(Codes.from_bits(bits[:600]), Codes.from_bits(bits[600:]), nearest)
+    shared = [[next((k for k in range(12) if one[k] != query[k]), 12) for one in bits[:600]] for query in bits[600:]]
+    for place, size in enumerate(SIZES):
+        lengths = [sorted(own)[-size] for own in shared]
+        inside = [np.mean([own[item] >= length for item in row])
+                  for own, length, row in zip(shared, lengths, nearest, strict=True)]  # fmt: skip
+        np.testing.assert_allclose([found[place], depth[place]], [np.mean(inside), np.mean(lengths)])
 
 
-def test_near_items_have_the_smallest_distances() -> None:
-    rows = digits()[0]
-    found = near_mask(rows[:200], rows[200:210], 7)
-    for query, chosen in zip(rows[200:210], found, strict=True):
-        distances = ((rows[:200] - query) ** 2).sum(axis=1)
-        assert chosen.sum() == 7
-        assert distances[chosen].max() <= distances[~chosen].min() + 1e-4
+def test_an_effect_is_there_if_its_interval_excludes_0() -> None:
+    rng = np.random.default_rng(0)
+    off = rng.normal(size=(2000, 5))
+    none = [Effect.of(own + rng.normal(size=5), own).sign for own in off]
+    assert 0.03 < np.mean(np.abs(none)) < 0.07
+    there = [Effect.of(own + 5 + rng.normal(size=5), own).sign for own in off[:100]]
+    assert np.mean(there) > 0.95
+    stricter = [Effect.of(own + rng.normal(size=5), own, claims=5).sign for own in off]
+    assert np.mean(np.abs(stricter)) < 0.02
+    assert Effect.of(np.ones(1), np.zeros(1)).sign == 0
 
 
 def test_a_balanced_penalty_has_the_gradient_norm_of_the_expected_reconstruction() -> None:

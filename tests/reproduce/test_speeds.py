@@ -29,7 +29,7 @@ from tests.reproduce.toy import run
 
 def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
     result = run("speeds", tmp_path)
-    holds = {finding["claim"]: finding["holds"] for finding in result["findings"]}
+    holds = {finding["claim"]: finding["verdict"] == "holds" for finding in result["findings"]}
     assert len(holds) == 8
     assert holds["Hamming balls of long codes are empty"]
     numbers = result["numbers"]

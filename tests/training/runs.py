@@ -24,7 +24,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "batch_size": 200,
     },
     "contrastive": {"contrastive": 0.1, "reconstruction": 0.9},
-    "sweep": {"sweep": Sweep(every=3, patience=2, tolerance=0.05)},
+    "sweep": {"sweep": Sweep(after=0.2, tolerance=0.05, hidden=0.2)},
     "growth": {"growth": Growth(start=8, step=8, most=24, least=0.0)},
 }
 

@@ -17,9 +17,12 @@ import torch
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, Diverged, InvalidInput, OutOfMemory
 from nestcode.lengths import Geometric
-from nestcode.nn import OrderedAutoencoder
-from nestcode.training import AdaptivePenalty, ConstantPenalty, Sweep, Training
-from nestcode.training.autoencoder import AutoencoderLoss
+from nestcode.nn import Binarize, OrderedAutoencoder
+from nestcode.nn.binarize import Gradient
+from nestcode.training import AdaptivePenalty, ConstantPenalty, Run, Sweep, Training
+from nestcode.training.autoencoder import AutoencoderLoss, AutoencoderObjective
+from nestcode.training.loop import TrainingLoop
+from nestcode.training.runtime.distributed import ProcessGroup
 from tests.training.runs import KINDS, Digits, assert_same, interrupt, learn, network, settings, state
 
 
@@ -279,6 +282,20 @@ def test_data_may_come_from_anywhere(tmp_path: Path) -> None:
         assert_same(expected, state(learn(settings(), source)[0]))
 
 
+def test_augmented_rows_are_what_is_reconstructed() -> None:
+    class Half(torch.nn.Module):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            assert rows.is_floating_point()
+            return rows / 2
+
+    model, X = network(corruption=0.0, dropout=0.0, binarize=None), torch.from_numpy(digits()[0][:50]).float()
+    losses = []
+    for augment, rows in ((Half(), X), (None, X / 2)):
+        torch.manual_seed(0)
+        losses.append(float(AutoencoderLoss(model, Training(), augment)(rows).detach()))
+    assert losses[0] == losses[1]
+
+
 def test_micro_batches_accumulate_the_gradient_of_the_batch() -> None:
     quiet: dict[str, Any] = {"corruption": 0.0, "dropout": 0.0, "lengths": None, "binarize": None}
     plain = settings(steps=1, clip=1e9, optimizer="adam", penalty=None, invariance=0.0)
@@ -307,6 +324,10 @@ def test_micro_batches_accumulate_the_gradient_of_the_batch() -> None:
             {"penalty": ConstantPenalty("l1", 0.1), "sweep": Sweep()},
             "a constant penalty moves units that a sweep froze",
         ),
+        (
+            {"optimizer": "conjugate", "precision": "bfloat16"},
+            "line searches compare losses in float32, got precision='bfloat16'",
+        ),
         ({"sweep": True}, r"sweep must be None or Sweep\(…\), got True"),
         ({"learning_rate": "1"}, "learning_rate must be a number, got '1'"),
         ({"seed": 2**70}, "seed must be below 2\\^63"),
@@ -328,6 +349,47 @@ def test_only_a_constant_penalty_shrinks_late_units(kind: str, steps: int) -> No
     none, adaptive, constant = last.values()
     assert constant < 0.5 * none
     assert adaptive > 0.8 * none
+
+
+@pytest.mark.parametrize("gradient", ["none", "straight-through", "stochastic"])
+def test_line_searches_on_bits_satisfy_the_strong_wolfe_conditions(gradient: Gradient) -> None:
+    model = network(binarize=Binarize(8, 0.3, gradient))
+    _, reports = learn(settings("conjugate", steps=12, invariance=0.01), model=model)
+    counts = reports[-1]["line_search"]
+    assert counts["searches"] >= 20
+    assert counts["strong_wolfe"] >= 0.95 * counts["searches"]
+    assert counts["zero_steps"] == 0
+    assert counts["evaluations"] < 8 * counts["searches"]
+
+
+@pytest.mark.parametrize("gradient", ["none", "straight-through"])
+def test_within_a_search_the_gradient_is_that_of_the_function(gradient: Gradient) -> None:
+    """Along any direction the slope is the difference quotient, also where bits would have flipped."""
+    training = settings("conjugate")
+    model = network(binarize=Binarize(8, 0.3, gradient))
+    loop = TrainingLoop(AutoencoderObjective(model, digits()[0][:600], training), training, Run(), ProcessGroup())
+    loop._prepare()
+    model.double()
+    loop.loss = loop.loss.double()
+    batch = next(loop.sampler.batches(0, 0))
+    parameters = list(model.parameters())
+    loop.objective.begin_search()
+    loop._backward(batch)  # makes the bits
+    origin = [p.detach().clone() for p in parameters]
+    way = [torch.randn(p.shape, generator=torch.Generator().manual_seed(1)).double() for p in parameters]
+
+    def line(step: float) -> tuple[float, float]:
+        with torch.no_grad():
+            for p, start, along in zip(parameters, origin, way, strict=True):
+                p.copy_(start + step * along)
+        model.zero_grad()
+        loss = float(loop._backward(batch))
+        slopes = [(p.grad * along).sum() for p, along in zip(parameters, way, strict=True) if p.grad is not None]
+        return loss, float(sum(slopes))
+
+    for step in (0.05, 0.1):  # at 0 the decoder's biases are 0, where ReLU has a kink
+        above, below = line(step + 1e-6)[0], line(step - 1e-6)[0]
+        assert (above - below) / 2e-6 == pytest.approx(line(step)[1], rel=5e-3)
 
 
 def test_settings_survive_json() -> None:

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
-from nestcode.training import AdaptivePenalty, ConstantPenalty, invariance_penalty
+from nestcode.lengths import Beyond, Empirical, Geometric, Uniform
+from nestcode.nn import Binarize, OrderedAutoencoder, keep_prefix
+from nestcode.training import AdaptivePenalty, ConstantPenalty, Training, invariance_penalty
+from nestcode.training.autoencoder import AutoencoderLoss
 from nestcode.training.regularization import Norm, Penalty
 
 NORMS: list[Norm] = ["l1", "l2"]
@@ -165,6 +168,33 @@ def test_invariance_equals_its_definition_example_by_example() -> None:
     ]
     value = invariance_penalty(encoder, X, 0.04, generator=seeded(4))
     torch.testing.assert_close(value, torch.stack(terms).mean())
+
+
+def test_weighted_by_survival_it_is_the_mean_over_truncated_codes() -> None:
+    encoder, X, lengths = nn.Sequential(nn.Linear(3, 5), nn.Tanh()).double(), weights(0, 8, 3), Geometric(0.7)
+    each = [
+        invariance_penalty(lambda y, k=k: keep_prefix(encoder(y), k), X, 0.04, generator=seeded(4)) for k in range(1, 6)
+    ]
+    survival = torch.from_numpy(lengths.survival(5))
+    value = invariance_penalty(encoder, X, 0.04, weights=survival, generator=seeded(4))
+    torch.testing.assert_close(value, torch.stack(each) @ torch.from_numpy(lengths.pmf(5)))
+
+
+@pytest.mark.parametrize("bits", [True, False])
+def test_training_weights_invariance_by_the_probability_that_a_unit_is_kept(bits: bool) -> None:
+    """Also once a sweep has changed the lengths: units are weighted as their reconstruction is."""
+    torch.manual_seed(0)
+    model = OrderedAutoencoder(6, 4, lengths=Uniform(), corruption=0.0, binarize=Binarize(4) if bits else None)
+    gradients = []
+    for lengths in (Empirical([1], lengths=[4]), Uniform(), Beyond(Uniform(), 2)):
+        model.set_lengths(lengths)
+        torch.manual_seed(0)
+        model.zero_grad()
+        AutoencoderLoss(model, Training(invariance=1.0))._invariance(weights(0, 50, 6).float()).backward()
+        gradients.append(model.code_weights()[0].grad)
+    plain, uniform, beyond = gradients
+    torch.testing.assert_close(uniform, plain * torch.tensor([1.0, 0.75, 0.5, 0.25])[:, None])
+    torch.testing.assert_close(beyond, plain * torch.tensor([1.0, 1.0, 1.0, 0.5])[:, None])
 
 
 def test_given_clean_codes_are_not_recomputed_and_gradients_agree() -> None:

@@ -1,11 +1,13 @@
 """Unit sweeping: units are frozen first to last, their codes never change again, and late units are trained."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Beyond, Geometric
+from nestcode.lengths import Beyond, Geometric, Mixture
 from nestcode.nn import Binarize, Groups, OrderedAutoencoder
 from nestcode.nn.layers import Block, Encoder
 from nestcode.training import Run, Sweep, Training, train
@@ -22,39 +24,73 @@ def probe() -> torch.Tensor:
     return torch.from_numpy(digits()[0][:100]).float()
 
 
+def sweeper_of(model: OrderedAutoencoder, **changes: Any) -> Sweeper:
+    own = {"after": 0.0, "blocks": 4, "checks": 1000, **changes}
+    return Sweeper(model, Sweep(**own), probe(), steps=1000)
+
+
 @pytest.mark.parametrize("bits", [True, False])
-def test_units_that_stop_changing_are_frozen_and_others_are_not(bits: bool) -> None:
+def test_blocks_that_stop_changing_are_frozen_one_after_the_other(bits: bool) -> None:
     model = network(layers=(), binarize=Binarize(8) if bits else None)
     torch.nn.init.ones_(first_block(model).bias)
     if model.binarize is not None:
         model.binarize.initialize(model.preactivations(probe()))
-    sweeper = Sweeper(model, Sweep(tolerance=0.01, patience=3), probe())
-    assert sweeper.check() == 0  # nothing to compare with yet
+    sweeper = sweeper_of(model, tolerance=0.01)
+    assert sweeper.check(0)  # the first block is due
     with torch.no_grad():
-        first_block(model).weight[3] *= -1
-        first_block(model).bias[3] *= -0.5
-    assert sweeper.check() == 3
-    assert model.frozen == 3
-    assert model.nested.lengths == Beyond(Geometric(0.9), 3)
+        first_block(model).weight[5] *= -1
+        first_block(model).bias[5] *= -0.5
+    assert sweeper.check(1)
+    assert model.frozen == 4
+    assert model.nested.lengths == Beyond(Geometric(0.9), 4)
+    assert sweeper.check(2)  # and once it has stopped
+    assert model.frozen == 6
 
 
-def test_one_more_unit_is_frozen_when_patience_ends() -> None:
+def test_blocks_share_the_steps_that_remain_and_the_last_is_never_frozen() -> None:
     model = network(layers=(), binarize=None)
-    sweeper = Sweeper(model, Sweep(tolerance=0.0, patience=3), probe())
+    sweeper = Sweeper(model, Sweep(after=0.5, blocks=4, checks=3, tolerance=0.0), probe(), steps=100)
     frozen = []
-    for _ in range(8):
-        frozen.append(sweeper.check())
+    for step in range(101):
+        sweeper.check(step)
+        frozen.append(model.frozen)
         with torch.no_grad():
             first_block(model).weight[model.frozen :].add_(1.0)
-    assert frozen == [0, 0, 0, 1, 0, 0, 1, 0]
-
-
-def test_the_last_unit_is_never_frozen() -> None:
+    assert [frozen.count(units) for units in (0, 2, 4, 6)] == [50, 20, 15, 16]
     model = network(layers=(), binarize=None)
-    sweeper = Sweeper(model, Sweep(), probe())
-    for _ in range(3):
-        sweeper.check()
-    assert model.frozen == 7
+    sweeper = sweeper_of(model)
+    for step in range(9):
+        sweeper.check(step)
+    assert model.frozen == 6
+
+
+@pytest.mark.parametrize(("hidden", "when"), [(0.0, None), (0.1, 3), (1.0, 1)])
+def test_hidden_layers_are_frozen_once_the_codes_of_frozen_units_stop_changing(hidden: float, when: int | None) -> None:
+    model = network(layers=(24,))
+    sweeper = sweeper_of(model, tolerance=0.0, hidden=hidden)
+    changes = [1.0, 1.0, 0.0, 0.0, 0.0]
+    frozen = None
+    for step, change in enumerate(changes):
+        sweeper.check(step)
+        frozen = step if frozen is None and model.hidden_frozen else frozen
+        with torch.no_grad():
+            for parameter in model.encoder.get_submodule("hidden").parameters():
+                parameter.add_(change * torch.randn_like(parameter))
+    assert frozen == when
+    assert model.frozen > 0
+    beyond = Beyond(Geometric(0.9), model.frozen)
+    assert model.nested.lengths == (Mixture([Geometric(0.9), beyond]) if when is None else beyond)
+
+
+def test_a_sweep_trains_the_hidden_layers_and_decoder_of_a_deep_tied_network() -> None:
+    """In the first step after the first block was frozen, whose weights stay."""
+    models = []
+    for steps in (12, 13):
+        model, _ = learn(settings("sweep", steps=steps, sweep=Sweep(after=11 / 12, blocks=2, hidden=0.0)))
+        models.append(model)
+    one, other = (dict(model.named_parameters()) for model in models)
+    assert models[0].frozen == models[1].frozen == 4
+    assert not torch.equal(one["encoder.hidden.0.weight"], other["encoder.hidden.0.weight"])
 
 
 def test_frozen_units_keep_their_share_of_ones() -> None:
@@ -68,7 +104,7 @@ def test_a_starved_unit_is_trained_only_when_units_are_swept() -> None:
     """Geometric lengths with decay 0.3 reach unit 12 once in half a million draws."""
     X = digits()[0]
     gains = {}
-    for sweep in (None, Sweep(every=10, patience=1)):
+    for sweep in (None, Sweep(after=0.1, blocks=12)):
         torch.manual_seed(0)
         model = OrderedAutoencoder(64, 12, lengths=Geometric(0.3), corruption=0.0, dropout=0.0, spread="common")
         training = Training(steps=250, learning_rate=0.02, sweep=sweep, schedule="constant")
@@ -82,7 +118,7 @@ def test_only_chains_are_swept() -> None:
     model = network(lengths=Groups([4, 4], Geometric(0.5)))
     with pytest.raises(InvalidInput, match="units are swept along a chain"):
         learn(settings("sweep"), model=model)
-    with pytest.raises(InvalidInput, match="tolerance must be at least 0 and below 1, got 2"):
+    with pytest.raises(InvalidInput, match="tolerance must be a share, from 0 to 1, got 2"):
         Sweep(tolerance=2)
-    with pytest.raises(InvalidInput, match="every must be an integer of at least 1, got 0"):
-        Sweep(every=0)
+    with pytest.raises(InvalidInput, match="checks must be an integer of at least 1, got 0"):
+        Sweep(checks=0)

@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -33,6 +33,10 @@ def build(
     width: Annotated[
         int | None, typer.Option(min=1, help="Bits of each code to store.", show_default="the coder's width")
     ] = None,
+    vectors: Annotated[
+        Literal["float16", "int8", "float32"] | None,
+        typer.Option(help="Store the vectors too, as this type; searches rerank by them.", show_default="codes only"),
+    ] = None,
     ids: Ids = None,
     codes: AreCodes = False,
     array: ArrayName = None,
@@ -46,13 +50,15 @@ def build(
     """Build an index of items."""
     if coder is None and not codes:
         raise typer.BadParameter("an index needs --coder, or --codes for packed codes: give one of them")
+    if vectors is not None and codes:
+        raise typer.BadParameter("--vectors stores the items, and --codes have none: leave one of them out")
     fresh = _check_folder(out, data, coder, ids, force=force)
     from nestcode.cli.inputs import read_codes
     from nestcode.index import Index
 
     chosen = None if coder is None else item_coder(coder)
     known = read_codes(data, array, chosen, width) if codes else None
-    made = Index(chosen, width=width if known is None else known.width)
+    made = Index(chosen, width=width if known is None else known.width, vectors=vectors)
     count = _add(made, data, ids, codes=known, array=array, size=size)
     try:
         made.save(out)
@@ -121,6 +127,22 @@ def compact(path: Folder, as_json: AsJson = False) -> None:
         _report(path, opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
 
 
+@index.command(epilog="Example: nestcode index truncate my.index 128")
+def truncate(
+    path: Folder,
+    width: Annotated[int, typer.Argument(min=1, help="Bits of each code to keep.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Keep the first bits of every code of an index; stored vectors stay."""
+    from nestcode.index import Index
+
+    with Index.open(path, mode="a") as opened:
+        before = _bytes(path)
+        opened.truncate(width)
+        opened.commit()
+        _report(path, opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
+
+
 @index.command(epilog="Example: nestcode index verify my.index")
 def verify(path: Folder, as_json: AsJson = False) -> None:
     """Verify the checksums of all files of an index; exit with status 1 if one is damaged."""
@@ -180,13 +202,15 @@ def _add(
         taken = new[np.isin(new, opened.ids)]
         if len(taken):
             raise InvalidInput(f"ids must be new, got {taken[0]}, which is in use: give others, or --replace")
+    vectors = None
     if codes is not None:
         items = codes
     elif opened.coder is None:
         raise InvalidInput(f"an index without a coder takes packed codes: add --codes if {data} holds them")
     else:
-        items = encode_all(opened.coder, open_rows(data, array, size), opened.width)
-    opened.add(items, new, on_duplicate="replace" if replace else "error")
+        keep = opened.vector_type is not None
+        items, vectors = encode_all(opened.coder, open_rows(data, array, size), opened.width, keep=keep)
+    opened.add(items, new, vectors=vectors, on_duplicate="replace" if replace else "error")
     return len(items)
 
 

@@ -78,6 +78,7 @@ def show_index(path: Path, *, as_json: bool) -> None:
     facts: dict[str, Any] = {
         "file": "index", "version": manifest["version"],
         "count": sum(entry["count"] for entry in segments) - removed, "width": manifest["width"],
+        **({"vectors": manifest["vectors"]["dtype"]} if "vectors" in manifest else {}),
         "segments": len(segments), "removed": removed, "largest_id": manifest["largest"],
         "bytes": sum(entry.stat().st_size for entry in path.iterdir()),
     }  # fmt: skip

@@ -221,14 +221,17 @@ def pieces_for(coder: Coder, rows: Rows, title: str) -> Iterator[Array]:
         yield piece if scale == 1 else piece.astype(np.float32) / scale
 
 
-def encode_all(coder: Coder, rows: Rows, width: int) -> Codes:
-    """Return the codes of all rows; only codes are held in memory."""
+def encode_all(coder: Coder, rows: Rows, width: int, *, keep: bool) -> tuple[Codes, NDArray[np.float32] | None]:
+    """Return the codes of all rows, and their vectors if `keep` is set; otherwise only codes are held in memory."""
     packed = np.empty((len(rows), -(-width // 8)), dtype=np.uint8)
+    vectors = np.empty((len(rows), rows.features), dtype=np.float32) if keep else None
     done = 0
     for piece in pieces_for(coder, rows, "Encoding"):
         packed[done : done + len(piece)] = coder.encode(piece).prefix(width).packed
+        if vectors is not None:
+            vectors[done : done + len(piece)] = piece
         done += len(piece)
-    return Codes(packed, width)
+    return Codes(packed, width), vectors
 
 
 def _from_input() -> Array:

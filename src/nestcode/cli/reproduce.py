@@ -12,8 +12,8 @@ from nestcode.errors import InvalidInput, import_extra
 
 Name = StrEnum(
     "Name",
-    "all pca filters pinwheel speeds complexity neighborhoods reconstructions rates information regularization knn "
-    "infinite nesting",
+    "all networks pca filters pinwheel speeds complexity neighborhoods reconstructions rates information "
+    "regularization knn infinite nesting",
 )
 
 
@@ -27,23 +27,55 @@ def reproduce(
     full: Annotated[bool, typer.Option("--full", help="The paper's sizes; needs a GPU.")] = False,
     toy: Annotated[bool, typer.Option("--toy", help="Minutes for all: a smoke test.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Number of random seeds.")] = 3,
+    states: Annotated[
+        Path | None,
+        typer.Option(help="Folder of trained networks, to carry from machine to machine.", show_default="OUT/cache"),
+    ] = None,
+    piece: Annotated[
+        list[str] | None, typer.Option(help="With networks: train only pieces whose names begin like this.")
+    ] = None,
+    deadline: Annotated[
+        float | None,
+        typer.Option(min=0, help="With networks: interrupt after this many seconds; the same command continues."),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore cached results.")] = False,
+    allow_dirty: Annotated[
+        bool, typer.Option("--allow-dirty", help="Accept uncommitted changes; the report states them.")
+    ] = False,
+    commit: Annotated[str | None, typer.Option(help="Commit of a copy without a repository.")] = None,
+    clean: Annotated[bool, typer.Option("--clean", help="That copy has no changes to its commit.")] = False,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     as_json: AsJson = False,
 ) -> None:
-    """Run the paper's experiments, and write one page that compares its claims with measurements."""
+    """Run the paper's experiments, and write one page that compares its claims with measurements.
+
+    `networks` only trains the networks that experiments share, piece by piece, and writes no page.
+    """
     if quick + full + toy > 1:
         raise typer.BadParameter("--toy, --quick and --full exclude each other: give one of them")
     for module in ("torch", "sklearn", "matplotlib", "PIL"):
         import_extra(module, extra="reproduce", purpose="nestcode reproduce")
     from nestcode.reproduce import NAMES, Lab
     from nestcode.reproduce import reproduce as run
+    from nestcode.reproduce.lab.provenance import find_provenance
 
     if data is not None and not data.is_dir():
         raise InvalidInput(f"there is no folder {data}: nestcode data cifar10 --to {data} fills one")
     scale: Any = "full" if full else "toy" if toy else "quick"
     wanted = names or [Name.all]
-    page = run(wanted, Lab(out, data, scale, tuple(range(seeds)), fresh, messages()))
+    source = find_provenance(commit, clean=clean, allow_dirty=allow_dirty)
+    lab = Lab(out, data, scale, tuple(range(seeds)), fresh, messages(), source, states)
+    if Name.networks in wanted:
+        if len(wanted) > 1:
+            raise typer.BadParameter("networks is trained alone: run the experiments by another command")
+        from nestcode.reproduce.networks import train_networks
+
+        if not train_networks(lab, piece or (), deadline):
+            raise typer.Exit(75)  # EX_TEMPFAIL: try again
+        return
+    if piece or deadline is not None:
+        raise typer.BadParameter("--piece and --deadline are for networks: run experiments without them")
+    page = run(wanted, lab)
     if as_json:
         done = {name: _findings(out / f"{name}.json") for name in (NAMES if "all" in wanted else wanted)}
         print(json.dumps({"page": str(page), "experiments": done}, indent=2))

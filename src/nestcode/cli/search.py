@@ -41,14 +41,18 @@ def search(
     ] = None,
     rank: Annotated[
         Literal["asymmetric", "hamming", "exact"] | None,
-        typer.Option(help="Score by asymmetric distances to decoded codes, Hamming, or exact distances to --vectors."),
+        typer.Option(help="Score by asymmetric distances to decoded codes, Hamming, or exact distances to vectors."),
     ] = None,
     metric: Annotated[
         Literal["l2", "cosine", "inner"] | None,
         typer.Option(help="Squared Euclidean distance, cosine or inner product.", show_default="the coder's"),
     ] = None,
     vectors: Annotated[
-        Path | None, typer.Option(help="A .npy file of the original vectors by id, to rerank by exact distances.")
+        Path | None,
+        typer.Option(
+            help="A .npy file of the original vectors by id, to rerank by exact distances.",
+            show_default="those the index stores",
+        ),
     ] = None,
     names: Annotated[
         Path | None, typer.Option(help="Names of the items: a text file with one line per id, or the folder of images.")
@@ -69,8 +73,6 @@ def search(
             raise typer.BadParameter(f"--out must be a .npz file, got {out}: give a name that ends in .npz")
         check_out(out, force=force)
         check_distinct(out, queries, vectors, names)
-    if rank == "exact" and vectors is None:
-        raise typer.BadParameter("--rank exact needs the original vectors: give them by --vectors")
     if vectors is not None and rank not in (None, "exact"):
         raise typer.BadParameter(f"--vectors need --rank exact, got --rank {rank}: leave one of them out")
     if codes and (vectors is not None or rank == "asymmetric"):
@@ -79,6 +81,8 @@ def search(
     from nestcode.index import Index
 
     with Index.open(path) as opened:
+        if rank == "exact" and vectors is None and opened.vector_type is None:
+            raise typer.BadParameter("--rank exact needs the original vectors: give them by --vectors")
         points = read_queries(opened, queries, array, size, codes=codes)
         items = None if vectors is None else read_array(vectors)
         hits = opened.search(

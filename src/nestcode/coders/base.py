@@ -7,6 +7,8 @@ A coder also follows scikit-learn's protocol without depending on it (`estimator
 columns of 0 and 1, `inverse_transform` takes any number of leading columns.
 """
 
+from __future__ import annotations
+
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
@@ -37,7 +39,7 @@ class Selection:
     reason: str
 
     @classmethod
-    def from_notes(cls, notes: Mapping[str, Any]) -> "Selection | None":
+    def from_notes(cls, notes: Mapping[str, Any]) -> Selection | None:
         """Return the selection in a record's notes, None if there is none; raise ValueError if it is malformed."""
         if "selection" not in notes:
             return None
@@ -93,7 +95,7 @@ class CodebookLayout:
 class BaseLayout:
     """The code of another coder: its layout estimates distances, only this coder's `decode` has the exact ones."""
 
-    base: "Coder"
+    base: Coder
 
 
 Layout = ScalarLayout | CodebookLayout | BaseLayout

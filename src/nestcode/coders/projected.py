@@ -8,6 +8,8 @@ A coder is an estimator with settings (`coder.py` of its room) and, once fitted,
 fit.
 """
 
+from __future__ import annotations
+
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

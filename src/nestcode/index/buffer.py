@@ -11,6 +11,7 @@ from nestcode import _core
 from nestcode.arrays import Bytes, Ids
 from nestcode.codes import Codes
 from nestcode.index.segment import NO_TOMBSTONES
+from nestcode.search.vectors import StoredVectors, VectorFormat
 
 BUFFER_ITEMS, BUFFER_BYTES = 1024, 1 << 24  # that a buffer holds at most; more become a segment
 
@@ -19,7 +20,7 @@ BUFFER_ITEMS, BUFFER_BYTES = 1024, 1 << 24  # that a buffer holds at most; more 
 class Buffer:
     """Items in order of arrival, and their order by code.
 
-    A buffer never changes: later buffers share the arrays `rows` and `row_ids` and write only past `used`.
+    A buffer never changes: later buffers share the arrays of rows and write only past `used`.
     """
 
     rows: Bytes  # (room, bytes): packed codes
@@ -28,12 +29,14 @@ class Buffer:
     heads: NDArray[np.uint64]  # the first 64 bits of what was not deleted, sorted by code
     order: NDArray[np.uint32]  # the rows of what was not deleted, sorted by code
     width: int
+    row_vectors: StoredVectors | None = None  # (room, features), where the index stores vectors
 
     @classmethod
-    def empty(cls, width: int) -> Self:
+    def empty(cls, width: int, vectors: VectorFormat | None = None) -> Self:
         """Return a buffer with room for BUFFER_ITEMS items, or fewer if they are wide."""
         row = -(-width // 8)
-        room = max(1, min(BUFFER_ITEMS, BUFFER_BYTES // max(row, 1)))
+        bytes_of_item = max(row, 1) + (0 if vectors is None else vectors.row_bytes)
+        room = max(1, min(BUFFER_ITEMS, BUFFER_BYTES // bytes_of_item))
         return cls(
             np.empty((room, row), dtype=np.uint8),
             np.empty(room, dtype=np.int64),
@@ -41,6 +44,7 @@ class Buffer:
             np.empty(0, dtype=np.uint64),
             np.empty(0, dtype=np.uint32),
             width,
+            None if vectors is None else vectors.empty(room),
         )
 
     def __len__(self) -> int:
@@ -54,7 +58,8 @@ class Buffer:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return self.rows.nbytes + self.row_ids.nbytes + self.heads.nbytes + self.order.nbytes
+        vectors = 0 if self.row_vectors is None else self.row_vectors.nbytes
+        return self.rows.nbytes + self.row_ids.nbytes + self.heads.nbytes + self.order.nbytes + vectors
 
     @cached_property
     def tree(self) -> _core.PrefixTree:
@@ -77,6 +82,11 @@ class Buffer:
         """The ids of the codes."""
         return self.row_ids[self.order]
 
+    @cached_property
+    def vectors(self) -> StoredVectors | None:
+        """The vectors of the codes."""
+        return None if self.row_vectors is None else self.row_vectors[self.order]
+
     @property
     def tombstones(self) -> NDArray[np.uint32]:
         """None: what is deleted from a buffer leaves it at once."""
@@ -93,16 +103,24 @@ class Buffer:
     def check(self) -> None:
         """Do nothing: memory needs no verification."""
 
+    def release(self) -> None:
+        """Do nothing: it is in memory."""
+
+    def read_ahead(self, positions: NDArray[np.int64]) -> None:
+        """Do nothing: it is in memory."""
+
     # what a snapshot reads
 
-    def insert(self, codes: Codes, ids: Ids) -> "Buffer":
+    def insert(self, codes: Codes, ids: Ids, vectors: StoredVectors | None) -> "Buffer":
         """Return a buffer with new items, for which there must be room."""
         end = self.used + len(codes)
         self.rows[self.used : end], self.row_ids[self.used : end] = codes.packed, ids
+        if self.row_vectors is not None and vectors is not None:
+            self.row_vectors.write(self.used, vectors)
         count = len(self) + len(codes)
         heads, order = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint32)
         _core.insert_rows(self.rows[:end], self.used, self.heads, self.order, heads, order)
-        return Buffer(self.rows, self.row_ids, end, heads, order, self.width)
+        return Buffer(self.rows, self.row_ids, end, heads, order, self.width, self.row_vectors)
 
     def delete(self, positions: NDArray[np.int64]) -> "Buffer":
         """Return a buffer without some items."""

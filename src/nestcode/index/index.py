@@ -1,5 +1,7 @@
 """The index: items by id, found by prefix or by distance; it can be changed, saved and shared between threads."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -8,11 +10,12 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Ids, check_ids, check_int, next_ids
+from nestcode.arrays import Floats, Ids, check_ids, check_int, next_ids
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.live import LiveSnapshot
+from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_WIDTH
 from nestcode.index.snapshot import OnDuplicate, Snapshot
 from nestcode.index.store import Commit, Store
@@ -22,6 +25,7 @@ from nestcode.search.hits import Evaluation, Hits, RangeHits
 from nestcode.search.plan import Effort, Plan, Rank, candidate_budget, rerank_budget
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.searcher import Searcher
+from nestcode.search.vectors import StoredVectors, VectorFormat, VectorsById, VectorType
 
 
 class Index:
@@ -48,6 +52,13 @@ class Index:
     >>> index.neighborhood(X[3], size=1).ids
     array([1003])
 
+    It can store the vectors too, beside their codes; searches are then reranked by them:
+
+    >>> index = Index(LinearCoder(width=32).fit(X), vectors="float16")
+    >>> index.add(X)
+    >>> index.search(X[3], k=1).ids, index.vectors([3]).shape
+    (array([3]), (1, 8))
+
     All methods may be called from any thread. A search reads the snapshot that was current when the search began;
     writes wait for each other. Adding is cheap: new items go to a small write buffer, which is flushed to sorted
     segments, and segments are merged in the background, or by `compact()` at once.
@@ -55,12 +66,16 @@ class Index:
     Args:
         coder: a fitted coder; without one the index takes `Codes` only. The index keeps it as it is now.
         width: how many leading bits are kept; the coder's width by default.
+        vectors: store the vectors of items as "float16", "int8" (with a scale for each vector) or "float32"; by default
+            only codes are stored.
 
     """
 
     effort: Effort | None = None  # of searches that name none: `tune` chooses it, and files keep it
 
-    def __init__(self, coder: Coder | None = None, *, width: int | None = None) -> None:
+    def __init__(
+        self, coder: Coder | None = None, *, width: int | None = None, vectors: VectorType | None = None
+    ) -> None:
         if coder is not None and not isinstance(coder, Coder):
             raise InvalidInput(f"expected a coder, got {type(coder).__name__}: Index(coder) or Index(width=...)")
         if coder is None and width is None:
@@ -72,16 +87,32 @@ class Index:
         most = MAX_WIDTH if coder is None else min(coder.width_, MAX_WIDTH)
         if width > most:
             raise InvalidInput(f"width must be at most {most}, got {width}: fit a wider coder, or keep fewer bits")
-        self._begin(Snapshot.of(width), coder, largest=-1, store=None)
+        if vectors is not None and coder is None:
+            raise InvalidInput(f"only an index with a coder stores vectors, got vectors={vectors!r}: give a coder")
+        stored = None if vectors is None or coder is None else VectorFormat(vectors, coder.n_features_in_)
+        self._begin(Snapshot.of(width, vector_format=stored), coder, largest=-1, store=None)
 
-    def _begin(self, snapshot: Snapshot, coder: Coder | None, *, largest: int, store: Store | None) -> None:
-        self.width, self.coder = snapshot.width, coder
+    def _begin(
+        self,
+        snapshot: Snapshot,
+        coder: Coder | None,
+        *,
+        largest: int,
+        store: Store | None,
+        prefix: int | None = None,
+    ) -> None:
+        self.coder, self._vector_format = coder, snapshot.vector_format
         self._largest = largest  # id used so far
         self._live = LiveSnapshot(snapshot)
         self._store = store  # where it was opened
-        self._searcher = Searcher(coder, snapshot.width)
+        self._searcher = Searcher(coder, prefix)
 
     # contents
+
+    @property
+    def width(self) -> int:
+        """Bits of each code."""
+        return self._live.current.width
 
     def __len__(self) -> int:
         return len(self._live.current)
@@ -123,13 +154,45 @@ class Index:
         return decoded if np.ndim(ids) else decoded[0]
 
     @property
+    def vector_type(self) -> VectorType | None:
+        """How vectors are stored: "float32", "float16", "int8", or None for not at all."""
+        return None if self._vector_format is None else self._vector_format.dtype
+
+    def vectors(self, ids: ArrayLike) -> Floats:
+        """Return the stored vectors of items by id, (n, features): as rounded when they were added.
+
+        >>> from nestcode import LinearCoder
+        >>> X = np.arange(12.0).reshape(6, 2)
+        >>> index = Index(LinearCoder(width=3).fit(X), vectors="float16")
+        >>> index.add(X)
+        >>> index.vectors([5])
+        array([[10., 11.]], dtype=float32)
+        """
+        if self._vector_format is None:
+            raise InvalidInput('this index stores no vectors: make it with Index(coder, vectors="float16")')
+        snapshot = self._live.current
+        return snapshot.vectors(snapshot.locate_all(check_ids(ids, distinct=False)))
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all segments and the buffer, in memory or mapped, and of what searches prepared."""
-        return self._live.current.nbytes + self._searcher.nbytes
+        return sum(self.nbytes_by_part().values())
+
+    def nbytes_by_part(self) -> dict[str, int]:
+        """Return the bytes of each part: the arrays in files by name, the buffer and what searches prepared.
+
+        >>> index = Index(width=64)
+        >>> index.add(Codes.from_bits(np.eye(64).repeat(100, axis=0) > 0))
+        >>> parts = index.nbytes_by_part()
+        >>> parts["codes"], parts["ids"]  # ids take 8 bytes where one of them is 2^32 or more
+        (51200, 25600)
+        """
+        return self._live.current.nbytes_by_part() | {"prepared": self._searcher.nbytes}
 
     def __repr__(self) -> str:
         coder = "" if self.coder is None else f", {self.coder!r}"
-        return f"{type(self).__name__}({len(self)} items of {self.width} bits{coder})"
+        vectors = "" if self.vector_type is None else f", vectors={self.vector_type!r}"
+        return f"{type(self).__name__}({len(self)} items of {self.width} bits{coder}{vectors})"
 
     # retrieval by prefix
 
@@ -155,8 +218,9 @@ class Index:
 
         Args:
             queries: one vector or (n, features) with a coder, or `Codes`. One vector, or codes of one item, give a
-                `Neighborhood` with `length`, `count` and `ids` (ascending, gathered when they are read); more give
-                `Neighborhoods` with arrays, of which `hoods[i]` is one.
+                `Neighborhood` with `length`, `count` and `ids`; more give `Neighborhoods` with arrays, of which
+                `hoods[i]` is one. Ids are gathered when they are read, in the order of the tree: `np.sort` them where
+                the order matters.
             size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
             fraction: instead of a size, the smallest share of all items accepted.
             threads: how many threads share a batch; None is one for each core.
@@ -164,10 +228,10 @@ class Index:
         """
         forest = self._live.current.forest
         if isinstance(queries, Codes):
-            if queries.width != self.width:
-                queries = self._fitting(queries)
+            if queries.width != forest.width:
+                queries = self._fitting(queries, forest.width)
             return forest.neighborhood(queries, size=size, fraction=fraction, threads=threads)
-        hoods = forest.neighborhoods(self._encode(queries), size, fraction, threads)
+        hoods = forest.neighborhoods(self._encode(queries, forest.width), size, fraction, threads)
         return hoods[0] if np.ndim(queries) == 1 else hoods
 
     def nested(self, query: Codes | ArrayLike) -> Neighborhoods:
@@ -178,7 +242,8 @@ class Index:
         >>> index.nested(Codes.from_bits([[0, 1, 1]])).count
         array([3, 2, 1])
         """
-        return self._live.current.forest.nested(self._encode(query))
+        forest = self._live.current.forest
+        return forest.nested(self._encode(query, forest.width))
 
     # search by distance
 
@@ -191,7 +256,7 @@ class Index:
         rerank: int | None = None,
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
-        vectors: ArrayLike | None = None,
+        vectors: VectorsById | None = None,
         filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
         threads: int | None = 1,
     ) -> Hits:
@@ -216,28 +281,31 @@ class Index:
             rerank: how many candidates, the best by estimated distance, are reranked by precise ones: by default what
                 `tune` chose, or 10 k and at least 100.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
-                with `vectors`. By default the most precise that is possible.
-            metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, "inner" negative inner
-                products; the coder's by default.
-            vectors: (n, features), the items themselves, a row for each id: an array or a memory map.
+                with `vectors` or those the index stores. By default the most precise that is possible.
+            metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, 2 - 2 cos, "inner" negative
+                inner products; the coder's by default. The cosine with a zero vector is 0, its distance 2.
+            vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
+                for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
             filter: which items may be found: their ids, or a mask by id.
             threads: how many threads share a batch; None is one for each core.
 
         """
+        snapshot = self._live.current
         plan = Plan(
             self.coder,
-            self._encode,
+            lambda items: self._encode(items, snapshot.width),
             queries,
             rank=rank,
             metric=metric,
             vectors=vectors,
+            stored=self._vector_format is not None,
             allowed=filter,
             candidates=candidates,
             rerank=rerank,
             effort=self.effort,
             threads=threads,
         )
-        return self._searcher.search(self._live.current, plan, k)
+        return self._searcher.search(snapshot, plan, k)
 
     def range_search(
         self,
@@ -247,7 +315,7 @@ class Index:
         candidates: int | None = None,
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
-        vectors: ArrayLike | None = None,
+        vectors: VectorsById | None = None,
         filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
         threads: int | None = 1,
     ) -> Any:
@@ -260,19 +328,21 @@ class Index:
 
         Distances and the other arguments are those of `search`; only candidates are found.
         """
+        snapshot = self._live.current
         plan = Plan(
             self.coder,
-            self._encode,
+            lambda items: self._encode(items, snapshot.width),
             queries,
             rank=rank,
             metric=metric,
             vectors=vectors,
+            stored=self._vector_format is not None,
             allowed=filter,
             candidates=candidates,
             effort=self.effort,
             threads=threads,
         )
-        found: Hits | RangeHits = self._searcher.range_search(self._live.current, plan, radius)
+        found: Hits | RangeHits = self._searcher.range_search(snapshot, plan, radius)
         return found
 
     def evaluate(
@@ -284,8 +354,8 @@ class Index:
         rerank: int | None = None,
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
-        vectors: ArrayLike | None = None,
-        exact: ArrayLike | None = None,
+        vectors: VectorsById | None = None,
+        exact: VectorsById | None = None,
         threads: int | None = 1,
     ) -> Evaluation:
         """Measure the recall of a search and the work it does.
@@ -300,8 +370,9 @@ class Index:
         0.7
 
         The true neighbors are those of an exhaustive search by vectors: `exact`, or `vectors` where the search has them
-        too. Without either it is an exhaustive search by codes, and recall shows only what probing few lists misses.
-        Use queries that are not in the index: others find themselves. The other arguments are those of `search`.
+        too, or those that the index stores. Without any it is an exhaustive search by codes, and recall shows only what
+        probing few lists misses. Use queries that are not in the index: others find themselves. The other arguments are
+        those of `search`.
         """
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
         budget = candidate_budget(candidates, self.effort, trials.count)
@@ -315,8 +386,8 @@ class Index:
         *,
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
-        vectors: ArrayLike | None = None,
-        exact: ArrayLike | None = None,
+        vectors: VectorsById | None = None,
+        exact: VectorsById | None = None,
         threads: int | None = 1,
     ) -> Evaluation:
         """Choose `candidates` and `rerank` for later searches: the fastest that reach a recall, by measurement.
@@ -345,12 +416,14 @@ class Index:
         self,
         queries: Codes | ArrayLike,
         k: int,
-        exact: ArrayLike | None,
+        exact: VectorsById | None,
         *,
         metric: SearchMetric | None,
         **options: Any,
     ) -> RecallTrials:
         plan = None
+        if exact is None and self._vector_format is not None and options["rank"] == "asymmetric":
+            exact = self.vectors
         if exact is not None:
             plan = Plan(self.coder, self._encode, queries, rank="exact", metric=metric, vectors=exact)
         return RecallTrials(self.search, queries, k, len(self), {"metric": metric, **options}, plan)
@@ -358,7 +431,12 @@ class Index:
     # writes
 
     def add(
-        self, items: Codes | ArrayLike, ids: ArrayLike | None = None, *, on_duplicate: OnDuplicate = "error"
+        self,
+        items: Codes | ArrayLike,
+        ids: ArrayLike | None = None,
+        *,
+        vectors: ArrayLike | None = None,
+        on_duplicate: OnDuplicate = "error",
     ) -> None:
         """Add items: vectors for the coder, or codes.
 
@@ -371,11 +449,12 @@ class Index:
         Args:
             items: (n, features), one vector, or `Codes`.
             ids: a distinct integer of at least 0 for each; by default they follow the largest used so far.
+            vectors: (n, features), the vectors of `Codes`, if the index stores vectors.
             on_duplicate: where an id is in use, "error" raises and changes nothing, "replace" takes the new item.
 
         """
         _check_on_duplicate(on_duplicate)
-        codes = self._encode(items)
+        codes, stored = self._encode(items), self._round(items, vectors)
         given = None if ids is None else check_ids(ids, len(codes))
         if not len(codes):
             return
@@ -384,7 +463,7 @@ class Index:
             known = next_ids(self._largest, len(codes)) if given is None else given
             if known.min() <= self._largest:
                 snapshot = snapshot.free(known, on_duplicate)
-            snapshot = snapshot.insert(codes, known)
+            snapshot = snapshot.insert(codes.prefix(snapshot.width), known, stored)
             self._largest = max(self._largest, int(known.max()))
             return snapshot
 
@@ -402,8 +481,8 @@ class Index:
         unwanted = check_ids(ids)
         self._write(lambda snapshot: snapshot.delete(snapshot.locate_all(unwanted)))
 
-    def update(self, items: Codes | ArrayLike, ids: ArrayLike) -> None:
-        """Give items new codes; if an id is not in the index, raise and change nothing.
+    def update(self, items: Codes | ArrayLike, ids: ArrayLike, *, vectors: ArrayLike | None = None) -> None:
+        """Give items new codes, and new stored vectors; if an id is not in the index, raise and change nothing.
 
         >>> index = Index(width=2)
         >>> index.add(Codes.from_bits([[0, 1], [1, 1]]))
@@ -411,12 +490,17 @@ class Index:
         >>> index.codes([0, 1])
         Codes(2 items of 2 bits: 01, 00)
         """
-        codes = self._encode(items)
+        codes, stored = self._encode(items), self._round(items, vectors)
         known = check_ids(ids, len(codes))
-        self._write(lambda snapshot: snapshot.delete(snapshot.locate_all(known)).insert(codes, known))
 
-    def merge(self, other: "Index", *, on_duplicate: OnDuplicate = "error") -> None:
-        """Add all items of another index of the same width and coder, under their ids.
+        def replace(snapshot: Snapshot) -> Snapshot:
+            located = snapshot.locate_all(known)
+            return snapshot.delete(located).insert(codes.prefix(snapshot.width), known, stored)
+
+        self._write(replace)
+
+    def merge(self, other: Index, *, on_duplicate: OnDuplicate = "error") -> None:
+        """Add all items of another index of the same width, coder and vectors, under their ids.
 
         >>> a, b = Index(width=2), Index(width=2)
         >>> a.add(Codes.from_bits([[0, 1], [1, 1]]))
@@ -427,15 +511,22 @@ class Index:
         """
         if not isinstance(other, Index):
             raise InvalidInput(f"expected an Index, got {type(other).__name__}: add(items) takes items")
-        if other.width != self.width:
-            raise InvalidInput(f"indexes must have the same width to merge, got {self.width} and {other.width}")
         if not _same_coder(self.coder, other.coder):
             raise InvalidInput("indexes must have the same coder to merge: encode the items of one with the other's")
+        if other.vector_type != self.vector_type:
+            raise InvalidInput(
+                f"indexes must store vectors alike to merge, got {self.vector_type} and {other.vector_type}: build one "
+                "of them again"
+            )
         _check_on_duplicate(on_duplicate)
         theirs, largest = other._live.current.flush(), other._largest
         ids = theirs.ids()
 
         def attach(snapshot: Snapshot) -> Snapshot:
+            if theirs.width != snapshot.width:
+                raise InvalidInput(
+                    f"indexes must have the same width to merge, got {snapshot.width} and {theirs.width}: truncate one"
+                )
             snapshot = snapshot.free(ids, on_duplicate)
             self._largest = max(self._largest, largest)
             return snapshot.attach(theirs.segments)
@@ -446,6 +537,23 @@ class Index:
         """Merge everything into one segment, without what was deleted. Searches go on meanwhile."""
         self._check_writable()
         self._live.compact()
+
+    def truncate(self, width: int) -> None:
+        """Keep the first `width` bits of every code, in place: less memory, and less precise distances.
+
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 1, 1], [1, 1, 0]]))
+        >>> index.truncate(2)
+        >>> index.codes([0, 1])
+        Codes(2 items of 2 bits: 01, 11)
+
+        Every prefix of a nested code is a good code of its length, so nothing is encoded again. Stored vectors stay.
+        Searches go on meanwhile with what they began with; files keep all bits until `commit()`.
+        """
+        if check_int(width, "width", least=1) > self.width:
+            raise InvalidInput(f"truncate shortens codes of {self.width} bits, got {width}: give fewer bits")
+        self._check_writable()
+        self._live.truncate(width)
 
     def wait(self) -> None:
         """Wait until compaction in the background is done, for example before measuring search times."""
@@ -469,7 +577,7 @@ class Index:
             store.commit(self._contents())
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r") -> Self:
+    def open(cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r", *, memory: str | None = None) -> Self:
         """Open a saved index. It is memory-mapped, so that takes no time; pages are verified when first read.
 
         >>> import tempfile
@@ -486,18 +594,29 @@ class Index:
 
         Args:
             path: the folder.
-            mode: "r" reads: any number of readers, each of which keeps what it opened, whatever others write. "a"
-                writes too, one writer at a time: `commit()` makes changes durable, and `close()` or leaving a `with`
-                block lets others write.
+            mode: "r" reads: any number of readers, each of which sees the snapshot that it opened, whatever others
+                commit, until `refresh()`. "a" writes too, one writer at a time: `commit()` makes changes durable, and
+                `close()` or leaving a `with` block lets others write.
+            memory: what is read into memory at once: "all"; "codes", while vectors stay in files; or "prefix=128", the
+                first 128 bits of codes, by which searches then estimate distances, while the rest of the codes and
+                vectors stay in files, read for the candidates to rerank. By default the system decides.
 
         """
         if mode not in ("r", "a"):
             raise InvalidInput(f'mode must be "r" to read or "a" to change, got {mode!r}')
-        store = Store(path, write=False) if mode == "r" else Store.existing(path)
+        tier = None if memory is None else Memory.parse(memory)
+        store = Store(path, write=False, memory=tier) if mode == "r" else Store.existing(path, tier)
         try:
             index = object.__new__(cls)
             found = store.read()
-            index._begin(Snapshot.of(found.width, found.segments), found.coder, largest=found.largest, store=store)
+            snapshot = Snapshot.of(found.width, found.segments, found.vector_format)
+            prefix = None if tier is None else tier.prefix
+            if prefix is not None and prefix >= found.width:
+                raise InvalidInput(
+                    f"a prefix in memory must be shorter than the codes of {found.width} bits, got {memory!r}: give "
+                    'fewer bits, or memory="codes"'
+                )
+            index._begin(snapshot, found.coder, largest=found.largest, store=store, prefix=prefix)
             index.effort = found.effort
             if mode == "a":
                 store.delete_obsolete_files()
@@ -505,6 +624,38 @@ class Index:
             store.close()
             raise
         return index
+
+    def refresh(self) -> bool:
+        """Show the last commit to a reader, and return whether it is another than before.
+
+        >>> import tempfile
+        >>> from nestcode import Codes
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     index = Index(width=2)
+        ...     index.save(folder)
+        ...     reader = Index.open(folder)
+        ...     with Index.open(folder, mode="a") as writer:
+        ...         writer.add(Codes.from_bits([[0, 1], [1, 1]]))
+        ...         writer.commit()
+        ...     len(reader), reader.refresh(), len(reader), reader.refresh()
+        (0, True, 2, False)
+
+        Segments that did not change stay as they are, with what searches prepared of them. A writer, which nobody else
+        can overtake, sees its own changes at once: False.
+        """
+        if self._store is None:
+            raise InvalidInput("this index is in memory, where nobody else changes it: refresh is for Index.open(path)")
+        with self._store.writing:
+            if self._store.writable:
+                return False
+            if not self._store.read_only:
+                raise InvalidInput(f"{self._store.path} was closed: open it again to see what others commit")
+            if not self._store.changed():
+                return False
+            found = self._store.read()
+            self._live.current = Snapshot.of(found.width, found.segments, found.vector_format)
+            self._largest, self.effort = found.largest, found.effort
+        return True
 
     def commit(self) -> None:
         """Make all changes so far durable: a crash from now on does not lose them."""
@@ -540,7 +691,9 @@ class Index:
 
         def flush(snapshot: Snapshot) -> Snapshot:
             snapshot = snapshot.flush()
-            found.append(Commit(self.width, self.coder, self._largest, snapshot.segments, self.effort))
+            found.append(
+                Commit(snapshot.width, self.coder, self._largest, snapshot.segments, self._vector_format, self.effort)
+            )
             return snapshot
 
         self._live.write(flush)
@@ -556,26 +709,49 @@ class Index:
         if self._store is not None and not self._store.writable:
             raise InvalidInput(f"{self._store.path} was opened to read, or closed: open it with mode='a' to change it")
 
-    def _encode(self, items: Codes | ArrayLike) -> Codes:
-        """Return vectors or codes as codes of the index's width."""
+    def _encode(self, items: Codes | ArrayLike, width: int | None = None) -> Codes:
+        """Return vectors or codes as codes of a width, by default the index's."""
+        width = self.width if width is None else width
         if isinstance(items, Codes):
-            return self._fitting(items)
+            return self._fitting(items, width)
         if self.coder is None:
             raise InvalidInput(
                 f"an index without a coder takes Codes, got {type(items).__name__}: encode them first, "
                 "or make the index with Index(coder)"
             )
         rows = np.asarray(items)
-        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(self.width)
+        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(width)
 
-    def _fitting(self, codes: Codes) -> Codes:
-        """Return codes of the index's width, or of the coder's, as codes of the index's."""
-        if codes.width == self.width:
+    def _round(self, items: Codes | ArrayLike, vectors: ArrayLike | None) -> StoredVectors | None:
+        """Return the vectors of new items as the index stores them, or None where it does not."""
+        if self._vector_format is None:
+            if vectors is not None:
+                raise InvalidInput(
+                    'this index stores no vectors: leave vectors out, or make it with Index(coder, vectors="float16")'
+                )
+            return None
+        if isinstance(items, Codes):
+            if vectors is None:
+                raise InvalidInput(
+                    "an index that stores vectors takes Codes together with their vectors: give vectors=, or add the "
+                    "vectors alone"
+                )
+        elif vectors is not None:
+            raise InvalidInput("vectors go with Codes, but the items given are vectors already: leave vectors= out")
+        rows = np.asarray(items if vectors is None else vectors)
+        stored = self._vector_format.round(rows[None] if rows.ndim == 1 else rows)
+        if isinstance(items, Codes) and len(stored) != len(items):
+            raise InvalidInput(f"there must be one vector for each code, got {len(stored)} for {len(items)} codes")
+        return stored
+
+    def _fitting(self, codes: Codes, width: int) -> Codes:
+        """Return codes of a width, or of the coder's, as codes of that width."""
+        if codes.width == width:
             return codes
         if self.coder is not None and codes.width == self.coder.width_:
-            return codes.prefix(self.width)
+            return codes.prefix(width)
         raise InvalidInput(
-            f"codes must have the index's width {self.width}, got {codes.width}: take prefix({self.width}), "
+            f"codes must have the index's width {width}, got {codes.width}: take prefix({width}), "
             "or make an index of that width"
         )
 

@@ -38,6 +38,11 @@ class LiveSnapshot:
             if len(segments) > 1 or any(len(one.tombstones) for one in segments):
                 self._merge(segments)
 
+    def truncate(self, width: int) -> None:
+        """Keep the first `width` bits of each code; writers wait."""
+        with self._compacting:
+            self._replace(lambda snapshot: snapshot.truncate(width))
+
     def wait(self) -> None:
         """Wait until the background has nothing left to merge."""
         thread = self._thread

@@ -10,14 +10,14 @@ from typing import Any
 from nestcode.errors import DamagedFile
 from nestcode.storage import write_atomic
 
-FORMAT, VERSION = "nestcode index", 1
+FORMAT, VERSION = "nestcode index", 2
 MANIFEST = "manifest.json"
 MALFORMED = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # what bad ones raise
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Replace the manifest of a folder atomically."""
-    manifest = {"format": FORMAT, "version": VERSION, **manifest}
+    """Replace the manifest of a folder atomically, in the first version that can describe it."""
+    manifest = {"format": FORMAT, "version": 2 if "vectors" in manifest else 1, **manifest}
     data = json.dumps({**manifest, "sha256": sha256(_canonical(manifest))}, indent=1)
     write_atomic(folder / MANIFEST, data.encode())
 

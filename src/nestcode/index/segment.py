@@ -1,4 +1,4 @@
-"""Segments: immutable sorted runs of codes with their ids, and tombstones for what was deleted from them.
+"""Segments: immutable sorted runs of codes with their ids and vectors, and tombstones for what was deleted from them.
 
 A segment lies in memory or is mapped from files; mapped arrays are verified as they are touched (`storage.Mapped`).
 """
@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Ids
+from nestcode.arrays import Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.search.vectors import StoredVectors
 from nestcode.storage import Mapped
 
 NO_TOMBSTONES = np.empty(0, dtype=np.uint32)
@@ -28,12 +29,14 @@ class Segment:
     codes: Codes
     heads: NDArray[np.uint64]  # the first 64 bits of each code
     tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/prefix_tables.hpp
-    ids: Ids  # of the codes
+    ids: StoredIds  # of the codes
     by_id: NDArray[np.uint32]  # the positions of the codes in order of ids
-    mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; empty in memory
+    vectors: StoredVectors | None = None  # of the codes, where the index stores them
+    mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; others are in memory
+    few_reads: bool = False  # from mapped arrays: a memory tier holds in memory what searches scan
 
     @classmethod
-    def build(cls, codes: Codes, ids: Ids) -> Self:
+    def build(cls, codes: Codes, ids: Ids, vectors: StoredVectors | None = None) -> Self:
         """Sort codes into a segment."""
         if codes.width > MAX_WIDTH:
             raise InvalidInput(
@@ -44,7 +47,7 @@ class Segment:
         codes = codes[order]
         heads = np.empty(len(codes), dtype=np.uint64)
         _core.load_heads(codes.packed, heads)
-        return cls._of(codes, heads, ids[order])
+        return cls._of(codes, heads, ids[order], None if vectors is None else vectors[order])
 
     @classmethod
     def merge(cls, segments: Sequence["LiveSegment"], width: int) -> Self:
@@ -52,24 +55,22 @@ class Segment:
         count = sum(len(one) for one in segments)
         _check_count(count)
         for one in segments:
-            one.touch()
+            one.segment.touch()
         packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
-        heads, ids = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.int64)
-        _core.merge_trees([one.tree for one in segments], packed, heads, ids)
-        return cls._of(Codes.unchecked(packed, width), heads, ids)
+        heads, ids, sources = np.empty(count, np.uint64), np.empty(count, np.int64), np.empty(count, np.int64)
+        _core.merge_trees([one.tree for one in segments], packed, heads, ids, sources)
+        stored = [one.vectors for one in segments if one.vectors is not None]
+        vectors = StoredVectors.gather(stored, sources) if stored else None
+        return cls._of(Codes.unchecked(packed, width), heads, ids, vectors)
 
     @classmethod
-    def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids) -> Self:
+    def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids, vectors: StoredVectors | None) -> Self:
         by_id = np.argsort(ids, kind="stable").astype(np.uint32)
-        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), ids, by_id)
+        stored: StoredIds = ids.astype(np.uint32) if ids.max(initial=0) < 2**32 else ids
+        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), stored, by_id, vectors)
 
     def __len__(self) -> int:
         return len(self.heads)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory, or of files where it is mapped."""
-        return sum(array.nbytes for array in self.arrays().values())
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return all arrays by their names on disk."""
@@ -79,22 +80,37 @@ class Segment:
             "heads": self.heads,
             "tables": self.tables,
             "places": self.by_id,
+            **({} if self.vectors is None else self.vectors.arrays()),
         }
+
+    def truncate(self, width: int) -> "Segment":
+        """Return the segment with the first `width` bits of its codes: they are in order already."""
+        self.touch(vectors=False)
+        packed = np.ascontiguousarray(self.codes.prefix(width).packed)
+        heads = np.empty(len(packed), dtype=np.uint64)
+        _core.load_heads(packed, heads)
+        mapped = {name: one for name, one in self.mapped.items() if name not in ("codes", "heads", "tables")}
+        tables = _core.build_prefix_tables(heads, width)
+        return Segment(Codes.unchecked(packed, width), heads, tables, self.ids, self.by_id, self.vectors, mapped)
+
+    def guard(self, name: str) -> _core.ChecksumGuard | None:
+        """Return what watches a mapped array; None in memory."""
+        return self.mapped[name].guard if name in self.mapped else None
 
     def find(self, ids: Ids) -> NDArray[np.int64]:
         """Return the position of each id, or -1."""
         found = np.full(len(ids), -1, dtype=np.int64)
-        guards = (self.mapped[name].guard if self.mapped else None for name in ("ids", "places"))
-        _core.find_ids(self.ids, self.by_id, ids, found, *guards)
+        _core.find_ids(self.ids, self.by_id, ids, found, self.guard("ids"), self.guard("places"))
         self.check()
         if found.max(initial=-1) >= len(self):
             raise DamagedFile(f"{self.mapped['places'].path} does not fit the other files: restore a copy")
         return found
 
-    def touch(self) -> None:
-        """Verify the checksums of what was not read before; call it before reading everything."""
-        for mapped in self.mapped.values():
-            mapped.touch(0, mapped.array.nbytes)
+    def touch(self, *, vectors: bool = True) -> None:
+        """Verify the checksums of what was not read before; call it before reading everything, or all but vectors."""
+        for name, mapped in self.mapped.items():
+            if vectors or name not in ("vectors", "scales"):
+                mapped.touch(0, mapped.array.nbytes)
 
     def verify(self) -> None:
         """Verify all checksums, also of what was read before."""
@@ -126,7 +142,7 @@ class LiveSegment:
             self.tombstones,
             segment.ids,
             segment.codes.width,
-            *(segment.mapped[name].guard if segment.mapped else None for name in guarded),
+            *map(segment.guard, guarded),
         )
         object.__setattr__(self, "tree", tree)
 
@@ -141,9 +157,14 @@ class LiveSegment:
         return self.segment.codes
 
     @property
-    def ids(self) -> Ids:
+    def ids(self) -> StoredIds:
         """The ids of the codes."""
         return self.segment.ids
+
+    @property
+    def vectors(self) -> StoredVectors | None:
+        """The vectors of the codes, where the index stores them."""
+        return self.segment.vectors
 
     @property
     def owner(self) -> Segment:
@@ -151,8 +172,19 @@ class LiveSegment:
         return self.segment
 
     def touch(self) -> None:
-        """Verify the checksums of what was not read before; call it before reading everything."""
-        self.segment.touch()
+        """Verify the checksums of all but the vectors, of which a search reads few."""
+        self.segment.touch(vectors=False)
+
+    def release(self) -> None:
+        """Let go of mapped arrays that were read whole, where a memory tier says so."""
+        if self.segment.few_reads:
+            for mapped in self.segment.mapped.values():
+                mapped.expect_few_reads()
+
+    def read_ahead(self, positions: NDArray[np.int64]) -> None:
+        """Ask the system to read the codes at some positions, where they stay in files."""
+        if self.segment.few_reads and "codes" in self.segment.mapped:
+            _core.read_ahead(self.segment.codes.packed, None, positions)
 
     # what a snapshot reads
 
@@ -172,7 +204,7 @@ class LiveSegment:
     def codes_at(self, positions: NDArray[np.int64]) -> Codes:
         """Return the codes at some positions."""
         segment = self.segment
-        if segment.mapped:
+        if "codes" in segment.mapped:
             step = segment.codes.packed.shape[1]
             for position in positions.tolist():
                 segment.mapped["codes"].touch(position * step, (position + 1) * step)
@@ -180,9 +212,9 @@ class LiveSegment:
 
     def live_ids(self) -> Ids:
         """Return the ids of what was not deleted."""
-        if self.segment.mapped:
+        if "ids" in self.segment.mapped:
             self.segment.mapped["ids"].touch(0, self.segment.ids.nbytes)
-        return np.delete(self.segment.ids, self.tombstones)
+        return np.delete(self.segment.ids, self.tombstones).astype(np.int64, copy=False)
 
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""

@@ -7,6 +7,7 @@ began on one snapshot is not disturbed by what other threads write.
     buffer    the newest items ───────────────────────┴──▶ runs ──▶ forest: all of it, searched as one prefix tree
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,12 +16,13 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import Ids
+from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.buffer import Buffer
 from nestcode.index.segment import LiveSegment, Segment
 from nestcode.index.tree import Forest
+from nestcode.search.vectors import RunVectors, StoredVectors, VectorFormat
 
 OnDuplicate = Literal["error", "replace"]
 Located = tuple[NDArray[np.int64], NDArray[np.int64]]  # of each item: its run, or -1, and its position there
@@ -34,10 +36,12 @@ class Snapshot:
     segments: tuple[LiveSegment, ...]
     buffer: Buffer
 
+    vector_format: VectorFormat | None = None  # how the vectors of items are stored, if they are
+
     @classmethod
-    def of(cls, width: int, segments: Sequence[LiveSegment] = ()) -> Self:
+    def of(cls, width: int, segments: Sequence[LiveSegment] = (), vector_format: VectorFormat | None = None) -> Self:
         """Return a snapshot of these segments and an empty buffer."""
-        return cls(width, tuple(segments), Buffer.empty(width))
+        return cls(width, tuple(segments), Buffer.empty(width, vector_format), vector_format)
 
     @cached_property
     def forest(self) -> Forest:
@@ -52,10 +56,13 @@ class Snapshot:
     def __len__(self) -> int:
         return sum(map(len, self.runs))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return self.buffer.nbytes + sum(one.segment.nbytes + one.tombstones.nbytes for one in self.segments)
+    def nbytes_by_part(self) -> dict[str, int]:
+        """Return the bytes of the arrays of all segments by their names on disk, of tombstones and the buffer."""
+        parts = Counter({"buffer": self.buffer.nbytes})
+        for one in self.segments:
+            parts.update({name: array.nbytes for name, array in one.segment.arrays().items()})
+            parts["tombstones"] += one.tombstones.nbytes
+        return dict(parts)
 
     # reads
 
@@ -86,14 +93,26 @@ class Snapshot:
             packed[run == r] = one.codes_at(position[run == r]).packed
         return Codes.unchecked(packed, self.width)
 
+    def vectors(self, located: Located) -> Floats:
+        """Return the stored vectors of located items."""
+        run, position = located
+        starts = np.cumsum([0, *(len(one.ids) for one in self.runs)])
+        assert self.vector_format is not None
+        if not len(run):
+            return np.empty((0, self.vector_format.features), dtype=np.float32)
+        return RunVectors(self.runs).rows(starts[run] + position)
+
     # writes: each returns a new snapshot
 
-    def insert(self, codes: Codes, ids: Ids) -> "Snapshot":
+    def insert(self, codes: Codes, ids: Ids, vectors: StoredVectors | None = None) -> "Snapshot":
         """Add items under new ids to the buffer; if they do not fit, flush it with them."""
-        if len(codes) <= self.buffer.room:
-            return Snapshot(self.width, self.segments, self.buffer.insert(codes, ids))
-        segment = Segment.build(self.buffer.codes.concat(codes), np.concatenate([self.buffer.ids, ids]))
-        return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)))
+        buffer = self.buffer
+        if len(codes) <= buffer.room:
+            return replace(self, buffer=buffer.insert(codes, ids, vectors))
+        if buffer.vectors is not None and vectors is not None:
+            vectors = buffer.vectors.concat(vectors)
+        segment = Segment.build(buffer.codes.concat(codes), np.concatenate([buffer.ids, ids]), vectors)
+        return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)), self.vector_format)
 
     def attach(self, segments: Sequence[LiveSegment]) -> "Snapshot":
         """Add the segments of another snapshot, whose ids must be new."""
@@ -105,15 +124,21 @@ class Snapshot:
         """Turn the buffer into a segment."""
         if not len(self.buffer):
             return self
-        segment = Segment.build(self.buffer.codes, self.buffer.ids)
-        return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)))
+        segment = Segment.build(self.buffer.codes, self.buffer.ids, self.buffer.vectors)
+        return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)), self.vector_format)
+
+    def truncate(self, width: int) -> "Snapshot":
+        """Keep the first `width` bits of each code."""
+        flushed = self.flush()
+        segments = [LiveSegment(one.segment.truncate(width), one.tombstones) for one in flushed.segments]
+        return Snapshot.of(width, segments, self.vector_format)
 
     def delete(self, located: Located) -> "Snapshot":
         """Delete located items: tombstones in segments, removal from the buffer. Segments without items are dropped."""
         run, position = located
         segments = [one.delete(position[run == r]) if (run == r).any() else one for r, one in enumerate(self.segments)]
         buffer = self.buffer.delete(position[run == len(self.segments)])
-        return Snapshot(self.width, tuple(one for one in segments if len(one)), buffer)
+        return replace(self, segments=tuple(one for one in segments if len(one)), buffer=buffer)
 
     def free(self, ids: Ids, on_duplicate: OnDuplicate) -> "Snapshot":
         """Delete the items that use these ids, or raise if they must not be replaced."""
@@ -138,7 +163,7 @@ class Snapshot:
             deleted.append(source.segment.ids[later])
         live = LiveSegment(merged)
         if any(map(len, deleted)):
-            live = live.delete(merged.find(np.concatenate(deleted)))
+            live = live.delete(merged.find(np.concatenate(deleted).astype(np.int64, copy=False)))
         return replace(self, segments=(*((live,) if len(live) else ()), *now.values()))
 
 

@@ -30,18 +30,26 @@ from nestcode.index.manifest import (
     sha256,
     write_manifest,
 )
+from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment
 from nestcode.search.plan import Effort
-from nestcode.storage import Mapped, make_folder, sync_folder, write_array
+from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
+from nestcode.storage import BLOCK, Mapped, make_folder, sync_folder, write_array
 
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
 OURS = re.compile(
-    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|sums|removed)\.npy|coder-[0-9a-f]{16}"
+    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|vectors|scales|sums|removed)\.npy|coder-[0-9a-f]{16}"
     r"|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # drafts
 )
-BLOCK = 1 << 16  # bytes under one checksum
-DTYPES = {"codes": "<u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4"}
+BLOCKS = {"vectors": 1 << 12}  # bytes under one checksum; few vectors are read, from anywhere
+DTYPES = {"codes": "|u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4"}
+VECTOR_DTYPES = {
+    "float32": {"vectors": "<f4"},
+    "float16": {"vectors": "<f2"},
+    "int8": {"vectors": "|i1", "scales": "<f4"},
+}
+MAX_FEATURES = 2**24
 
 
 @dataclass(frozen=True)
@@ -52,19 +60,22 @@ class Commit:
     coder: Coder | None
     largest: int  # the largest id ever used, or -1
     segments: tuple[LiveSegment, ...]
+    vector_format: VectorFormat | None = None  # how vectors are stored, if they are
     effort: Effort | None = None  # that `Index.tune` chose
 
 
 class Store:
     """A folder with an index: one writer at a time, any number of readers."""
 
-    def __init__(self, path: str | os.PathLike[str], *, write: bool) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, write: bool, memory: Memory | None = None) -> None:
         self.path = Path(path).absolute()  # wherever the process may go
         self.realpath = os.path.realpath(path)
         self.writing = threading.RLock()  # held by the thread that commits or closes
         self._lock: IO[bytes] | None = None
         self._owner = os.getpid()  # a forked process inherits the lock, and may not write
+        self.read_only, self._memory = not write, memory
         self._next = 1  # the number of the next file
+        self._manifest: dict[str, Any] | None = None  # that was read last
         # What was written before, and its entries in the manifest.
         self._segments: dict[Segment, dict[str, Any]] = {}
         self._tombstones: dict[LiveSegment, dict[str, Any] | None] = {}
@@ -77,11 +88,11 @@ class Store:
             self._lock = _lock(self.path)
 
     @classmethod
-    def existing(cls, path: str | os.PathLike[str]) -> Self:
+    def existing(cls, path: str | os.PathLike[str], memory: Memory | None = None) -> Self:
         """Return a store to write to, which must exist."""
         if not (Path(path) / MANIFEST).exists():
             raise no_index(path)
-        return cls(path, write=True)
+        return cls(path, write=True, memory=memory)
 
     @property
     def writable(self) -> bool:
@@ -118,28 +129,46 @@ class Store:
         return False
 
     def read(self) -> Commit:
-        """Return the last commit, memory-mapped. If a writer replaces it meanwhile, the newer one is read."""
+        """Return the last commit, memory-mapped. If a writer replaces it meanwhile, the newer one is read.
+
+        Segments that were read before are the same objects, so what searches prepared of them stays.
+        """
         while True:
             manifest = read_manifest(self.path)
+            before = manifest if self._manifest is None else self._manifest
+            if any(manifest.get(key) != before.get(key) for key in ("width", "coder", "vectors")):
+                raise InvalidInput(
+                    f"{self.path} holds another index now, of another width, coder or vectors: open it again"
+                )
             try:
-                return self._map(manifest)
+                commit = self._map(manifest)
             except FileNotFoundError as error:
                 if read_manifest(self.path) == manifest:
                     missing = error.filename or self.path / manifest["coder"]["name"]
                     raise DamagedFile(f"{missing} is missing: restore a copy of {self.path}") from error
+            else:
+                self._manifest = manifest
+                return commit
+
+    def changed(self) -> bool:
+        """Return whether there is a newer commit than was read last."""
+        return read_manifest(self.path) != self._manifest
 
     def _map(self, manifest: dict[str, Any]) -> Commit:
         try:
-            width = checked_int(manifest["width"], 1, MAX_WIDTH)
-            segments = [self._map_segment(entry, width) for entry in manifest["segments"]]
+            width, vectors = checked_int(manifest["width"], 1, MAX_WIDTH), _vector_format(manifest)
+            segments = [self._map_segment(entry, width, vectors) for entry in manifest["segments"]]
             self._next = checked_int(manifest["next"], 1 + max(map(int, file_numbers(manifest)), default=0), 10**17)
             entries = list(zip(segments, manifest["segments"], strict=True))
             self._segments = {one.segment: entry for one, entry in entries}
             self._tombstones = {one: entry["removed"] for one, entry in entries}
             coder = self._load_coder(manifest["coder"])
             self._coder = (coder, manifest["coder"])
+            if vectors is not None and (coder is None or coder.n_features_in_ != vectors.features):
+                raise ValueError(f"its vectors have {vectors.features} features, unlike its coder")
             largest, effort = checked_int(manifest["largest"], -1, 2**63 - 1), manifest.get("effort")
-            commit = Commit(width, coder, largest, tuple(segments), None if effort is None else Effort(**effort))
+            tuned = None if effort is None else Effort(**effort)
+            commit = Commit(width, coder, largest, tuple(segments), vectors, tuned)
         except (IsADirectoryError, *MALFORMED) as error:
             if isinstance(error, DamagedFile):
                 raise
@@ -148,37 +177,53 @@ class Store:
             ) from error
         return commit
 
-    def _map_segment(self, entry: dict[str, Any], width: int) -> LiveSegment:
+    def _map_segment(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> LiveSegment:
+        known = (
+            one for one, own in self._segments.items() if (own["name"], own["sums"]) == (entry["name"], entry["sums"])
+        )
+        segment, removed = next(known, None) or self._map_files(entry, width, vectors), entry["removed"]
+        if removed is None:
+            return LiveSegment(segment)
+        file, count = f"{checked_name(removed['name'], NUMBER)}.removed.npy", removed["count"]
+        tombstones = self._read_small(file, "<u4", checked_int(count, 1, len(segment)), removed["sha256"])
+        return LiveSegment(segment, tombstones.astype(np.uint32))
+
+    def _map_files(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> Segment:
         name, count = checked_name(entry["name"], NUMBER), checked_int(entry["count"], 1, MAX_ITEMS)
-        shapes = {
+        shapes: dict[str, tuple[int, ...]] = {
             "codes": (count, -(-width // 8)),
             "ids": (count,),
             "heads": (count,),
             "tables": (checked_int(entry["tables"], 1, 2**32),),
             "places": (count,),
+            "vectors": (count, 0 if vectors is None else vectors.features),
+            "scales": (count,),
         }
-        blocks = {key: -(-math.prod(shape) * np.dtype(DTYPES[key]).itemsize // BLOCK) for key, shape in shapes.items()}
+        dtypes = {key: np.dtype(dtype) for key, dtype in _dtypes(vectors).items()}
+        size_of = {key: BLOCKS.get(key, BLOCK) for key in dtypes}
+        blocks = {key: -(-math.prod(shapes[key]) * dtype.itemsize // size_of[key]) for key, dtype in dtypes.items()}
         sums = self._read_small(f"{name}.sums.npy", "<u8", sum(blocks.values()), entry["sums"])
         mapped, start = {}, 0
-        for key, shape in shapes.items():
+        for key, dtype in dtypes.items():
             own = sums[start : start + blocks[key]]
-            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", np.dtype(DTYPES[key]), shape, own)
+            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", dtype, shapes[key], own, size_of[key])
             start += blocks[key]
         arrays = {key: one.array for key, one in mapped.items()}
-        segment = Segment(
+        if self._memory is not None:
+            for key in [key for key in mapped if self._memory.holds(key)]:
+                mapped[key].touch(0, arrays[key].nbytes)
+                arrays[key] = np.array(mapped.pop(key).array)
+        few_reads = self._memory is not None
+        return Segment(
             Codes.unchecked(arrays["codes"], width),
             arrays["heads"],
             arrays["tables"],
             arrays["ids"],
             arrays["places"],
+            None if vectors is None else _stored_vectors(arrays, mapped, few_reads=few_reads),
             mapped,
+            few_reads,
         )
-        removed = entry["removed"]
-        if removed is None:
-            return LiveSegment(segment)
-        file = f"{checked_name(removed['name'], NUMBER)}.removed.npy"
-        tombstones = self._read_small(file, "<u4", checked_int(removed["count"], 1, count), removed["sha256"])
-        return LiveSegment(segment, tombstones.astype(np.uint32))
 
     def _read_small(self, name: str, dtype: str, count: int, checksum: str) -> NDArray[Any]:
         """Return an array that is read and verified as a whole."""
@@ -189,8 +234,8 @@ class Store:
         return array
 
     def _load_coder(self, entry: dict[str, str] | None) -> Coder | None:
-        if entry is None:
-            return None
+        if entry is None or entry == self._coder[1]:
+            return self._coder[0]
         coder = load_coder(self.path / checked_name(entry["name"], CODER))
         if coder.fingerprint != entry["fingerprint"]:
             raise DamagedFile(f"{self.path / entry['name']} is not the coder of this index: restore a copy")
@@ -220,6 +265,8 @@ class Store:
             "effort": None if commit.effort is None else vars(commit.effort),
             "segments": [{**segments[one.segment], "removed": tombstones[one]} for one in commit.segments],
         }
+        if commit.vector_format is not None:
+            manifest["vectors"] = vars(commit.vector_format)
         write_manifest(self.path, manifest)
         self._segments, self._tombstones, self._coder = segments, tombstones, (commit.coder, coder)
         self.delete_obsolete_files(manifest)
@@ -242,7 +289,7 @@ class Store:
         """Delete the index's files that the manifest does not name: an earlier commit's, or what a crash left."""
         manifest = manifest or read_manifest(self.path)
         names = [entry["name"] for entry in manifest["segments"]]
-        named = {f"{name}.{key}.npy" for name in names for key in (*DTYPES, "sums")}
+        named = {f"{name}.{key}.npy" for name in names for key in (*_dtypes(_vector_format(manifest)), "sums")}
         named |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
         named |= {manifest["coder"]["name"]} if manifest["coder"] else set()
         for entry in self.path.iterdir():
@@ -257,9 +304,9 @@ class Store:
         if segment in self._segments:
             return self._segments[segment]
         segment.touch()  # damage must not be copied under new checksums
-        name = self._number()
+        name, dtypes = self._number(), _dtypes(None if segment.vectors is None else segment.vectors.format)
         sums = [
-            write_array(self.path / f"{name}.{key}.npy", array.astype(DTYPES[key], copy=False))
+            write_array(self.path / f"{name}.{key}.npy", array.astype(dtypes[key], copy=False), BLOCKS.get(key, BLOCK))
             for key, array in segment.arrays().items()
         ]
         checks = np.concatenate(sums)
@@ -287,6 +334,27 @@ class Store:
         fingerprint = record.fingerprint
         coder.save(self.path / f"coder-{fingerprint[:16]}")
         return {"name": f"coder-{fingerprint[:16]}", "fingerprint": fingerprint}
+
+
+def _dtypes(vectors: VectorFormat | None) -> dict[str, str]:
+    """Return the dtypes of a segment's arrays by their names, in the order of their checksums."""
+    return DTYPES | ({} if vectors is None else VECTOR_DTYPES[vectors.dtype])
+
+
+def _vector_format(manifest: dict[str, Any]) -> VectorFormat | None:
+    """Return how the vectors of an index are stored; files of version 1 have none."""
+    if "vectors" not in manifest:
+        return None
+    entry = manifest["vectors"]
+    return VectorFormat(entry["dtype"], checked_int(entry["features"], 1, MAX_FEATURES))
+
+
+def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: dict[str, Mapped], *, few_reads: bool) -> StoredVectors:
+    guard, scales_guard = (mapped[key].guard if key in mapped else None for key in ("vectors", "scales"))
+    few_reads = few_reads and "vectors" in mapped
+    if few_reads:
+        mapped["vectors"].expect_few_reads()
+    return StoredVectors(arrays["vectors"], arrays.get("scales", NO_SCALES), guard, scales_guard, few_reads)
 
 
 def _lock(folder: Path) -> IO[bytes]:

@@ -5,6 +5,7 @@ A sorted array of codes is the tree: all codes that share a prefix lie side by s
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from math import ceil
 from typing import Protocol, Self, SupportsIndex, overload
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import Ids, check_ids, check_int
+from nestcode.arrays import Ids, StoredIds, check_ids, check_int
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.index.segment import LiveSegment, Segment
@@ -34,21 +35,45 @@ class TreeRun(Protocol):
 
 
 class Neighborhoods:
-    """The neighborhoods of several queries, or all the nested ones of one: arrays `length` and `count`.
-
-    `hoods[i]` is one of them; its ids are gathered when they are read.
+    """The neighborhoods of several queries, or all the nested ones of one: arrays `length`, `count`, `offsets`, `ids`.
 
     >>> codes = Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 1]])
     >>> hoods = PrefixTree(codes).neighborhood(codes, size=2)
-    >>> hoods.length, hoods.count, hoods[0].ids
-    (array([2, 2, 0], dtype=int32), array([2, 2, 3]), array([0, 1]))
+    >>> hoods.length, hoods.count
+    (array([2, 2, 0], dtype=int32), array([2, 2, 3]))
+    >>> hoods.ids, hoods.offsets  # those of query i are ids[offsets[i] : offsets[i + 1]]
+    (array([1, 0, 1, 0, 1, 0, 2]), array([0, 2, 4, 7]))
+    >>> hoods[2].ids
+    array([1, 0, 2])
+
+    Ids are gathered when they are read, in the order of the tree: by segment, and by code within it.
     """
 
     def __init__(
-        self, forest: "Forest", length: NDArray[np.int32], count: NDArray[np.int64], ranges: NDArray[np.uint32]
+        self,
+        forest: "Forest",
+        length: NDArray[np.int32],
+        count: NDArray[np.int64],
+        ranges: NDArray[np.uint32],
+        threads: int = 1,
     ) -> None:
         self.length, self.count = length, count
-        self._forest, self._ranges = forest, ranges
+        self._forest, self._ranges, self._threads = forest, ranges, threads
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where the ids of each query begin, and their end: (n + 1,)."""
+        offsets = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(self.count, out=offsets[1:])
+        return offsets
+
+    @cached_property
+    def ids(self) -> Ids:
+        """The ids of all queries, one after the other."""
+        ids = np.empty(self.offsets[-1], dtype=np.int64)
+        self._forest._gather_ids(np.ascontiguousarray(self._ranges), self.offsets, ids, self._threads)
+        self._forest.check()
+        return ids
 
     def __len__(self) -> int:
         return len(self.length)
@@ -59,7 +84,7 @@ class Neighborhoods:
     def __getitem__(self, i: slice) -> "Neighborhoods": ...
     def __getitem__(self, i: SupportsIndex | slice) -> "Neighborhood | Neighborhoods":
         if isinstance(i, slice):
-            return Neighborhoods(self._forest, self.length[i], self.count[i], self._ranges[i])
+            return Neighborhoods(self._forest, self.length[i], self.count[i], self._ranges[i], self._threads)
         return Neighborhood(self._forest, int(self.length[i]), int(self.count[i]), self._ranges[i])
 
     def __iter__(self) -> Iterator[Neighborhood]:
@@ -90,9 +115,10 @@ class Forest(_core.Forest):
         n = len(queries)
         length, count = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int64)
         ranges = np.empty((n, len(self.runs), 2), dtype=np.uint32)
-        self._find_neighborhoods(queries.packed, least, length, count, ranges, thread_count(threads))
+        several = thread_count(threads)
+        self._find_neighborhoods(queries.packed, least, length, count, ranges, several)
         self.check()
-        return Neighborhoods(self, length, count, ranges)
+        return Neighborhoods(self, length, count, ranges, several)
 
     def nested(self, query: Codes) -> Neighborhoods:
         """Return every neighborhood of one query, from the root (all items) to the longest shared prefix.
@@ -102,7 +128,7 @@ class Forest(_core.Forest):
         >>> list(zip(family.length.tolist(), family.count.tolist()))
         [(0, 4), (1, 3), (2, 2), (3, 1)]
         >>> family[2].ids
-        array([0, 1])
+        array([1, 0])
         """
         self._check_query(query)
         if len(query) != 1:
@@ -126,14 +152,6 @@ class Forest(_core.Forest):
         """Answer what the core leaves to Python: batches, fractions and errors."""
         hoods = self.neighborhoods(query, size, fraction, threads)
         return hoods[0] if len(hoods) == 1 else hoods
-
-    def _ids_of(self, hood: Neighborhood) -> Ids:
-        """Return the ids of a neighborhood, ascending; the core calls it when they are read."""
-        ids = np.empty(hood.count, dtype=np.int64)
-        self._gather_ids(hood, ids)
-        self.check()
-        ids.sort()
-        return ids
 
     def _check_query(self, query: Codes) -> None:
         if not isinstance(query, Codes):
@@ -170,16 +188,18 @@ class PrefixTree(Forest):
     >>> hood = tree.neighborhood(codes[0], size=2)  # descend while at least 2 items are left
     >>> hood
     Neighborhood(length=2, count=2)
-    >>> hood.ids
-    array([0, 1])
-    >>> tree.neighborhood(codes, size=2).length  # a batch has arrays
-    array([2, 2, 1, 0], dtype=int32)
+    >>> hood.ids  # in the order of the codes
+    array([1, 0])
+    >>> hoods = tree.neighborhood(codes[:2], size=2)  # a batch has arrays
+    >>> hoods.length, hoods.ids, hoods.offsets
+    (array([2, 2], dtype=int32), array([1, 0, 1, 0]), array([0, 2, 4]))
 
     `neighborhood(query, *, size=None, fraction=None, threads=1)` is the paper's retrieval: it follows the query's
     bits from the root and stops before the first neighborhood with fewer than `size` members (R in the paper), or
     fewer than `fraction` of all items. `length` is how many bits the members share with the query, `count` how many
-    members there are, and `ids` are theirs, ascending. If there are fewer than `size` items, or too few share even the
-    first bit, the neighborhood is the root: length 0 and every item. Codes of one item are a single query.
+    members there are, and `ids` are theirs, in the order of the tree; `np.sort` them where the order matters. If there
+    are fewer than `size` items, or too few share even the first bit, the neighborhood is the root: length 0 and every
+    item. Codes of one item are a single query.
 
     An `Index` can change and be saved; a `PrefixTree` cannot.
 
@@ -204,5 +224,5 @@ class PrefixTree(Forest):
     def __repr__(self) -> str:
         return f"PrefixTree({len(self)} items of {self.width} bits)"
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Codes, Ids]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[Codes, StoredIds]]:
         return type(self), (self.codes, self._segment.ids)

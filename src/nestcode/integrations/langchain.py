@@ -1,7 +1,7 @@
-"""A vector store of LangChain that stores nested codes instead of embeddings.
+"""A vector store of LangChain that is searched by nested codes.
 
-Documents are ranked by the cosine of their embeddings. The first embeddings are stored exactly; once there are enough,
-a coder is fitted to them and codes replace them, as in `nestcode.integrations.faiss.NestedIndex`.
+Documents are ranked by the cosine of their embeddings. The first embeddings are all compared; once there are enough, a
+coder is fitted to them, and codes choose those to compare, as in `nestcode.integrations.faiss.NestedIndex`.
 """
 
 import json
@@ -16,6 +16,7 @@ import numpy as np
 from nestcode.coders import Coder
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.integrations.faiss import NestedIndex
+from nestcode.search.vectors import VectorType
 from nestcode.storage import Record, read_record, write_record
 
 import_extra("langchain_core", extra="langchain", purpose="nestcode.integrations.langchain")
@@ -25,7 +26,7 @@ from langchain_core.embeddings import Embeddings  # noqa: E402
 from langchain_core.vectorstores import VectorStore  # noqa: E402
 from langchain_core.vectorstores.utils import maximal_marginal_relevance  # noqa: E402
 
-KIND, VERSION = "NestcodeVectorStore", 1  # of the file
+KIND, VERSION = "NestcodeVectorStore", 2  # of the file
 FILE = "documents.nestcode"
 Filter = dict[str, Any] | Callable[[Document], bool]
 
@@ -51,14 +52,24 @@ class NestcodeVectorStore(VectorStore):
         width: bits of a code; by default 256, or the coder's width.
         coder: a fitted coder, preferably with metric="cosine", to use from the first document on.
         rows_to_fit: the number of documents at which a coder is fitted if none is given.
+        vectors: how embeddings are stored once there are codes: "float16", "float32", "int8", or None to store codes
+            only, which saves most of the memory and finds fewer of the nearest.
 
     """
 
     def __init__(
-        self, embedding: Embeddings, *, width: int | None = None, coder: Coder | None = None, rows_to_fit: int = 10_000
+        self,
+        embedding: Embeddings,
+        *,
+        width: int | None = None,
+        coder: Coder | None = None,
+        rows_to_fit: int = 10_000,
+        vectors: VectorType | None = "float16",
     ) -> None:
         self._embedding = embedding
-        self._settings: dict[str, Any] = {"width": width, "coder": coder, "rows_to_fit": rows_to_fit}
+        self._settings: dict[str, Any] = {
+            "width": width, "coder": coder, "rows_to_fit": rows_to_fit, "vectors": vectors,
+        }  # fmt: skip
         self._index: NestedIndex | None = None  # created with the first vectors, which have its dimension
         self._documents: dict[int, Document] = {}
         self._rows: dict[str, int] = {}  # a document's id -> its id in the index
@@ -176,7 +187,7 @@ class NestcodeVectorStore(VectorStore):
     # Files
 
     def save_local(self, folder_path: str | Path) -> None:
-        """Write documents and codes to one file in a folder, atomically; metadata must be JSON.
+        """Write documents, codes and embeddings to one file in a folder, atomically; metadata must be JSON.
 
         >>> import tempfile
         >>> from langchain_core.embeddings import DeterministicFakeEmbedding
@@ -214,7 +225,8 @@ class NestcodeVectorStore(VectorStore):
         arrays = dict(record.arrays)
         rows = json.loads(arrays.pop("documents").tobytes())
         store = cls(embeddings)
-        store._index = NestedIndex.from_record(Record("NestedIndex", 1, record.settings, arrays), str(path))
+        index = Record(NestedIndex.KIND, record.version, record.settings, arrays)
+        store._index = NestedIndex.from_record(index, str(path))
         for row, name, text, metadata in rows:
             store._documents[row] = Document(id=name, page_content=text, metadata=metadata)
             store._rows[name] = row

@@ -55,6 +55,7 @@ class OrderedAutoencoder(nn.Module):
 
     mean: Tensor  # (features,)
     spread: Tensor  # (features,)
+    survival: Tensor  # (width,): the probability that a unit is kept
     _cdf: Tensor | None  # (width,)
 
     def __init__(
@@ -111,6 +112,8 @@ class OrderedAutoencoder(nn.Module):
         # A table on the device: a compiled step would otherwise copy it from the host each time.
         table = torch.from_numpy(lengths.cdf(self.width)) if isinstance(lengths, Lengths) else None
         self.register_buffer("_cdf", None if table is None else table.to(self._device()), persistent=False)
+        survival = torch.as_tensor(lengths.survival(self.width), dtype=torch.float32)
+        self.register_buffer("survival", survival.to(self._device()), persistent=False)
 
     def truncate(self, units: Tensor, kept: Kept | None = None) -> Tensor:
         """Keep the first `kept` units, or in training random prefixes."""
@@ -169,17 +172,33 @@ class OrderedAutoencoder(nn.Module):
         """How many leading units are frozen."""
         return self.encoder.frozen if isinstance(self.encoder, Encoder) else 0
 
-    def freeze(self, units: int) -> None:
-        """Freeze the first `units`, and the hidden layers of the encoder that feed them.
+    @property
+    def hidden_frozen(self) -> bool:
+        """Whether the hidden layers of the encoder are frozen, or there are none."""
+        return isinstance(self.encoder, Encoder) and not any(
+            parameter.requires_grad for parameter in self.encoder.hidden.parameters()
+        )
 
-        No gradient is computed for them any more. Call `restore_frozen` after each step of an optimizer with momentum.
+    def freeze(self, units: int) -> None:
+        """Freeze the first `units`: their encoder weights, biases and decoder weights.
+
+        They get no gradient any more. Call `restore_frozen` after each step of an optimizer with momentum. Their
+        codes stay as they are once the hidden layers below are frozen too; until then their thresholds follow.
         """
         encoder = self._own_encoder()
         if not encoder.frozen <= units <= self.width:
             raise InvalidInput(f"units must be from {encoder.frozen}, frozen before, to {self.width}, got {units}")
         encoder.freeze(units)
-        if self.binarize is not None:
-            self.binarize.frozen = units
+        self._hold_thresholds()
+
+    def freeze_hidden(self) -> None:
+        """Freeze the hidden layers of the encoder; in a tied network these are the decoder's weights too."""
+        self._own_encoder().hidden.requires_grad_(False)
+        self._hold_thresholds()
+
+    def _hold_thresholds(self) -> None:
+        if self.binarize is not None and self.hidden_frozen:
+            self.binarize.frozen = self.frozen
 
     def refreeze(self) -> None:
         """Freeze the same units at their present values, after loading."""
@@ -204,6 +223,7 @@ class OrderedAutoencoder(nn.Module):
     def grow(self, units: int) -> None:
         """Widen the code. Old units are frozen, so old prefixes and their reconstructions stay the same bit for bit."""
         units = check_int(units, "units", least=1)
+        self.freeze_hidden()
         self.freeze(self.width)
         self.decoder.requires_grad_(False)
         self._own_encoder().grow(units)
@@ -211,6 +231,21 @@ class OrderedAutoencoder(nn.Module):
         self.set_lengths(self.nested.lengths)
         if self.binarize is not None:
             self.binarize.grow(units)
+
+    def set_linear_decoder(self, weight: Tensor, bias: Tensor) -> None:
+        """Replace a decoder without hidden layers, (features, width) and (features,); tied weights are untied."""
+        encoder, decoder = self._own_encoder(), self.decoder
+        if not isinstance(decoder, MirrorDecoder) or len(encoder.hidden) or weight.shape != (self.features, self.width):
+            raise InvalidInput(
+                f"a linear decoder must have weights (features, width) and no hidden layers, got {tuple(weight.shape)} "
+                f"for {self.features} features, width {self.width} and layers {tuple(encoder.sizes[1:])}"
+            )
+        encoder.tied = False
+        with torch.no_grad():
+            for block, columns in zip(encoder.code_blocks(), weight.split(self.blocks(), dim=1), strict=True):
+                block.untie(columns)
+            decoder.biases[0].copy_(bias)
+        self.refreeze()
 
     def _device(self) -> torch.device:
         return next(self.parameters()).device

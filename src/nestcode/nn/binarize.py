@@ -2,6 +2,7 @@
 
     pre-activations ──update, initialize, finalize──▶ thresholds
     pre-activations ──threshold_bits, sample_bits──▶ bits ──straight_through──▶ bits with a gradient
+                                                      └──anchored_bits──▶ a smooth function, for line searches
 
 A bit is to be 1 with probability β. Its threshold is the (1 − β)-quantile of the unit's pre-activation: after
 rectification many values are 0, and no threshold would have a share of β above it.
@@ -11,6 +12,7 @@ is taken from a batch are sums over its examples, so those of several micro-batc
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal, Self
 
@@ -78,6 +80,36 @@ def straight_through(
     """
     out: Tensor = _StraightThrough.apply(bits, pre, threshold, spread, steepness)  # type: ignore[no-untyped-call]
     return out
+
+
+def anchored_bits(
+    bits: Tensor, origin: Tensor, pre: Tensor, threshold: Tensor, spread: Tensor, steepness: float = STEEPNESS
+) -> Tensor:
+    """Return the bits of `origin` plus what a sigmoid changes from there to `pre`: a smooth function for line searches.
+
+    At `origin` it equals the bits and has the gradient of `straight_through`; elsewhere it has its own, true gradient.
+
+    >>> origin, zero, one = torch.tensor([[-1.0], [0.5]]), torch.zeros(1), torch.ones(1)
+    >>> bits = threshold_bits(origin, zero)
+    >>> anchored_bits(bits, origin, origin, zero, one).flatten()
+    tensor([0., 1.])
+    >>> anchored_bits(bits, origin, origin + torch.tensor([[0.5], [0.0]]), zero, one).flatten()
+    tensor([0.0717, 0.9249])
+    """
+    slope = steepness / spread
+    soft = torch.sigmoid((origin - threshold) * slope)
+    near = soft * (1 - soft)
+    # The threshold is a quantile, and moves with the examples near it: to first order, by this much.
+    shift = (near * (pre - origin)).sum(dim=0) / near.sum(dim=0).clamp(min=torch.finfo(near.dtype).tiny)
+    return bits + (torch.sigmoid((pre - shift - threshold) * slope) - soft)
+
+
+@dataclass
+class Anchor:
+    """The bits that a batch had where a line search begins; made by the first evaluation, held in later ones."""
+
+    bits: Tensor | None = None  # (n, width)
+    origin: Tensor | None = None  # (n, width): their pre-activations
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -149,6 +181,7 @@ class Binarize(nn.Module):
         self.width, self.beta, self.rate = check_int(width, "width", least=1), float(beta), float(rate)
         self.gradient, self.signed, self.deferred = gradient, signed, deferred
         self.frozen = 0  # leading units whose thresholds stay
+        self.anchor: Anchor | None = None  # within a line search
         self._normal = NormalDist().inv_cdf(1 - self.beta)  # the quantile of a standard normal unit
         self.register_buffer("threshold", torch.zeros(self.width, dtype=torch.float32))
         self.register_buffer("spread", torch.ones(self.width, dtype=torch.float32))
@@ -168,13 +201,18 @@ class Binarize(nn.Module):
         if not self.deferred:
             self.update()
             threshold, spread = torch.where(new, self.threshold, threshold), torch.where(new, self.spread, spread)
+        sampled = self.gradient == "stochastic"
+        bits = sample_bits(pre, threshold, spread, generator) if sampled else threshold_bits(pre, threshold)
+        if self.anchor is not None:
+            if self.anchor.bits is None:
+                self.anchor.bits, self.anchor.origin = bits, pre.detach()
+            bits = self.anchor.bits
         if self.gradient == "none":
-            return threshold_bits(pre, threshold)
-        if self.gradient == "straight-through":
-            return straight_through(threshold_bits(pre, threshold), pre, threshold, spread)
-        return straight_through(
-            sample_bits(pre, threshold, spread, generator), pre, threshold, spread, SAMPLED_STEEPNESS
-        )
+            return bits
+        steepness = SAMPLED_STEEPNESS if sampled else STEEPNESS
+        if self.anchor is None or self.anchor.origin is None:
+            return straight_through(bits, pre, threshold, spread, steepness)
+        return anchored_bits(bits, self.anchor.origin, pre, threshold, spread, steepness)
 
     def _accumulate(self, pre: Tensor) -> None:
         # One outlier would make the steps of a hundred batches too large.

@@ -1,8 +1,8 @@
 """The layers of an ordered autoencoder: a ReLU encoder, the code in blocks, and a decoder that mirrors both.
 
 A code that grew has one block per stage. Blocks are multiplied separately, so that the output of an old block does not
-depend on later blocks, to the last bit. The first units of a block can be frozen: they get no gradient, and
-`restore_frozen` undoes what an optimizer's momentum does to them.
+depend on later blocks, to the last bit. The first units of a block can be frozen: their weights get no gradient, while
+the layers below still get theirs through them, and `restore_frozen` undoes what an optimizer's momentum does to them.
 """
 
 from collections.abc import Sequence
@@ -23,6 +23,8 @@ class Block(nn.Module):
     (torch.Size([3, 4]), torch.Size([3, 16]))
     """
 
+    _trainable: Tensor  # (units,)
+
     def __init__(self, below: int, units: int, tied: bool) -> None:
         super().__init__()
         encoder, decoder = nn.Linear(below, units), nn.Linear(units, below, bias=False)
@@ -31,37 +33,42 @@ class Block(nn.Module):
         self.columns = None if tied else nn.Parameter(decoder.weight.detach())  # (below, units)
         self.frozen = 0
         self._frozen_values: list[Tensor] = []
+        # Frozen units are masked, not sliced off: shapes stay, so that a compiled step outlives a sweep.
+        self._masked = False
+        self.register_buffer("_trainable", torch.ones(units, dtype=torch.bool), persistent=False)
 
     def encode(self, h: Tensor) -> Tensor:
         """Return pre-activations, (n, below) -> (n, units)."""
-        k = self.frozen
-        if k == 0:
-            return functional.linear(h, self.weight, self.bias)
-        frozen = functional.linear(h.detach(), self.weight[:k].detach(), self.bias[:k].detach())
-        if k == len(self.weight):
-            return frozen
-        return torch.cat([frozen, functional.linear(h, self.weight[k:], self.bias[k:])], dim=1)
+        return functional.linear(h, self._held(self.weight, self._trainable[:, None]), self._held(self.bias))
 
     def decode(self, code: Tensor) -> Tensor:
         """Return the units' contribution to the layer below, (n, units) -> (n, below)."""
-        columns = self.weight.T if self.columns is None else self.columns
-        k = self.frozen
-        if k == 0:
-            return functional.linear(code, columns)
-        frozen = functional.linear(code[:, :k], columns[:, :k].detach())
-        return frozen if k == len(self.weight) else frozen + functional.linear(code[:, k:], columns[:, k:])
+        if self.columns is None:
+            return functional.linear(code, self._held(self.weight, self._trainable[:, None]).T)
+        return functional.linear(code, self._held(self.columns))
 
     def freeze(self, units: int) -> None:
         """Freeze the first `units` at their present values."""
-        self.frozen = units
+        self.frozen, self._masked = units, True
+        self._trainable[:units] = False
         self.requires_grad_(units < len(self.weight))
-        self._frozen_values = [part.detach().clone() for part in self._leading() if units]
+        self._frozen_values = [part.detach().clone() for part in self._leading()]
 
     def restore_frozen(self) -> None:
         """Restore the values of frozen units."""
         with torch.no_grad():
-            for part, kept in zip(self._leading() if self.frozen else [], self._frozen_values, strict=True):
+            for part, kept in zip(self._leading(), self._frozen_values, strict=False):
                 part.copy_(kept)
+
+    def untie(self, columns: Tensor) -> None:
+        """Take decoder weights of its own, (below, units)."""
+        self.columns = nn.Parameter(columns.to(self.weight).clone())
+
+    def _held(self, parameter: Tensor, trainable: Tensor | None = None) -> Tensor:
+        """Return a parameter without gradients for frozen units, whose mask broadcasts to it."""
+        if not self._masked:
+            return parameter
+        return torch.where(self._trainable if trainable is None else trainable, parameter, parameter.detach())
 
     def _leading(self) -> list[Tensor]:
         """Return the parameters of the frozen units."""
@@ -112,8 +119,7 @@ class Encoder(nn.Module):
         return sum(block.frozen for block in self.code_blocks())
 
     def freeze(self, units: int) -> None:
-        """Freeze the first `units` of the code, and with them the hidden layers that feed them."""
-        self.hidden.requires_grad_(units == 0)
+        """Freeze the first `units` of the code."""
         for block in self.code_blocks():
             here = min(units, len(block.weight))
             block.freeze(here)

@@ -3,9 +3,10 @@
 import json
 import os
 import platform
-import subprocess
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,19 @@ import nestcode
 from nestcode.errors import InvalidInput
 from nestcode.report import Link, Page
 from nestcode.reproduce.lab import Experiment, Finding, Lab
+from nestcode.reproduce.lab.provenance import Provenance
 from nestcode.storage import write_atomic
+
+Result = dict[str, Any]  # of an experiment, as in its JSON file
 
 NAMES = (
     "pca", "filters", "pinwheel", "speeds", "complexity", "neighborhoods",
     "reconstructions", "rates", "information", "regularization", "knn", "infinite", "nesting",
 )  # fmt: skip
-VERDICTS = {True: "holds", False: "differs", None: ""}
-COLORS = {True: "green", False: "red", None: "none"}  # of verdicts on the console
-SHOWN = {"scale", "data", "seconds", "machine", "seeds", "commit", "departures"}  # keys that the report shows
+COLORS = {"holds": "green", "differs": "red", "inconclusive": "yellow"}  # of verdicts on the console
+SHOWN = {"scale", "data", "seconds", "machine", "seeds", "commit", "clean", "departures"}  # keys that the report shows
+
+FIELDS = [field.name for field in fields(Finding)]
 
 
 def find_experiments(names: Sequence[str]) -> list[Experiment]:
@@ -58,7 +63,8 @@ def reproduce(names: Sequence[str], lab: Lab) -> Path:
             lab.console.print("  already done; --fresh runs it again")
             continue
         try:
-            _run(experiment, Lab(lab.folder, lab.data, lab.scale, lab.seeds, lab.fresh, lab.console))
+            _run(experiment, replace(lab, where=experiment.where, findings=[], departures=[], blocks=[], measured={},
+                                     files={}, cached_seconds=0.0))  # fmt: skip
         except KeyboardInterrupt:
             raise KeyboardInterrupt("finished experiments are stored; the same command continues from there") from None
     return write_report(lab.folder, lab.console)
@@ -73,15 +79,20 @@ def write_report(folder: Path, console: Console) -> Path:
     )
     results = {name: result for name in NAMES if (result := _read_result(folder, name)) is not None}
     done = [experiment for experiment in find_experiments([]) if experiment.name in results]
+    score = (
+        f"Claims of the paper: {_score(results.values(), 'paper')}. Our own checks: {_score(results.values(), 'ours')}."
+    )
+    page.text(score)
     page.table(
-        ["in the paper", "experiment", "hold", "differ"],
+        ["in the paper", "experiment", "claims of the paper that hold", "differ", "are inconclusive"],
         [_overview(experiment, results[experiment.name]) for experiment in done],
-        caption="How many findings hold, and which differ. Findings are claims of the paper and checks of our own.",
+        caption="The claims of the paper by experiment.",
         words=True,
     )
     for experiment in done:
         _add_section(page, experiment, results[experiment.name], folder)
     page.footer(f"Written by nestcode reproduce, version {nestcode.__version__}.")
+    console.print(score, highlight=False)
     console.print("Open this page in a browser:")
     return page.write(folder)
 
@@ -93,36 +104,52 @@ def _run(experiment: Experiment, lab: Lab) -> None:
     seconds = time.perf_counter() - start + lab.cached_seconds  # as without a cache
     for name, figure in lab.files.items():
         write_atomic(lab.folder / name, figure)
-    result = {"experiment": experiment.name, "where": experiment.where, **_settings(lab), "seconds": round(seconds, 1)}
-    write_atomic(
-        lab.folder / f"{experiment.name}.json",
-        json.dumps({**result, **lab.to_json()}, indent=1, ensure_ascii=False).encode(),
-    )
+    source = {"seconds": round(seconds, 1), **asdict(lab.provenance)}
+    result = {"experiment": experiment.name, "where": experiment.where, **_settings(lab), **source, **lab.to_json()}
+    result["findings"] = [{**finding, **source} for finding in result["findings"]]
+    write_atomic(lab.folder / f"{experiment.name}.json", json.dumps(result, indent=1, ensure_ascii=False).encode())
     for finding in lab.findings:
-        verdict = f"[{COLORS[finding.holds]}]{VERDICTS[finding.holds]}[/]"
-        lab.console.print(f"  {finding.claim}: {finding.ours} (paper: {finding.paper}) {verdict}", highlight=False)
+        states = f" (paper: {finding.paper})" if finding.of == "paper" else ""
+        verdict = f"[{COLORS[finding.verdict]}]{finding.verdict}[/]"
+        lab.console.print(f"  {finding.claim}: {finding.ours}{states} {verdict}", highlight=False)
 
 
 def _heading(experiment: Experiment) -> str:
     return f"{experiment.title} ({experiment.where})"
 
 
-def _overview(experiment: Experiment, result: dict[str, Any]) -> list[object]:
-    holds = [finding["holds"] for finding in result["findings"]]
-    differ = "; ".join(finding["claim"] for finding in result["findings"] if finding["holds"] is False)
-    return [experiment.where, Link(experiment.title, _heading(experiment)), str(holds.count(True)), differ or "none"]
+def _of(result: Result, whose: str) -> list[dict[str, Any]]:
+    return [finding for finding in result["findings"] if finding["of"] == whose]
 
 
-def _add_section(page: Page, experiment: Experiment, result: dict[str, Any], folder: Path) -> None:
+def _score(results: Iterable[Result], whose: str) -> str:
+    """Count verdicts: "3 hold, 1 differs, 0 are inconclusive"."""
+    count = Counter(finding["verdict"] for result in results for finding in _of(result, whose))
+    return f"{count['holds']} hold, {count['differs']} differ, {count['inconclusive']} are inconclusive"
+
+
+def _overview(experiment: Experiment, result: Result) -> list[object]:
+    by_verdict: dict[str, list[str]] = {verdict: [] for verdict in COLORS}
+    for finding in _of(result, "paper"):
+        by_verdict[finding["verdict"]].append(finding["claim"])
+    holds, *others = by_verdict.values()
+    return [experiment.where, Link(experiment.title, _heading(experiment)), str(len(holds)),
+            *("; ".join(claims) or "none" for claims in others)]  # fmt: skip
+
+
+def _add_section(page: Page, experiment: Experiment, result: Result, folder: Path) -> None:
     page.section(_heading(experiment), f"The paper: {experiment.claim}")
     page.table(
-        ["claim", "paper", "here", ""],
-        [[f["claim"], f["paper"], f["ours"], VERDICTS[f["holds"]]] for f in result["findings"]],
+        ["claim of the paper", "where", "paper", "here", "seeds", ""],
+        [[f["claim"], f["where"], f["paper"], f["ours"], _seeds(f), f["verdict"]] for f in _of(result, "paper")],
         caption=f"nestcode reproduce {experiment.name} --{result['scale']}{' --data DIR' if result['data'] else ''}: "
-        f"{result['seconds']:.0f} s on {result['machine']}, seeds {', '.join(map(str, result['seeds']))}, "
-        f"commit {result['commit'] or 'unknown'}.",
+        f"{result['seconds']:.0f} s on {result['machine']}, {Provenance(result['commit'], result['clean'])}.",
         words=True,
     )
+    if checks := _of(result, "ours"):
+        page.table(["check of our own", "here", "seeds", ""],
+                   [[f["claim"], f["ours"], _seeds(f), f["verdict"]] for f in checks],
+                   caption="Statements that the paper does not make.", words=True)  # fmt: skip
     for block in result["blocks"]:
         if "figure" in block:
             page.image(block["figure"], (folder / f"{block['figure']}.png").read_bytes(), block["caption"])
@@ -133,20 +160,24 @@ def _add_section(page: Page, experiment: Experiment, result: dict[str, Any], fol
         page.list(result["departures"])
 
 
+def _seeds(finding: dict[str, Any]) -> str:
+    return ", ".join(map(str, finding["seeds"])) or "none"
+
+
 def _settings(lab: Lab) -> dict[str, Any]:
     """Return what results depend on."""
     return {
-        "version": nestcode.__version__, "commit": _commit(), "scale": lab.scale, "seeds": list(lab.seeds),
+        "version": nestcode.__version__, "scale": lab.scale, "seeds": list(lab.seeds),
         "data": lab.data is not None, "machine": _machine(),
     }  # fmt: skip
 
 
-def _read_result(folder: Path, name: str) -> dict[str, Any] | None:
+def _read_result(folder: Path, name: str) -> Result | None:
     """Return the results of an experiment, or None if anything that the report shows is missing or damaged."""
     try:
         result = json.loads((folder / f"{name}.json").read_text())
         for finding in result["findings"]:
-            Finding(**finding)
+            Finding(**{name: finding[name] for name in FIELDS})
         figures = [block["figure"] for block in result["blocks"] if "figure" in block]
         whole = all(Path(figure).name == figure and _is_png(folder / f"{figure}.png") for figure in figures)
         complete = result.keys() >= SHOWN
@@ -162,7 +193,7 @@ def _is_png(path: Path) -> bool:
 def _is_done(name: str, lab: Lab) -> bool:
     """Return whether this version ran the experiment with these settings before."""
     result = _read_result(lab.folder, name)
-    same = {key: value for key, value in _settings(lab).items() if key not in ("commit", "machine")}
+    same = {key: value for key, value in _settings(lab).items() if key != "machine"}
     return result is not None and all(result.get(key) == value for key, value in same.items())
 
 
@@ -170,9 +201,3 @@ def _machine() -> str:
     """Describe the machine that times were measured on."""
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return f"{os.cpu_count()} cores, {platform.machine()}{gpu}"
-
-
-def _commit() -> str | None:
-    here = Path(__file__).parent
-    run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=here)
-    return run.stdout.strip() or None if run.returncode == 0 else None

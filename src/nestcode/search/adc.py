@@ -10,6 +10,7 @@ importance: `group_bits` regroups them, the bits of a direction side by side, ei
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -112,15 +113,18 @@ def group_bits(owners: NDArray[np.int32], directions: int, first: int = 0, size:
     depths = np.minimum(bits_per_direction(owners, directions), size)
     groups: list[list[int]] = []
     free: list[int] = []
-    for direction in sorted(np.flatnonzero(depths).tolist(), key=lambda d: -int(depths[d])):
-        fitting = [g for g, left in enumerate(free) if left >= depths[direction]]
-        if fitting:
-            group = min(fitting, key=free.__getitem__)
-            groups[group].append(direction)
-            free[group] -= int(depths[direction])
-        else:
-            groups.append([direction])
-            free.append(size - int(depths[direction]))
+    by_free: list[list[int]] = [[] for _ in range(size + 1)]  # heaps of groups, by how many bits are free
+    for direction in np.argsort(-depths, kind="stable")[: np.count_nonzero(depths)].tolist():
+        depth = int(depths[direction])
+        best = next((left for left in range(depth, size) if by_free[left]), size)
+        if best == size:
+            by_free[size].append(len(groups))
+            groups.append([])
+            free.append(size)
+        group = heappop(by_free[best])
+        groups[group].append(direction)
+        free[group] = best - depth
+        heappush(by_free[best - depth], group)
     return BitGroups(tuple(map(tuple, groups)), depths, _sources(groups, free, owners, depths, first))
 
 
@@ -248,8 +252,8 @@ def _by_angle(coder: Coder, rows: NDArray[np.generic], codes: Codes, distances: 
     norms = np.concatenate([np.zeros(0), *parts])
     own = squared_norms(center(rows, np.zeros(rows.shape[1]), normalize=True))[:, None]  # 1, or 0 for a zero vector
     products = (own + norms - distances) / 2
-    cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=norms > 0)
-    return np.asarray(own + (norms > 0) - 2 * cosines, dtype=np.float32)
+    cosines = np.divide(products, np.sqrt(norms), out=np.zeros(products.shape), where=(own > 0) & (norms > 0))
+    return np.asarray(2 - 2 * cosines, dtype=np.float32)  # the cosine with a zero vector is 0
 
 
 def _project(coder: Coder, rows: NDArray[np.generic]) -> tuple[Floats, Floats]:

@@ -50,7 +50,7 @@ class RecallTrials:
         self._tried: dict[tuple[int, int], Evaluation] = {}
         by_vectors = {}
         if exact is not None and exact.vectors is not None:
-            by_vectors = {"rank": "exact", "vectors": exact.vectors.array}
+            by_vectors = {"rank": "exact", "vectors": exact.vectors.source}
         true = search(queries, k, candidates=max(count, 1), **{**options, **by_vectors})
         self._true = true.ids.reshape(-1, k)
         if not count or not len(self._true):

@@ -29,8 +29,8 @@ from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.plan import Plan
 from nestcode.search.prepared import PreparedSnapshot
-from nestcode.search.scorer import Scorer, SearchMetric
-from nestcode.search.vectors import median
+from nestcode.search.scorer import SearchMetric
+from nestcode.search.vectors import Vectors, median
 
 QUERIES, ITEMS = 256, 1 << 14  # compared at once in float64
 ESTIMATES = 1 << 24  # in memory at once, if there is more than one query
@@ -96,7 +96,7 @@ class Estimator(ABC):
 def _choose_estimator(prepared: PreparedSnapshot, plan: Plan) -> type[Estimator] | None:
     if plan.codes is not None or prepared.count == 0:
         return None
-    if plan.vectors is not None:
+    if plan.rank == "exact":
         return VectorEstimator
     return None if prepared.tables is None else CodeEstimator
 
@@ -120,14 +120,11 @@ def _search_by_estimates(estimator: Estimator, ids: Ids, distances: Floats, thre
         for first in range(0, len(exact), PAIRS):
             some = slice(first, first + PAIRS)
             exact[some] = estimator.compare(kept[pair_queries[some]], pair_items[some])
-        ends = np.cumsum(counts[kept])
-        columns = np.arange(len(exact)) - np.repeat(ends - counts[kept], counts[kept])
-        shape = len(kept), int(counts[kept].max())
-        near, near_ids = np.full(shape, np.inf, dtype=np.float32), np.full(shape, -1, dtype=np.int64)
-        near[pair_queries, columns], near_ids[pair_queries, columns] = as_float32(exact), estimator.ids[pair_items]
-        best, best_ids = np.empty_like(distances[kept]), np.empty_like(ids[kept])
-        _core.select_top_k(near, near_ids, best, best_ids, threads)
-        distances[kept], ids[kept] = best, best_ids
+        near, near_ids = as_float32(exact), estimator.ids[pair_items]
+        order = np.lexsort((near_ids, near, pair_queries))
+        starts = np.cumsum(counts[kept]) - counts[kept]  # of each query's pairs, which are at least k
+        best = order[starts[:, None] + np.arange(distances.shape[1])]
+        distances[kept], ids[kept] = near[best], near_ids[best]
     return np.flatnonzero(left)
 
 
@@ -135,24 +132,22 @@ class VectorEstimator(Estimator):
     """Distances to the vectors themselves."""
 
     def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: Indices) -> None:
-        assert plan.vectors is not None
-        self.ids, self._vectors, self._metric, self._threads = (
-            prepared.sorted_ids,
-            plan.vectors,
-            plan.metric,
-            plan.threads,
-        )
-        self._vectors.check(self.ids)
+        given = plan.vectors is not None
+        self._vectors: Vectors = prepared.vectors if plan.vectors is None else plan.vectors
+        self.ids = prepared.sorted_ids if given else prepared.ids
+        self._keys = self.ids if given else prepared.positions.astype(np.int64)
+        self._metric, self._threads = plan.metric, plan.threads
+        self._core = self._vectors.direct(self._keys)
         self._queries = as_float64(plan.queries[queries], normalize=plan.metric == "cosine")
 
     def estimate(self) -> Estimates:
         """Return distances by one scan of the vectors for very few queries, by matrix products for more."""
-        array, metric, own = self._vectors.array, self._metric, self._queries
+        metric, own = self._metric, self._queries
         rounded = own.astype(np.float32)
-        direct = array.dtype == np.float32 and array.flags.c_contiguous and array.flags.aligned
-        if direct and len(own) <= SCANNED and (metric != "l2" or np.array_equal(own, rounded)):
+        if self._core is not None and len(own) <= SCANNED and (metric != "l2" or np.array_equal(own, rounded)):
             out, norms = np.empty((len(own), len(self.ids)), dtype=np.float32), np.empty(len(self.ids), np.float32)
-            _core.scan_vectors(np.asarray(array), rounded, self.ids, metric, out, norms, self._threads)
+            self._core.scan(rounded, self._keys, metric, out, norms, self._threads)
+            self._vectors.check()
             if metric == "l2":  # differences before squares: nothing cancels
                 return Estimates(out, np.full(len(own), own.shape[1] * SMALLEST), (own.shape[1] + 16) * UNIT)
             return self._from_products(out, norms)
@@ -166,21 +161,18 @@ class VectorEstimator(Estimator):
 
     def compare(self, queries: Indices, items: Indices) -> Doubles:
         """Return the distances of pairs."""
-        rows = as_float64(self._vectors.rows(self.ids[items]), normalize=self._metric == "cosine")
+        rows = as_float64(self._vectors.rows(self._keys[items]), normalize=self._metric == "cosine")
         return _compare_rows(self._queries[queries], rows, self._metric)
 
     def _multiply(self, queries: Doubles, center: Floats) -> tuple[Floats, Floats]:
         """Return inner products with vectors around a center, (queries, items), and their squared norms, (items,)."""
-        array, ids = self._vectors.array, self.ids
-        dtype = np.float32 if np.result_type(array.dtype, np.float32) == np.float32 else np.float64
-        own = queries.astype(dtype)
-        products, norms = np.empty((len(own), len(ids)), dtype=np.float32), np.empty(len(ids), dtype=np.float32)
-        for first in range(0, len(ids), ROWS):
-            part = ids[first : first + ROWS]
-            whole = part[-1] - part[0] == len(part) - 1
-            rows = array[part[0] : part[-1] + 1] if whole else array[part]
+        keys = self._keys
+        products, norms = np.empty((len(queries), len(keys)), dtype=np.float32), np.empty(len(keys), dtype=np.float32)
+        for first in range(0, len(keys), ROWS):
+            rows = self._vectors.rows(keys[first : first + ROWS])
+            dtype = np.float32 if np.result_type(rows.dtype, np.float32) == np.float32 else np.float64
             rows = np.subtract(rows, center, dtype=dtype) if self._metric == "l2" else np.asarray(rows, dtype=dtype)
-            products[:, first : first + ROWS] = own @ rows.T
+            products[:, first : first + ROWS] = queries.astype(dtype) @ rows.T
             norms[first : first + ROWS] = np.einsum("nf,nf->n", rows, rows)
         return products, norms
 
@@ -190,11 +182,12 @@ class VectorEstimator(Estimator):
             np.negative(products, out=products)
             reach = np.linalg.norm(self._queries, axis=1) * _largest(norms)
             return Estimates(products, (features + 16) * UNIT * reach + features * SMALLEST)
-        short = np.flatnonzero(norms < 1e-30)  # their squares underflow, unless they are zero
-        error = 3 * (features + 16) * UNIT if not np.any(self._vectors.rows(self.ids[short])) else np.inf
+        error = 3 * (features + 16) * UNIT
+        short = norms < 1e-30  # their squares underflow, unless they are zero
+        if short.any() and np.any(self._vectors.rows(self._keys[short])):
+            error = np.inf
         products *= -2 / np.sqrt(np.maximum(norms, np.float32(1e-30)))
-        products += 2
-        products[:, short] = 1
+        products += 2  # the products of zero vectors are 0
         return Estimates(products, np.full(len(products), error))
 
 
@@ -286,17 +279,16 @@ def _compare_rows(queries: Doubles, rows: Doubles, metric: SearchMetric) -> Doub
     difference = queries - rows
     distances: Doubles = np.einsum("nf,nf->n", difference, difference)
     if metric == "cosine":
-        distances[~np.any(queries, axis=1)] = 2  # zero queries have no angle
-        distances[~np.any(rows, axis=1)] = 1
+        distances[~(np.any(queries, axis=1) & np.any(rows, axis=1))] = 2  # the cosine with a zero vector is 0
     return distances
 
 
 def _compare_all(prepared: PreparedSnapshot, plan: Plan, queries: Indices, ids: Ids, distances: Floats) -> None:
     """Write the nearest of all items by matrix products in float64, or by Hamming distances."""
-    for known, codes in prepared.items():
+    for known, positions, codes in prepared.items():
         for at in range(0, len(known), ITEMS):
             own = known[at : at + ITEMS]
-            distances_of = _distances_to(plan, prepared.scorer, own, codes[at : at + ITEMS])
+            distances_of = _distances_to(plan, prepared, own, positions[at : at + ITEMS], codes[at : at + ITEMS])
             for first in range(0, len(ids), QUERIES):
                 some = slice(first, first + QUERIES)
                 near, near_ids = np.empty_like(distances[some]), np.empty_like(ids[some])
@@ -306,13 +298,17 @@ def _compare_all(prepared: PreparedSnapshot, plan: Plan, queries: Indices, ids: 
                 _core.select_top_k(both, both_ids, distances[some], ids[some], plan.threads)
 
 
-def _distances_to(plan: Plan, scorer: Scorer, ids: Ids, codes: Codes) -> Callable[[Indices], Floats]:
+def _distances_to(
+    plan: Plan, prepared: PreparedSnapshot, ids: Ids, positions: Ids, codes: Codes
+) -> Callable[[Indices], Floats]:
     """Return a function that gives distances from queries of the plan to these items, (queries, items)."""
-    if plan.vectors is not None:
-        return _distances_to_rows(plan, plan.vectors.rows(ids))
+    if plan.rank == "exact":
+        rows = prepared.vectors.rows(positions) if plan.vectors is None else plan.vectors.rows(ids)
+        return _distances_to_rows(plan, rows)
     if plan.codes is not None:
         own = plan.codes
         return lambda queries: np.ascontiguousarray(own[queries].hamming(codes), dtype=np.float32)
+    scorer = prepared.scorer
     assert isinstance(scorer, DecodedScorer)
     if plan.metric == "cosine" != scorer.coder.metric_:  # around a mean far from 0, short items have no angle left
         return _distances_to_rows(plan, scorer.coder.decode(codes))
@@ -350,7 +346,7 @@ def vector_distances(queries: Doubles, rows: Doubles, metric: SearchMetric) -> F
     if metric == "l2":
         return as_float32(squared_distances(queries, rows))
     products: Doubles = queries @ rows.T
-    return as_float32(-products if metric == "inner" else _by_angle(products, np.any(rows, axis=1, keepdims=True).T))
+    return as_float32(-products if metric == "inner" else np.maximum(2 - 2 * products, 0))
 
 
 def decoded_distances(
@@ -376,19 +372,13 @@ def _norms(scorer: DecodedScorer, decoded: Doubles) -> Doubles:
 def _angles(distances: Doubles, norms: Doubles, directed: NDArray[np.bool_]) -> Doubles:
     """Return 2 - 2 cos from squared distances; `directed` marks the queries that are not zero.
 
-    Inner products differ too little where all items point the same way.
+    Inner products differ too little where all items point the same way. The cosine with a zero vector is 0.
     """
     distances = np.maximum(distances - (norms - 1) ** 2, 0) / np.where(norms > 0, norms, 1)
-    return np.where(norms > 0, np.where(directed, distances, 2), 1)
+    return np.where(directed & (norms > 0), distances, 2)
 
 
 def as_float32(distances: Doubles) -> Floats:
     """Return distances as searches report them: float32, clipped to its range."""
     most = np.finfo(np.float32).max
     return np.clip(distances, -most, most, out=distances).astype(np.float32)
-
-
-def _by_angle(cosines: Doubles, directed: NDArray[np.bool_]) -> Doubles:
-    """Return the squared distances of L2-normalized rows; zero rows are at distance 1 from all."""
-    distances: Doubles = 1 + directed - 2 * np.where(directed, cosines, 0)
-    return np.maximum(distances, 0, out=distances)

@@ -49,16 +49,17 @@ class FastScan:
 
     Args:
         layout: of the codes.
+        most: 4-bit groups at most.
         mean: the mean in the layout's directions, and its squared norm in all, where distances are those by angle.
 
     """
 
-    def __init__(self, layout: ScalarLayout, mean: tuple[Floats, float] | None) -> None:
+    def __init__(self, layout: ScalarLayout, most: int = GROUPS, mean: tuple[Floats, float] | None = None) -> None:
         centroids, planes = layout.centroids, layout.planes
         self._centroids, self._mean = centroids, mean
         parents = _choose_parents(centroids, spread=float(np.sqrt(planes.errors[0])))
         self._offsets = centroids - np.repeat(parents, len(centroids) // len(parents), axis=0)
-        self._groups = _most_groups(planes, layout.centroid_bits)
+        self._groups = _most_groups(planes, layout.centroid_bits, most)
         groups = self._groups.directions
         self._levels = np.zeros((len(groups), GROUP_BITS, 1 << GROUP_BITS), dtype=np.float32)
         directions = np.full((len(groups), GROUP_BITS), -1, dtype=np.int32)
@@ -71,39 +72,48 @@ class FastScan:
                 intervals = np.arange(1 << GROUP_BITS) >> below & ((1 << depth) - 1)
                 self._levels[g, j], directions[g, j] = planes.levels[d, (1 << depth) + intervals], d
                 largest[d] = np.abs(self._levels[g, j]).max()
+        self.used = int(directions.max(initial=-1)) + 1  # leading directions that groups quantize
         self.core = _core.FastScanGroups(directions, self._levels, parents)
         bound = 2 * float((np.abs(self._offsets) @ largest).max(initial=0))
         self.bias_unit = min(max(bound / np.iinfo(np.int16).max, 1e-30), 1e38)
 
     def blocks(self, codes: Codes, centroids: NDArray[np.int64]) -> Blocks:
         """Return sorted codes as blocks; `centroids` has the centroid of each."""
-        groups = self._groups.directions
         counts = np.bincount(centroids, minlength=len(self._offsets))
         ends = np.cumsum(-(-counts // BLOCK))
-        starts, width = (ends - -(-counts // BLOCK)).astype(np.uint32), -(-len(groups) // 2)
+        starts = (ends - -(-counts // BLOCK)).astype(np.uint32)
         shifts = BLOCK * starts.astype(np.int64) - (np.cumsum(counts) - counts)
         positions = (np.arange(len(codes)) + shifts[centroids]).astype(np.uint32)
-        sources = np.full((width, 2, GROUP_BITS), -1, dtype=np.int32)
-        sources.reshape(-1, GROUP_BITS)[: len(groups)] = self._groups.sources.reshape(-1, GROUP_BITS)
-        ordered = np.ascontiguousarray(sources[:, ::-1]).reshape(-1)  # the second of two lies high in its byte
-        out = np.zeros((int(ends[-1]), width, BLOCK), dtype=np.uint8)
+        out = np.zeros((int(ends[-1]), self.columns, BLOCK), dtype=np.uint8)
         biases = np.zeros(len(out) * BLOCK, dtype=np.int16)
         norms = np.zeros(0 if self._mean is None else len(biases), dtype=np.float32)
         for first in range(0, len(codes), PIECE):
-            packed, at = codes.packed[first : first + PIECE], positions[first : first + PIECE]
-            grouped = np.empty((len(packed), width), dtype=np.uint8)
-            _core.permute_bits(packed, ordered, grouped, threads=CORES)
+            grouped, at = self.group(codes[first : first + PIECE]), positions[first : first + PIECE]
             _core.pack_blocks(grouped, at, out)
             if self._mean is None and not self._offsets.any():
                 continue
-            residuals, own = self._residuals(grouped), centroids[first : first + PIECE]
+            residuals, own = self.decode(grouped), centroids[first : first + PIECE]
             twice = 2 * np.einsum("nd,nd->n", residuals, self._offsets.take(own, axis=0))
             biases[at] = np.rint(twice / self.bias_unit).clip(-32768, 32767)
             if self._mean is not None:
                 norms[at] = _norms(residuals + self._centroids.take(own, axis=0), *self._mean)
         return Blocks(out, starts, biases, norms)
 
-    def _residuals(self, grouped: Bytes) -> Floats:
+    @property
+    def columns(self) -> int:
+        """Bytes of the groups of a code: two groups each."""
+        return -(-len(self._groups.directions) // 2)
+
+    def group(self, codes: Codes) -> Bytes:
+        """Return the 4-bit groups of codes, two a byte, (n, columns)."""
+        sources = np.full((self.columns, 2, GROUP_BITS), -1, dtype=np.int32)
+        sources.reshape(-1, GROUP_BITS)[: len(self._groups.directions)] = self._groups.sources.reshape(-1, GROUP_BITS)
+        ordered = np.ascontiguousarray(sources[:, ::-1]).reshape(-1)  # the second of two lies high in its byte
+        grouped = np.empty((len(codes), self.columns), dtype=np.uint8)
+        _core.permute_bits(codes.packed, ordered, grouped, threads=CORES)
+        return grouped
+
+    def decode(self, grouped: Bytes) -> Floats:
         """Return the residuals that groups decode to, (n, directions)."""
         residuals = np.zeros((len(grouped), self._offsets.shape[1]), dtype=np.float32)
         for g, group in enumerate(self._groups.directions):
@@ -123,10 +133,12 @@ def _norms(coefficients: Floats, mean: Floats, mean_square: float) -> Floats:
 class FastScanScorer(ProjectedScorer):
     """4-bit fast-scan over the first bit planes of codes with or without a coarse quantizer."""
 
+    scans_codes = False
+
     def __init__(self, coder: Coder, layout: ScalarLayout, width: int) -> None:
         super().__init__(coder, width)
         by_angle = coder.metric_ == "cosine"
-        self._layout, self._scan = layout, FastScan(layout, (self.mean, self.mean_square) if by_angle else None)
+        self._layout, self._scan = layout, FastScan(layout, mean=(self.mean, self.mean_square) if by_angle else None)
         norms = squared_norms(layout.centroids)
         self._norms: dict[SearchMetric, Floats] = {  # less twice the products of `coarse_distances`: squared distances
             "l2": norms.astype(np.float32),
@@ -184,8 +196,8 @@ def _choose_parents(centroids: Floats, spread: float) -> Floats:
     return np.ascontiguousarray(parents)
 
 
-def _most_groups(planes: BitPlanes, first: int) -> BitGroups:
-    """Return the groups of as many bit planes as fit into GROUPS groups, by bisection."""
+def _most_groups(planes: BitPlanes, first: int, most: int) -> BitGroups:
+    """Return the groups of as many bit planes as fit into `most` groups, by bisection."""
 
     def groups(length: int) -> BitGroups:
         return group_bits(planes.allocation[:length], len(planes.levels), first, GROUP_BITS)
@@ -193,5 +205,5 @@ def _most_groups(planes: BitPlanes, first: int) -> BitGroups:
     low, high = 0, len(planes.allocation)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if len(groups(middle).directions) <= GROUPS else (low, middle - 1)
+        low, high = (middle, high) if len(groups(middle).directions) <= most else (low, middle - 1)
     return groups(low)

@@ -7,14 +7,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Ids, as_floats, check_ids, check_int, check_rows
+from nestcode.arrays import StoredIds, as_floats, check_ids, check_int, check_rows
 from nestcode.coders import Coder
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import DecodedScorer
+from nestcode.search.hamming import HammingScorer
 from nestcode.search.prepared import Filter
 from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, QueryBatch, Scorer, SearchMetric
-from nestcode.search.vectors import Vectors
+from nestcode.search.vectors import GivenVectors, VectorsById
 
 Rank = Literal["asymmetric", "hamming", "exact"]
 MAX_MISSING = 1 << 16  # k may exceed the number of items, as ids of -1 fill up, but not without bounds
@@ -63,7 +64,8 @@ class Plan:
         queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, are a single query.
         rank: what distances are computed by; None chooses the most precise that is possible.
         metric: "l2", "cosine" or "inner"; None is the coder's.
-        vectors: the items themselves, a row for each id, for rank "exact".
+        vectors: the items themselves by id, for rank "exact".
+        stored: whether the index stores vectors, which rank "exact" then takes unless `vectors` are given.
         allowed: which items may be found: their ids, or a mask by id; None is all.
         candidates: the budget of items to score by estimates; None leaves it to the effort.
         rerank: how many of these to rerank precisely; None leaves it to the effort.
@@ -80,7 +82,8 @@ class Plan:
         *,
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
-        vectors: ArrayLike | None = None,
+        vectors: VectorsById | None = None,
+        stored: bool = False,
         allowed: ArrayLike | Iterable[int] | None = None,
         candidates: int | None = None,
         rerank: int | None = None,
@@ -89,18 +92,16 @@ class Plan:
     ) -> None:
         codes = queries if isinstance(queries, Codes) else None
         self.coder = coder
-        self.rank = _choose_rank(rank, coder, codes, vectors)
+        self.rank = _choose_rank(rank, coder, codes, vectors, stored=stored)
         self.metric = _choose_metric(metric, coder, self.rank)
-        self.vectors = None if vectors is None else Vectors(vectors)
+        self.vectors: GivenVectors | None = None  # those of the caller
         self.codes: Codes | None
         if codes is None:
             rows = np.asarray(queries)
             self.single = rows.ndim == 1
             self.queries = check_rows(rows[None] if self.single else rows, coder.n_features_in_ if coder else None)
-            if self.vectors is not None and self.vectors.features != self.queries.shape[1]:
-                raise InvalidInput(
-                    f"vectors must have the queries' {self.queries.shape[1]} features, got {self.vectors.features}"
-                )
+            if vectors is not None:
+                self.vectors = GivenVectors(vectors, self.queries.shape[1])
             self.rows = as_floats(self.queries, normalize=self.metric == "cosine")  # L2-normalized for "cosine"
             self.codes = encode(self.queries) if self.rank == "hamming" else None
         else:
@@ -127,7 +128,8 @@ class Plan:
         if isinstance(scorer, DecodedScorer):
             return scorer.project(self.rows[first:last], self.metric)
         assert self.codes is not None
-        packed = np.ascontiguousarray(self.codes.packed[first:last])
+        assert isinstance(scorer, HammingScorer)
+        packed = np.ascontiguousarray(self.codes[slice(first, last)].prefix(scorer.width).packed)
         return QueryBatch(self.metric, NO_COEFFICIENTS, NO_NORMS, NO_NORMS, packed)
 
 
@@ -161,7 +163,7 @@ def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
         if array.ndim != 1:
             raise InvalidInput(f"filter must be ids, or a mask by id in 1 dimension, got shape {array.shape}")
 
-        def by_mask(ids: Ids) -> NDArray[np.bool_]:
+        def by_mask(ids: StoredIds) -> NDArray[np.bool_]:
             inside = ids < len(array)
             return inside & array[np.where(inside, ids, 0)] if len(array) else inside
 
@@ -173,14 +175,17 @@ def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
     return lambda ids: np.isin(ids, chosen)
 
 
-def _choose_rank(rank: Rank | None, coder: Coder | None, codes: Codes | None, vectors: object) -> Rank:
+def _choose_rank(rank: Rank | None, coder: Coder | None, codes: Codes | None, vectors: object, *, stored: bool) -> Rank:
     if rank is None:
         bits = codes is not None or coder is None
-        rank = "hamming" if bits else "asymmetric" if vectors is None else "exact"
+        rank = "hamming" if bits else "exact" if stored or vectors is not None else "asymmetric"
     if rank not in ("asymmetric", "hamming", "exact"):
         raise InvalidInput(f'rank must be "asymmetric", "hamming" or "exact", got {rank!r}')
-    if rank == "exact" and vectors is None:
-        raise InvalidInput('rank "exact" compares with the vectors themselves: give vectors=')
+    if rank == "exact" and vectors is None and not stored:
+        raise InvalidInput(
+            'rank "exact" compares with the vectors themselves: give vectors=, or make the index with '
+            'Index(coder, vectors="float16")'
+        )
     if rank != "exact" and vectors is not None:
         raise InvalidInput(f'vectors are compared by rank "exact", got rank {rank!r}: leave one of them out')
     if rank != "hamming" and (codes is not None or coder is None):

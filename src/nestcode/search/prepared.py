@@ -6,21 +6,23 @@ them deleted: a segment, or the write buffer. A `Snapshot` is the runs of an ind
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats, Ids
+from nestcode.arrays import Floats, Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
+from nestcode.search.read_ahead import DiskReads
 from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer
+from nestcode.search.vectors import RunVectors, StoredVectors
 
 Positions = NDArray[np.uint32]
-Filter = Callable[[Ids], NDArray[np.bool_]]  # which ids a search may find
+Filter = Callable[[StoredIds], NDArray[np.bool_]]  # which ids a search may find
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -33,7 +35,7 @@ class SortedRun(Protocol):
         """All codes, deleted ones too."""
 
     @property
-    def ids(self) -> Ids:
+    def ids(self) -> StoredIds:
         """The ids of the codes."""
 
     @property
@@ -41,11 +43,24 @@ class SortedRun(Protocol):
         """The positions of deleted items, ascending."""
 
     @property
+    def vectors(self) -> StoredVectors | None:
+        """The vectors of the codes, where the index stores them."""
+
+    @property
     def owner(self) -> object:
         """The object that lives as long as these codes do: what was prepared of them is cached with it."""
 
     def touch(self) -> None:
-        """Verify the checksums of everything, before everything is read."""
+        """Verify the checksums of everything but the vectors, before everything is read."""
+
+    def check(self) -> None:
+        """Raise if a checksum failed in what was read so far."""
+
+    def release(self) -> None:
+        """Let go of files that were read whole and of which few rows will be read from now on."""
+
+    def read_ahead(self, positions: NDArray[np.int64]) -> None:
+        """Ask the system to read the codes at some positions, where they stay in files."""
 
 
 class Snapshot(Protocol):
@@ -63,10 +78,16 @@ class Snapshot(Protocol):
 
 
 class PreparationCache:
-    """The prepared codes of runs, for one scorer, as long as the runs live."""
+    """The prepared codes of runs, for one scorer, as long as the runs live.
 
-    def __init__(self, scorer: Scorer) -> None:
-        self.scorer = scorer
+    Args:
+        scorer: what they are prepared for.
+        prefix: how many leading bits of codes it estimates by; None is all.
+
+    """
+
+    def __init__(self, scorer: Scorer, prefix: int | None = None) -> None:
+        self.scorer, self.prefix = scorer, prefix
         self._prepared: WeakKeyDictionary[object, tuple[int, PreparedCodes]] = WeakKeyDictionary()
         self._adc: WeakKeyDictionary[object, AdcCodes] = WeakKeyDictionary()
         self._tables: dict[int, ProductTables | None] = {}  # by width
@@ -76,7 +97,13 @@ class PreparationCache:
         known = self._prepared.get(run.owner)
         if known is None or known[0] != bits:
             run.touch()
-            known = self._prepared[run.owner] = bits, self.scorer.prepare(run.codes, bits)
+            codes = run.codes
+            if self.prefix is not None:
+                codes = codes.prefix(self.prefix)
+                if self.scorer.scans_codes:
+                    codes = Codes.unchecked(np.ascontiguousarray(codes.packed), codes.width)
+            known = self._prepared[run.owner] = bits, self.scorer.prepare(codes, bits)
+            run.release()
         return known[1]
 
     def tables(self, width: int) -> ProductTables | None:
@@ -107,7 +134,13 @@ class PreparedSnapshot:
         self.snapshot, self.scorer, self._cache = snapshot, cache.scorer, cache
         self.list_bits = cache.scorer.list_bits(len(snapshot))
         self._prepared = [cache.prepare(run, self.list_bits) for run in snapshot.runs]
-        self._ids = [run.ids for run in snapshot.runs]
+        self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
+        self._reads = DiskReads()
+        self._rows = [
+            run.codes.packed if self.by_prefix else prepared.rows
+            for run, prepared in zip(snapshot.runs, self._prepared, strict=True)
+        ]
+        self._ids: list[NDArray[Any]] = [run.ids for run in snapshot.runs]
         self._skipped = [_skipped(run, allowed) for run in snapshot.runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
         self.count = sum(map(len, self._ids)) - sum(map(len, self._skipped))  # items that may be found
@@ -127,24 +160,40 @@ class PreparedSnapshot:
 
     def ids_at(self, positions: Positions) -> Ids:
         """Return the ids of items by their positions in all runs together, -1 for missing ones."""
-        found = self._take(self._ids, positions.reshape(-1)).reshape(positions.shape)
+        taken = self._take(self._ids, positions.reshape(-1))
+        found: Ids = taken.astype(np.int64, copy=False).reshape(positions.shape)
         found[positions == MISSING] = -1
         return found
 
     def codes_at(self, positions: Positions) -> Codes:
         """Return the codes of items by their positions in all runs together; any code for missing ones."""
-        rows = self._take([run.rows for run in self._prepared], positions.reshape(-1))
-        return Codes.unchecked(rows, self.snapshot.width)
+        flat = positions.reshape(-1)
+        if not self.by_prefix:
+            return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
+        with self._reads.watch() as cold:
+            if cold:
+                self._read_ahead(np.unique(flat[flat != MISSING]).astype(np.int64))
+            return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
 
-    def items(self) -> list[tuple[Ids, Codes]]:
-        """Return the ids and codes of all items that may be found, run by run."""
+    def _read_ahead(self, positions: Ids) -> None:
+        for run, end in zip(self.snapshot.runs, self._ends, strict=True):
+            start = end - len(run.ids)
+            run.read_ahead(positions[(positions >= start) & (positions < end)] - start)
+
+    @cached_property
+    def vectors(self) -> RunVectors:
+        """The vectors that the index stores."""
+        return RunVectors(self.snapshot.runs)
+
+    def items(self) -> list[tuple[Ids, Ids, Codes]]:
+        """Return the ids, the positions in all runs and the codes of all items that may be found, run by run."""
         found = []
-        for ids, prepared, skipped in zip(self._ids, self._prepared, self._skipped, strict=True):
-            rows = prepared.rows
+        for ids, rows, skipped, end in zip(self._ids, self._rows, self._skipped, self._ends, strict=True):
+            positions = np.arange(end - len(ids), end)
             if len(skipped):
                 kept = np.delete(np.arange(len(ids)), skipped)
-                ids, rows = ids[kept], rows[kept]
-            found.append((ids, Codes.unchecked(rows, self.snapshot.width)))
+                ids, rows, positions = ids[kept], rows[kept], positions[kept]
+            found.append((ids.astype(np.int64, copy=False), positions, Codes.unchecked(rows, self.snapshot.width)))
         return found
 
     @cached_property
@@ -186,7 +235,7 @@ class PreparedSnapshot:
         if len(arrays) == 1:
             return arrays[0].take(positions, axis=0, mode="clip")
         positions = np.minimum(positions, self._ends[-1] - 1).astype(np.uint32)
-        out = np.empty((len(positions), *arrays[0].shape[1:]), dtype=arrays[0].dtype)
+        out = np.empty((len(positions), *arrays[0].shape[1:]), dtype=np.result_type(*arrays))
         owner = np.searchsorted(self._ends, positions, side="right")
         for r, array in enumerate(arrays):
             mine = owner == r

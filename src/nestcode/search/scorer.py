@@ -79,6 +79,8 @@ class QueryBatch:
 class Scorer(ABC):
     """Estimates distances from queries to the codes of an index."""
 
+    scans_codes = True  # estimates read codes themselves, and not only what `prepare` makes of them
+
     @abstractmethod
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""

@@ -1,8 +1,12 @@
 """The searcher of an index: runs a plan on a snapshot, step by step (the steps are drawn in `nestcode.search`)."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from nestcode import _core
+from nestcode.arrays import Floats, Ids
 from nestcode.coders import Coder
 from nestcode.coders.base import BaseLayout, CodebookLayout, ScalarLayout
 from nestcode.errors import InvalidInput
@@ -13,7 +17,7 @@ from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import Plan, check_k
-from nestcode.search.prepared import PreparationCache, PreparedSnapshot, Snapshot
+from nestcode.search.prepared import Positions, PreparationCache, PreparedSnapshot, Snapshot
 from nestcode.search.scorer import Scorer
 
 QUERIES = 256  # estimated and reranked at once
@@ -25,12 +29,12 @@ class Searcher:
 
     Args:
         coder: the coder of the index, if it has one.
-        width: bits of the index's codes.
+        prefix: how many leading bits distances are estimated by; None is as many as the scorer takes.
 
     """
 
-    def __init__(self, coder: Coder | None, width: int) -> None:
-        self._coder, self._width = coder, width
+    def __init__(self, coder: Coder | None, prefix: int | None = None) -> None:
+        self._coder, self._prefix = coder, prefix
         self._latest: dict[bool, tuple[PreparationCache, PreparedSnapshot]] = {}  # by whether codes are compared
 
     @property
@@ -71,15 +75,18 @@ class Searcher:
         """Return a snapshot prepared for a plan; without a filter it is kept until the next snapshot."""
         by_codes = plan.codes is not None
         known = self._latest.get(by_codes)
-        cache = PreparationCache(self._scorer(by_codes)) if known is None else known[0]
+        if known is not None and known[1].snapshot.width != snapshot.width:  # the index was truncated
+            known = None
+        cache = self._cache(by_codes, snapshot.width) if known is None else known[0]
         if known is None or known[1].snapshot is not snapshot:
             known = self._latest[by_codes] = cache, PreparedSnapshot(snapshot, cache)
         return known[1] if plan.allowed is None else PreparedSnapshot(snapshot, cache, plan.allowed)
 
-    def _scorer(self, by_codes: bool) -> Scorer:
-        if by_codes or self._coder is None:
-            return HammingScorer(self._width)
-        return scorer_for(self._coder, self._width)
+    def _cache(self, by_codes: bool, width: int) -> PreparationCache:
+        prefix = None if self._prefix is None or self._prefix >= width else self._prefix
+        bits, coder = width if prefix is None else prefix, self._coder
+        scorer: Scorer = HammingScorer(bits) if by_codes or coder is None else scorer_for(coder, bits)
+        return PreparationCache(scorer, prefix)
 
 
 def scorer_for(coder: Coder, width: int) -> DecodedScorer:
@@ -115,18 +122,33 @@ def top_k(
         search_all(prepared, plan, queries.start, ids, distances)
         return Hits(ids, distances, np.full(len(queries), prepared.count))
     compared = np.zeros(len(queries), dtype=np.int64)
-    keep = min(k if plan.rank == "hamming" else rerank, prepared.count)  # Hamming distances are exact already
+    exact = plan.codes is not None and not prepared.by_prefix  # Hamming distances of whole codes
+    keep = min(k if exact else rerank, prepared.count)
     for first in range(0, len(queries), QUERIES):
         some = slice(first, min(first + QUERIES, len(queries)))
         begin, end = queries.start + some.start, queries.start + some.stop
         batch = plan.batch(prepared.scorer, begin, end)
         estimated, positions, compared[some] = prepared.estimate(batch, end - begin, candidates, keep, plan.threads)
         hits = prepared.ids_at(positions)
-        if plan.vectors is not None:
-            near = plan.vectors.rerank(plan.rows[begin:end], hits, plan.metric, plan.threads)
+        if plan.rank == "exact":
+            near = _rerank(prepared, plan, plan.rows[begin:end], hits, positions)
         elif isinstance(prepared.scorer, DecodedScorer):
             near = prepared.scorer.rerank(batch, prepared.codes_at(positions), plan.threads)
-        else:
+        elif exact:
             near = estimated
+        else:
+            assert plan.codes is not None
+            assert isinstance(prepared.scorer, HammingScorer)
+            near = prepared.scorer.rerank_codes(plan.codes[slice(begin, end)], prepared.codes_at(positions))
+            near[hits < 0] = np.inf
         _core.select_top_k(near, hits, distances[some], ids[some], plan.threads)
     return Hits(ids, distances, compared)
+
+
+def _rerank(
+    prepared: PreparedSnapshot, plan: Plan, queries: NDArray[np.floating[Any]], ids: Ids, positions: Positions
+) -> Floats:
+    """Return distances to the vectors of hits, which the caller gave by id or the index stores by position."""
+    if plan.vectors is not None:
+        return plan.vectors.rerank(queries, ids, plan.metric, plan.threads)
+    return prepared.vectors.rerank(queries, np.where(ids >= 0, positions, np.int64(-1)), plan.metric, plan.threads)

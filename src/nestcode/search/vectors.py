@@ -1,64 +1,297 @@
-"""Exact distances: reranking by the vectors themselves, which the caller keeps."""
+"""The vectors of items, and exact distances to them: stored by an index beside its codes, or given by the caller.
 
-from typing import Any
+    VectorFormat   how an index stores vectors: float32, float16, or int8 with one scale per vector
+    StoredVectors  the vectors of one sorted run, by position; mapped from files, or in memory
+    RunVectors     those of all runs of a snapshot
+    GivenVectors   those that the caller of a search passes, by id
+
+Stored vectors are compared where they lie (`cpp/nestcode/vector_rows.hpp`): a search reads only the rows it reranks.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats, Ids
-from nestcode.codes import Codes
+from nestcode.arrays import Floats, Ids, as_floats, check_rows
+from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
-from nestcode.search.scorer import NO_NORMS, SearchMetric
+from nestcode.search.read_ahead import DiskReads
+from nestcode.search.scorer import SearchMetric
+
+VectorType = Literal["float32", "float16", "int8"]
+VectorsById = ArrayLike | Mapping[int, ArrayLike] | Callable[[Ids], ArrayLike]
+NO_SCALES = np.zeros(0, dtype=np.float32)
+LARGEST_INT8 = 127
 
 
-class Vectors:
-    """The vectors of all items, a row for each id: an array or a memory map."""
+@dataclass(frozen=True)
+class VectorFormat:
+    """How vectors are stored.
 
-    def __init__(self, vectors: ArrayLike) -> None:
-        if isinstance(vectors, Codes):
-            raise InvalidInput("vectors must be a numeric array, got Codes: give the items that were encoded")
-        array = vectors if isinstance(vectors, np.ndarray) else np.asarray(vectors)
-        if array.ndim != 2 or array.dtype.kind not in "fiu":
-            raise InvalidInput(
-                f"vectors must be numeric in 2 dimensions, a row for each id, got {array.dtype} of shape {array.shape}"
-            )
-        self.array: NDArray[Any] = array
+    >>> VectorFormat("int8", features=2).round(np.array([[1.0, -0.5]])).rows
+    array([[127, -64]], dtype=int8)
+    """
+
+    dtype: VectorType
+    features: int
+
+    def __post_init__(self) -> None:
+        if self.dtype not in get_args(VectorType):
+            raise InvalidInput(f'vectors must be "float32", "float16", "int8" or None, got {self.dtype!r}')
 
     @property
-    def features(self) -> int:
-        """Features of a vector."""
-        return int(self.array.shape[1])
+    def row_bytes(self) -> int:
+        """Bytes of a vector."""
+        return self.features * np.dtype(self.dtype).itemsize + 4 * (self.dtype == "int8")
 
-    def rows(self, ids: Ids) -> NDArray[Any]:
-        """Return the vectors of these ids, (ids, features)."""
-        self.check(ids)
-        rows: NDArray[Any] = self.array[ids]
-        return rows
+    def empty(self, count: int) -> "StoredVectors":
+        """Return room for `count` vectors."""
+        scales = np.empty(count if self.dtype == "int8" else 0, dtype=np.float32)
+        return StoredVectors(np.empty((count, self.features), dtype=self.dtype), scales)
 
-    def rerank(self, queries: NDArray[np.floating[Any]], ids: Ids, metric: SearchMetric, threads: int) -> Floats:
-        """Return distances from each query to the vectors of its ids, (queries, ids); infinite for ids of -1."""
-        self.check(ids)
-        vectors = self.array
-        if not (vectors.dtype == np.float32 and vectors.flags.c_contiguous and vectors.flags.aligned):
-            kept, ids = np.unique(ids[ids >= 0]), ids.copy()
-            ids[ids >= 0] = np.searchsorted(kept, ids[ids >= 0])
-            center = median(queries) if metric == "l2" else 0  # far from 0, float32 would round differences away
-            queries, vectors = queries - center, np.ascontiguousarray(vectors[kept] - center, dtype=np.float32)
-        queries = queries.astype(np.float32, copy=False)
-        out = np.empty(ids.shape, dtype=np.float32)
-        own = np.ascontiguousarray(ids)
-        _core.rerank(np.asarray(vectors), queries, own, metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
+    def round(self, X: ArrayLike) -> "StoredVectors":
+        """Return vectors, (n, features), rounded to nearest."""
+        rows = as_floats(check_rows(X, self.features))
+        if self.dtype == "int8":
+            scales = (np.abs(rows).max(axis=1) / LARGEST_INT8).astype(np.float32)
+            steps = rows / np.where(scales > 0, scales, 1)[:, None]
+            return StoredVectors(np.rint(steps).clip(-LARGEST_INT8, LARGEST_INT8).astype(np.int8), scales)
+        with np.errstate(over="ignore"):
+            rounded = rows.astype(self.dtype)
+        if not np.isfinite(rounded).all():
+            raise InvalidInput(
+                f"vectors stored as float16 must be within 65504, got {np.abs(rows).max():.6g}: rescale them, or store "
+                'them as vectors="float32"'
+            )
+        return StoredVectors(rounded, NO_SCALES)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredVectors:
+    """Vectors by position, as an index stores them."""
+
+    rows: NDArray[Any]  # (n, features): float32, float16 or int8
+    scales: Floats  # (n,): what the integers of a row are multiplied by; empty for floats
+    guard: _core.ChecksumGuard | None = None  # of mapped rows
+    scales_guard: _core.ChecksumGuard | None = None
+    read_ahead: bool = False  # rows stay in files: read those of a search in one batch
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, positions: NDArray[np.integer[Any]] | slice) -> "StoredVectors":
+        return StoredVectors(self.rows[positions], self.scales[positions] if len(self.scales) else self.scales)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.rows.nbytes + self.scales.nbytes
+
+    @property
+    def format(self) -> VectorFormat:
+        """How they are stored."""
+        return VectorFormat(self.rows.dtype.name, self.rows.shape[1])  # type: ignore[arg-type]
+
+    @cached_property
+    def core(self) -> _core.VectorRows:
+        """The vectors as the core reads them."""
+        return _core.VectorRows(self.rows, self.scales, self.guard, self.scales_guard)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by their names on disk."""
+        return {"vectors": self.rows, **({"scales": self.scales} if self.rows.dtype == np.int8 else {})}
+
+    def concat(self, other: "StoredVectors") -> "StoredVectors":
+        """Return these vectors and others of the same format after them."""
+        return StoredVectors(np.concatenate([self.rows, other.rows]), np.concatenate([self.scales, other.scales]))
+
+    def write(self, first: int, other: "StoredVectors") -> None:
+        """Copy vectors of the same format to the positions from `first` on."""
+        self.rows[first : first + len(other)] = other.rows
+        if len(other.scales):
+            self.scales[first : first + len(other)] = other.scales
+
+    @classmethod
+    def gather(cls, runs: Sequence["StoredVectors"], sources: Ids) -> Self:
+        """Return vectors by their positions in all runs together."""
+        rows = np.empty((len(sources), runs[0].rows.shape[1]), dtype=runs[0].rows.dtype)
+        scales = np.empty(len(sources) if len(runs[0].scales) else 0, dtype=np.float32)
+        start = 0
+        for run in runs:
+            mine = np.flatnonzero((sources >= start) & (sources < start + len(run)))
+            rows[mine] = run.rows[sources[mine] - start]
+            if len(scales):
+                scales[mine] = run.scales[sources[mine] - start]
+            start += len(run)
+        return cls(rows, scales)
+
+
+class VectorRun(Protocol):
+    """A sorted run of an index with its vectors."""
+
+    @property
+    def vectors(self) -> StoredVectors | None:
+        """The vectors of all codes, deleted ones too."""
+
+    def check(self) -> None:
+        """Raise if a checksum failed in what was read so far."""
+
+
+class Vectors(ABC):
+    """Vectors of items by key: by id, or by position."""
+
+    @abstractmethod
+    def rows(self, keys: Ids) -> NDArray[Any]:
+        """Return the vectors of these keys, (keys, features)."""
+
+    @abstractmethod
+    def direct(self, keys: Ids) -> _core.VectorRuns | None:
+        """Return all vectors as the core reads them by key, or None where these keys have to be fetched."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise if a checksum failed in what was read so far."""
+
+    def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:
+        """Return distances from each query to the vectors of its keys, (queries, keys); infinite for keys of -1."""
+        vectors = self.direct(keys)
+        if vectors is None:
+            kept, keys = np.unique(keys[keys >= 0]), keys.copy()
+            keys[keys >= 0] = np.searchsorted(kept, keys[keys >= 0])
+            rows = self.rows(kept)
+            fine = np.result_type(rows.dtype, np.float32) != np.float32
+            if metric == "l2" and fine:  # far from 0, float32 would round differences away
+                center = median(queries)
+                queries, rows = queries - center, rows - center
+            rows = np.ascontiguousarray(rows, dtype=np.float32)
+            vectors = _core.VectorRuns([_core.VectorRows(rows, NO_SCALES)])
+        out = np.empty(keys.shape, dtype=np.float32)
+        own = np.ascontiguousarray(queries, dtype=np.float32)
+        vectors.rerank(own, np.ascontiguousarray(keys), metric, out, threads)
+        self.check()
         if np.isnan(out).any():
             raise InvalidInput("vectors must be finite, but some of those compared hold NaN: drop or impute such rows")
         return out
 
-    def check(self, ids: Ids) -> None:
-        """Raise unless there is a row for each of these ids."""
-        if ids.max(initial=-1) >= len(self.array):
+
+class RunVectors(Vectors):
+    """The stored vectors of an index, by their positions in all runs together."""
+
+    def __init__(self, runs: Sequence[VectorRun]) -> None:
+        self._runs = runs
+        self._stored = [run.vectors for run in runs if run.vectors is not None]
+        self._core = _core.VectorRuns([stored.core for stored in self._stored])
+        self._in_files = any(stored.read_ahead for stored in self._stored)
+        self._reads = DiskReads()
+
+    def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:
+        """Return distances from each query to the vectors at its positions; infinite for positions of -1."""
+        if not self._in_files:
+            return super().rerank(queries, keys, metric, threads)
+        with self._reads.watch() as cold:
+            if cold:
+                self._read_ahead(np.unique(keys[keys >= 0]))
+            return super().rerank(queries, keys, metric, threads)
+
+    def _read_ahead(self, positions: Ids) -> None:
+        start = 0
+        for stored in self._stored:
+            own = positions[(positions >= start) & (positions < start + len(stored))] - start
+            if stored.read_ahead:
+                _core.read_ahead(stored.rows, stored.guard, own)
+            start += len(stored)
+
+    def rows(self, keys: Ids) -> Floats:
+        """Return the vectors at these positions, (positions, features)."""
+        out = np.empty((len(keys), self._stored[0].rows.shape[1]), dtype=np.float32)
+        self._core.expand(np.ascontiguousarray(keys), out, CORES)
+        self.check()
+        return out
+
+    def direct(self, keys: Ids) -> _core.VectorRuns:  # noqa: ARG002
+        """Return all vectors as the core reads them."""
+        return self._core
+
+    def check(self) -> None:
+        """Raise if a checksum failed in what was read so far."""
+        for run in self._runs:
+            run.check()
+
+
+class GivenVectors(Vectors):
+    """The vectors that a caller passes, by id.
+
+    Args:
+        source: an array or a memory map with a row for each id, a mapping from ids to vectors, or a function that
+            returns the vectors of an array of ids, (ids, features).
+        features: of a vector.
+
+    """
+
+    def __init__(self, source: VectorsById, features: int) -> None:
+        if isinstance(source, Codes):
+            raise InvalidInput("vectors must be a numeric array, got Codes: give the items that were encoded")
+        self.source, self._features = source, features
+        self._array: NDArray[Any] | None = None
+        self._core: _core.VectorRuns | None = None
+        if isinstance(source, Mapping) or callable(source):
+            return
+        array = self._array = source if isinstance(source, np.ndarray) else np.asarray(source)
+        if array.ndim != 2 or array.dtype.kind not in "fiu":
             raise InvalidInput(
-                f"vectors must have a row for each id, but id {ids.max()} is beyond their {len(self.array)} rows"
+                f"vectors must be numeric in 2 dimensions, a row for each id, got {array.dtype} of shape {array.shape}"
             )
+        if array.shape[1] != features:
+            raise InvalidInput(f"vectors must have the queries' {features} features, got {array.shape[1]}")
+        own = array.dtype.isnative and array.dtype.name in get_args(VectorType)
+        if own and array.flags.c_contiguous and array.flags.aligned:
+            self._core = _core.VectorRuns([_core.VectorRows(np.asarray(array), NO_SCALES)])
+
+    def rows(self, keys: Ids) -> NDArray[Any]:
+        """Return the vectors of these ids, (ids, features)."""
+        self._check_ids(keys)
+        if self._array is not None:
+            whole = len(keys) > 0 and keys[-1] - keys[0] == len(keys) - 1 and bool((np.diff(keys) == 1).all())
+            rows: NDArray[Any] = self._array[keys[0] : keys[-1] + 1] if whole else self._array[keys]
+            return rows
+        if not len(keys):
+            return np.empty((0, self._features), dtype=np.float32)
+        if isinstance(self.source, Mapping):
+            rows = np.array([self.source[key] for key in keys.tolist()])
+        else:
+            assert callable(self.source)
+            rows = np.asarray(self.source(keys))
+        if rows.shape != (len(keys), self._features) or rows.dtype.kind not in "fiu":
+            raise InvalidInput(
+                f"vectors must be numeric with the queries' {self._features} features, a row for each of {len(keys)} "
+                f"ids, got {rows.dtype} of shape {rows.shape}"
+            )
+        return rows
+
+    def direct(self, keys: Ids) -> _core.VectorRuns | None:
+        """Return the array as the core reads it, or None for other sources and dtypes."""
+        self._check_ids(keys)
+        return self._core
+
+    def check(self) -> None:
+        """Do nothing: the caller answers for these vectors."""
+
+    def _check_ids(self, keys: Ids) -> None:
+        """Raise unless there is a vector for each of these ids."""
+        if self._array is not None and keys.max(initial=-1) >= len(self._array):
+            raise InvalidInput(
+                f"vectors must have a row for each id, but id {keys.max()} is beyond their {len(self._array)} rows"
+            )
+        if isinstance(self.source, Mapping):
+            missing = next((key for key in keys.reshape(-1).tolist() if key >= 0 and key not in self.source), None)
+            if missing is not None:
+                raise InvalidInput(f"vectors must have an entry for each id, but id {missing} is not in the mapping")
 
 
 def median(queries: NDArray[Any]) -> NDArray[Any]:

@@ -1,5 +1,7 @@
 """Collections of items as bytes: `compress`, and `decompress` of any prefix."""
 
+from __future__ import annotations
+
 import zlib
 from collections.abc import Iterator
 from typing import Any

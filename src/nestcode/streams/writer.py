@@ -1,5 +1,7 @@
 """Streams of items written to files, for collections larger than memory."""
 
+from __future__ import annotations
+
 import os
 from typing import Any
 

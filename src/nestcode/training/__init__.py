@@ -6,7 +6,8 @@
 One loop minimizes any `Objective`; `autoencoder.py` and `refinement.py` have the two there are. Each technique of the
 paper is one file: `sweep.py` (unit sweeping), `regularization.py` (adaptive coefficients, invariance),
 `conjugate_gradient.py` with its line search `strong_wolfe.py`, `growth.py`; its networks are in `presets.py`.
-`contrastive.py` goes beyond the paper. Settings are frozen objects in `config.py`.
+`least_squares.py`, which refits a linear decoder, and `contrastive.py` go beyond the paper. Settings are frozen objects
+in `config.py`.
 """
 
 from nestcode.errors import import_extra
@@ -19,6 +20,7 @@ from nestcode.training.conjugate_gradient import ConjugateGradient  # noqa: E402
 from nestcode.training.contrastive import nested_info_nce  # noqa: E402
 from nestcode.training.evaluation import errors_by_length  # noqa: E402
 from nestcode.training.growth import Growth  # noqa: E402
+from nestcode.training.least_squares import refit  # noqa: E402
 from nestcode.training.presets import Network, Preset, find_preset  # noqa: E402
 from nestcode.training.regularization import AdaptivePenalty, ConstantPenalty, invariance_penalty  # noqa: E402
 from nestcode.training.sweep import Sweep  # noqa: E402
@@ -37,5 +39,6 @@ __all__ = [
     "find_preset",
     "invariance_penalty",
     "nested_info_nce",
+    "refit",
     "train",
 ]

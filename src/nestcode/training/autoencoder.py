@@ -1,11 +1,12 @@
 """Training of ordered autoencoders and classifiers: the loss of truncated codes, and the techniques of section 4.
 
-rows ──corrupt──▶ encoder ──▶ units ──truncate──▶ decoder ──▶ reconstruction or cross-entropy loss
+rows ──augment, corrupt──▶ encoder ──▶ units ──truncate──▶ decoder ──▶ reconstruction or cross-entropy loss
 ├── two views ──▶ contrastive loss (`contrastive.py`)
 └── perturbed ──▶ invariance penalty (`regularization.py`)
 """
 
 import hashlib
+from collections import defaultdict
 from copy import deepcopy
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.nn.binarize import Anchor
 from nestcode.nn.classifier import OrderedClassifier
 from nestcode.training.checks import check_labels, check_model, checksum
 from nestcode.training.config import Run, Training
@@ -33,7 +35,12 @@ EVALUATED = 1024  # held-out rows of a report
 
 
 def train(
-    model: OrderedAutoencoder, X: Any, training: Training | None = None, run: Run | None = None, labels: Any = None
+    model: OrderedAutoencoder,
+    X: Any,
+    training: Training | None = None,
+    run: Run | None = None,
+    labels: Any = None,
+    augment: nn.Module | None = None,
 ) -> list[dict[str, Any]]:
     """Train a model on data and return the reports of the run.
 
@@ -50,25 +57,38 @@ def train(
         training: what to minimize, and how.
         run: checkpoints and logs.
         labels: a class for each item, (n,), for an `OrderedClassifier`.
+        augment: a module that changes rows at random, (n, features) -> the same, on the device and before they are
+            standardized: `nestcode.nn.RandomViews((3, 32, 32))` crops and flips images. What it returns is also what
+            is to be reconstructed.
 
     """
     training = training or Training()
-    return minimize(AutoencoderObjective(model, X, training, labels), training, run or Run())
+    return minimize(AutoencoderObjective(model, X, training, labels, augment), training, run or Run())
 
 
 class AutoencoderObjective(Objective):
     """The loss of an ordered autoencoder or classifier on data, with unit sweeping and growth."""
 
-    def __init__(self, model: OrderedAutoencoder, X: Any, training: Training, labels: Any = None) -> None:
+    def __init__(
+        self,
+        model: OrderedAutoencoder,
+        X: Any,
+        training: Training,
+        labels: Any = None,
+        augment: nn.Module | None = None,
+    ) -> None:
         self.model: OrderedAutoencoder = model
+        self.augment = augment
         self.training, self.source = training, as_source(X)
         self._labels = check_labels(model, labels, len(self.source))
         self.examples = len(split_holdout(len(self.source), training)[1])
-        self.lengths = model.nested.lengths
+        self.lengths, self.discrete = model.nested.lengths, model.binarize is not None
+        self._anchors: defaultdict[int, Anchor] | None = None  # by micro-batch, within a line search
 
     def identity(self) -> dict[str, Any]:
         """Return checksums of the data and of the architecture."""
-        model = hashlib.sha256(str(self.model).encode()).hexdigest()[:16]
+        parts = str(self.model) if self.augment is None else f"{self.model} {self.augment}"
+        model = hashlib.sha256(parts.encode()).hexdigest()[:16]
         return {"data": checksum(self.source, self._labels), "model": model}
 
     def prepare(self, accelerator: Accelerator, micro_batch_size: int) -> None:
@@ -90,10 +110,16 @@ class AutoencoderObjective(Objective):
             self.model.binarize.deferred = True
             with torch.no_grad():
                 self.model.binarize.initialize(self.model.preactivations(self.sample))
-        self.criterion = AutoencoderLoss(self.model, self.training)
-        self._compiled = self.accelerator.compiled(self.criterion)
-        sweep = self.training.sweep
-        self.sweeper = None if sweep is None else Sweeper(self.model, sweep, self.sample)
+        sweep, steps = self.training.sweep, self.training.total_steps(self.examples)
+        self.sweeper = None if sweep is None else Sweeper(self.model, sweep, self.sample, steps)
+        self._compiled = self.accelerator.compiled(AutoencoderLoss(self.model, self.training, self.augment))
+
+    def begin_search(self) -> None:
+        """Set thresholds to exact quantiles, and make bits anew in the next evaluation."""
+        self._anchors = defaultdict(Anchor)
+        if self.model.binarize is not None:
+            with torch.no_grad():
+                self.model.binarize.initialize(self.model.preactivations(self.sample))
 
     def begin_batch(self) -> None:
         """Discard the statistics that thresholds follow."""
@@ -102,6 +128,8 @@ class AutoencoderObjective(Objective):
 
     def load(self, step: int, micro_batch: MicroBatch) -> None:  # noqa: ARG002
         """Copy rows and labels to where a CUDA graph reads them."""
+        if self.model.binarize is not None and self._anchors is not None:
+            self.model.binarize.anchor = self._anchors[micro_batch.index]
         indices = self.loader.train[micro_batch.examples]
         self.rows.copy_(self.loader.rows(indices), non_blocking=True)
         if self.labels is not None:
@@ -117,10 +145,7 @@ class AutoencoderObjective(Objective):
             self.model.restore_frozen()
         if self.model.binarize is not None:
             self.model.binarize.update()
-        if self.sweeper is None or not self.sweeper.sweep.due(step) or not self.sweeper.check():
-            return False
-        self.criterion.refresh()
-        return True
+        return self.sweeper is not None and self.sweeper.check(step)
 
     def regularized_weights(self) -> list[nn.Parameter]:
         """Return the weights of the code's units that are not frozen."""
@@ -161,7 +186,7 @@ class AutoencoderObjective(Objective):
         self._finalize_thresholds()
         self.model.set_lengths(self.lengths)
         if self.model.binarize is not None:
-            self.model.binarize.deferred = False
+            self.model.binarize.deferred, self.model.binarize.anchor = False, None
         self.model.eval()
 
     def _finalize_thresholds(self) -> None:
@@ -179,7 +204,6 @@ class AutoencoderObjective(Objective):
         self.model.refreeze()
         if self.sweeper is not None and state is not None:
             self.sweeper.load_state_dict(state)
-            self.criterion.refresh()
 
 
 class AutoencoderLoss(nn.Module):
@@ -191,20 +215,16 @@ class AutoencoderLoss(nn.Module):
     True
     """
 
-    def __init__(self, model: OrderedAutoencoder, training: Training) -> None:
+    def __init__(self, model: OrderedAutoencoder, training: Training, augment: nn.Module | None = None) -> None:
         super().__init__()
-        self.model, self.settings = model, training
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Follow the model after units were frozen or added."""
+        self.model, self.settings, self.augment = model, training, augment
         # Two passes through dropout would differ by its noise: the penalty is on the deterministic encoder.
         self._deterministic = (_in_evaluation_mode(self.model.encoder),)  # a tuple hides it from train()
 
     def forward(self, X: Tensor, labels: Tensor | None = None) -> Tensor:
         """Decode randomly truncated codes, and compare with the items or their labels."""
         model, settings = self.model, self.settings
-        z = model.standardize(X)
+        z = model.standardize(X if self.augment is None else self.augment(X.to(model.mean.dtype)))
         views = z.repeat(2, 1) if settings.contrastive else z
         units = model.units(model.encoder(model.corrupt(views)))
         code, share = model.truncate(units[: len(z)]), settings.reconstruction
@@ -223,10 +243,11 @@ class AutoencoderLoss(nn.Module):
         return loss
 
     def _invariance(self, z: Tensor) -> Tensor:
-        """Return the invariance penalty of rectified units, or of pre-activations in standard deviations for bits.
+        """Return the invariance penalty of units, each weighted by the probability that it is kept.
 
-        A bit does not change when its pre-activation is scaled: without the deviations, small weights would satisfy
-        the penalty and leave the bits what they were.
+        Rectified units are those of the paper. For bits it is on pre-activations in standard deviations: a bit does not
+        change when these are scaled or shifted. Else small weights, or biases that move rectified units below 0, would
+        satisfy the penalty and leave the bits what they were.
         """
         pre: Tensor = self._deterministic[0](z)
         scale = pre.float().std(dim=0, correction=0).clamp(min=1e-6)
@@ -237,7 +258,8 @@ class AutoencoderLoss(nn.Module):
         def encode(y: Tensor) -> Tensor:
             return units(self._deterministic[0](y))
 
-        return invariance_penalty(encode, z, self.settings.perturbation, clean=units(pre))
+        weights = self.model.survival
+        return invariance_penalty(encode, z, self.settings.perturbation, weights=weights, clean=units(pre))
 
 
 def _in_evaluation_mode(module: nn.Module) -> nn.Module:

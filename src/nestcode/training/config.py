@@ -44,7 +44,8 @@ class Training:
         micro_batches: how many parts a batch is split into, for gradient accumulation or for as many processes.
             Randomness belongs to a micro-batch, so two processes with one each give the model of one process with two.
         optimizer: "adam" (AdamW), or "conjugate": the paper's nonlinear conjugate gradients, for large batches.
-        searches: line searches of "conjugate" on each batch, with the same noise and lengths.
+        searches: line searches of "conjugate" on each batch, with the same noise and lengths; bits are held fixed
+            within a search and made anew between two.
         learning_rate: of Adam, after a warm-up of 5 % of the steps.
         schedule: "cosine" decays the learning rate to 0, "constant" does not.
         weight_decay: of AdamW.
@@ -62,7 +63,7 @@ class Training:
         holdout: the share of the data held out to measure errors on, at most 4,096 items.
         seed: of all randomness: initialization, order of the data, noise, lengths.
         device: "auto" takes a GPU if there is one.
-        precision: of matrix products; "auto" is bfloat16 on GPUs that support it.
+        precision: of matrix products; "auto" is bfloat16 on GPUs that support it, but float32 for "conjugate".
         compile: compile the step by torch.compile; "auto" does on GPUs, for runs that are long enough.
 
     """
@@ -106,6 +107,8 @@ class Training:
                 raise InvalidInput(f"{name} must be None or {wanted}, got {getattr(self, name)!r}")
         if self.sweep is not None and isinstance(self.penalty, ConstantPenalty):
             raise InvalidInput("a constant penalty moves units that a sweep froze: take AdaptivePenalty, or no sweep")
+        if self.optimizer == "conjugate" and self.precision == "bfloat16":
+            raise InvalidInput("line searches compare losses in float32, got precision='bfloat16': leave it \"auto\"")
         for name in (*_ABOVE_0, *_AT_LEAST_0):
             if not isinstance(getattr(self, name), int | float | None) or isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name} must be a number, got {getattr(self, name)!r}")

@@ -114,7 +114,7 @@ class ConjugateGradient(Optimizer):
         }
         super().__init__(params, options)
         # Beside the options, so that state_dict holds them: plain values, which torch.load(weights_only=True) reads.
-        self.param_groups[0].update(evaluations=0, last_step=None, beta=0.0)
+        self.param_groups[0].update(searched=0, strong_wolfe=0, zero_steps=0, evaluations=0, last_step=None, beta=0.0)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add the only group of parameters: all of them share one line."""
@@ -128,6 +128,17 @@ class ConjugateGradient(Optimizer):
     def evaluations(self) -> int:
         """Calls of the closure so far."""
         return int(self.param_groups[0]["evaluations"])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Line searches so far, those that satisfied the strong Wolfe conditions, that moved nothing; evaluations."""
+        group = self.param_groups[0]
+        return {
+            "searches": int(group["searched"]),
+            "strong_wolfe": int(group["strong_wolfe"]),
+            "zero_steps": int(group["zero_steps"]),
+            "evaluations": self.evaluations,
+        }
 
     @property
     def last_step(self) -> Step | None:
@@ -163,6 +174,9 @@ class ConjugateGradient(Optimizer):
                 line.move(0.0)
                 raise
             group["last_step"] = asdict(step)
+            group["searched"] += 1
+            group["strong_wolfe"] += step.wolfe
+            group["zero_steps"] += step.size == 0
             if not step.size:
                 break
             value = step.after

@@ -129,6 +129,7 @@ class TrainingLoop:
 
     def _after_step(self, logger: RunLogger) -> None:
         if self.objective.after_step(self.step):
+            self._accumulate_gradients = self.accelerator.graphed(self._accumulate)  # of what is still trained
             self.optimizer.reset()
         logger.advance(self.step, self.sampler.batch_size)
         last = self.step == self.sampler.total
@@ -146,7 +147,7 @@ class TrainingLoop:
             return  # before the first step of an objective that measures no errors
         self.losses = []
         values: dict[str, Any] = {"stage": self.stage, "step": self.step, "loss": loss}
-        values |= {"frozen": self.objective.frozen_units(), "errors": errors}
+        values |= {"frozen": self.objective.frozen_units(), "errors": errors, **self.optimizer.report()}
         self.reports.append(logger.report(values))
 
     def _check_finite(self) -> None:

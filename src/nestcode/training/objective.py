@@ -22,6 +22,7 @@ class Objective(ABC):
     model: nn.Module  # whose parameters are trained and checkpointed
     examples: int  # to train on
     compilable: ClassVar[bool] = True  # whether steps may be compiled and captured as a CUDA graph
+    discrete: bool = False  # whether the loss is of discrete units, which a line search holds fixed
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -41,6 +42,9 @@ class Objective(ABC):
     @abstractmethod
     def loss(self) -> Tensor:
         """Return the mean loss of the loaded micro-batch."""
+
+    def begin_search(self) -> None:  # noqa: B027
+        """Make discrete units anew in the next evaluation, and hold them fixed in later ones."""
 
     def begin_batch(self) -> None:  # noqa: B027
         """Discard what an earlier evaluation of the same batch recorded: a line search evaluates it several times."""

@@ -5,7 +5,7 @@ Not here: the update rules, which are `torch.optim.AdamW` and `conjugate_gradien
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -42,13 +42,17 @@ class OptimizerStep(Protocol):
     def reset(self) -> None:
         """Discard directions that include units frozen since."""
 
+    def report(self) -> dict[str, Any]:
+        """Return what a report says of the optimizer."""
+        return {}
+
 
 class AdamStep(OptimizerStep):
     """AdamW with a learning-rate schedule and clipped gradients."""
 
     def __init__(self, objective: Objective, training: Training, accelerator: Accelerator, total: int) -> None:
         self.objective, self.training, self.total = objective, training, total
-        self._graphs = accelerator.graphs
+        self._accelerator, self._graphs = accelerator, accelerator.graphs
         self._rate = torch.tensor(training.learning_rate, device=accelerator.device)  # where a CUDA graph reads it
         self._norm = torch.zeros((), device=accelerator.device)  # of the last gradient
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
@@ -69,7 +73,8 @@ class AdamStep(OptimizerStep):
         return torch.where(self._norm.isfinite(), loss, self._norm)
 
     def reset(self) -> None:
-        """Do nothing: Adam scales each parameter by itself, and frozen ones are restored after each step."""
+        """Leave out parameters without gradients; frozen units are restored after each step."""
+        self._update = self._accelerator.graphed(self._apply)
 
     def _apply(self) -> None:
         if self.training.penalty is not None:
@@ -85,14 +90,26 @@ class AdamStep(OptimizerStep):
 
 
 class ConjugateGradientStep(OptimizerStep):
-    """Conjugate gradients: line searches along which the noise, the lengths and the penalty's coefficients are held."""
+    """Conjugate gradients: line searches along which bits, noise, lengths and the penalty's coefficients are held."""
 
     def __init__(self, objective: Objective, training: Training, accelerator: Accelerator, total: int) -> None:  # noqa: ARG002
         self.objective, self.training = objective, training
-        self.optimizer = ConjugateGradient(_trainable(objective.model), searches=training.searches)
+        # Discrete units change between searches, and with them the function: each search is then a step of its own.
+        self._rounds, searches = (training.searches, 1) if objective.discrete else (1, training.searches)
+        self.optimizer = ConjugateGradient(_trainable(objective.model), searches=searches)
 
     def take(self, step: int, backward: Backward) -> Tensor:  # noqa: ARG002
         """Take a step and return the loss before it."""
+        losses = []
+        for _ in range(self._rounds):
+            self.objective.begin_search()
+            losses.append(self.optimizer.step(self._closure(backward)))
+            if self.optimizer.last_step is not None and not self.optimizer.last_step.size:
+                break
+        return losses[0]
+
+    def _closure(self, backward: Backward) -> Backward:
+        """Return the loss with the penalty, whose coefficients are those of the first evaluation."""
         held: list[Tensor] = []
 
         def closure() -> Tensor:
@@ -109,12 +126,15 @@ class ConjugateGradientStep(OptimizerStep):
                 loss = loss + value.detach()
             return loss
 
-        loss: Tensor = self.optimizer.step(closure)
-        return loss
+        return closure
 
     def reset(self) -> None:
         """Restart from steepest descent."""
         self.optimizer.state.clear()
+
+    def report(self) -> dict[str, Any]:
+        """Return counts of line searches since the stage began."""
+        return {"line_search": self.optimizer.counts}
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:

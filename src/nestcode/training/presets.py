@@ -7,6 +7,7 @@ Constants that the paper does not state, and the choices made here:
     invariance 0.01            the weight of the invariance penalty
     Geometric(0.995)           p_B of the compression network; the paper names a rate for retrieval only
     beta 0.5                   of the compression network
+    Sweep()                    when a unit has converged, and what becomes of the hidden layers (section 4.1)
     epochs                     the paper's 2 are of 79 million images; here 30,000 steps would be as many
 """
 
@@ -23,6 +24,7 @@ from nestcode.nn.binarize import Binarize, Gradient
 from nestcode.nn.nesting import Nesting
 from nestcode.training.config import Training
 from nestcode.training.regularization import AdaptivePenalty
+from nestcode.training.sweep import Sweep
 
 PLAIN = ("tied", "gradient", "signed", "corruption", "dropout", "spread")  # settings of a network in a file
 
@@ -122,13 +124,14 @@ PRESETS = {
             penalty=AdaptivePenalty("l1", ratio=0.05),
             invariance=0.01,
             perturbation=0.01,
+            sweep=Sweep(),
         ),
     ),
     "paper-compression": Preset(
         width=1024,
         lengths=Geometric(0.995),
         network=PAPER,
-        training=Training(epochs=2, batch_size=10_000, optimizer="conjugate"),
+        training=Training(epochs=2, batch_size=10_000, optimizer="conjugate", sweep=Sweep()),
     ),
 }
 

@@ -132,12 +132,15 @@ def invariance_penalty(
     X: Tensor,
     variance: float,
     *,
+    weights: Tensor | None = None,
     clean: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Return the mean of ‖f(y + ε) − f(y)‖² / ‖ε‖² with ε ~ N(0, variance · I): a stochastic contractive penalty.
 
     For a linear encoder Ω its expectation is ‖Ω‖² / features; for a smooth one and small noise, that of its Jacobian.
+    With weights it is Σ w_k |f_k(y + ε) − f_k(y)|² / ‖ε‖². Where w_k is the probability that unit k is kept, this is
+    the mean penalty of truncated codes: the gradients of late units then decay as those of their reconstruction do.
 
     >>> double = lambda y: 2 * y
     >>> round(float(invariance_penalty(double, torch.rand(5, 3), variance=0.01)), 3)
@@ -148,6 +151,7 @@ def invariance_penalty(
             thousandths of their size, which small noise hardly exceeds.
         X: items, (n, features).
         variance: of the noise (ε̄ in the paper).
+        weights: of the units, (width,); 1 by default.
         clean: encode(X), if it is known.
         generator: of the noise.
 
@@ -159,7 +163,9 @@ def invariance_penalty(
     else:
         noise = torch.randn(X.shape, dtype=X.dtype, device=X.device, generator=generator) * variance**0.5
     change = encode(X + noise) - (encode(X) if clean is None else clean)
-    moved, pushed = (_at_least_float32(part).square().flatten(1).sum(dim=1) for part in (change, noise))
+    moved, pushed = (_at_least_float32(part).square() for part in (change, noise))
+    moved = moved if weights is None else moved * weights
+    moved, pushed = moved.flatten(1).sum(dim=1), pushed.flatten(1).sum(dim=1)
     penalty: Tensor = (moved / pushed.clamp(min=torch.finfo(pushed.dtype).tiny)).mean()
     return penalty
 

@@ -1,9 +1,12 @@
 """Unit sweeping: units that have converged are frozen, first to last (section 4.1 of the paper).
 
 Early units are kept in every truncation and converge first; a decaying distribution of lengths starves late ones. Once
-the first units are frozen, no gradient is computed for them, and lengths are drawn conditionally on reaching past them:
-the first unit that is still trained is kept in every draw. The hidden layers of the encoder feed all units, so they are
-frozen with the first one; the decoder's hidden layers stay trainable.
+the first units are frozen, they get no gradient, and lengths are drawn conditionally on reaching past them: the first
+unit that is still trained is kept in every draw.
+
+Frozen is what belongs to a unit alone: its encoder weights and bias, its decoder weights. Hidden layers serve all units
+and are trained to the end, or until they have converged: the codes of frozen units change through them only. As long as
+they are trained, half of the lengths are drawn from the whole distribution, or short prefixes would be forgotten.
 """
 
 from dataclasses import dataclass
@@ -13,79 +16,126 @@ from torch import Tensor
 
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Beyond, Lengths
+from nestcode.lengths import Beyond, Lengths, Mixture
 from nestcode.nn.autoencoder import OrderedAutoencoder
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """When units are frozen.
+    """When units are frozen: block by block, as they converge, and in time for the last block to be trained.
 
-    >>> sweep = Sweep(after=200, every=50)
-    >>> [step for step in range(100, 400) if sweep.due(step)]
-    [200, 250, 300, 350]
+    >>> sweep = Sweep(after=0.5, blocks=4)
+    >>> [sweep.least(step, steps=1000, width=64) for step in (499, 500, 700, 900, 1000)]
+    [0, 16, 32, 48, 48]
+
+    A short plain phase makes short prefixes worse, as later units can no longer correct them.
 
     Args:
-        after: steps before the first convergence check.
-        every: steps between checks.
-        tolerance: a unit has converged when at most this share of its bits changed since the last check. For rectified
-            units, the share of their squared norm that changed.
-        patience: checks after which one more unit is frozen in any case.
+        after: the share of the steps in which all units are trained, before the first block is frozen.
+        blocks: of equal width, frozen one after the other; the last one is trained to the end. They share the steps
+            that remain equally, unless some converge early.
+        checks: for convergence, in the time of each block.
+        tolerance: a block has converged when at most this share of the bits of each of its units changed since the
+            last check. For rectified units, the share of their squared norm that changed.
+        hidden: the hidden layers of the encoder are frozen when at most this share of the frozen units' bits changed
+            since the last check: 0 trains them to the end, 1 freezes them right after the first block.
 
     """
 
-    after: int = 0
-    every: int = 50
+    after: float = 0.5
+    blocks: int = 32
+    checks: int = 4
     tolerance: float = 0.01
-    patience: int = 4
+    hidden: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, least in (("after", 0), ("every", 1), ("patience", 1)):
-            object.__setattr__(self, name, check_int(getattr(self, name), name, least))
-        if not 0 <= self.tolerance < 1:
-            raise InvalidInput(f"tolerance must be at least 0 and below 1, got {self.tolerance!r}")
+        for name in ("blocks", "checks"):
+            object.__setattr__(self, name, check_int(getattr(self, name), name, least=1))
+        for name in ("after", "tolerance", "hidden"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidInput(f"{name} must be a share, from 0 to 1, got {getattr(self, name)!r}: see its default")
 
-    def due(self, step: int) -> bool:
-        """Return whether to check convergence after this many steps."""
-        return step >= self.after and step % self.every == 0
+    def due(self, step: int, steps: int, width: int) -> bool:
+        """Return whether to check for convergence after a step."""
+        begin = self.after * steps
+        period = (steps - begin) / (max(min(self.blocks, width) - 1, 1) * self.checks)
+        return step >= begin and step % max(int(period), 1) == 0
+
+    def least(self, step: int, steps: int, width: int) -> int:
+        """Return how many units must be frozen after a step, for each block to get its time."""
+        begin, blocks = self.after * steps, min(self.blocks, width)
+        if step < begin or blocks == 1:
+            return 0
+        done = int((step - begin) / max(steps - begin, 1) * (blocks - 1))
+        return self.first(min(1 + done, blocks - 1), width)
+
+    def first(self, blocks: int, width: int) -> int:
+        """Return how many units the first blocks have."""
+        return blocks * width // min(self.blocks, width)
 
 
 class Sweeper:
-    """Tracks a model's codes of sample rows, and freezes the units that have converged."""
+    """Tracks a model's codes of sample rows, and freezes what has converged.
 
-    def __init__(self, model: OrderedAutoencoder, sweep: Sweep, sample: Tensor) -> None:
+    Args:
+        model: whose units are frozen.
+        sweep: when.
+        sample: rows that the codes are of, (n, features).
+        steps: of the run.
+
+    """
+
+    def __init__(self, model: OrderedAutoencoder, sweep: Sweep, sample: Tensor, steps: int) -> None:
         if not isinstance(model.nested.lengths, Lengths):
             raise InvalidInput("units are swept along a chain: give lengths from nestcode.lengths, without growth")
-        self.model, self.sweep, self.sample = model, sweep, sample
+        self.model, self.sweep, self.sample, self.steps = model, sweep, sample, steps
         self.lengths = model.nested.lengths
-        self.waited = 0  # checks since a unit was frozen
         self.before: Tensor | None = None  # the codes at the last check
+        model.freeze(model.frozen)  # masks units from the first step on, so that a compiled step stays valid
 
-    def check(self) -> int:
-        """Freeze the units that have converged, and return how many."""
-        frozen = self.model.frozen
-        if frozen >= self.model.width - 1:  # the last unit is trained to the end
-            return 0
+    def check(self, step: int) -> bool:
+        """Freeze what has converged after a step, and return whether there was any."""
+        if not self.sweep.due(step, self.steps, self.model.width):
+            return False
+        model, frozen = self.model, self.model.frozen
         with torch.no_grad():
-            pre = self.model.preactivations(self.sample)
-            now = pre > self.model.binarize.threshold if self.model.binarize is not None else pre.relu()
-        more = 0
+            pre = model.preactivations(self.sample)
+            now = pre > model.binarize.threshold if model.binarize is not None else pre.relu()
+        units, hidden = self.sweep.least(step, self.steps, model.width), False
         if self.before is not None:
-            converged = self._change(self.before, now)[frozen:-1] <= self.sweep.tolerance
-            more = int(converged.long().cumprod(dim=0).sum())
-            self.waited += 1
-            if more or self.waited >= self.sweep.patience:
-                self.waited, more = 0, max(more, 1)
+            change = self._change(self.before, now)
+            units = max(units, self._converged(change))
+            if frozen and self.sweep.hidden and not model.hidden_frozen:
+                hidden = bool(change[:frozen].mean() <= self.sweep.hidden)
         self.before = now
-        if more:
-            self._freeze(frozen + more, pre)
-        return more
+        if units > frozen or hidden:
+            self._freeze(max(units, frozen), pre, hidden=hidden)
+        return units > frozen or hidden
 
-    def _freeze(self, units: int, pre: Tensor) -> None:
-        if self.model.binarize is not None:  # at exact thresholds
-            self.model.binarize.initialize(pre, last=units)
-        self.model.freeze(units)
-        self.model.set_lengths(Beyond(self.lengths, units))
+    def _converged(self, change: Tensor) -> int:
+        """Return how many units the first blocks have that have converged, with at most one that is not frozen yet.
+
+        Later blocks change little because they are starved, until they are the first to be trained.
+        """
+        frozen, blocks = self.model.frozen, min(self.sweep.blocks, self.model.width)
+        ends = (self.sweep.first(block, self.model.width) for block in range(1, blocks))
+        end = next((end for end in ends if end > frozen), frozen)
+        return end if bool((change[frozen:end] <= self.sweep.tolerance).all()) else frozen
+
+    def _freeze(self, units: int, pre: Tensor, *, hidden: bool) -> None:
+        model = self.model
+        if model.binarize is not None and (hidden or model.hidden_frozen):  # at exact thresholds
+            model.binarize.initialize(pre, last=units)
+        if hidden:
+            model.freeze_hidden()
+        model.freeze(units)
+        model.set_lengths(self._beyond(units))
+        model.zero_grad()  # frozen parameters would keep their last gradient
+
+    def _beyond(self, units: int) -> Lengths:
+        """Return the distribution of lengths once `units` are frozen."""
+        beyond = Beyond(self.lengths, units)
+        return beyond if self.model.hidden_frozen else Mixture([self.lengths, beyond])
 
     @staticmethod
     def _change(before: Tensor, now: Tensor) -> Tensor:
@@ -97,15 +147,16 @@ class Sweeper:
 
     def state_dict(self) -> dict[str, object]:
         """Return the state for a checkpoint."""
-        return {"fixed": self.model.frozen, "waited": self.waited, "before": self.before}
+        return {"frozen": self.model.frozen, "hidden": self.model.hidden_frozen, "before": self.before}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Restore the state of a checkpoint."""
-        frozen, waited, before = state["fixed"], state["waited"], state["before"]
+        frozen, before = state["frozen"], state["before"]
         assert isinstance(frozen, int)
-        assert isinstance(waited, int)
         assert before is None or isinstance(before, Tensor)
-        self.waited, self.before = waited, None if before is None else before.to(self.sample.device)
+        self.before = None if before is None else before.to(self.sample.device)
+        if state["hidden"]:
+            self.model.freeze_hidden()
         if frozen:
             self.model.freeze(frozen)
-            self.model.set_lengths(Beyond(self.lengths, frozen))
+            self.model.set_lengths(self._beyond(frozen))

@@ -53,7 +53,7 @@ def train_centroids(rows: Floats, cells: int, rng: np.random.Generator) -> tuple
     """Return the centroids of k-means in tree order, (cells, directions), and the rows assigned to each.
 
     Lloyd iterations begin at random rows. A tree of two-means splits would be in order already, but they make a worse
-    partition of it: on sentence embeddings a search has to score 15 % more items for the same recall.
+    partition of it: on sentence embeddings a search has to score more items for the same recall.
     """
     scale = _scale(rows)
     rows = rows / scale

@@ -1,4 +1,4 @@
-"""`NestedIndex`: FAISS's methods over exact vectors while there are few, over nested codes from then on."""
+"""`NestedIndex`: FAISS's methods over exact vectors while there are few, over codes beside vectors from then on."""
 
 import os
 from typing import Any, Self
@@ -21,8 +21,12 @@ from nestcode.integrations.faiss.conventions import (
     select_ids,
 )
 from nestcode.integrations.faiss.flat import FlatVectors, in_use
+from nestcode.search.plan import Effort
 from nestcode.search.scorer import SearchMetric
+from nestcode.search.vectors import VectorFormat, VectorType
 from nestcode.storage import Arrays, Record, read_record, write_record
+
+EFFORT = Effort(candidates=2_000, items=10_000, rerank=200, k=10)  # who replaces an exact index expects high recall
 
 
 class NestedIndex:
@@ -35,8 +39,8 @@ class NestedIndex:
     >>> I[:, 0], D.shape, index.ntotal
     (array([0, 1, 2]), (3, 5), 12000)
 
-    The first vectors are stored and compared exactly. Once there are `rows_to_fit` of them, a `CellCoder` is fitted to
-    them, and the index stores codes only. `train(x)` fits it to other vectors at once.
+    The first vectors are all compared. Once there are `rows_to_fit` of them, a `CellCoder` is fitted to them, and codes
+    choose the vectors to compare. `train(x)` fits it to other vectors at once.
 
     `D` follows FAISS: squared distances for "l2", inner products for "inner" and cosines for "cosine", the largest
     first. Unlike a flat index of FAISS this one takes your own ids, and ids do not shift when items are removed. The
@@ -48,10 +52,12 @@ class NestedIndex:
         metric: "l2", "inner" or "cosine"; by default the coder's, or "l2".
         coder: a fitted coder to use instead of fitting one.
         rows_to_fit: the number of vectors at which a coder is fitted.
+        vectors: how vectors are stored once there are codes: "float32", "float16", "int8", or None to store codes only,
+            which saves most of the memory and finds fewer of the nearest.
 
     """
 
-    KIND, VERSION = "NestedIndex", 1  # of the file
+    KIND, VERSION = "NestedIndex", 2  # of the file
     is_trained = True  # add works at any time
 
     def __init__(
@@ -62,12 +68,14 @@ class NestedIndex:
         metric: SearchMetric | None = None,
         coder: Coder | None = None,
         rows_to_fit: int = 10_000,
+        vectors: VectorType | None = "float32",
     ) -> None:
         self.d = check_int(d, "d", least=1)
         self.metric: SearchMetric = ("l2" if coder is None else coder.metric_) if metric is None else metric
         if self.metric not in ("l2", "inner", "cosine"):
             raise InvalidInput(f'metric must be "l2", "inner" or "cosine", got {metric!r}')
         self.rows_to_fit = check_int(rows_to_fit, "rows_to_fit", least=1)
+        self.vectors = None if vectors is None else VectorFormat(vectors, self.d).dtype
         self.next_id = 0  # the first id that `add` assigns
         self._items: FlatVectors | Index = FlatVectors(self.d)
         if coder is None:
@@ -82,7 +90,8 @@ class NestedIndex:
                 raise InvalidInput(
                     f'metric must be "cosine" for a coder fitted with metric="cosine", got {metric!r}: leave it out'
                 )
-            self._items = Index(coder, width=width)
+            self._items = Index(coder, width=width, vectors=vectors)
+            self._items.effort = EFFORT
             self.width = self._items.width
 
     @property
@@ -92,7 +101,7 @@ class NestedIndex:
 
     @property
     def index(self) -> Index | None:
-        """The `Index` of codes; None while vectors are stored exactly."""
+        """The `Index` of codes; None while there are too few vectors to fit a coder."""
         return self._items if isinstance(self._items, Index) else None
 
     def train(self, x: ArrayLike) -> None:
@@ -103,12 +112,14 @@ class NestedIndex:
         >>> index.train(X)
         >>> index.add(X[:10])
         >>> index.index
-        Index(10 items of 32 bits, CellCoder(width=32, metric='l2', cells=None, seed=0))
+        Index(10 items of 32 bits, CellCoder(width=32, metric='l2', cells=None, seed=0), vectors='float32')
         """
         if isinstance(self._items, Index):
             return
         rows = check_rows(x, self.d)
-        index = Index(CellCoder(self.width, "cosine" if self.metric == "cosine" else "l2").fit(rows))
+        coder = CellCoder(self.width, "cosine" if self.metric == "cosine" else "l2").fit(rows)
+        index = Index(coder, vectors=self.vectors)
+        index.effort = EFFORT
         index.add(self._items.vectors, ids=self._items.ids)
         self._items = index
 
@@ -219,7 +230,8 @@ class NestedIndex:
 
     def reconstruct_batch(self, keys: ArrayLike) -> Floats:
         """Return the vectors of several items, or their decoded codes, (n, d)."""
-        return self._items.reconstruct(np.atleast_1d(np.asarray(keys)))
+        ids, index = np.atleast_1d(np.asarray(keys)), self.index
+        return self._items.reconstruct(ids) if index is None or index.vector_type is None else index.vectors(ids)
 
     def reconstruct_n(self, n0: int = 0, ni: int = -1) -> Floats:
         """Return the vectors with the `ni` ids from `n0` on, (ni, d); by default up to the last.
@@ -255,7 +267,8 @@ class NestedIndex:
         return select_ids(params.sel, self._items.ids)
 
     def __repr__(self) -> str:
-        stored = "vectors" if isinstance(self._items, FlatVectors) else f"codes of {self.width} bits"
+        codes = f"codes of {self.width} bits{'' if self.vectors is None else f' and {self.vectors} vectors'}"
+        stored = "vectors" if isinstance(self._items, FlatVectors) else codes
         return f"NestedIndex({self.ntotal} items of {self.d} features, {self.metric}, stored as {stored})"
 
     def to_record(self) -> Record:
@@ -266,6 +279,7 @@ class NestedIndex:
             "metric": self.metric,
             "rows_to_fit": self.rows_to_fit,
             "next": self.next_id,
+            "vectors": self.vectors,
         }
         items = self._items
         if isinstance(items, FlatVectors):
@@ -274,7 +288,10 @@ class NestedIndex:
         coder, ids = items.coder.to_record(), items.ids
         settings["coder"] = {"kind": coder.kind, "version": coder.version, "settings": coder.settings}
         arrays = {f"coder.{name}": array for name, array in coder.arrays.items()}
-        return Record(self.KIND, self.VERSION, settings, {"ids": ids, "codes": items.codes(ids).packed, **arrays})
+        arrays |= {"ids": ids, "codes": items.codes(ids).packed}
+        if self.vectors is not None:
+            arrays |= VectorFormat(self.vectors, self.d).round(items.vectors(ids)).arrays()
+        return Record(self.KIND, self.VERSION, settings, arrays)
 
     @classmethod
     def from_record(cls, record: Record, path: str) -> Self:
@@ -297,8 +314,13 @@ class NestedIndex:
             index._items.add(arrays["rows"], ids=arrays["ids"])
         else:
             own = {name.removeprefix("coder."): array for name, array in arrays.items() if name.startswith("coder.")}
+            settings = {"vectors": None, **settings}  # files of version 1 hold codes only
             index = cls(**settings, coder=coder_from_record(Record(**stored, arrays=own), path))
-            index._items.add(Codes(arrays["codes"], index.width), ids=arrays["ids"])
+            assert index.index is not None
+            vectors = arrays.get("vectors")
+            if vectors is not None and "scales" in arrays:
+                vectors = vectors * arrays["scales"][:, None]
+            index.index.add(Codes(arrays["codes"], index.width), ids=arrays["ids"], vectors=vectors)
         index.next_id = next_id
         return index
 

@@ -70,18 +70,18 @@ def run(lab: Lab) -> None:
 def preset(lab: Lab, recipe: str, kind: str, seed: int) -> Preset:
     """Return a network of 100 units; sweeping freezes one after the other, once the first had time to converge."""
     if recipe == "paper":
-        steps, after, every = lab.pick(toy=(110, 5, 1), quick=(110, 10, 1), full=(120, 20, 1))
+        steps, after = lab.pick(toy=(110, 5), quick=(110, 10), full=(120, 20))
         batch, searches = lab.pick(toy=(50, 1), quick=(250, 2), full=(10_000, 2))
         training = RECIPES[recipe].training.but(
             epochs=None, batch_size=batch, searches=searches, precision="float32"
         )  # a line search compares losses
     else:
-        steps, after, every = lab.pick(toy=(200, 100, 1), quick=(800, 200, 6), full=(5000, 1000, 40))
+        steps, after = lab.pick(toy=(200, 100), quick=(800, 200), full=(5000, 1000))
         rate = lab.pick(toy=1e-2, quick=3e-3, full=1e-3)
         training = Training(
             batch_size=lab.pick(toy=50, quick=128, full=512), learning_rate=rate, schedule="constant", compile=False
         )
-    sweep = Sweep(after=after, every=every, patience=1) if kind == "with sweeping" else None
+    sweep = Sweep(after=after / steps, blocks=WIDTH) if kind == "with sweeping" else None
     device = lab.pick(toy="cpu", quick="cpu", full="auto")
     return replace(
         RECIPES[recipe],
@@ -94,7 +94,7 @@ def preset(lab: Lab, recipe: str, kind: str, seed: int) -> Preset:
 def measure(lab: Lab, images: Images, recipe: str, kind: str, seed: int) -> Trained:
     """Return the measurements of a trained network."""
     own = preset(lab, recipe, kind, seed)
-    network = trained_network(lab, "filters", own, as_rows(images.train))
+    network = trained_network(lab, "filters", own, as_rows(images.train))[0].cpu()
     torch.manual_seed(seed)
     start = own.build(network.features)  # the same random start
     start.mean.copy_(network.mean)
@@ -142,11 +142,13 @@ def add_probabilities(lab: Lab) -> None:
             paper=f"≈ {paper}",
             ours=f"{exact:.2g}; {count:,.0f} of {draws:,} draws",
             holds=f"{exact:.{len(paper) - 2}f}" == paper and near,
+            seeds=lab.seeds[:1],
         )
 
 
 def add_findings(lab: Lab, recipe: str, runs: dict[str, list[Trained]], noise: float) -> None:
     """Report the effect of sweeping on the late units of one recipe."""
+    of_paper = recipe == RECIPE_NAMES["paper"]
     fine, moved, errors = (
         {kind: np.array([getattr(one, name) for one in each]) for kind, each in runs.items()}
         for name in ("fineness", "moved", "errors")
@@ -155,7 +157,7 @@ def add_findings(lab: Lab, recipe: str, runs: dict[str, list[Trained]], noise: f
     late = {kind: each[:, HALF:].mean(axis=1) / noise for kind, each in fine.items()}
     lab.finding(
         f"late filters are trained with sweeping, {recipe}",
-        paper="without it, very unlikely to sample these",
+        paper="without it, very unlikely to sample these" if of_paper else None,
         ours=f"fineness of units {HALF + 1}-{WIDTH}, 1 for noise: {mean_range(late[swept])} with, "
         f"{mean_range(late[never])} without; of the last ten {mean_range(fine[swept][:, 90:].mean(axis=1) / noise)} "
         f"and {mean_range(fine[never][:, 90:].mean(axis=1) / noise)}",
@@ -164,7 +166,7 @@ def add_findings(lab: Lab, recipe: str, runs: dict[str, list[Trained]], noise: f
     far = {kind: each[:, HALF:].mean(axis=1) / each[:, :HALF].mean(axis=1) for kind, each in moved.items()}
     lab.finding(
         f"late filters move farther from their random start with sweeping, {recipe}",
-        paper="gradients vanish with the index",
+        paper="gradients vanish with the index" if of_paper else None,
         ours=f"units {HALF + 1}-{WIDTH} moved {mean_range(far[swept])} of what units 1-{HALF} did with, "
         f"{mean_range(far[never])} without",
         holds=far[swept].min() > far[never].max(),
@@ -172,7 +174,6 @@ def add_findings(lab: Lab, recipe: str, runs: dict[str, list[Trained]], noise: f
     change = {kind: each[:, WIDTH] / each[:, HALF] - 1 for kind, each in errors.items()}
     lab.finding(
         f"bits {HALF + 1}-{WIDTH} lower the MSE with sweeping only, {recipe}",
-        paper="not measured",
         ours=f"{mean_range(100 * change[swept], '+.0f')} % with, {mean_range(100 * change[never], '+.0f')} % without",
         holds=change[swept].max() < 0 <= change[never].min(),
     )
@@ -181,7 +182,7 @@ def add_findings(lab: Lab, recipe: str, runs: dict[str, list[Trained]], noise: f
     rising = np.array([np.corrcoef(np.arange(WIDTH), own)[0, 1] for own in ranks])
     lab.finding(
         f"fineness rises with the index, {recipe} with sweeping",
-        paper="note the increase of filter fineness",
+        paper="note the increase of filter fineness" if of_paper else None,
         ours=f"rank correlation {mean_range(rising)}; fineness {tens[0]:.2f} of units 1-10, {tens[1]:.2f} of 46-55, "
         f"{tens[2]:.2f} of 91-100",
         holds=bool(rising.min() > 0.5),

@@ -199,6 +199,7 @@ def add_moments(lab: Lab, decays: tuple[float, ...]) -> None:
         ours=f"geometric lengths over {LONG:,} units are within {off:.0e} of 1/(1−ρ) and ρ/(1−ρ)²; the mean of "
         f"LogUniform grows with its support, {log[0]:.0f} over {supports[0]:,} and {log[1]:,.0f} over {supports[1]:,}",
         holds=off < 1e-6 and log[1] > 2 * log[0],
+        seeds=(),
     )
     rows = []
     for name, (_, pair) in (known | others).items():
@@ -221,18 +222,17 @@ def add_widths(lab: Lab, growth: Growth, grown: dict[float, list[Grown]]) -> Non
                 holds=len(stopped) == len(runs))  # fmt: skip
     if stopped:
         missed = float(np.mean([one.missed_gain for one in stopped]))
-        lab.finding("one more stage would not have paid", paper="not measured",
+        lab.finding("one more stage would not have paid",
                     ours=f"its units gain {missed:.2%} each, where {growth.least:.2%} is required",
                     holds=missed <= growth.least)  # fmt: skip
     lengths = geometric_moments(last)[0] / geometric_moments(first)[0]
     lab.finding(
         "the width reached depends on the data more than on the mean of p_B",
-        paper="not measured",
         ours=f"from decay {first} to {last} the mean length grows by a factor of {lengths:.1f}, the width by "
         f"{widths[last] / widths[first]:.1f} ({widths[first]:.0f} and {widths[last]:.0f} units)",
         holds=max(widths.values()) / min(widths.values()) < np.sqrt(lengths),
     )
-    lab.finding("growth leaves old prefixes unchanged, bit for bit", paper="follows from the nesting",
+    lab.finding("growth leaves old prefixes unchanged, bit for bit",
                 ours=f"codes and decoded prefixes are equal after each stage in {sum(one.unchanged for one in runs)} "
                 f"of {len(runs)} networks", holds=all(one.unchanged for one in runs))  # fmt: skip
 
@@ -248,24 +248,23 @@ def add_errors(
              for decay, own in grown.items()}  # fmt: skip
     first, last = min(ends), max(ends)
     slow, fast = ([one.errors[-1] for one in grown[decay]] for decay in (last, first))
-    lab.finding("the slowest decay ends with a lower error than the fastest, for every seed", paper="not measured",
+    lab.finding("the slowest decay ends with a lower error than the fastest, for every seed",
                 ours=", ".join(f"{decay}: {ours:.1%}" for decay, (ours, _) in ends.items()) + " of the variance",
                 holds=max(slow) < min(fast))  # fmt: skip
     lab.finding(
         "the last units of grown networks are trained; at once, fast decays starve them",
-        paper="gradients of late units vanish (section 4.1)",
         ours=f"each of the last {growth.step} units gains {gains[first][0]:.2%} grown, {gains[first][1]:.2%} at "
         f"once at decay {first}, and {gains[last][0]:.2%} and {gains[last][1]:.2%} at {last}",
         holds=gains[first][0] > gains[first][1],
     )
     ratios = [ours / theirs for ours, theirs in ends.values()]
-    lab.finding("growth costs no accuracy against the same network trained at once", paper="not measured",
+    lab.finding("growth costs no accuracy against the same network trained at once",
                 ours=f"errors at full width are {min(ratios):.2f} to {max(ratios):.2f} of those at once",
                 holds=max(ratios) <= 1)  # fmt: skip
     beside = [
         one.errors[-1] / errors[one.width] for own in grown.values() for one, errors in zip(own, plain, strict=True)
     ]
-    lab.finding("growth costs no accuracy against lengths of finite support", paper="not measured",
+    lab.finding("growth costs no accuracy against lengths of finite support",
                 ours=f"errors are {min(beside):.2f} to {max(beside):.2f} of those of LogUniform at that length",
                 holds=max(beside) <= 1)  # fmt: skip
     rows = []

@@ -1,6 +1,7 @@
 """What the experiments share.
 
     base.py                  Experiment, Finding and Lab: what an experiment receives and records
+    provenance.py            the commit that results come from
     images.py                image data sets as rows of pixels
     networks.py              the paper's compression autoencoder, its repair, and our coders, trained or from the cache
     optimal_brain_damage.py  Optimal Brain Damage, the pruning baseline of figure 5b

@@ -21,13 +21,16 @@ import nestcode
 from nestcode.data import cifar10, patches, sample_images
 from nestcode.errors import InvalidInput
 from nestcode.reproduce.lab.images import Images
+from nestcode.reproduce.lab.provenance import Provenance, find_provenance
 from nestcode.storage import write_atomic
 
 Scale = Literal["toy", "quick", "full"]
+Verdict = Literal["holds", "differs", "inconclusive"]
 Arrays = Mapping[str, NDArray[Any]]
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 SECONDS = "seconds to compute"  # among the arrays of a cache file
+VERDICTS: dict[bool | None, Verdict] = {True: "holds", False: "differs", None: "inconclusive"}
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,15 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim, the paper's value and ours."""
+    """A claim of the paper, or a check of our own, and what was measured."""
 
     claim: str
-    paper: str
-    ours: str
-    holds: bool | None  # None where the paper gives nothing to compare with
+    of: Literal["paper", "ours"]
+    where: str  # in the paper
+    paper: str  # what the paper states; empty for a check of our own
+    ours: str  # what was measured
+    verdict: Verdict
+    seeds: tuple[int, ...]  # that were run for it; empty where nothing is random
 
 
 @dataclass
@@ -62,6 +68,9 @@ class Lab:
         seeds: random seeds; several give a range.
         fresh: whether to ignore the cache.
         console: for progress.
+        provenance: the commit of this code, and whether its tree is clean.
+        states: for the cache, to carry trained networks and measurements from one machine to another.
+        where: the experiment's place in the paper.
 
     """
 
@@ -71,12 +80,20 @@ class Lab:
     seeds: tuple[int, ...] = (0, 1, 2)
     fresh: bool = False
     console: Console = field(default_factory=lambda: Console(stderr=True))
+    provenance: Provenance = field(default_factory=lambda: find_provenance(allow_dirty=True))
+    states: Path | None = None
+    where: str = ""
     findings: list[Finding] = field(default_factory=list)
     departures: list[str] = field(default_factory=list)
     blocks: list[dict[str, Any]] = field(default_factory=list)  # figures and tables, in order
     measured: dict[str, Any] = field(default_factory=dict)  # further values for the JSON file
     files: dict[str, bytes] = field(default_factory=dict)  # figures by file name
     cached_seconds: float = 0.0  # what the arrays from the cache once took to compute
+
+    @property
+    def cache(self) -> Path:
+        """The folder of cached arrays."""
+        return self.folder / "cache" if self.states is None else self.states
 
     def pick(self, *, toy: Value, quick: Value, full: Value) -> Value:
         """Return the value for this scale."""
@@ -93,9 +110,31 @@ class Lab:
         rows = np.ascontiguousarray(cut.transpose(0, 3, 1, 2)).reshape(len(cut), -1)
         return Images("patches of sample images", 16, rows[:count], rows[count:], None, None)
 
-    def finding(self, claim: str, *, paper: str, ours: str, holds: bool | None = None) -> None:
-        """Record a claim, the paper's value and ours."""
-        self.findings.append(Finding(claim, paper, ours, None if holds is None else bool(holds)))
+    def finding(
+        self,
+        claim: str,
+        *,
+        paper: str | None = None,
+        ours: str,
+        holds: bool | None,
+        where: str | None = None,
+        seeds: Sequence[int] | None = None,
+    ) -> None:
+        """Record a claim of the paper, or a check of our own.
+
+        Args:
+            claim: in one sentence.
+            paper: the paper's value or words; None for a check, which the paper does not make.
+            ours: what was measured.
+            holds: whether it holds; None if that cannot be decided.
+            where: in the paper, if not where the experiment is.
+            seeds: that were run for it, if not all of the lab's.
+
+        """
+        verdict = VERDICTS[None if holds is None else bool(holds)]
+        of: Literal["paper", "ours"] = "ours" if paper is None else "paper"
+        run = tuple(self.seeds if seeds is None else seeds)
+        self.findings.append(Finding(claim, of, where or self.where, paper or "", ours, verdict, run))
 
     def departure(self, text: str) -> None:
         """Record where the experiment departs from the paper, and why."""
@@ -128,7 +167,7 @@ class Lab:
         """
         known = {"version": nestcode.__version__, "scale": self.scale, "data": self.data is not None}
         key = json.dumps({**settings, **known}, sort_keys=True, default=str)
-        path = self.folder / "cache" / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.npz"
+        path = self.cache / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.npz"
         if path.exists() and not self.fresh:
             try:
                 with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as stored:

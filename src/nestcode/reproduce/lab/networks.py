@@ -1,24 +1,30 @@
-"""Networks and coders that several experiments use, trained once and then read from the cache."""
+"""Training of networks that several experiments share: trained once, then read from the cache.
 
-from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+Their weights go to `networks/` in the cache, and what experiments measure of them beside it: measurements are small,
+and all that a report needs. The networks are those of `compression.py` and `retrieval.py`.
+"""
+
+import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from nestcode import load_coder
-from nestcode.arrays import Floats
-from nestcode.coders import AdaptiveCoder, Coder, LinearCoder
+from nestcode.arrays import Doubles
 from nestcode.lengths import Empirical, LogUniform
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab.base import Lab
-from nestcode.reproduce.lab.images import Images, as_rows
+from nestcode.reproduce.lab.images import Pixels, as_rows
 from nestcode.training import Preset, Run, find_preset, train
 
+Reports = list[dict[str, Any]]
+
 QUIET = Run(progress=False, report_every=10**9)  # experiments have progress bars of their own
+REPORTS = 100  # points of a loss curve
+BATCH = 10_000  # of the paper
 
 # The paper's bits are 0 or 1 and train through tied weights alone. Ours are -1 or 1, 0 where they are dropped, have
 # straight-through gradients, and lengths whose distribution does not starve the tail.
@@ -30,68 +36,67 @@ def unordered(width: int) -> Empirical:
     return Empirical([1], lengths=[width])
 
 
-def trained_network(lab: Lab, name: str, preset: Preset, rows: Floats) -> OrderedAutoencoder:
-    """Return a network trained on rows, on the CPU, with weights from the cache if they are there.
+def trained_network(
+    lab: Lab,
+    name: str,
+    preset: Preset,
+    rows: NDArray[Any],
+    *,
+    real: bool = False,
+    augment: nn.Module | None = None,
+    resumable: bool = False,
+) -> tuple[OrderedAutoencoder, Reports]:
+    """Return a trained network in evaluation mode, on the GPU if there is one, and the reports of its training.
 
     Args:
         lab: its cache keeps the weights.
         name: of the cache file.
         preset: the network and its training, which holds the seed.
-        rows: training items, (n, features).
+        rows: training items, (n, features): floats, or 8-bit pixels that stand for values from 0 to 1.
+        real: rectified units instead of bits.
+        augment: makes random views of rows.
+        resumable: keep a checkpoint when interrupted, and continue from it.
 
     """
-    torch.manual_seed(preset.training.seed)
-    network = preset.build(rows.shape[1])
 
     def compute() -> dict[str, NDArray[Any]]:
-        train(network, rows, preset.training, QUIET)
-        return {key: value.cpu().numpy() for key, value in network.state_dict().items()}
+        network = build(preset, rows.shape[1], real=real)
+        checkpoint = lab.cache / "networks" / f"{name}-{preset.training.seed}.ckpt" if resumable else None
+        every = max(preset.training.total_steps(len(rows)) // REPORTS, 1)
+        how = Run(progress=False, report_every=every, checkpoint=checkpoint, checkpoint_every=10**9, resume=resumable)
+        reports = train(network, rows, preset.training, how, augment=augment)
+        if checkpoint is not None:
+            checkpoint.unlink(missing_ok=True)
+        if rows.dtype == np.uint8:
+            network.mean.div_(255)
+            network.spread.div_(255)
+        weights = {key: value.cpu().numpy() for key, value in network.state_dict().items()}
+        return {**weights, "reports": np.array(json.dumps(reports))}
 
-    weights = lab.cached(name, compute, preset=preset, items=len(rows), features=rows.shape[1])
-    network.cpu().load_state_dict({key: torch.from_numpy(value) for key, value in weights.items()})
-    return network.eval()
-
-
-def compression_images(lab: Lab) -> Images:
-    """Return the training and test images of the compression experiments."""
-    return lab.images(lab.pick(toy=500, quick=10_000, full=None), lab.pick(toy=40, quick=500, full=10_000))
-
-
-def compression_network(lab: Lab, images: Images, recipe: str, seed: int, *, nested: bool = True) -> OrderedAutoencoder:
-    """Return an autoencoder with one layer of bits, 3072-1024-3072 in the paper, with or without nested dropout.
-
-    It is on the GPU if there is one. At quick scale, images of 32 x 32 pixels have 256 bits only.
-    """
-    width = lab.pick(toy=64, quick=256 if images.side == 32 else 1024, full=1024)
-    preset = RECIPES[recipe]
-    training = preset.training.but(seed=seed, epochs=None, compile=False)
-    if training.optimizer == "conjugate":
-        steps, batch, searches = lab.pick(toy=(1, 200, 8), quick=(2, 1000, 8), full=(20, 10_000, 10))
-        training = training.but(steps=steps, batch_size=batch, searches=searches)
-    else:
-        steps, batch, rate = lab.pick(toy=(80, 64, 3e-3), quick=(400, 64, 3e-3), full=(6000, 512, 1e-3))
-        training = training.but(steps=steps, batch_size=batch, learning_rate=rate)
-    lengths = preset.lengths if nested else unordered(width)
-    name = f"compression-{recipe}-{'nested' if nested else 'plain'}"
-    preset = replace(preset, width=width, lengths=lengths, training=training)
-    network = trained_network(lab, name, preset, as_rows(images.train))
-    return network.to("cuda" if torch.cuda.is_available() else "cpu")
+    settings = {"preset": preset, "real": real, "augment": augment, "items": rows.shape}
+    stored = lab.cached(f"networks/{name}", compute, **settings)
+    reports = json.loads(str(stored.pop("reports")))
+    network = build(preset, rows.shape[1], real=real)
+    network.load_state_dict({key: torch.from_numpy(value) for key, value in stored.items()})
+    return network.to("cuda" if torch.cuda.is_available() else "cpu").eval(), reports
 
 
-def compression_coder(lab: Lab, images: Images, kind: type[LinearCoder | AdaptiveCoder]) -> Coder:
-    """Return one of our coders with the paper's 1024 bits, fitted on the same images or read from the cache."""
-    coder, rows = kind(lab.pick(toy=64, quick=1024, full=1024)), as_rows(images.train)
-    if kind is AdaptiveCoder:
-        rows = rows[: lab.pick(toy=500, quick=4000, full=50_000)]
-    if len(rows) < len(images.train):
-        lab.departure(f"{kind.__name__} is fitted on the first {len(rows):,} images only, to save time at this scale.")
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "coder"
+def build(preset: Preset, features: int, *, real: bool = False) -> OrderedAutoencoder:
+    """Return the untrained network of a preset, with its seed; real units are rectified, and have no threshold."""
+    torch.manual_seed(preset.training.seed)
+    network = preset.build(features)
+    if real:
+        network.binarize = None
+    return network
 
-        def compute() -> dict[str, NDArray[Any]]:
-            coder.fit(rows).save(path)
-            return {"coder": np.frombuffer(path.read_bytes(), dtype=np.uint8)}
 
-        stored = lab.cached(f"compression-{kind.__name__}", compute, width=coder.width, items=len(rows))
-        path.write_bytes(stored["coder"].tobytes())
-        return load_coder(path)
+def curve(reports: Reports) -> Doubles:
+    """Return steps and mean losses of a training run, (2, reports)."""
+    return np.array([[one["step"], one["loss"]] for one in reports if one["loss"] is not None], dtype=np.float64).T
+
+
+def in_pieces(function: Callable[[Tensor], Tensor], pixels: Pixels, device: torch.device) -> Tensor:
+    """Return a function of rows from 0 to 1, computed some at a time, on the CPU."""
+    with torch.inference_mode():
+        parts = [function(torch.from_numpy(as_rows(part)).to(device)).cpu() for part in np.array_split(pixels, 20)]
+    return torch.cat(parts)

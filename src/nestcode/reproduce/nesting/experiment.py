@@ -49,7 +49,8 @@ def run(lab: Lab) -> None:
     for name, nesting in NESTINGS.items():
         pairs = contained(nesting)
         falls = [bool(means[name][larger] < means[name][smaller]) for smaller, larger in pairs]
-        lab.finding(f"{name}: a subset decodes better than the subsets it contains", paper="the order of nesting",
+        lab.finding(f"{name}: a subset decodes better than the subsets it contains",
+                    paper=None if name == "chain" else "nesting can be generalized",
                     ours=f"{sum(falls)} of {len(falls)} steps lower the error", holds=all(falls))  # fmt: skip
     add_groups(lab, trained, means)
     add_tree(lab, trained["tree"])
@@ -126,7 +127,6 @@ def add_groups(lab: Lab, trained: dict[str, list[Trained]], means: dict[str, Dou
     chain = np.array([np.delete(one.swaps, ends) for one in trained["chain"]])
     lab.finding(
         "groups: units of one group are exchangeable, units of two groups are not",
-        paper="follows from section 2.1",
         ours=f"swaps change the error by {np.abs(inside).max():.0e} inside a group, by {across.mean():.1%} across "
         f"(the same swaps in the chain: {chain.mean():.1%})",
         holds=np.abs(inside).max() < 1e-5 < min(across.mean(), chain.mean()),
@@ -134,7 +134,6 @@ def add_groups(lab: Lab, trained: dict[str, list[Trained]], means: dict[str, Dou
     ratio = means["groups"] / means["chain"][UNITS - 1 :: UNITS]
     lab.finding(
         "groups: fewer lengths do not cost accuracy at those that remain",
-        paper="not measured",
         ours=f"error relative to the chain at {UNITS} to {WIDTH} units: {ratio.min():.2f} to {ratio.max():.2f}",
         holds=ratio.mean() < 1.02,
     )
@@ -147,7 +146,6 @@ def add_tree(lab: Lab, runs: list[Trained]) -> None:
     chosen = float(np.mean([one.errors[3:].min(axis=0).mean() for one in runs]))
     lab.finding(
         "tree: the leaves are alternatives",
-        paper="a dependency structure",
         ours=f"error of the four leaves {leaves.mean():.2f}, at most {apart:.2f} apart (root alone {root:.2f}); "
         f"{chosen:.2f} if each digit takes its best leaf",
         holds=apart < 0.2 * (root - leaves.mean()) and chosen < leaves.min(),

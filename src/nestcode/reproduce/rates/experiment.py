@@ -1,5 +1,6 @@
-"""MSE by bits of an image: ordered and truncated networks, coders and image codecs."""
+"""MSE by code length: ordered and truncated networks, coders and image codecs."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,69 +11,72 @@ from nestcode.arrays import Doubles
 from nestcode.coders import AdaptiveCoder, LinearCoder
 from nestcode.reproduce.lab import Experiment, Images, Lab
 from nestcode.reproduce.lab.codecs import CODECS, Codec
+from nestcode.reproduce.lab.compression import (
+    ITERATIVE_OBD,
+    OBD,
+    ORDERED,
+    PLAIN,
+    READINGS,
+    TRUNCATED,
+    Compressed,
+    Reading,
+    compression,
+    compression_coder,
+    compression_images,
+)
 from nestcode.reproduce.lab.images import as_pixels, as_rows, pixel_mse
-from nestcode.reproduce.lab.networks import RECIPES, compression_coder, compression_images, compression_network
-from nestcode.reproduce.lab.optimal_brain_damage import errors_in_order, pruning_order
 from nestcode.reproduce.lab.rate_distortion import Curve, codec_curves
-from nestcode.reproduce.rates.figures import figure_rates
-
-Errors = dict[str, Doubles]  # by order of the units, (seeds, width + 1): MSE by length
+from nestcode.reproduce.rates.figures import figure_rates, figure_training
 
 LONGEST = 1024  # bits, in the paper's figure
-SEEN, ROUNDS = 1000, 32  # images that saliencies are estimated on, and rounds of iterative pruning
-ORDERED, OBD, ITERATIVE_OBD, TRUNCATED = "nested dropout", "OBD", "OBD, iterative", "truncated"
-NAMES = {"paper": "the paper's recipe", "ours": "repaired"}
 NEEDS = {"JPEG": "jpg", "WebP": "webp", "AVIF": "avif", "JPEG 2000": "jpg_2000"}  # features of Pillow
 TABLE = (16, 64, 128, 256, 512, 1024)
+# MSE of test images of CIFAR-10 by the sign of each principal component, decoded by least squares
+SIGNS = {256: 0.0260, 512: 0.0251, 1024: 0.0246}
+
+Runs = dict[Reading, list[Compressed]]  # one per seed; the first has the full budget
 
 
 def run(lab: Lab) -> None:
     """Train networks, fit coders, encode by codecs, and compare their rate–distortion curves."""
     images = compression_images(lab)
-    networks: dict[str, Errors] = {}
-    for recipe in RECIPES:
-        runs = [network_errors(lab, images, recipe, seed) for seed in lab.progress(lab.seeds, f"training {recipe}")]
-        networks[recipe] = {name: np.array([one[name] for one in runs]) for name in runs[0]}
+    runs: Runs = {
+        reading: [compression(lab, images, reading, seed) for seed in lab.progress(lab.seeds, f"training, {name}")]
+        for reading, name in READINGS.items()
+    }
     kinds: tuple[type[LinearCoder | AdaptiveCoder], ...] = (LinearCoder, AdaptiveCoder)
     coders = [coder_curve(lab, images, kind) for kind in lab.progress(kinds, "fitting coders")]
     available = [name for name, need in NEEDS.items() if features.check(need)]
     codecs = {name: cached_codec(lab, images, CODECS[name]) for name in lab.progress(available, "codecs")}
-    for recipe, errors in networks.items():
-        add_orders(lab, NAMES[recipe], {name: each.mean(axis=0) for name, each in errors.items()})
-    add_jpeg(lab, images.side, codecs["JPEG"], networks, coders)
+    first = {reading: each[0] for reading, each in runs.items()}
+    add_order(lab, first)
+    add_late_units(lab, first, images)
+    add_jpeg(lab, images.side, codecs["JPEG"], first, coders)
     add_codecs(lab, coders[-1], codecs)
     lab.figure(
         "rates-bits",
-        figure_rates(networks, coders, codecs),
-        f"MSE of pixels on the scale from 0 to 1 by bits of an image, test images of {images.name}; bands are the "
-        f"range over {len(lab.seeds)} seeds. Left and middle: networks with one layer of bits, trained with nested "
-        "dropout, or without it and truncated, in the order of Optimal Brain Damage (OBD) or as they are. Right: "
-        "codecs as files (solid) and without headers (dashed), and our coders.",
+        figure_rates(first, coders, codecs),
+        f"MSE of pixels on the scale from 0 to 1 by code length, test images of {images.name}. Left and middle: the "
+        "network with 1,024 bits and with 1,024 real-valued units, trained with nested dropout, or without it and "
+        "truncated, in the order of Optimal Brain Damage (OBD) or as it is; JPEG is without headers. Right: codecs as "
+        "files (solid) and without headers (dashed), and our coders.",
     )
+    lab.figure("rates-training", figure_training(runs),
+               "Training loss of the ordered networks by examples seen; thin lines are further seeds.")  # fmt: skip
     curves = [*coders, *(curve for pair in codecs.values() for curve in pair)]
-    add_table(lab, networks, curves)
-    add_departures(lab, images, networks, [name for name in NEEDS if name not in available])
+    add_table(lab, runs, curves)
+    add_departures(lab, images, runs, [name for name in NEEDS if name not in available])
     lab.measured |= {
-        "networks": {NAMES[recipe]: {name: each.tolist() for name, each in errors.items()}
-                     for recipe, errors in networks.items()},
+        "networks": {
+            READINGS[reading]: [
+                {"seed": seed, "examples": one.examples, "training images": one.train.tolist(),
+                 "curve": one.curve.tolist(), **{name: each.tolist() for name, each in one.errors.items()}}
+                for seed, one in zip(lab.seeds, each, strict=True)
+            ]
+            for reading, each in runs.items()
+        },
         "curves": {curve.name: {"bits": curve.bits.tolist(), "errors": curve.errors.tolist()} for curve in curves},
     }  # fmt: skip
-
-
-def network_errors(lab: Lab, images: Images, recipe: str, seed: int) -> Errors:
-    """Return the MSE of the ordered network, and of the standard one in several orders, each (width + 1,)."""
-    ordered = compression_network(lab, images, recipe, seed)
-    plain = compression_network(lab, images, recipe, seed, nested=False)
-    rows, identity = as_rows(images.train[:SEEN]), np.arange(plain.width)
-    orders = {
-        OBD: pruning_order(plain, rows),
-        ITERATIVE_OBD: pruning_order(plain, rows, ROUNDS),
-        TRUNCATED: identity,
-    }
-    return {
-        ORDERED: errors_in_order(ordered, images.test, identity),
-        **{name: errors_in_order(plain, images.test, order) for name, order in orders.items()},
-    }
 
 
 def measured_images(lab: Lab) -> int:
@@ -128,77 +132,137 @@ def compare(curve: Curve, rival: Curve) -> tuple[str, bool | None]:
     return text + f"at {lowest:.0f} bits", above == len(ratios)
 
 
-def add_orders(lab: Lab, recipe: str, means: Errors) -> None:
+def fits(verdicts: Mapping[Reading, bool]) -> tuple[str, bool]:
+    """Return which readings a claim holds under, in words, and whether there is one.
+
+    >>> fits({"bits": False, "real": True})
+    ('holds for real-valued units only', True)
+    """
+    held = [READINGS[reading] for reading, holds in verdicts.items() if holds]
+    only = " only" if len(held) < len(verdicts) else ""
+    return f"holds for {' and '.join(held)}{only}" if held else "holds for neither", bool(held)
+
+
+def add_order(lab: Lab, first: Mapping[Reading, Compressed]) -> None:
     """Report whether nested dropout is below Optimal Brain Damage and that below truncation, and where they cross."""
-    width = len(means[ORDERED]) - 1
-    short = slice(1, width // 4 + 1)
     for lower, upper in ((ORDERED, OBD), (OBD, TRUNCATED), (ORDERED, ITERATIVE_OBD)):
-        ratio = means[lower][short] / means[upper][short]
-        cross = first_crossing(means[lower], means[upper])
-        end = means[lower][-1] / means[upper][-1]
+        texts, verdicts = [], {}
+        for reading, one in first.items():
+            below, above = one.errors[lower], one.errors[upper]
+            short = slice(1, one.width // 4 + 1)
+            ratio = below[short] / above[short]
+            cross = first_crossing(below, above)
+            verdicts[reading] = bool((ratio < 1).all())
+            texts.append(
+                f"{READINGS[reading]}: at {(ratio < 1).mean():.0%} of lengths up to {one.width // 4}, with "
+                f"{ratio.mean():.2f} of its MSE; "
+                + ("nowhere above" if cross is None else f"first not below at {cross}")
+                + f", {below[-1] / above[-1]:.2f} of it at {one.width}"
+            )
+        text, holds = fits(verdicts)
         lab.finding(
-            f"{lower} is below {upper} at short lengths, {recipe}",
-            paper="below" if upper != ITERATIVE_OBD else "not measured",
-            ours=f"at {(ratio < 1).mean():.0%} of lengths up to {width // 4} bits, with {ratio.mean():.2f} of its MSE; "
-            + ("nowhere above" if cross is None else f"first not below at {cross} bits")
-            + f", {end:.2f} of it at {width}",
-            holds=bool((ratio < 1).all()),
+            f"{lower} is below {upper} at short lengths",
+            paper=None if upper == ITERATIVE_OBD else "below",
+            ours=f"{text}. {'. '.join(texts)}",
+            holds=holds,
+            seeds=lab.seeds[:1],
         )
 
 
-def add_jpeg(lab: Lab, side: int, jpeg: tuple[Curve, Curve], networks: dict[str, Errors], coders: list[Curve]) -> None:
+def add_late_units(lab: Lab, first: Mapping[Reading, Compressed], images: Images) -> None:
+    """Report whether late units carry information: the error at each doubling of the length."""
+    for reading, one in first.items():
+        lengths = [2**k for k in range(4, one.width.bit_length())]
+        errors = one.errors[ORDERED][lengths]
+        falls = bool(np.all(np.diff(errors) < 0))
+        text = ", ".join(f"{error:.4f} at {b}" for b, error in zip(lengths, errors, strict=True))
+        lab.finding(f"the error of test images falls at every doubling of the length, {READINGS[reading]}", ours=text,
+                    holds=falls, seeds=lab.seeds[:1])  # fmt: skip
+        if images.side == 32 and one.width == LONGEST:
+            gains = [one.errors[ORDERED][b] / one.errors[ORDERED][b // 2] - 1 for b in (512, 1024)]
+            signs = [SIGNS[b] / SIGNS[b // 2] - 1 for b in (512, 1024)]
+            lab.finding(
+                f"late units gain more than signs of principal components, {READINGS[reading]}",
+                ours=f"256 to 512: {gains[0]:+.1%} ({signs[0]:+.1%} by signs); 512 to 1024: {gains[1]:+.1%} "
+                f"({signs[1]:+.1%})",
+                holds=all(gain < sign for gain, sign in zip(gains, signs, strict=True)),
+                seeds=lab.seeds[:1],
+            )
+        refit, plain = one.errors[ORDERED][-1], one.errors[PLAIN][-1]
+        lab.finding(f"the refit lowers the error at full width, {READINGS[reading]}",
+                    ours=f"{plain:.4f} before, {refit:.4f} after", holds=bool(refit < plain),
+                    seeds=lab.seeds[:1])  # fmt: skip
+
+
+def add_jpeg(
+    lab: Lab, side: int, jpeg: tuple[Curve, Curve], first: Mapping[Reading, Compressed], coders: list[Curve]
+) -> None:
     """Report JPEG on small images, and at its best quality."""
     files, bare = jpeg
-    rivals = {
-        f"{ORDERED}, {NAMES[recipe]}": Curve(recipe, "network", np.arange(len(errors[ORDERED][0])).astype(np.float64),
-                                             errors[ORDERED].mean(axis=0))
-        for recipe, errors in networks.items()
-    } | {coder.name: coder for coder in coders}  # fmt: skip
+    texts, verdicts = [], {}
+    for reading, one in first.items():
+        text, holds = compare(bare, as_curve(READINGS[reading], one.errors[ORDERED]))
+        texts.append(f"{READINGS[reading]}: {text}")
+        verdicts[reading] = bool(holds)
+    text, holds = fits(verdicts)
     lab.finding(
-        f"JPEG is not suited for images of {side} x {side} pixels: its files are larger",
-        paper=f"above the ordered codes up to {LONGEST} bits",
-        ours=f"the smallest file has {files.bits[0]:,.0f} bits, {bare.bits[0]:,.0f} without headers",
-        holds=bool(files.bits[0] > LONGEST),
+        f"JPEG is above the ordered codes up to {LONGEST}: it is not suited for images of {side} x {side} pixels",
+        paper="above",
+        ours=f"as files for both, the smallest has {files.bits[0]:,.0f} bits. Without headers it {text}. "
+        + ". ".join(texts),
+        holds=bool(files.bits[0] > LONGEST) or holds,
+        seeds=lab.seeds[:1],
     )
-    for name, rival in rivals.items():
-        text, holds = compare(bare, rival)
-        claim = f"above up to {LONGEST} bits" if ORDERED in name else "not measured"
-        lab.finding(f"JPEG without headers is above {name}", paper=claim, ours=text, holds=holds)
+    for coder in coders:
+        text, above = compare(bare, coder)
+        lab.finding(f"JPEG without headers is above {coder.name}", ours=text, holds=above, seeds=())
     lab.finding("MSE of JPEG at its maximum quality", paper="approximately 0.0003",
                 ours=f"{files.errors[-1]:.5f} at {files.bits[-1]:,.0f} bits",
-                holds=bool(0.00015 < files.errors[-1] < 0.0006))  # fmt: skip
+                holds=bool(0.00015 < files.errors[-1] < 0.0006), seeds=())  # fmt: skip
+
+
+def as_curve(name: str, errors: Doubles) -> Curve:
+    """Return the curve of a network by its code length."""
+    return Curve(name, "network", np.arange(len(errors)).astype(np.float64), errors)
 
 
 def add_codecs(lab: Lab, best: Curve, codecs: dict[str, tuple[Curve, Curve]]) -> None:
     """Report modern codecs beside our best coder, with and without headers."""
     for curve in (curve for name, pair in codecs.items() if name != "JPEG" for curve in pair):
         text, holds = compare(curve, best)
-        lab.finding(f"{curve.name} is above {best.name}", paper="not measured", ours=text, holds=holds)
+        lab.finding(f"{curve.name} is above {best.name}", ours=text, holds=holds, seeds=())
 
 
-def add_table(lab: Lab, networks: dict[str, Errors], curves: list[Curve]) -> None:
+def add_table(lab: Lab, runs: Runs, curves: list[Curve]) -> None:
     """Add a table of MSE at some rates."""
     rows = []
-    for recipe, errors in networks.items():
-        for name, each in errors.items():
-            cells = [f"{each[:, b].mean():.4f} ± {each[:, b].std():.4f}" if b < each.shape[1] else "-" for b in TABLE]
-            rows.append([f"{name}, {NAMES[recipe]}", *cells])
+    for reading, each in runs.items():
+        for seed, one in zip(lab.seeds, each, strict=True):
+            note = f"{READINGS[reading]}, seed {seed}, {one.examples / 1e6:.3g} million examples"
+            by_name = {**one.errors, f"{ORDERED}, training images": one.train}
+            rows += [
+                [f"{name}, {note}", *(f"{errors[b]:.4f}" if b <= one.width else "-" for b in TABLE)]
+                for name, errors in by_name.items()
+            ]
     for curve in curves:
         found = [curve.at(b) for b in TABLE]
         rows.append([curve.name, *("-" if error is None else f"{error:.4f}" for error in found)])
-    lab.table(["MSE", *(f"{b} bits" for b in TABLE)], rows,
-              caption=f"MSE by bits; networks with the standard deviation over {len(lab.seeds)} seeds.")  # fmt: skip
+    lab.table(["MSE", *(f"{b} bits or units" for b in TABLE)], rows, caption="MSE of test images by code length.")
 
 
-def add_departures(lab: Lab, images: Images, networks: dict[str, Errors], missing: list[str]) -> None:
+def add_departures(lab: Lab, images: Images, runs: Runs, missing: list[str]) -> None:
     """Record where the experiment departs from the paper."""
-    width = networks["paper"][ORDERED].shape[1] - 1
-    if width != RECIPES["paper"].width:
-        lab.departure(f"At this scale the networks have {width} bits instead of {RECIPES['paper'].width}.")
+    one = runs["bits"][0]
+    if one.width != LONGEST:
+        lab.departure(f"At this scale the networks have {one.width} units instead of {LONGEST}.")
     lab.departure(
-        f"Networks are trained on {len(images.train):,} images of {images.name} for a time that fits the scale and "
-        f"measured on {len(images.test):,} others; coders and codecs on the first {measured_images(lab):,} of these. "
-        "Decoded pixels are rounded to 8 bits."
+        "The paper does not state whether this network was binarized, nor p_B, nor the budget: we train both readings "
+        f"with a geometric p_B of mean {one.width // 5}, by Adam, swept in the second half, on "
+        f"{one.examples / 1e6:.3g} million examples of "
+        f"{len(images.train):,} images of {images.name} and their mirror images. The decoder of the ordered network is "
+        "then refitted by least squares on its fixed codes; the standard one is left as it was trained. "
+        f"All are measured on {len(images.test):,} other images, coders and codecs on the first "
+        f"{measured_images(lab):,} of these. Decoded pixels are rounded to 8 bits."
     )
     lab.departure("The paper does not state whether JPEG's headers count: both are shown. Its libjpeg is Pillow's "
                   "here, with chroma subsampling and optimized Huffman tables.")  # fmt: skip

@@ -9,10 +9,8 @@ from nestcode.arrays import Doubles, Ids
 from nestcode.report import BLUE, GREEN, VERMILLION
 from nestcode.reproduce.drawing import add_grid, band, set_ticks
 from nestcode.reproduce.lab import Images
+from nestcode.reproduce.lab.compression import SHOWN, SHOWN_LENGTHS
 from nestcode.reproduce.lab.images import Pixels
-
-LENGTHS = (16, 64, 128, 256, 1024)
-SHOWN = 8  # test images
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def psnr_of(mse: float) -> float:
 
 def figure_rows(images: Images, found: dict[str, Decoded]) -> Figure:
     """Draw a block for each method: a row for each length, the originals below."""
-    lengths = [length for length in LENGTHS if any(length in decoded.shown for decoded in found.values())]
+    lengths = [length for length in SHOWN_LENGTHS if any(length in decoded.shown for decoded in found.values())]
     side, gap = images.side, 2
     figure = Figure(figsize=(15, 0.55 * (len(lengths) + 1) + 0.6), layout="constrained")
     for number, (axes, (name, decoded)) in enumerate(zip(figure.subplots(1, len(found)), found.items(), strict=True)):
@@ -86,7 +84,7 @@ def figure_errors(found: dict[str, Decoded]) -> Figure:
         band(axes, decoded.bits[1:], decoded.errors[:, 1:], style, color, label=name)
         axes.plot(decoded.bits[best], decoded.means[best], "o", color=color, markersize=8, markerfacecolor="none")
     axes.set(xscale="log", yscale="log", xlabel="bits", ylabel="MSE")
-    set_ticks(axes.xaxis, [b for b in (1, 4, *LENGTHS) if b <= max(decoded.width for decoded in found.values())])
+    set_ticks(axes.xaxis, [b for b in (1, 4, *SHOWN_LENGTHS) if b <= max(decoded.width for decoded in found.values())])
     set_ticks(axes.yaxis, (0.1, 0.05, 0.02, 0.01, 0.005, 0.002))
     add_grid(axes)
     axes.legend(frameon=False)

@@ -7,8 +7,8 @@ assigned "by fixing in advance the ratio between the magnitude of the reconstruc
 gradient". On invariance: "We attain better retrieval results when we demand code invariance. That is, when we require
 that similar examples map to similar codes."
 
-Measured: gradients, weights and errors by unit with no, constant and adaptive L1 penalties; and by weight of the
-invariance penalty, bits flipped by noise and precision of retrieval for clean and noisy queries.
+Measured: gradients, weights and errors by unit with no, constant and adaptive L1 penalties; and the table of
+`design.py`, fixed before it was run: sweeping, adaptive penalty and invariance, on and off, with paired intervals.
 """
 
 from nestcode.reproduce.regularization.experiment import EXPERIMENT

@@ -1,12 +1,15 @@
 """Figures of the experiment `regularization`."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.figure import Figure
 
 from nestcode.arrays import Doubles
 from nestcode.report import BLACK, BLUE, ORANGE, PURPLE, VERMILLION
 from nestcode.reproduce.drawing import add_grid, band, set_ticks
-from nestcode.reproduce.regularization.measures import METHODS, NOISES, QUERIES, RATIO, Measured, precision
+from nestcode.reproduce.regularization.design import RATIO, SIZES, Cell
+from nestcode.reproduce.regularization.measures import Measured
 
 COLORS = (BLACK, BLUE, ORANGE, VERMILLION, PURPLE)
 
@@ -37,29 +40,19 @@ def figure_penalty(by_penalty: dict[str, list[Measured]], lengths: list[int]) ->
     return figure
 
 
-def figure_invariance(by_recipe: dict[str, dict[float, list[Measured]]]) -> Figure:
-    """Draw flipped bits by noise, and precision by weight of the invariance penalty."""
-    figure = Figure(figsize=(12.5, 4), layout="constrained")
-    left, *others = figure.subplots(1, 3)
-    paper = next(iter(by_recipe.values()))
-    for (by, each), color, style in zip(paper.items(), COLORS, ("-", "--", "-.", ":"), strict=False):
-        band(left, NOISES, [100 * one.flips for one in each], style, color, label=f"weight {by:g}", marker="o")
-    left.set(title=f"bits flipped: {next(iter(by_recipe))}", xlabel="noise (standard deviations of a pixel)",
-             ylabel="flipped bits (%)", xscale="log", ylim=(0, None))  # fmt: skip
-    set_ticks(left.xaxis, NOISES)
-    left.legend(frameon=False, title="invariance")
-    for axes, (recipe, runs) in zip(others, by_recipe.items(), strict=True):
-        places = np.arange(len(runs))
-        for method, (name, color) in enumerate(zip(METHODS, COLORS[1::2], strict=True)):
-            for query, style, marker in ((0, "-", "o"), (2, "--", "s")):
-                values = np.array([precision(each, query, method, 0) for each in runs.values()]).T
-                band(axes, places, values, style, color, label=f"{name}, {QUERIES[query]}", marker=marker)
-        axes.set(
-            title=f"precision: {recipe}", xlabel="weight of invariance", ylabel="share of near items", ylim=(0, None)
-        )
-        axes.set_xticks(places, ["off", *(f"{by:g}" for by in list(runs)[1:])])
-    figure.legend(*others[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    add_grid(left, *others)
+def figure_table(table: Mapping[Cell, list[Measured]]) -> Figure:
+    """Draw the recall of neighborhoods by combination, one panel per terminal size."""
+    figure = Figure(figsize=(12.5, 3.8), layout="constrained")
+    panels = figure.subplots(1, len(SIZES), sharey=True)
+    cells = list(table)[::-1]
+    for place, (axes, size) in enumerate(zip(panels, SIZES, strict=True)):
+        for row, cell in enumerate(cells):
+            values = [one.recall[place] for one in table[cell]]
+            axes.plot(values, [row] * len(values), "o", color=BLUE, alpha=0.5, markersize=5)
+            axes.plot(np.mean(values), row, "x", color=VERMILLION, markersize=8)
+        axes.set(title=f"R = {size}", xlabel="recall of the nearest images")
+    panels[0].set_yticks(range(len(cells)), [str(cell) for cell in cells])
+    add_grid(*panels)
     return figure
 
 

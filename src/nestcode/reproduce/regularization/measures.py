@@ -1,4 +1,4 @@
-"""Train a network with a penalty, and measure its gradients, weights, errors and retrieval."""
+"""Train a retrieval network with a penalty, and measure its gradients, weights, errors and neighborhoods."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,21 +12,16 @@ from nestcode import Codes
 from nestcode.arrays import Doubles, Floats
 from nestcode.data import digits
 from nestcode.index import PrefixTree
-from nestcode.lengths import Lengths, LogUniform
-from nestcode.metrics import exact_neighbors
+from nestcode.lengths import Lengths
+from nestcode.metrics import exact_neighbors, recall
 from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab import Lab
 from nestcode.reproduce.lab.images import as_rows
 from nestcode.reproduce.lab.networks import QUIET
-from nestcode.training import AdaptivePenalty, Preset, Training, errors_by_length, find_preset, train
+from nestcode.reproduce.regularization.design import FLIPPED, NOISE, RATIO, SIZES, Cell
+from nestcode.training import AdaptivePenalty, Preset, Sweep, Training, errors_by_length, find_preset, train
 
-PAPER, OURS = "the paper's network", "ours"
-RATIO = 0.05  # of the gradients of regularization and reconstruction
-NOISES = (0.1, 0.3, 1.0)  # added to queries, in standard deviations of each feature
-QUERIES = ("clean", "some noise", "much noise")  # of 0, 0.3 and 1 standard deviations
-METHODS = ("prefix", "Hamming distance")
-TRUTHS = ("near", "same class")
-FOUND = 10  # items retrieved
+NEAREST = 10  # images that a neighborhood should contain
 
 
 @dataclass(frozen=True)
@@ -36,9 +31,8 @@ class Task:
     name: str
     X: Floats
     queries: Floats
-    noise: Floats  # for queries: standard normal, scaled by the standard deviation of each feature
-    near: NDArray[np.bool_]  # (queries, items): the nearest hundredth by pixels
-    same: NDArray[np.bool_]  # (queries, items): the items of the query's class
+    noisy: Floats  # queries with noise
+    nearest: NDArray[np.int64]  # (queries, NEAREST)
 
 
 @dataclass(frozen=True)
@@ -47,53 +41,36 @@ class Measured:
 
     balance: Doubles  # (width,): λ_k at which the gradients of L1 and of the reconstruction have equal norms
     weights: Doubles  # (width,): mean absolute weight
-    errors: Doubles  # MSE by length
-    flips: Doubles  # by NOISES: share of flipped bits
-    found: Doubles  # (QUERIES, METHODS, TRUTHS): precision
-
-
-def precision(runs: list[Measured], query: int, method: int, truth: int) -> Doubles:
-    """Return the precision of retrieval, by seed."""
-    return np.array([one.found[query, method, truth] for one in runs])
+    errors: Doubles  # MSE of queries by length, powers of two
+    flips: Doubles  # share of the first bits that noise flips
+    recall: Doubles  # by SIZES
+    depth: Doubles  # by SIZES: mean length of the terminal neighborhood
 
 
 def make_task(lab: Lab) -> Task:
     """Return CIFAR-10 if it is given, downsampled to 8 x 8 pixels unless at full scale, else digits."""
     items, count = lab.pick(toy=400, quick=10_000, full=50_000), lab.pick(toy=50, quick=500, full=2000)
     if lab.data is None:
-        rows, labels = digits()
+        rows, _ = digits()
         order = np.random.default_rng(0).permutation(len(rows))
-        train_rows, held = order[300:][:items], order[:300][:count]
-        X, queries, same, name = rows[train_rows], rows[held], labels[train_rows] == labels[held][:, None], "digits"
+        X, queries, name = rows[order[300:][:items]], rows[order[:300][:count]], "digits"
     else:
         images = lab.images(items, count).downsampled(lab.pick(toy=8, quick=8, full=32))
-        assert images.labels is not None
-        assert images.test_labels is not None
-        X, queries = as_rows(images.train), as_rows(images.test)
-        same, name = images.labels == images.test_labels[:, None], images.name
-    noise = X.std(axis=0) * np.random.default_rng(1).standard_normal(queries.shape).astype(np.float32)
-    return Task(name, X, queries, noise, near_mask(X, queries, len(X) // 100), same)
+        X, queries, name = as_rows(images.train), as_rows(images.test), images.name
+    noise = NOISE * X.std(axis=0) * np.random.default_rng(1).standard_normal(queries.shape).astype(np.float32)
+    return Task(name, X, queries, (queries + noise).astype(np.float32), exact_neighbors(queries, X, NEAREST))
 
 
-def near_mask(X: Floats, queries: Floats, count: int) -> NDArray[np.bool_]:
-    """Return which items are among the `count` nearest, (queries, items)."""
-    near = np.zeros((len(queries), len(X)), dtype=bool)
-    np.put_along_axis(near, exact_neighbors(queries, X, count), True, axis=1)
-    return near
-
-
-def preset(lab: Lab, recipe: str) -> Preset:
-    """Return the paper's retrieval network, or one of the same size with our bits and lengths, without a penalty."""
-    training = Training(
-        steps=lab.pick(toy=80, quick=400, full=1500), batch_size=lab.pick(toy=100, quick=200, full=500),
-        learning_rate=lab.pick(toy=5e-3, quick=2e-3, full=5e-4), invariance_share=0.5,
-        device=lab.pick(toy="cpu", quick="cpu", full="auto"), compile=False,
-    )  # fmt: skip
+def preset(lab: Lab) -> Preset:
+    """Return the paper's retrieval network without sweeping and penalties, at a small budget."""
     paper = find_preset("paper-retrieval")
+    training = Training(
+        steps=lab.pick(toy=80, quick=400, full=1000), batch_size=lab.pick(toy=100, quick=200, full=5000),
+        learning_rate=lab.pick(toy=5e-3, quick=2e-3, full=1e-3), perturbation=paper.training.perturbation,
+        invariance_share=0.25, device=lab.pick(toy="cpu", quick="cpu", full="auto"), compile=False, holdout=0.0,
+    )  # fmt: skip
     width, layers = lab.pick(toy=128, quick=256, full=512), lab.pick(toy=(32,), quick=(128,), full=paper.layers)
-    if recipe == PAPER:
-        return replace(paper, width=width, layers=layers, training=training)
-    return Preset(width=width, layers=layers, lengths=LogUniform(), training=training)
+    return replace(paper, width=width, layers=layers, training=training)
 
 
 def powers_of_two(width: int) -> list[int]:
@@ -101,9 +78,19 @@ def powers_of_two(width: int) -> list[int]:
     return [2**power for power in range(width.bit_length())]
 
 
-def train_and_measure(lab: Lab, task: Task, recipe: str, seed: int, **changes: Any) -> Measured:
+def measure_cell(lab: Lab, task: Task, cell: Cell, seed: int) -> Measured:
+    """Return the measurements of one combination of the table."""
+    changes = {
+        "sweep": Sweep() if cell.sweeping else None,
+        "penalty": AdaptivePenalty("l1", RATIO) if cell.adaptive else None,
+        "invariance": cell.invariance,
+    }
+    return train_and_measure(lab, task, seed, **changes)
+
+
+def train_and_measure(lab: Lab, task: Task, seed: int, **changes: Any) -> Measured:
     """Return the measurements of a network trained with these settings, from the cache if they are there."""
-    start = preset(lab, recipe)
+    start = preset(lab)
     how = replace(start, training=start.training.but(seed=seed, **changes))
 
     def compute() -> dict[str, Doubles]:
@@ -118,16 +105,17 @@ def train_and_measure(lab: Lab, task: Task, recipe: str, seed: int, **changes: A
 def measure(network: OrderedAutoencoder, task: Task, how: Preset) -> Measured:
     """Return all measurements of a trained network."""
     device = network.mean.device
-    queries = torch.from_numpy(task.queries).to(device)
-    codes, clean = encode(network, task.X), encode(network, task.queries)
-    noisy = [encode(network, task.queries + np.float32(deviation) * task.noise) for deviation in NOISES]
+    codes, clean, noisy = (encode(network, rows) for rows in (task.X, task.queries, task.noisy))
     weight = network.code_weights()[0].detach().double().abs().mean(dim=1).cpu().numpy()
+    flipped = clean.bits()[:, :FLIPPED] != noisy.bits()[:, :FLIPPED]
+    found, depth = neighborhoods(codes, clean, task.nearest)
     assert isinstance(how.lengths, Lengths)
     return Measured(
         weights=weight,
-        errors=errors_by_length(network, queries, powers_of_two(how.width)),
-        flips=np.array([np.mean(clean.bits() != other.bits()) for other in noisy]),
-        found=np.array([retrieval_precision(task, codes, queries) for queries in (clean, *noisy[1:])]),
+        errors=errors_by_length(network, torch.from_numpy(task.queries).to(device), powers_of_two(how.width)),
+        flips=np.array(flipped.mean()),
+        recall=found,
+        depth=depth,
         balance=balances(network, torch.from_numpy(task.X[:2000]).to(device), how.lengths),
     )
 
@@ -139,14 +127,14 @@ def encode(network: OrderedAutoencoder, X: Floats) -> Codes:
     return Codes.from_bits(torch.cat(parts).cpu().numpy())
 
 
-def retrieval_precision(task: Task, codes: Codes, queries: Codes) -> Doubles:
-    """Return the precision of neighborhoods and of the nearest by Hamming distance, (METHODS, TRUTHS)."""
-    prefix = [hood.ids for hood in PrefixTree(codes).neighborhoods(queries, size=FOUND)]
-    hamming = [np.argsort(queries[place].hamming(codes)[0], kind="stable")[:FOUND] for place in range(len(queries))]
-    return np.array([
-        [np.mean([truth[place, ids].mean() for place, ids in enumerate(found)]) for truth in (task.near, task.same)]
-        for found in (prefix, hamming)
-    ])  # fmt: skip
+def neighborhoods(codes: Codes, queries: Codes, nearest: NDArray[np.int64]) -> tuple[Doubles, Doubles]:
+    """Return recall and mean length of the queries' neighborhoods, by SIZES."""
+    tree = PrefixTree(codes)
+    hoods = [tree.neighborhood(queries, size=size) for size in SIZES]
+    return (
+        np.array([recall([hood.ids for hood in each], nearest) for each in hoods]),
+        np.array([each.length.mean() for each in hoods]),
+    )
 
 
 def balances(network: OrderedAutoencoder, X: Tensor, lengths: Lengths, passes: int = 8) -> Doubles:

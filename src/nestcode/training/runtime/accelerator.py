@@ -29,14 +29,16 @@ class Accelerator:
     def __init__(self, training: Training, steps: int, *, compilable: bool = True) -> None:
         self.device = pick_device(training.device)
         self.gpu = self.device.type == "cuda"
+        searches = training.optimizer == "conjugate"  # a line search compares losses, in float32
         bfloat16 = training.precision == "bfloat16" or (
-            training.precision == "auto" and self.gpu and torch.cuda.is_bf16_supported()
+            training.precision == "auto" and self.gpu and not searches and torch.cuda.is_bf16_supported()
         )
         self._dtype = torch.bfloat16 if bfloat16 else None
-        # A sweep freezes units on the way, and each time the model would be compiled again.
-        worth = self.gpu and steps >= WORTH_COMPILING and training.sweep is None
+        worth = self.gpu and steps >= WORTH_COMPILING and not searches  # which hold bits fixed from time to time
         self._compile = compilable and (worth if training.compile == "auto" else training.compile)
-        self.graphs = self.gpu and self._compile  # a step of the paper's networks takes less time than its launches
+        self.graphs = (
+            self.gpu and self._compile and not searches
+        )  # a step of the paper's networks takes less time than its launches
         self.rng_devices = [torch.cuda.current_device()] if self.gpu else []
 
     def autocast(self) -> AbstractContextManager[Any]:

@@ -1,0 +1,136 @@
+"""The graph navigated by nested codes beside SymphonyQG (PyPI's rabitqlib), one thread: recall, QPS, latency, memory.
+
+Items are rows of a .npy file (--vectors); its last rows are the queries, which are not among the items. Without a file,
+items are clustered random vectors. Times are CPU seconds of interleaved rounds.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from _report import save, seconds_each, show
+from nestcode import LinearCoder, metrics
+from nestcode.arrays import Floats, Ids
+from nestcode.search.graph import Graph, Navigator, build_graph
+
+Search = Callable[[Floats, int], Ids]  # queries and ef to (queries, 10)
+K = 10
+
+
+def main() -> None:
+    """Measure, print and save."""
+    options = parse()
+    base, queries = read(options)
+    exact = metrics.exact_neighbors(queries, base, K)
+    jobs: dict[tuple[str, int], Callable[[], Ids]] = {}
+    facts: dict[str, dict[str, Any]] = {}
+    singles: dict[tuple[str, int], Callable[[], None]] = {}
+    for name, build, nbytes, search in methods(base, options):
+        facts[name] = {"build s": build, "bytes an item": nbytes / len(base)}
+        for ef in options.ef:
+            jobs[name, ef] = partial(search, queries, ef)
+            singles[name, ef] = partial(one_by_one, search, queries, ef)
+    labels = {f"{name} ef {ef}": (name, ef) for name, ef in jobs}
+    rounds = 1 if options.quick else 5
+    batched = seconds_each({label: jobs[key] for label, key in labels.items()}, rounds, time.process_time)
+    single = seconds_each(
+        {label: singles[key] for label, key in labels.items()}, max(rounds // 2, 1), time.process_time
+    )
+    rows = [
+        {
+            "method": name,
+            "ef": ef,
+            "recall@10": metrics.recall(jobs[name, ef](), exact),
+            "QPS": len(queries) / batched[label],
+            "us, one query": 1e6 * single[label] / len(queries),
+            **facts[name],
+        }
+        for label, (name, ef) in labels.items()
+    ]
+    show(f"{len(base):,} x {base.shape[1]}, {len(queries):,} queries", rows, "One thread; best of interleaved rounds.")
+    save(options.json, rows, ["nestcode", "numpy"])
+
+
+def parse() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vectors", type=Path, metavar="FILE", help="a .npy file of vectors, L2-normalized here")
+    parser.add_argument("--items", type=int, metavar="N", help="only the first N of them")
+    parser.add_argument("--queries", type=int, default=1000, metavar="N")
+    parser.add_argument("--bits", type=int, nargs="+", default=[320], help="leading bits that navigate")
+    parser.add_argument("--build-ef", type=int, default=128)
+    parser.add_argument("--passes", type=int, nargs="+", default=[1], help="of the build")
+    parser.add_argument("--ef", type=int, nargs="+", default=[15, 20, 30, 40, 60, 80, 120, 200])
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the builds")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
+    options = parser.parse_args()
+    if options.quick:
+        options.items, options.queries, options.ef = 2000, 20, [20]
+    return options
+
+
+def read(options: argparse.Namespace) -> tuple[Floats, Floats]:
+    """Return items and queries, L2-normalized."""
+    if options.vectors is None:
+        rng, count = np.random.default_rng(0), options.items or 50_000
+        centers = rng.standard_normal((count // 50, 64))
+        rows = centers[rng.integers(0, len(centers), count + options.queries)] + rng.standard_normal((1, 64))
+        rows = rows + rng.standard_normal(rows.shape)
+    else:
+        rows = np.load(options.vectors, mmap_mode="r")
+        rows = rows[np.random.default_rng(0).permutation(len(rows))]
+    rows = rows.astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    items = min(options.items or len(rows), len(rows) - options.queries)
+    return np.ascontiguousarray(rows[:items]), np.ascontiguousarray(rows[-options.queries :])
+
+
+def methods(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, float, float, Search]]:
+    """Yield name, build seconds, bytes and search of each method; the peer's only where it is installed."""
+    try:
+        import rabitqlib
+    except ImportError:
+        print("rabitqlib is not installed: pip install rabitqlib adds SymphonyQG")
+    else:
+        start = time.perf_counter()
+        peer = rabitqlib.SymqgIndex(base.shape[1], 32, "l2")
+        peer.build(base, 200, options.threads)
+        seconds = time.perf_counter() - start
+        with tempfile.TemporaryDirectory() as folder:
+            peer.save(f"{folder}/index")
+            size = Path(folder, "index").stat().st_size
+        yield "SymphonyQG", seconds, size, lambda queries, ef: np.asarray(peer.search(queries, K, ef)[0])
+    halves = base.astype(np.float16)
+    for bits in options.bits:
+        for passes in options.passes:
+            start = time.perf_counter()
+            coder = LinearCoder(bits, metric="cosine").fit(base)
+            navigator, codes = Navigator(coder, bits), coder.encode(base)
+            records = build_graph(navigator, base, codes, ef=options.build_ef, passes=passes, threads=options.threads)
+            seconds = time.perf_counter() - start
+            graph = Graph(navigator, records, len(base), halves)
+            name = f"nestcode, {bits} bits, {passes} pass{'es' * (passes > 1)}"
+            yield name, seconds, records.nbytes + halves.nbytes, partial(search_graph, graph)
+
+
+def search_graph(graph: Graph, queries: Floats, ef: int) -> Ids:
+    """Return the positions that a graph finds."""
+    return graph.search(queries, K, ef).positions.astype(np.int64)
+
+
+def one_by_one(search: Search, queries: Floats, ef: int) -> None:
+    """Search for each query by its own call."""
+    for i in range(len(queries)):
+        search(queries[i : i + 1], ef)
+
+
+if __name__ == "__main__":
+    main()

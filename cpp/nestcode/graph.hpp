@@ -1,0 +1,172 @@
+// A graph whose nodes hold the leading bits of their neighbors' codes.
+//
+// A node's record has everything that a visit needs in one sequential read: the ids of 32 neighbors, their bit planes
+// as one fast-scan block, and two values each that correct the estimates. Estimating the distances of all neighbors
+// takes one block of fast-scan and no access to the neighbors themselves (Gou, Gao, Xu, Long: "SymphonyQG: towards
+// symphonious integration of quantization and graph for approximate nearest neighbor search", 2025).
+//
+//     record = ids (32 x uint32) | norms (32 x float16) | factors (32 x float16) | fast-scan block (columns x 32 bytes)
+//
+// An estimate is |y|^2 - 2 factor <q, y'>, where y' is what the bits of y decode to and factor = |y| / |y'| restores
+// the length that quantization takes away. Norms |y|^2 are stored in units that suit float16. An item's estimate is the
+// same in all records. The records after those of the nodes list the entry points of a search.
+#pragma once
+
+#include "fastscan.hpp"
+#include "parallel.hpp"
+#include "vector_distance.hpp"
+
+namespace nestcode {
+
+constexpr std::size_t kDegree = kBlockItems;
+
+struct GraphRecord {
+    const std::uint8_t* data;
+
+    const std::uint32_t* ids() const { return reinterpret_cast<const std::uint32_t*>(data); }
+    const Half* norms_and_factors() const { return reinterpret_cast<const Half*>(data + 4 * kDegree); }
+    const std::uint8_t* block() const { return data + 8 * kDegree; }
+
+    static std::size_t size(std::size_t columns) { return (8 + columns) * kDegree; }
+};
+
+struct GraphRecords {
+    const std::uint8_t* data;  // aligned to 4 bytes
+    std::size_t nodes;
+    std::size_t count;  // the nodes, then the records of entry points
+    std::size_t columns;
+
+    GraphRecord operator[](std::size_t i) const { return {data + i * GraphRecord::size(columns)}; }
+};
+
+// The codes of all items as records hold them.
+struct GraphCodes {
+    Rows grouped;         // (items, columns): 4-bit groups, two a byte
+    const Half* norms;    // (items)
+    const Half* factors;  // (items)
+};
+
+// Writes the record of 32 neighbors.
+inline void pack_record(const std::uint32_t* neighbors, const GraphCodes& codes, std::uint8_t* out) {
+    auto* ids = reinterpret_cast<std::uint32_t*>(out);
+    auto* norms = reinterpret_cast<Half*>(out + 4 * kDegree);
+    auto* factors = norms + kDegree;
+    std::uint8_t* block = out + 8 * kDegree;
+    for (std::size_t i = 0; i < kDegree; ++i) {
+        const std::uint32_t id = neighbors[i];
+        ids[i] = id;
+        norms[i] = codes.norms[id];
+        factors[i] = codes.factors[id];
+        for (std::size_t c = 0; c < codes.grouped.bytes; ++c) block[c * kDegree + i] = codes.grouped[id][c];
+    }
+}
+
+// Writes the records of all nodes, (nodes, 32) neighbors, and those of the entry points, a multiple of 32.
+inline void pack_graph(const std::uint32_t* neighbors, std::size_t nodes, const std::uint32_t* entries,
+                       std::size_t entry_count, const GraphCodes& codes, std::uint8_t* out, std::size_t threads) {
+    const std::size_t size = GraphRecord::size(codes.grouped.bytes);
+    parallel_for(nodes + entry_count / kDegree, 256, threads, [&, size](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i)
+            pack_record(i < nodes ? neighbors + i * kDegree : entries + (i - nodes) * kDegree, codes, out + i * size);
+    });
+}
+
+// From the features of a query to its lookup tables: coefficients of an affine projection, then the tables of groups.
+struct GraphProjection {
+    const float* mean;        // (features)
+    const float* directions;  // (count, features): orthonormal rows
+    std::size_t count, features;
+    const std::vector<FastScanGroup>* groups;
+    float norm_unit;  // of the norms in records
+};
+
+// A query as it walks through a graph.
+struct GraphQuery {
+    const float* features;  // L2-normalized for the cosine
+    FastScanTables tables;
+    float own;  // what estimates leave out: the squared norm around the mean, or the product with it
+
+    // The distance that an estimate stands for: the squared L2 distance, or the negative inner product.
+    float distance(float estimate, Metric metric) const {
+        return metric == Metric::inner ? estimate / 2 - own : std::max(estimate + own, 0.0f);
+    }
+};
+
+// Queries prepared a batch at a time, so that the directions are read once for all of them.
+class GraphQueries {
+  public:
+    static constexpr std::size_t kBatch = 16;
+
+    GraphQueries(const GraphProjection& projection, Metric metric, Simd simd)
+        : projection_(projection),
+          metric_(metric),
+          sums_(row_sums_kernel<float, false>(simd)),
+          project_(project_kernel(simd)),
+          features_(kBatch * projection.features),
+          centered_(kBatch * projection.features),
+          coefficients_(kBatch * projection.count),
+          batch_(kBatch) {}
+
+    // Prepares the first queries of (count, features), as many as a batch holds.
+    void prepare(const float* queries, std::size_t count) {
+        count = std::min(count, kBatch);
+        const std::size_t width = projection_.features;
+        for (std::size_t q = 0; q < count; ++q) {
+            float *features = &features_[q * width], *centered = &centered_[q * width];
+            std::copy_n(queries + q * width, width, features);
+            if (metric_ == Metric::cosine) {
+                const float norm = std::sqrt(sums_(features, features, width).norm);
+                if (norm > 0)
+                    for (std::size_t f = 0; f < width; ++f) features[f] /= norm;
+            }
+            std::copy_n(features, width, centered);
+            if (metric_ != Metric::inner)
+                for (std::size_t f = 0; f < width; ++f) centered[f] -= projection_.mean[f];
+            batch_[q].features = features;
+            batch_[q].own = metric_ == Metric::inner ? sums_(features, projection_.mean, width).product
+                                                     : sums_(centered, centered, width).norm;
+        }
+        project_(projection_.directions, projection_.count, width, centered_.data(), count, coefficients_.data());
+        for (std::size_t q = 0; q < count; ++q)  // without biases nothing but the entries bounds the scale
+            fill_tables(*projection_.groups, &coefficients_[q * projection_.count], 1e-30f, Metric::inner,
+                        batch_[q].tables);
+    }
+
+    const GraphQuery& operator[](std::size_t i) const { return batch_[i]; }
+
+  private:
+    const GraphProjection& projection_;
+    const Metric metric_;
+    const RowSumsKernel<float> sums_;
+    const ProjectKernel project_;
+    std::vector<float> features_, centered_, coefficients_;
+    std::vector<GraphQuery> batch_;
+};
+
+// Estimates the distances of the 32 neighbors in a record, up to a constant of the query.
+struct GraphEstimator {
+    std::size_t columns;
+    float norm_unit;  // 0 for inner products
+    FastScanKernel kernel;
+    HalfExpander expand;
+
+    GraphEstimator(const GraphProjection& projection, Metric metric, Simd simd)
+        : columns((projection.groups->size() + 1) / 2),
+          norm_unit(metric == Metric::inner ? 0 : projection.norm_unit),
+          kernel(fastscan_kernel(simd)),
+          expand(half_expander(simd)) {}
+
+    void operator()(GraphRecord record, const FastScanTables& tables, float* out) const {
+        static constexpr std::int16_t no_biases[kDegree] = {};
+        std::int16_t sums[kDegree];
+        float corrections[2 * kDegree];  // norms, then factors
+        kernel(record.block(), no_biases, columns, tables, INT16_MIN, sums);
+        expand(record.norms_and_factors(), corrections, 2 * kDegree);
+        const float step = 1 / tables.scale;
+        for (std::size_t i = 0; i < kDegree; ++i)
+            out[i] = norm_unit * corrections[i] +
+                     corrections[kDegree + i] * (tables.offset + static_cast<float>(sums[i]) * step);
+    }
+};
+
+}  // namespace nestcode

@@ -1,0 +1,220 @@
+// Building a graph (graph.hpp): candidates from random projection trees, then passes of search and pruning.
+//
+// Leaves of random projection trees, compared all against all, give each item near ones to start with. Each pass
+// searches the graph of the pass before for every item, and selects the item's neighbors among the visited nodes by the
+// rule of relative neighborhood graphs: a candidate is occluded if a selected neighbor is nearer to it than the item is
+// (robust pruning: Subramanya et al., "DiskANN", 2019). Passes read one graph and write another, so the result depends
+// on the seed and not on the threads.
+#pragma once
+
+#include <random>
+
+#include "graph_search.hpp"
+
+namespace nestcode {
+
+struct GraphBuildOptions {
+    std::size_t ef = 128;    // of the searches
+    std::size_t passes = 1;  // of search and pruning
+    std::size_t trees = 8;
+    std::size_t leaf = 128;  // items of a tree's leaf, at most
+    float slack = 1.03f;     // by what factor a neighbor must be nearer to occlude a candidate
+    std::uint64_t seed = 0;
+};
+
+// Keeps 32 of an item's candidates, keys of Hit that are sorted and distinct: those that no nearer one occludes, then
+// the nearest of the others. `distance` is that of two items.
+template <class Distance>
+void select_neighbors(std::vector<std::uint64_t>& candidates, float slack, const Distance& distance) {
+    std::uint64_t selected[kDegree];
+    std::size_t count = 0, others = 0;  // others move to the front
+    for (const std::uint64_t key : candidates) {
+        bool occluded = count == kDegree;
+        for (std::size_t i = 0; i < count && !occluded; ++i)
+            occluded = slack * slack * distance(Hit::position(selected[i]), Hit::position(key)) < Hit::score(key);
+        (occluded ? candidates[others++] : selected[count++]) = key;
+    }
+    candidates.resize(std::min(others, kDegree - count));
+    candidates.insert(candidates.begin(), selected, selected + count);
+}
+
+class GraphBuilder {
+  public:
+    GraphBuilder(const GraphVectors<float>& vectors, const GraphCodes& codes, const GraphProjection& projection,
+                 const GraphBuildOptions& options, Simd simd, std::size_t threads)
+        : vectors_(vectors),
+          codes_(codes),
+          projection_(projection),
+          options_(options),
+          simd_(simd),
+          threads_(threads),
+          count_(codes.grouped.count),
+          distance_(Metric::l2, vectors.features, simd),
+          near_(count_ * kDegree, kNone),
+          next_(count_ * kDegree) {}
+
+    // Writes the neighbors of each item, (items, 32); a list that is not full repeats the item itself.
+    void build(std::span<const std::uint32_t> entries, std::uint32_t* neighbors) {
+        for (const Tree& tree : grow_trees()) compare_leaves(tree);
+        add_reverse_edges();
+        write(neighbors);
+        const std::size_t records = count_ + entries.size() / kDegree, columns = codes_.grouped.bytes;
+        std::vector<std::uint8_t> graph(records * GraphRecord::size(columns));
+        for (std::size_t pass = 0; pass < options_.passes; ++pass) {
+            pack_graph(neighbors, count_, entries.data(), entries.size(), codes_, graph.data(), threads_);
+            search({graph.data(), count_, records, columns});
+            add_reverse_edges();
+            write(neighbors);
+        }
+    }
+
+  private:
+    static constexpr std::uint64_t kNone = UINT64_MAX;  // ends a list that is not full
+
+    struct Tree {
+        std::vector<std::uint32_t> order;  // items, leaf by leaf
+        std::vector<std::size_t> ends;     // of the leaves
+    };
+
+    std::uint64_t* list(std::vector<std::uint64_t>& lists, std::size_t item) const {
+        return lists.data() + item * kDegree;
+    }
+
+    float between(std::uint32_t a, std::uint32_t b) const {
+        return clamp_to_finite(distance_(vectors_[a], vectors_[b]));
+    }
+
+    // Trees that halve the items at the median of their projections on the difference of two random ones.
+    std::vector<Tree> grow_trees() const {
+        std::vector<Tree> trees(options_.trees);
+        parallel_for(trees.size(), 1, threads_, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t t = begin; t < end; ++t) trees[t] = grow_tree(options_.seed * options_.trees + t);
+        });
+        return trees;
+    }
+
+    Tree grow_tree(std::uint64_t seed) const {
+        std::mt19937_64 random(seed);
+        const RowSumsKernel<float> product = row_sums_kernel<float, false>(simd_);
+        std::vector<std::uint64_t> keys(count_);  // of projections and items
+        for (std::size_t i = 0; i < count_; ++i) keys[i] = Hit::pack(0, static_cast<std::uint32_t>(i));
+        std::vector<float> normal(vectors_.features);
+        Tree tree;
+        std::vector<std::pair<std::size_t, std::size_t>> ranges{{0, count_}};  // the next one is last
+        while (!ranges.empty()) {
+            const auto [begin, end] = ranges.back();
+            ranges.pop_back();
+            if (end - begin <= options_.leaf) {
+                tree.ends.push_back(end);
+                continue;
+            }
+            const float* one = vectors_[Hit::position(keys[begin + random() % (end - begin)])];
+            const float* other = vectors_[Hit::position(keys[begin + random() % (end - begin)])];
+            for (std::size_t f = 0; f < normal.size(); ++f) normal[f] = one[f] - other[f];
+            for (std::size_t i = begin; i < end; ++i) {
+                const std::uint32_t item = Hit::position(keys[i]);
+                keys[i] =
+                    Hit::pack(clamp_to_finite(product(normal.data(), vectors_[item], normal.size()).product), item);
+            }
+            const std::size_t middle = begin + (end - begin) / 2;
+            const auto at = [&](std::size_t i) { return keys.begin() + static_cast<std::ptrdiff_t>(i); };
+            std::nth_element(at(begin), at(middle), at(end));
+            ranges.emplace_back(middle, end);
+            ranges.emplace_back(begin, middle);
+        }
+        tree.order.resize(count_);
+        for (std::size_t i = 0; i < count_; ++i) tree.order[i] = Hit::position(keys[i]);
+        return tree;
+    }
+
+    // Compares the items of each leaf with each other and keeps the nearest of each item.
+    void compare_leaves(const Tree& tree) {
+        parallel_for(tree.ends.size(), 1, threads_, [&](std::size_t first, std::size_t last) {
+            for (std::size_t leaf = first; leaf < last; ++leaf)
+                for (std::size_t i = leaf == 0 ? 0 : tree.ends[leaf - 1]; i < tree.ends[leaf]; ++i)
+                    for (std::size_t j = i + 1; j < tree.ends[leaf]; ++j) {
+                        const std::uint32_t a = tree.order[i], b = tree.order[j];
+                        const float distance = between(a, b);
+                        keep_nearest(list(near_, a), Hit::pack(distance, b));
+                        keep_nearest(list(near_, b), Hit::pack(distance, a));
+                    }
+        });
+    }
+
+    static void keep_nearest(std::uint64_t* keys, std::uint64_t key) {
+        if (key >= keys[kDegree - 1]) return;
+        std::uint64_t* place = std::lower_bound(keys, keys + kDegree, key);
+        if (*place == key) return;
+        std::move_backward(place, keys + kDegree - 1, keys + kDegree);
+        *place = key;
+    }
+
+    // Replaces each item's list by a selection among it and the nodes that a search for the item visits.
+    void search(const GraphRecords& records) {
+        const GraphEstimator estimate(projection_, Metric::l2, simd_);
+        parallel_for(count_, 16, threads_, [&](std::size_t begin, std::size_t end) {
+            GraphQueries batch(projection_, Metric::l2, simd_);
+            GraphPool pool;
+            std::vector<std::uint64_t> candidates;
+            for (std::size_t i = begin; i < end; ++i) {
+                if ((i - begin) % GraphQueries::kBatch == 0) batch.prepare(vectors_[i], end - i);
+                const GraphQuery& query = batch[(i - begin) % GraphQueries::kBatch];
+                pool.reset(options_.ef, {});
+                candidates.assign(list(near_, i), list(near_, i) + kDegree);
+                walk_graph(records, vectors_, estimate, distance_, query, pool, [&](std::uint32_t id, float distance) {
+                    if (id != i) candidates.push_back(Hit::pack(clamp_to_finite(distance), id));
+                });
+                select(candidates, list(next_, i));
+            }
+        });
+        near_.swap(next_);
+    }
+
+    // Replaces each item's list by a selection among it and the items that list it.
+    void add_reverse_edges() {
+        // Each thread reads all edges and takes those to its own items.
+        parallel_for(count_, 1024, threads_, [&](std::size_t begin, std::size_t end) {
+            std::vector<std::vector<std::uint64_t>> candidates(end - begin);
+            for (std::size_t i = 0; i < count_; ++i)
+                for (std::size_t j = 0; j < kDegree; ++j) {
+                    const std::uint64_t key = near_[i * kDegree + j];
+                    const std::size_t to = Hit::position(key);
+                    if (key != kNone && to >= begin && to < end)
+                        candidates[to - begin].push_back(Hit::pack(Hit::score(key), static_cast<std::uint32_t>(i)));
+                }
+            for (std::size_t i = begin; i < end; ++i) {
+                std::vector<std::uint64_t>& own = candidates[i - begin];
+                own.insert(own.end(), list(near_, i), list(near_, i) + kDegree);
+                select(own, list(next_, i));
+                own = {};
+            }
+        });
+        near_.swap(next_);
+    }
+
+    void select(std::vector<std::uint64_t>& candidates, std::uint64_t* out) const {
+        std::sort(candidates.begin(), candidates.end());
+        candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
+        if (!candidates.empty() && candidates.back() == kNone) candidates.pop_back();
+        candidates.resize(std::min(candidates.size(), std::max(options_.ef, 2 * kDegree)));  // hubs have thousands
+        select_neighbors(candidates, options_.slack,
+                         [this](std::uint32_t a, std::uint32_t b) { return between(a, b); });
+        std::fill(std::copy(candidates.begin(), candidates.end(), out), out + kDegree, kNone);
+    }
+
+    void write(std::uint32_t* neighbors) const {
+        for (std::size_t i = 0; i < near_.size(); ++i)
+            neighbors[i] = near_[i] != kNone ? Hit::position(near_[i]) : static_cast<std::uint32_t>(i / kDegree);
+    }
+
+    const GraphVectors<float> vectors_;
+    const GraphCodes codes_;
+    const GraphProjection projection_;
+    const GraphBuildOptions options_;
+    const Simd simd_;
+    const std::size_t threads_, count_;
+    const RowDistance<float> distance_;
+    std::vector<std::uint64_t> near_, next_;  // (items, 32): keys of distance and neighbor
+};
+
+}  // namespace nestcode

@@ -1,0 +1,244 @@
+// Distances from a float query to rows of float32 or float16, one row at a time, on every instruction set.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "metric.hpp"
+#include "simd.hpp"
+#include "vector_rows.hpp"
+
+namespace nestcode {
+
+using Half = std::uint16_t;  // the bits of an IEEE 754 float16
+
+inline float to_float(float value) {
+    return value;
+}
+
+inline float to_float(Half half) {
+    return half_to_float(half);
+}
+
+// What a distance is computed from. For squared distances, `norm` is |q - x|^2; else it is |x|^2, and `product` <q, x>.
+struct RowSums {
+    float product = 0, norm = 0;
+};
+
+template <class Element, bool squares>
+RowSums row_sums_portable(const float* query, const Element* row, std::size_t features) {
+    constexpr std::size_t lanes = 8;  // as the compiler vectorizes
+    float products[lanes] = {}, norms[lanes] = {};
+    std::size_t f = 0;
+    const auto add = [&](std::size_t lane) {
+        const float item = to_float(row[f + lane]), difference = query[f + lane] - item;
+        if constexpr (squares) {
+            norms[lane] += difference * difference;
+        } else {
+            products[lane] += query[f + lane] * item;
+            norms[lane] += item * item;
+        }
+    };
+    for (; f + lanes <= features; f += lanes)
+        for (std::size_t lane = 0; lane < lanes; ++lane) add(lane);
+    for (; f < features; ++f) add(0);
+    RowSums sums;
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+        sums.product += products[lane];
+        sums.norm += norms[lane];
+    }
+    return sums;
+}
+
+#if NESTCODE_NEON
+inline void load_neon(const float* from, float32x4_t (&out)[2]) {
+    out[0] = vld1q_f32(from);
+    out[1] = vld1q_f32(from + 4);
+}
+
+inline void load_neon(const Half* from, float32x4_t (&out)[2]) {
+    const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(from));
+    out[0] = vcvt_f32_f16(vget_low_f16(halves));
+    out[1] = vcvt_high_f32_f16(halves);
+}
+
+template <class Element, bool squares>
+RowSums row_sums_neon(const float* query, const Element* row, std::size_t features) {
+    float32x4_t products[4] = {}, norms[4] = {};
+    const std::size_t whole = features / 16 * 16;
+    for (std::size_t f = 0; f < whole; f += 16)
+        for (std::size_t half = 0; half < 2; ++half) {
+            float32x4_t items[2];
+            load_neon(row + f + 8 * half, items);
+            for (std::size_t part = 0; part < 2; ++part) {
+                const float32x4_t values = vld1q_f32(query + f + 8 * half + 4 * part);
+                const std::size_t lane = 2 * half + part;
+                if constexpr (squares) {
+                    const float32x4_t difference = vsubq_f32(values, items[part]);
+                    norms[lane] = vfmaq_f32(norms[lane], difference, difference);
+                } else {
+                    products[lane] = vfmaq_f32(products[lane], values, items[part]);
+                    norms[lane] = vfmaq_f32(norms[lane], items[part], items[part]);
+                }
+            }
+        }
+    const auto total = [](const float32x4_t(&sums)[4]) {
+        return vaddvq_f32(vaddq_f32(vaddq_f32(sums[0], sums[1]), vaddq_f32(sums[2], sums[3])));
+    };
+    const RowSums rest = row_sums_portable<Element, squares>(query + whole, row + whole, features - whole);
+    return {total(products) + rest.product, total(norms) + rest.norm};
+}
+#endif
+
+#if NESTCODE_X86
+#define NESTCODE_AVX2 NESTCODE_TARGET("avx2,fma,f16c")
+NESTCODE_AVX2 inline __m256 load_avx2(const float* from) {
+    return _mm256_loadu_ps(from);
+}
+
+NESTCODE_AVX2 inline __m256 load_avx2(const Half* from) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+NESTCODE_AVX2 inline float sum_avx2(__m256 a, __m256 b) {
+    const __m256 both = _mm256_add_ps(a, b);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
+
+template <class Element, bool squares>
+NESTCODE_AVX2 RowSums row_sums_avx2(const float* query, const Element* row, std::size_t features) {
+    __m256 products[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    __m256 norms[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    const std::size_t whole = features / 32 * 32;
+    for (std::size_t f = 0; f < whole; f += 32)
+        for (std::size_t part = 0; part < 4; ++part) {
+            const __m256 item = load_avx2(row + f + 8 * part), values = _mm256_loadu_ps(query + f + 8 * part);
+            if constexpr (squares) {
+                const __m256 difference = _mm256_sub_ps(values, item);
+                norms[part] = _mm256_fmadd_ps(difference, difference, norms[part]);
+            } else {
+                products[part] = _mm256_fmadd_ps(values, item, products[part]);
+                norms[part] = _mm256_fmadd_ps(item, item, norms[part]);
+            }
+        }
+    const RowSums rest = row_sums_portable<Element, squares>(query + whole, row + whole, features - whole);
+    return {sum_avx2(_mm256_add_ps(products[0], products[1]), _mm256_add_ps(products[2], products[3])) + rest.product,
+            sum_avx2(_mm256_add_ps(norms[0], norms[1]), _mm256_add_ps(norms[2], norms[3])) + rest.norm};
+}
+#endif
+
+template <class Element>
+using RowSumsKernel = RowSums (*)(const float* query, const Element* row, std::size_t features);
+
+template <class Element, bool squares>
+RowSumsKernel<Element> row_sums_kernel(Simd simd) {
+    switch (simd) {
+#if NESTCODE_NEON
+        case Simd::neon: return row_sums_neon<Element, squares>;
+#endif
+#if NESTCODE_X86
+        case Simd::avx2:
+        case Simd::avx512: return row_sums_avx2<Element, squares>;
+#endif
+        default: return row_sums_portable<Element, squares>;
+    }
+}
+
+// Writes the inner products of vectors, (many, features), with rows, (count, features): (many, count). Four rows at a
+// time stay in the cache for all vectors.
+using ProjectKernel = void (*)(const float* rows, std::size_t count, std::size_t features, const float* vectors,
+                               std::size_t many, float* out);
+
+inline Float4 multiply_add(Float4 a, Float4 b, Float4 sum) {
+#if NESTCODE_NEON
+    return reinterpret_cast<Float4>(vfmaq_f32(reinterpret_cast<float32x4_t>(sum), reinterpret_cast<float32x4_t>(a),
+                                              reinterpret_cast<float32x4_t>(b)));
+#else
+    return sum + a * b;
+#endif
+}
+
+inline void products_portable(const float* const (&rows)[4], const float* vector, std::size_t features,
+                              float (&out)[4]) {
+    Float4 sums[4][2] = {};  // eight chains of additions hide their latency
+    std::size_t f = 0;
+    for (; f + 8 <= features; f += 8) {
+        const Float4 values[2] = {load_float4(vector + f), load_float4(vector + f + 4)};
+        for (int r = 0; r < 4; ++r)
+            for (int half = 0; half < 2; ++half)
+                sums[r][half] = multiply_add(values[half], load_float4(rows[r] + f + 4 * half), sums[r][half]);
+    }
+    for (int r = 0; r < 4; ++r) {
+        out[r] = horizontal_sum(sums[r][0] + sums[r][1]);
+        for (std::size_t g = f; g < features; ++g) out[r] += vector[g] * rows[r][g];
+    }
+}
+
+#if NESTCODE_X86
+NESTCODE_AVX2 inline void products_avx2(const float* const (&rows)[4], const float* vector, std::size_t features,
+                                        float (&out)[4]) {
+    __m256 sums[4][2];
+    for (auto& row : sums) row[0] = row[1] = _mm256_setzero_ps();
+    std::size_t f = 0;
+    for (; f + 16 <= features; f += 16) {
+        const __m256 values[2] = {_mm256_loadu_ps(vector + f), _mm256_loadu_ps(vector + f + 8)};
+        for (int r = 0; r < 4; ++r)
+            for (int half = 0; half < 2; ++half)
+                sums[r][half] = _mm256_fmadd_ps(values[half], _mm256_loadu_ps(rows[r] + f + 8 * half), sums[r][half]);
+    }
+    for (int r = 0; r < 4; ++r) {
+        out[r] = sum_avx2(sums[r][0], sums[r][1]);
+        for (std::size_t g = f; g < features; ++g) out[r] += vector[g] * rows[r][g];
+    }
+}
+#endif
+
+template <auto products>
+void project(const float* rows, std::size_t count, std::size_t features, const float* vectors, std::size_t many,
+             float* out) {
+    for (std::size_t first = 0; first < count; first += 4) {
+        const std::size_t here = std::min<std::size_t>(4, count - first);
+        const float* four[4];  // the last row stands in for missing ones
+        for (std::size_t r = 0; r < 4; ++r) four[r] = rows + (first + std::min(r, here - 1)) * features;
+        for (std::size_t v = 0; v < many; ++v) {
+            float found[4];
+            products(four, vectors + v * features, features, found);
+            std::copy_n(found, here, out + v * count + first);
+        }
+    }
+}
+
+inline ProjectKernel project_kernel(Simd simd) {
+#if NESTCODE_X86
+    if (simd == Simd::avx2 || simd == Simd::avx512) return project<products_avx2>;
+#endif
+    static_cast<void>(simd);
+    return project<products_portable>;
+}
+
+// Distances by one metric: the squared L2 distance; the squared L2 distance of L2-normalized vectors, where the query
+// is normalized already; or the negative inner product.
+template <class Element>
+struct RowDistance {
+    Metric metric;
+    std::size_t features;
+    RowSumsKernel<Element> kernel;
+
+    RowDistance(Metric by, std::size_t count, Simd simd)
+        : metric(by),
+          features(count),
+          kernel(by == Metric::l2 ? row_sums_kernel<Element, true>(simd) : row_sums_kernel<Element, false>(simd)) {}
+
+    float operator()(const float* query, const Element* row) const {
+        const RowSums sums = kernel(query, row, features);
+        if (metric == Metric::l2) return sums.norm;
+        if (metric == Metric::inner) return -sums.product;
+        return sums.norm > 0 ? 2 - 2 * sums.product / std::sqrt(sums.norm) : 1;
+    }
+};
+
+}  // namespace nestcode

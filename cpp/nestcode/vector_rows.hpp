@@ -1,0 +1,161 @@
+// Vectors as an index stores them: rows of float32, of float16, or of int8 with one scale per row.
+//
+// Kernels compare float32. Rows of the other types are expanded into a buffer that stays in the first-level cache, by
+// conversions that are exact for float16 and one multiplication for int8, so a distance does not depend on the kernel.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "checksum.hpp"
+#include "simd.hpp"
+
+namespace nestcode {
+
+enum class VectorType { float32, float16, int8 };
+
+inline std::size_t bytes_of(VectorType type) {
+    return type == VectorType::float32 ? 4 : type == VectorType::float16 ? 2 : 1;
+}
+
+inline float half_to_float(std::uint16_t half) {
+    // Shifted into place, the exponent lacks the difference of the biases: a multiplication adds it, subnormals too.
+    const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16, rest = std::uint32_t{half & 0x7fffu} << 13;
+    if ((half & 0x7c00u) == 0x7c00u) return std::bit_cast<float>(sign | rest | 0x7f800000u);  // infinite or NaN
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest) * 0x1p112f));
+}
+
+// Writes `count` float16 as float32.
+using HalfExpander = void (*)(const std::uint16_t* from, float* to, std::size_t count);
+
+inline void expand_half_portable(const std::uint16_t* from, float* to, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = half_to_float(from[i]);
+}
+
+#if NESTCODE_NEON
+inline void expand_half_neon(const std::uint16_t* from, float* to, std::size_t count) {
+    std::size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        const float16x8_t eight = vreinterpretq_f16_u16(vld1q_u16(from + i));
+        vst1q_f32(to + i, vcvt_f32_f16(vget_low_f16(eight)));
+        vst1q_f32(to + i + 4, vcvt_high_f32_f16(eight));
+    }
+    expand_half_portable(from + i, to + i, count - i);
+}
+#endif
+
+#if NESTCODE_X86
+NESTCODE_TARGET("avx,f16c")
+inline void expand_half_f16c(const std::uint16_t* from, float* to, std::size_t count) {
+    std::size_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+    expand_half_portable(from + i, to + i, count - i);
+}
+#endif
+
+inline HalfExpander half_expander(Simd simd) {
+#if NESTCODE_NEON
+    if (simd == Simd::neon) return expand_half_neon;
+#endif
+#if NESTCODE_X86
+    if (simd != Simd::portable && __builtin_cpu_supports("f16c")) return expand_half_f16c;
+#endif
+    static_cast<void>(simd);
+    return expand_half_portable;
+}
+
+inline void expand_int8(const std::int8_t* from, float scale, float* to, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = scale * static_cast<float>(from[i]);
+}
+
+// The vectors of one segment, by position.
+struct VectorRows {
+    VectorType type;
+    const std::uint8_t* data;
+    const float* scales;  // of int8; null for 1
+    std::size_t count, features;
+    ChecksumGuard *guard = nullptr, *scales_guard = nullptr;
+
+    std::size_t row_bytes() const { return features * bytes_of(type); }
+    const std::uint8_t* at(std::size_t i) const { return data + i * row_bytes(); }
+
+    // Row i as float32: where it lies, or expanded into the buffer.
+    const float* row(std::size_t i, HalfExpander expand_half, float* buffer) const {
+        const std::uint8_t* from = at(i);
+        if (guard != nullptr) guard->touch(from, row_bytes());
+        switch (type) {
+            case VectorType::float32: return reinterpret_cast<const float*>(from);
+            case VectorType::float16:
+                expand_half(reinterpret_cast<const std::uint16_t*>(from), buffer, features);
+                return buffer;
+            default:
+                if (scales_guard != nullptr) scales_guard->touch(scales + i, sizeof(float));
+                expand_int8(reinterpret_cast<const std::int8_t*>(from), scales != nullptr ? scales[i] : 1, buffer,
+                            features);
+                return buffer;
+        }
+    }
+};
+
+// The vectors of several segments, by positions that count through all of them.
+struct VectorRuns {
+    std::vector<VectorRows> runs;
+    std::vector<std::size_t> ends;  // of each run's positions
+    std::size_t features = 0;
+
+    std::size_t count() const { return ends.empty() ? 0 : ends.back(); }
+
+    void add(const VectorRows& run) {
+        ends.push_back(count() + run.count);
+        runs.push_back(run);
+        features = run.features;
+    }
+
+    // The run of a position, and the position in it.
+    std::pair<const VectorRows*, std::size_t> find(std::size_t position) const {
+        const auto run = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), position) - ends.begin());
+        return {&runs[run], position - (ends[run] - runs[run].count)};
+    }
+};
+
+// Reads the rows of runs on one thread, which owns the buffer.
+class VectorReader {
+  public:
+    VectorReader(const VectorRuns& runs, HalfExpander expand_half)
+        : runs_(&runs), expand_half_(expand_half), buffer_(runs.features) {}
+
+    std::size_t features() const { return runs_->features; }
+
+    const float* row(std::size_t position, float* buffer) const {
+        const auto [run, own] = runs_->find(position);
+        return run->row(own, expand_half_, buffer);
+    }
+    const float* row(std::size_t position) { return row(position, buffer_.data()); }
+
+    void prefetch(std::size_t position) const {
+        const auto [run, own] = runs_->find(position);
+        const std::uint8_t* from = run->at(own);
+        for (std::size_t byte = 0; byte < run->row_bytes(); byte += 64) __builtin_prefetch(from + byte);
+    }
+
+  private:
+    const VectorRuns* runs_;
+    HalfExpander expand_half_;
+    std::vector<float> buffer_;
+};
+
+// Reads the rows of a matrix.
+struct MatrixReader {
+    const float* vectors;
+    std::size_t width;
+
+    std::size_t features() const { return width; }
+    const float* row(std::size_t i) const { return vectors + i * width; }
+    void prefetch(std::size_t) const {}
+};
+
+}  // namespace nestcode

@@ -1,0 +1,126 @@
+// Stored vectors: reranking and exhaustive scans of the vectors themselves (nestcode/search).
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "nestcode/rerank.hpp"
+#include "nestcode/scan.hpp"
+#include "storage.hpp"
+
+namespace {
+
+using AnyMatrix = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+nestcode::VectorType type_of(nb::dlpack::dtype dtype) {
+    const auto is = [&](nb::dlpack::dtype_code code, std::uint8_t bits) {
+        return dtype.code == static_cast<std::uint8_t>(code) && dtype.bits == bits && dtype.lanes == 1;
+    };
+    if (is(nb::dlpack::dtype_code::Float, 32)) return nestcode::VectorType::float32;
+    if (is(nb::dlpack::dtype_code::Float, 16)) return nestcode::VectorType::float16;
+    if (is(nb::dlpack::dtype_code::Int, 8)) return nestcode::VectorType::int8;
+    throw nb::value_error("vectors must be float32, float16 or int8");
+}
+
+// The vectors of one segment, with the arrays that they refer to.
+struct PyVectorRows {
+    AnyMatrix rows;
+    Vec<float> scales;
+    nb::object guard, scales_guard;
+    nestcode::VectorRows vectors;
+
+    PyVectorRows(AnyMatrix given, Vec<float> given_scales, nb::object given_guard, nb::object given_scales_guard)
+        : rows(std::move(given)),
+          scales(std::move(given_scales)),
+          guard(std::move(given_guard)),
+          scales_guard(std::move(given_scales_guard)),
+          vectors{type_of(rows.dtype()),
+                  static_cast<const std::uint8_t*>(rows.data()),
+                  scales.size() != 0 ? scales.data() : nullptr,
+                  rows.shape(0),
+                  rows.shape(1),
+                  watching(guard, rows.data(), rows.nbytes()),
+                  watching(scales_guard, scales.data(), scales.nbytes())} {
+        if (scales.size() != 0 && (scales.size() != rows.shape(0) || vectors.type != nestcode::VectorType::int8))
+            throw nb::value_error("there must be a scale for each row of int8, and none for others");
+    }
+
+  private:
+    static nestcode::ChecksumGuard* watching(const nb::object& guard, const void* data, std::size_t bytes) {
+        return guard.is_none() ? nullptr : guard_of(nb::cast<PyChecksumGuard*>(guard), data, bytes);
+    }
+};
+
+struct PyVectorRuns {
+    std::vector<nb::object> owners;
+    nestcode::VectorRuns runs;
+
+    explicit PyVectorRuns(const std::vector<nb::object>& given) : owners(given) {
+        for (const nb::object& object : given) {
+            const nestcode::VectorRows& one = nb::cast<PyVectorRows&>(object).vectors;
+            if (!runs.runs.empty() && one.features != runs.features)
+                throw nb::value_error("runs must have the same features");
+            runs.add(one);
+        }
+    }
+
+    void check(const std::int64_t* items, std::size_t count, std::int64_t least) const {
+        for (std::size_t i = 0; i < count; ++i)
+            if (items[i] < least || items[i] >= static_cast<std::int64_t>(runs.count()))
+                throw nb::value_error("items must be positions of vectors");
+    }
+
+    void rerank(const Mat<float>& queries, const Mat<std::int64_t>& candidates, std::string_view metric,
+                const Array<float, 2>& out, std::size_t threads, std::string_view simd) const {
+        if (queries.shape(1) != runs.features || candidates.shape(0) != queries.shape(0) ||
+            out.shape(0) != candidates.shape(0) || out.shape(1) != candidates.shape(1))
+            throw nb::value_error("queries must have the features of the vectors, and out the shape of the candidates");
+        check(candidates.data(), candidates.size(), -1);
+        const nestcode::Metric by = nestcode::metric_named(metric);
+        const nestcode::HalfExpander expand_half = nestcode::half_expander(nestcode::choose_simd(simd));
+        nb::gil_scoped_release released;
+        nestcode::rerank(nestcode::VectorReader(runs, expand_half), queries.data(), queries.shape(0), candidates.data(),
+                         candidates.shape(1), by, {}, out.data(), threads);
+    }
+
+    void scan(const Mat<float>& queries, const Vec<std::int64_t>& items, std::string_view metric,
+              const Array<float, 2>& out, const Array<float, 1>& norms, std::size_t threads,
+              std::string_view simd) const {
+        const nestcode::Metric by = nestcode::metric_named(metric);
+        if (queries.shape(1) != runs.features || out.shape(0) != queries.shape(0) || out.shape(1) != items.size() ||
+            (by != nestcode::Metric::l2 && norms.size() != items.size()))
+            throw nb::value_error(
+                "queries must have the features of the vectors, and out and norms room for all items");
+        check(items.data(), items.size(), 0);
+        const nestcode::HalfExpander expand_half = nestcode::half_expander(nestcode::choose_simd(simd));
+        nb::gil_scoped_release released;
+        nestcode::scan_vectors(runs, expand_half, queries.data(), queries.shape(0), items.data(), items.size(), by,
+                               out.data(), norms.data(), threads);
+    }
+
+    void expand(const Vec<std::int64_t>& items, const Array<float, 2>& out, std::size_t threads,
+                std::string_view simd) const {
+        if (out.shape(0) != items.size() || out.shape(1) != runs.features)
+            throw nb::value_error("there must be room for each vector");
+        check(items.data(), items.size(), 0);
+        const nestcode::HalfExpander expand_half = nestcode::half_expander(nestcode::choose_simd(simd));
+        nb::gil_scoped_release released;
+        nestcode::expand_vectors(runs, expand_half, items.data(), items.size(), out.data(), threads);
+    }
+};
+
+}  // namespace
+
+void add_vectors(nb::module_& m) {
+    nb::class_<PyVectorRows>(m, "VectorRows", "The vectors of one segment: float32, float16, or int8 with scales.")
+        .def(nb::init<AnyMatrix, Vec<float>, nb::object, nb::object>(), "rows"_a.noconvert(), "scales"_a.noconvert(),
+             "guard"_a.none() = nb::none(), "scales_guard"_a.none() = nb::none());
+    nb::class_<PyVectorRuns>(m, "VectorRuns", "The vectors of several segments, by positions in all of them.")
+        .def(nb::init<const std::vector<nb::object>&>(), "runs"_a)
+        .def("rerank", &PyVectorRuns::rerank, "queries"_a.noconvert(), "candidates"_a.noconvert(), "metric"_a,
+             "out"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
+             "Write the distances from each query to its candidates.")
+        .def("scan", &PyVectorRuns::scan, "queries"_a.noconvert(), "items"_a.noconvert(), "metric"_a,
+             "out"_a.noconvert(), "norms"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
+             "Write the squared distances or inner products from each query to the same vectors.")
+        .def("expand", &PyVectorRuns::expand, "items"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
+             "simd"_a = "", "Write vectors as float32.");
+}

@@ -1,0 +1,237 @@
+// The graph against plain loops: distances of rows, selection of neighbors, the walk, and builds on several threads.
+#include <map>
+#include <set>
+
+#include "nestcode/graph_build.hpp"
+#include "support.hpp"
+
+namespace {
+
+// The nearest float16 of small integers and quarters is exact.
+Half to_half(float value) {
+    if (value == 0) return 0;
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    return static_cast<Half>((bits >> 16 & 0x8000u) | ((bits >> 23 & 0xffu) - 112) << 10 | (bits >> 13 & 0x3ffu));
+}
+
+template <class Element>
+void test_distances(std::size_t features, std::mt19937& random) {
+    const std::unique_ptr<float[]> query(new float[features]);
+    const std::unique_ptr<Element[]> row(new Element[features]);
+    double square = 0, product = 0, norm = 0;
+    for (std::size_t f = 0; f < features; ++f) {
+        const float item = static_cast<float>(static_cast<int>(random() % 33) - 16) / 4;
+        query[f] = static_cast<float>(static_cast<int>(random() % 33) - 16) / 4;
+        if constexpr (std::is_same_v<Element, float>)
+            row[f] = item;
+        else
+            row[f] = to_half(item);
+        square += static_cast<double>((query[f] - item) * (query[f] - item));
+        product += static_cast<double>(query[f] * item);
+        norm += static_cast<double>(item * item);
+    }
+    const auto near = [](double a, double b) { return std::abs(a - b) <= 1e-4 * (1 + std::abs(b)); };
+    for (const Simd simd : available_simd()) {
+        const auto distance = [&](Metric metric) {
+            return static_cast<double>(RowDistance<Element>(metric, features, simd)(query.get(), row.get()));
+        };
+        CHECK(near(distance(Metric::l2), square));
+        CHECK(near(distance(Metric::inner), -product));
+        CHECK(near(distance(Metric::cosine), norm > 0 ? 2 - 2 * product / std::sqrt(norm) : 1));
+    }
+}
+
+void test_project(std::size_t count, std::size_t features, std::size_t many, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    std::vector<float> rows(count * features), vectors(many * features);
+    for (float& value : rows) value = normal(random);
+    for (float& value : vectors) value = normal(random);
+    for (const Simd simd : available_simd()) {
+        std::vector<float> out(many * count);
+        project_kernel(simd)(rows.data(), count, features, vectors.data(), many, out.data());
+        for (std::size_t v = 0; v < many; ++v)
+            for (std::size_t r = 0; r < count; ++r) {
+                double sum = 0;
+                for (std::size_t f = 0; f < features; ++f)
+                    sum += static_cast<double>(rows[r * features + f]) * static_cast<double>(vectors[v * features + f]);
+                CHECK(std::abs(static_cast<double>(out[v * count + r]) - sum) < 1e-3);
+            }
+    }
+}
+
+// Items on a plane: each of two directions has 2 bits, so a group of 4 bits is a code.
+struct Plane {
+    static constexpr std::size_t features = 2;
+    std::size_t count;
+    std::vector<float> vectors;
+    std::vector<std::uint8_t> grouped;
+    std::vector<Half> norms, factors;
+    std::vector<FastScanGroup> groups;
+    std::vector<std::uint32_t> entries;
+    const float mean[features] = {0, 0}, directions[features * features] = {1, 0, 0, 1};
+
+    Plane(std::size_t items, std::mt19937& random) : count(items), groups(1), entries(kDegree) {
+        std::normal_distribution<float> normal;
+        for (int j = 0; j < 4; ++j) groups[0].directions[j] = j < 2 ? j : -1;
+        for (int value = 0; value < 16; ++value) {
+            groups[0].levels[0][value] = static_cast<float>(value >> 2) - 1.5f;
+            groups[0].levels[1][value] = static_cast<float>(value & 3) - 1.5f;
+        }
+        const auto level = [](float x) { return std::clamp(static_cast<int>(std::floor(x)) + 2, 0, 3); };
+        for (std::size_t i = 0; i < count; ++i) {
+            const float x = normal(random), y = normal(random);
+            vectors.insert(vectors.end(), {x, y});
+            grouped.push_back(static_cast<std::uint8_t>(level(x) << 2 | level(y)));
+            norms.push_back(to_half(static_cast<float>(1 + random() % 8) / 4));
+            factors.push_back(to_half(1));
+        }
+        for (std::uint32_t& entry : entries) entry = static_cast<std::uint32_t>(random() % count);
+    }
+
+    GraphCodes codes() const { return {{grouped.data(), count, 1, 1}, norms.data(), factors.data()}; }
+    GraphProjection projection() const { return {mean, directions, 2, 2, &groups, 1}; }
+
+    std::vector<std::uint32_t> build(std::size_t threads, Simd simd) const {
+        GraphBuildOptions options;
+        options.ef = 40;
+        options.leaf = 16;
+        options.seed = 3;
+        std::vector<std::uint32_t> neighbors(count * kDegree);
+        const GraphProjection projected = projection();
+        GraphBuilder builder({vectors.data(), features}, codes(), projected, options, simd, threads);
+        builder.build(entries, neighbors.data());
+        return neighbors;
+    }
+};
+
+void test_build(std::size_t count, std::mt19937& random) {
+    const Plane plane(count, random);
+    for (const Simd simd : available_simd()) {
+        const std::vector<std::uint32_t> neighbors = plane.build(1, simd);
+        CHECK(plane.build(4, simd) == neighbors);  // whatever the threads
+        for (std::size_t i = 0; i < count; ++i) {
+            std::set<std::uint32_t> distinct;
+            for (std::size_t j = 0; j < kDegree; ++j) {
+                const std::uint32_t id = neighbors[i * kDegree + j];
+                CHECK(id < count);
+                if (id != i) CHECK(distinct.insert(id).second);
+            }
+            CHECK(count == 1 || !distinct.empty());
+        }
+    }
+}
+
+// A candidate is kept unless a kept one is nearer to it; the nearest others fill up.
+void test_selection(std::mt19937& random) {
+    const Plane plane(120, random);
+    const RowDistance<float> by(Metric::l2, 2, Simd::portable);
+    const auto distance = [&](std::uint32_t a, std::uint32_t b) {
+        return by(&plane.vectors[2 * a], &plane.vectors[2 * b]);
+    };
+    for (const std::size_t many : {0, 1, 20, 32, 33, 119})
+        for (const float slack : {0.7f, 1.0f, 1.5f}) {
+            std::vector<std::uint64_t> candidates;
+            for (std::uint32_t i = 1; i <= many; ++i) candidates.push_back(Hit::pack(distance(0, i), i));
+            std::sort(candidates.begin(), candidates.end());
+            std::vector<std::uint64_t> kept, others;
+            for (const std::uint64_t key : candidates) {
+                const bool occluded = std::any_of(kept.begin(), kept.end(), [&](std::uint64_t near) {
+                    return slack * slack * distance(Hit::position(near), Hit::position(key)) < Hit::score(key);
+                });
+                (occluded || kept.size() == kDegree ? others : kept).push_back(key);
+            }
+            others.resize(std::min(others.size(), kDegree - kept.size()));
+            kept.insert(kept.end(), others.begin(), others.end());
+            select_neighbors(candidates, slack, distance);
+            CHECK(candidates == kept);
+        }
+}
+
+// The walk against sets: the same items are visited in the same order, and the same ones are found.
+void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std::mt19937& random) {
+    const Plane plane(count, random);
+    const std::vector<std::uint32_t> neighbors = plane.build(1, simd);
+    const GraphProjection projection = plane.projection();
+    std::vector<std::uint8_t> data((count + 1) * GraphRecord::size(1));
+    pack_graph(neighbors.data(), count, plane.entries.data(), kDegree, plane.codes(), data.data(), 1);
+    const GraphRecords records{data.data(), count, count + 1, 1};
+    std::vector<std::uint64_t> skipped(skip == 0 ? 0 : count / 64 + 1);
+    for (std::size_t i = 0; skip != 0 && i < count; ++i)
+        if (random() % skip == 0) skipped[i / 64] |= std::uint64_t{1} << i % 64;
+    const auto allowed = [&](std::uint32_t id) { return skipped.empty() || !(skipped[id / 64] >> id % 64 & 1); };
+
+    const float query[2] = {0.3f, -0.2f};
+    GraphQueries batch(projection, Metric::l2, simd);
+    batch.prepare(query, 1);
+    const GraphEstimator estimate(projection, Metric::l2, simd);
+    std::map<std::uint32_t, float> estimates;
+    for (std::size_t i = 0; i <= count; ++i) {
+        float out[kDegree];
+        estimate(records[i], batch[0].tables, out);
+        for (std::size_t j = 0; j < kDegree; ++j) {
+            const auto [place, fresh] = estimates.emplace(records[i].ids()[j], out[j]);
+            CHECK(fresh || place->second == out[j]);  // the same in all records
+        }
+    }
+    std::set<std::pair<float, std::uint32_t>> seen;
+    std::set<std::uint32_t> done;
+    std::vector<std::uint32_t> order;
+    const auto add = [&](const std::uint32_t* ids) {
+        for (std::size_t j = 0; j < kDegree; ++j) seen.emplace(estimates[ids[j]], ids[j]);
+    };
+    add(plane.entries.data());
+    for (bool more = true; more;) {
+        more = false;
+        std::size_t counted = 0;
+        for (const auto& [value, id] : seen) {
+            if (!done.contains(id)) {
+                done.insert(id);
+                order.push_back(id);
+                add(&neighbors[id * kDegree]);
+                more = true;
+                break;
+            }
+            if (allowed(id) && ++counted == ef) break;
+        }
+    }
+    GraphPool pool;
+    pool.reset(ef, skipped);
+    const GraphVectors<float> vectors{plane.vectors.data(), 2};
+    const RowDistance<float> distance(Metric::l2, 2, simd);
+    std::vector<std::uint32_t> visited;
+    const std::size_t total = walk_graph(records, vectors, estimate, distance, batch[0], pool,
+                                         [&](std::uint32_t id, float) { visited.push_back(id); });
+    CHECK(visited == order && total == order.size());
+
+    constexpr std::size_t k = 5;
+    std::vector<std::pair<float, std::uint32_t>> nearest;
+    for (const std::uint32_t id : order)
+        if (allowed(id)) nearest.emplace_back(distance(query, vectors[id]), id);
+    std::sort(nearest.begin(), nearest.end());
+    float scores[k];
+    std::uint32_t positions[k];
+    std::int64_t compared;
+    if (ef < k) return;
+    search_graph(records, vectors, projection, Metric::l2, query, 1, ef, skipped, {k, scores, positions, &compared},
+                 simd, 1);
+    CHECK(compared == static_cast<std::int64_t>(order.size()));
+    for (std::size_t i = 0; i < k; ++i)
+        CHECK(i < nearest.size() ? positions[i] == nearest[i].second : positions[i] == UINT32_MAX);
+}
+
+}  // namespace
+
+int main() {
+    std::mt19937 random(5);
+    for (const std::size_t features : {0, 1, 7, 8, 15, 16, 31, 32, 33, 64, 100}) {
+        test_distances<float>(features, random);
+        test_distances<Half>(features, random);
+        for (const std::size_t count : {1, 3, 4, 9}) test_project(count, features, 3, random);
+    }
+    for (const std::size_t count : {1, 2, 20, 33, 300}) test_build(count, random);
+    test_selection(random);
+    for (const Simd simd : available_simd())
+        for (const std::size_t ef : {1, 5, 20, 400})
+            for (const unsigned skip : {0u, 1u, 2u, 7u}) test_walk(300, ef, skip, simd, random);
+    print_simd("graph");
+}

@@ -1,0 +1,209 @@
+"""A graph navigated by nested codes (`cpp/nestcode/graph.hpp`).
+
+A node's record holds the ids of 32 neighbors, the leading bits of their codes as one fast-scan block, and two values
+each that correct the estimates. So a visit is one sequential read and one batch of estimated distances (SymphonyQG:
+Gou, Gao, Xu, Long 2025). Greedy best-first search keeps the `ef` items of least estimated distance and visits each of
+them; a visited item's own distance comes from its vector.
+
+The leading bits are those of a `LinearCoder`: estimates of other codes take tables for each centroid, or 256 entries.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.arrays import PIECE, Bytes, Floats, as_floats, center, squared_norms
+from nestcode.coders import Coder
+from nestcode.coders.base import ScalarLayout
+from nestcode.codes import CORES, Codes
+from nestcode.errors import InvalidInput
+from nestcode.search.fastscan import GROUP_BITS, FastScan
+from nestcode.search.scorer import SearchMetric
+
+DEGREE = 32
+BITS = 320  # that navigate
+ENTRIES = 512  # entry points of a search
+EF, PASSES = 128, 1  # of a build
+MOST = float(np.finfo(np.float16).max)
+NOTHING_SKIPPED = np.zeros(0, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class GraphHits:
+    """The nearest items of queries in a graph; missing ones come last, at infinite distance and position 2^32 - 1."""
+
+    positions: NDArray[np.uint32]  # (queries, k), nearest first
+    distances: Floats  # (queries, k)
+    visited: NDArray[np.int64]  # (queries,): nodes
+
+
+class Navigator:
+    """The leading bits of a linear coder's codes, by which a search finds its way.
+
+    Args:
+        coder: a fitted `LinearCoder`.
+        bits: how many leading bits, at most 1,024.
+
+    """
+
+    def __init__(self, coder: Coder, bits: int = BITS) -> None:
+        layout, projection = coder.layout(coder.width_), coder.projection()
+        if not isinstance(layout, ScalarLayout) or layout.centroid_bits or projection is None:
+            raise InvalidInput(
+                f"a graph is navigated by the bit planes of a LinearCoder, got a {type(coder).__name__}: "
+                "fit a LinearCoder on the same items"
+            )
+        self.coder = coder
+        self._scan = FastScan(layout, most=bits // GROUP_BITS)
+        mean, directions = projection.mean.astype(np.float32), projection.directions[: self._scan.used]
+        self._unit = max(coder.expected_error(0) * coder.n_features_in_, float(np.finfo(np.float32).tiny))
+        self.core = _core.GraphProjection(mean, directions, self._scan.core, self._unit)
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of a node's record."""
+        return (8 + self._scan.columns) * DEGREE
+
+    def encode(self, vectors: Floats, codes: Codes) -> "NavigatingCodes":
+        """Return what the records of other nodes hold of items, given their vectors and their codes."""
+        projection = self.coder.projection()
+        assert projection is not None
+        grouped = np.empty((len(codes), self._scan.columns), dtype=np.uint8)
+        norms, factors = np.empty((2, len(codes)), dtype=np.float16)
+        for first in range(0, len(codes), PIECE):
+            some = slice(first, first + PIECE)
+            grouped[some] = self._scan.group(codes[some])
+            decoded = squared_norms(self._scan.decode(grouped[some]))
+            own = squared_norms(center(vectors[some], projection.mean, normalize=False))
+            norms[some] = np.minimum(own / self._unit, MOST)
+            ratio = np.divide(own, decoded, out=np.zeros(len(own)), where=decoded > 0)
+            factors[some] = np.minimum(np.sqrt(ratio), MOST)
+        return NavigatingCodes(grouped, norms.view(np.uint16), factors.view(np.uint16))
+
+
+@dataclass(frozen=True)
+class NavigatingCodes:
+    """The bits that estimate the distances of items, and what corrects the estimates."""
+
+    grouped: Bytes  # (n, columns): 4-bit groups, two a byte
+    norms: NDArray[np.uint16]  # (n,): float16, squared norms around the mean
+    factors: NDArray[np.uint16]  # (n,): float16, true by decoded norm
+
+
+def entry_points(count: int) -> NDArray[np.uint32]:
+    """Return where searches begin: evenly spaced positions, as sorted codes are near their neighbors in order."""
+    return (np.arange(ENTRIES) * count // ENTRIES).astype(np.uint32)
+
+
+def build_graph(
+    navigator: Navigator,
+    vectors: Floats,
+    codes: Codes,
+    *,
+    ef: int = EF,
+    passes: int = PASSES,
+    seed: int = 0,
+    threads: int = CORES,
+) -> Bytes:
+    """Return the records of a graph, (n + entry records, bytes); the same for any number of threads.
+
+    Args:
+        navigator: the bits that navigate.
+        vectors: the items, (n, features); decoded ones where the vectors are not kept.
+        codes: of the items, in the same order.
+        ef: how many nodes the search for an item visits, which are its candidates.
+        passes: how often all items are searched for.
+        seed: of the random projection trees that begin the build.
+        threads: how many threads build.
+
+    """
+    rows = as_floats(vectors, normalize=navigator.coder.metric_ == "cosine")
+    rows = np.ascontiguousarray(rows, dtype=np.float32)
+    items, entries = navigator.encode(rows, codes), entry_points(len(rows))
+    neighbors = np.empty((len(rows), DEGREE), dtype=np.uint32)
+    parts = items.grouped, items.norms, items.factors
+    _core.build_graph(navigator.core, rows, *parts, entries, neighbors, ef, passes, seed, threads)
+    records = np.empty((len(rows) + ENTRIES // DEGREE, navigator.record_bytes), dtype=np.uint8)
+    _core.pack_graph(neighbors, entries, *parts, records, threads)
+    return records
+
+
+def neighbors_of(records: Bytes) -> NDArray[np.uint32]:
+    """Return the ids in records, (records, 32)."""
+    return np.ascontiguousarray(records[:, : 4 * DEGREE]).view(np.uint32)
+
+
+class Graph:
+    """A graph that is searched.
+
+    >>> from nestcode import LinearCoder
+    >>> X = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32)
+    >>> coder = LinearCoder(width=64).fit(X)
+    >>> navigator = Navigator(coder)
+    >>> graph = Graph(navigator, build_graph(navigator, X, coder.encode(X)), len(X), vectors=X)
+    >>> graph.search(X[:3], k=1, ef=20).positions.ravel().tolist()
+    [0, 1, 2]
+
+    Args:
+        navigator: the bits that navigate.
+        records: of `build_graph`: an array or a memory map.
+        count: how many items it has.
+        vectors: the items in the same order, (n, features), as float32 or float16. With them, hits are ranked by
+            distance; without, by estimated distance, for the caller to rank by full codes.
+
+    """
+
+    def __init__(
+        self,
+        navigator: Navigator,
+        records: Bytes,
+        count: int,
+        vectors: NDArray[np.float32] | NDArray[np.float16] | None = None,
+    ) -> None:
+        self._metric, self.count = navigator.coder.metric_, count
+        self.core = _core.Graph(records, count, navigator.core, vectors)
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        ef: int,
+        *,
+        metric: SearchMetric | None = None,
+        skipped: NDArray[np.bool_] | None = None,
+        threads: int = 1,
+    ) -> GraphHits:
+        """Return the k nearest items of each query.
+
+        Args:
+            queries: (n, features).
+            k: hits of a query.
+            ef: how many items of least estimated distance to visit; k, if that is more.
+            metric: the coder's, or "inner" with a coder of "l2"; None is the coder's.
+            skipped: a mask of items that may not be returned: tombstones, and those that a filter excludes. They are
+                walked through, so a search that skips most items visits many more than ef.
+            threads: how many threads share the queries.
+
+        """
+        metric = self._metric if metric is None else metric
+        if metric != self._metric and (self._metric, metric) != ("l2", "inner"):
+            raise InvalidInput(
+                f'a graph of metric "{self._metric}" cannot be searched by metric "{metric}": '
+                "fit a coder with that metric"
+            )
+        count = len(queries)
+        distances, positions = np.empty((count, k), dtype=np.float32), np.empty((count, k), dtype=np.uint32)
+        visited = np.empty(count, dtype=np.int64)
+        words = NOTHING_SKIPPED if skipped is None else bitmap(skipped)
+        self.core.search(queries, metric, ef, words, distances, positions, visited, threads)
+        return GraphHits(positions, distances, visited)
+
+
+def bitmap(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Return a mask as words of 64 bits, the first item lowest."""
+    packed = np.packbits(mask, bitorder="little")
+    words = np.zeros(len(mask) // 64 + 1, dtype="<u8")
+    words.view(np.uint8)[: len(packed)] = packed
+    return words.astype(np.uint64, copy=False)

@@ -1,0 +1,187 @@
+"""The graph navigated by nested codes, against exact neighbors and a plain greedy search."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import nestcode as nc
+from nestcode import _core, metrics
+from nestcode.coders.base import Metric
+from nestcode.search.graph import DEGREE, Graph, Navigator, build_graph, neighbors_of
+
+MISSING = 2**32 - 1
+
+
+class Scene:
+    """Digits in a graph; the last 50 are the queries."""
+
+    def __init__(self, metric: Metric = "l2", count: int = 1500) -> None:
+        X = nc.data.digits()[0].astype(np.float32)
+        self.base, self.queries = np.ascontiguousarray(X[:count]), np.ascontiguousarray(X[-50:])
+        self.coder = nc.LinearCoder(width=160, metric=metric).fit(self.base)
+        self.navigator, self.codes = Navigator(self.coder, bits=96), self.coder.encode(self.base)
+        self.records = build_graph(self.navigator, self.base, self.codes, ef=32, threads=2)
+
+    def graph(self, vectors: NDArray[Any] | None) -> Graph:
+        """Return the graph with vectors, or without."""
+        return Graph(self.navigator, self.records, len(self.base), vectors)
+
+    def exact(self) -> Graph:
+        """Return the graph with the items' vectors."""
+        return self.graph(self.base)
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    return Scene()
+
+
+def greedy_search(
+    neighbors: NDArray[np.uint32],
+    entries: NDArray[np.uint32],
+    estimates: dict[int, float],
+    ef: int,
+    allowed: NDArray[np.bool_],
+) -> list[int]:
+    """Return the nodes in the order of their visits: the nearest first, until the best ef allowed ones are visited."""
+    seen = set(entries.tolist())
+    visited: list[int] = []
+    while True:
+        pool = sorted(seen, key=lambda i: (estimates[i], i))
+        if len(last := [place for place, i in enumerate(pool) if allowed[i]][:ef]) == ef:
+            pool = pool[: last[-1] + 1]
+        following = next((i for i in pool if i not in visited), None)
+        if following is None:
+            return visited
+        visited.append(following)
+        seen.update(neighbors[following].tolist())
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_recall(scene: Scene, metric: Metric) -> None:
+    scene = scene if metric == "l2" else Scene("cosine")
+    base, queries = (
+        rows / np.linalg.norm(rows, axis=1, keepdims=True) if metric == "cosine" else rows
+        for rows in (scene.base, scene.queries)
+    )
+    exact = metrics.exact_neighbors(queries, base, 10)
+    hits = scene.exact().search(scene.queries, k=10, ef=40)
+    assert metrics.recall(hits.positions.astype(np.int64), exact) > 0.99
+    assert hits.visited.max() < 100
+    distances = np.linalg.norm(queries[:, None] - base[hits.positions], axis=2) ** 2
+    np.testing.assert_allclose(hits.distances, distances, rtol=1e-3, atol=1e-4)
+
+
+def test_visits_everything_like_an_exhaustive_search(scene: Scene) -> None:
+    count = len(scene.base)
+    hits = scene.exact().search(scene.queries, k=count, ef=1)
+    assert (hits.visited == count).all()
+    assert (np.sort(hits.positions, axis=1) == np.arange(count)).all()
+    distances = np.linalg.norm(scene.queries[:, None] - scene.base, axis=2) ** 2
+    np.testing.assert_allclose(hits.distances, np.sort(distances, axis=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.9])
+def test_equals_a_greedy_search_by_estimates(scene: Scene, share: float) -> None:
+    neighbors, count = neighbors_of(scene.records), len(scene.base)
+    skipped = np.random.default_rng(0).random(count) < share
+    graph = scene.graph(None)
+    every = graph.search(scene.queries[:3], k=count, ef=count)
+    for q in range(3):
+        estimates = dict(zip(every.positions[q].tolist(), every.distances[q].tolist(), strict=True))
+        visited = greedy_search(neighbors, neighbors[count:].ravel(), estimates, 10, ~skipped)
+        hits = graph.search(scene.queries[q : q + 1], k=10, ef=10, skipped=skipped)
+        assert hits.visited == [len(visited)]
+        expected = sorted((i for i in visited if not skipped[i]), key=lambda i: (estimates[i], i))[:10]
+        assert hits.positions[0].tolist() == expected
+
+
+def test_estimates_are_near_the_distances(scene: Scene) -> None:
+    hits = scene.graph(None).search(scene.queries, k=10, ef=30)
+    distances = np.linalg.norm(scene.queries[:, None] - scene.base[hits.positions], axis=2) ** 2
+    assert np.mean(np.abs(hits.distances - distances)) < 0.15 * distances.mean()
+
+
+def test_skipped_items_are_never_found(scene: Scene) -> None:
+    skipped = np.ones(len(scene.base), dtype=bool)
+    assert (scene.exact().search(scene.queries, k=3, ef=5, skipped=skipped).positions == MISSING).all()
+    skipped[[7, 700]] = False
+    hits = scene.exact().search(scene.queries, k=3, ef=5, skipped=skipped)
+    assert (np.sort(hits.positions[:, :2], axis=1) == [7, 700]).all()
+    assert (hits.positions[:, 2] == MISSING).all()
+    assert np.isinf(hits.distances[:, 2]).all()
+
+
+def test_inner_products(scene: Scene) -> None:
+    hits = scene.exact().search(scene.queries, k=1, ef=100, metric="inner")
+    products = scene.queries @ scene.base.T
+    assert np.mean(hits.positions[:, 0] == products.argmax(axis=1)) > 0.9
+    np.testing.assert_allclose(-hits.distances[:, 0], products[np.arange(50), hits.positions[:, 0]], rtol=1e-4)
+
+
+def test_vectors_of_float16(scene: Scene) -> None:
+    halves = scene.graph(scene.base.astype(np.float16)).search(scene.queries, k=10, ef=40)
+    floats = scene.exact().search(scene.queries, k=10, ef=40)
+    np.testing.assert_allclose(halves.distances, floats.distances, rtol=0.01)
+    assert (halves.visited == floats.visited).all()
+
+
+def test_depends_neither_on_threads_nor_on_other_queries(scene: Scene) -> None:
+    again = build_graph(scene.navigator, scene.base, scene.codes, ef=32, threads=3)
+    assert (again == scene.records).all()
+    other = build_graph(scene.navigator, scene.base, scene.codes, ef=32, seed=1, threads=3)
+    assert (other != scene.records).any()
+    together = scene.exact().search(scene.queries, k=5, ef=20, threads=2)
+    for q in (0, 17, 49):
+        alone = scene.exact().search(scene.queries[q : q + 1], k=5, ef=20)
+        assert (alone.positions[0] == together.positions[q]).all()
+
+
+@pytest.mark.parametrize("count", [1, 5, 33])
+def test_few_items_know_each_other(scene: Scene, count: int) -> None:
+    records = build_graph(scene.navigator, scene.base[:count], scene.codes[:count])
+    neighbors = neighbors_of(records)
+    assert neighbors.shape[1] == DEGREE
+    for i in range(count):
+        assert set(neighbors[i].tolist()) | {i} == set(range(count))
+    hits = Graph(scene.navigator, records, count, scene.base[:count]).search(scene.queries, k=6, ef=6)
+    assert ((hits.positions != MISSING).sum(axis=1) == min(count, 6)).all()
+
+
+def test_equal_items_are_all_found(scene: Scene) -> None:
+    rows = np.repeat(scene.base[:1], 100, axis=0)
+    records = build_graph(scene.navigator, rows, scene.coder.encode(rows))
+    hits = Graph(scene.navigator, records, 100, rows).search(rows[:1], k=100, ef=100)
+    assert sorted(hits.positions[0].tolist()) == list(range(100))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_extreme_queries_get_hits(scene: Scene, value: float) -> None:
+    hits = scene.exact().search(np.full((1, 64), value, dtype=np.float32), k=3, ef=10)
+    assert (hits.positions < len(scene.base)).all()
+
+
+def test_errors(scene: Scene) -> None:
+    with pytest.raises(nc.errors.InvalidInput, match="bit planes of a LinearCoder, got a CellCoder: fit"):
+        Navigator(nc.CellCoder(width=32).fit(scene.base))
+    with pytest.raises(nc.errors.InvalidInput, match='metric "l2" cannot be searched by metric "cosine"'):
+        scene.exact().search(scene.queries, k=1, ef=1, metric="cosine")
+    with pytest.raises(ValueError, match="vector of float16 or float32 for each item"):
+        scene.graph(scene.base[1:])
+    with pytest.raises(ValueError, match="vector of float16 or float32 for each item"):
+        scene.graph(scene.base.astype(np.int16))
+    with pytest.raises(ValueError, match="record of these groups"):
+        Graph(scene.navigator, np.ascontiguousarray(scene.records[:, 32:]), len(scene.base))
+    with pytest.raises(ValueError, match="features of the projection"):
+        scene.exact().search(scene.queries[:, 1:].copy(), k=1, ef=1)
+    with pytest.raises(ValueError, match="bit for each item"):
+        scene.exact().search(scene.queries, k=1, ef=1, skipped=np.zeros(100, dtype=bool))
+
+
+def test_damaged_ids_are_recognized(scene: Scene) -> None:
+    assert scene.exact().core.valid()
+    damaged = scene.records.copy()
+    damaged[-1, 3] = 255
+    assert not _core.Graph(damaged, len(scene.base), scene.navigator.core, None).valid()
