@@ -1,7 +1,7 @@
 // Block checksums, and memory-mapped data that is verified when it is first touched.
 //
-// An index on disk is memory-mapped: opening it reads nothing. The data is divided into blocks of 64 KiB with one
-// 64-bit checksum each, and a block is verified the first time that a kernel reads from it.
+// An index on disk is memory-mapped: opening it reads nothing. The data is divided into blocks, by default of 64 KiB,
+// with one 64-bit checksum each, and a block is verified the first time that a kernel reads from it.
 #pragma once
 
 #include <atomic>
@@ -45,32 +45,38 @@ inline std::uint64_t checksum(const std::uint8_t* data, std::size_t bytes) {
     return sum ^ sum >> 32;
 }
 
-inline std::size_t block_count(std::size_t bytes) {
-    return (bytes + kBlockBytes - 1) / kBlockBytes;
+inline std::size_t block_count(std::size_t bytes, std::size_t block_bytes = kBlockBytes) {
+    return (bytes + block_bytes - 1) / block_bytes;
 }
 
-inline std::uint64_t block_checksum(const std::uint8_t* data, std::size_t bytes, std::size_t block) {
-    const std::size_t begin = block * kBlockBytes;
-    return checksum(data + begin, begin + kBlockBytes < bytes ? kBlockBytes : bytes - begin);
+inline std::uint64_t block_checksum(const std::uint8_t* data, std::size_t bytes, std::size_t block,
+                                    std::size_t block_bytes = kBlockBytes) {
+    const std::size_t begin = block * block_bytes;
+    return checksum(data + begin, begin + block_bytes < bytes ? block_bytes : bytes - begin);
 }
 
 // Memory-mapped data with the checksums of its blocks. Kernels call touch() before they read and go on whatever it
 // finds; their caller must look at first_damaged() before it uses their results. Threads may share a guard.
 class ChecksumGuard {
   public:
-    ChecksumGuard(const std::uint8_t* data, std::size_t bytes, const std::uint64_t* checksums)
+    ChecksumGuard(const std::uint8_t* data, std::size_t bytes, const std::uint64_t* checksums,
+                  std::size_t block_bytes = kBlockBytes)
         : data_(data),
           bytes_(bytes),
-          checksums_(checksums, checksums + block_count(bytes)),
-          verified_(block_count(bytes)) {}
+          block_bytes_(block_bytes),
+          checksums_(checksums, checksums + block_count(bytes, block_bytes)),
+          verified_(block_count(bytes, block_bytes)) {}
 
     // Verifies the blocks of a range of bytes that have not been verified yet.
     void touch(const void* begin, std::size_t bytes) {
         const auto offset = static_cast<std::size_t>(static_cast<const std::uint8_t*>(begin) - data_);
-        const std::size_t last = (offset + bytes - 1) / kBlockBytes;
-        for (std::size_t block = offset / kBlockBytes; block <= last; ++block)
+        const std::size_t last = (offset + bytes - 1) / block_bytes_;
+        for (std::size_t block = offset / block_bytes_; block <= last; ++block)
             if (!verified_[block].load(std::memory_order_relaxed)) check(block);
     }
+
+    std::size_t block_bytes() const { return block_bytes_; }
+    bool is_verified(std::size_t block) const { return verified_[block].load(std::memory_order_relaxed); }
 
     // Verifies every block, including those that were verified before.
     void verify() {
@@ -82,7 +88,7 @@ class ChecksumGuard {
 
   private:
     void check(std::size_t block) {
-        if (block_checksum(data_, bytes_, block) == checksums_[block]) {
+        if (block_checksum(data_, bytes_, block, block_bytes_) == checksums_[block]) {
             verified_[block].store(true, std::memory_order_relaxed);
             return;
         }
@@ -94,7 +100,7 @@ class ChecksumGuard {
     }
 
     const std::uint8_t* data_;
-    std::size_t bytes_;
+    std::size_t bytes_, block_bytes_;
     std::vector<std::uint64_t> checksums_;
     std::vector<std::atomic<bool>> verified_;
     std::atomic<std::int64_t> first_damaged_ = -1;

@@ -9,13 +9,14 @@ struct PyChecksumGuard {
     Vec<std::uint8_t> data;
     nestcode::ChecksumGuard guard;
 
-    PyChecksumGuard(Vec<std::uint8_t> memory, const Vec<std::uint64_t>& checksums)
-        : data(std::move(memory)), guard(data.data(), data.size(), checked(data, checksums)) {}
+    PyChecksumGuard(Vec<std::uint8_t> memory, const Vec<std::uint64_t>& checksums, std::size_t block)
+        : data(std::move(memory)), guard(data.data(), data.size(), checked(data, checksums, block), block) {}
 
   private:
-    static const std::uint64_t* checked(const Vec<std::uint8_t>& data, const Vec<std::uint64_t>& checksums) {
-        if (checksums.size() != nestcode::block_count(data.size()))
-            throw nb::value_error("there must be one checksum per block of 65,536 bytes");
+    static const std::uint64_t* checked(const Vec<std::uint8_t>& data, const Vec<std::uint64_t>& checksums,
+                                        std::size_t block) {
+        if (block == 0 || checksums.size() != nestcode::block_count(data.size(), block))
+            throw nb::value_error("there must be one checksum per block");
         return checksums.data();
     }
 };

@@ -106,9 +106,9 @@ def decode_adaptive(
 # Memory-mapped files (cpp/python/storage.cpp)
 
 class ChecksumGuard:
-    """Memory-mapped data whose blocks of 65,536 bytes are verified when first touched."""
+    """Memory-mapped data whose blocks of `block` bytes are verified when first touched."""
 
-    def __init__(self, data: NDArray[np.uint8], checksums: NDArray[np.uint64]) -> None: ...
+    def __init__(self, data: NDArray[np.uint8], checksums: NDArray[np.uint64], block: int = 65536) -> None: ...
     def touch(self, begin: int, end: int) -> None:
         """Verify the blocks of a range of bytes that have not been verified yet."""
     def verify(self) -> None:
@@ -117,8 +117,8 @@ class ChecksumGuard:
     def first_damaged(self) -> int:
         """The first damaged block among those checked so far, -1 if there is none."""
 
-def block_checksums(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return the checksum of each block of 65,536 bytes."""
+def block_checksums(data: NDArray[np.uint8], block: int = 65536) -> NDArray[np.uint64]:
+    """Return the checksum of each block of `block` bytes."""
 
 # Prefix trees (cpp/python/index.cpp)
 
@@ -236,7 +236,8 @@ class InvertedLists:
 
     `starts` has the first position of each list and the end, `tombstones` the ascending positions to skip. Fast-scan
     reads `blocks`, (blocks, bytes, 32), the first block of each centroid in `block_starts`, and `biases` in units of
-    `bias_unit`; ADC reads `norms`. Arrays that a scorer does not need are empty.
+    `bias_unit`, for angles also `block_norms`, of what the blocks' items decode to; ADC reads `norms`. Arrays that a
+    scorer does not need are empty.
     """
 
     def __init__(
@@ -248,6 +249,7 @@ class InvertedLists:
         block_starts: NDArray[np.uint32],
         biases: NDArray[np.int16],
         bias_unit: float,
+        block_norms: NDArray[np.float32],
         norms: NDArray[np.float32],
     ) -> None: ...
 
@@ -289,6 +291,7 @@ class Searcher:
         centroids: CentroidDistances,
         norms: NDArray[np.float32],
         queries: NDArray[np.float32],
+        mean_terms: NDArray[np.float32],
         groups: FastScanGroups,
         metric: _Metric,
         candidates: int,
@@ -296,7 +299,11 @@ class Searcher:
         threads: int = 1,
         simd: str = "",
     ) -> None:
-        """Write the hits of least estimated distance by 4-bit fast-scan; `norms` are those of the centroids."""
+        """Write the hits of least estimated distance by 4-bit fast-scan; `norms` are those of the centroids.
+
+        Where blocks have norms, distances are those by angle; then `mean_terms` has the squared norm of the mean less
+        twice its product with each query. Otherwise it is empty.
+        """
     def adc(
         self,
         centroids: CentroidDistances,
@@ -329,6 +336,9 @@ def rerank(
     features adds `norm` to the squared norm of a row and `products` to its inner product with each query. Empty arrays
     stand for zeros.
     """
+
+def read_ahead(rows: NDArray[np.generic], guard: ChecksumGuard | None, positions: NDArray[np.int64]) -> None:
+    """Ask the system to read rows of a mapped array, all at once; blocks that were not verified yet as a whole."""
 
 class VectorRows:
     """The vectors of one segment, (n, features): float32, float16, or int8 with a scale for each row.

@@ -32,6 +32,7 @@ FORMAT = "nestcode"
 Arrays = Mapping[str, NDArray[Any]]
 FloatType = Literal["float32", "float16"]  # dtype of float arrays on disk
 PIECE = 1 << 24  # bytes per write
+BLOCK = 1 << 16  # bytes under one checksum
 LONGEST = 255  # bytes in a file name
 
 
@@ -278,12 +279,12 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def write_array(path: Path, array: NDArray[Any]) -> NDArray[np.uint64]:
+def write_array(path: Path, array: NDArray[Any], block: int = BLOCK) -> NDArray[np.uint64]:
     """Write an array as a durable `.npy` file, and return the checksums of its blocks for `Mapped`."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     pieces = (flat[start : start + PIECE].data for start in range(0, flat.size, PIECE))
     write_new(path, chain([_npy_header(array.dtype, array.shape)], pieces))
-    return _core.block_checksums(flat)
+    return _core.block_checksums(flat, block)
 
 
 class Mapped:
@@ -300,9 +301,14 @@ class Mapped:
     """
 
     def __init__(
-        self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], sums: NDArray[np.uint64] | None = None
+        self,
+        path: Path,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        sums: NDArray[np.uint64] | None = None,
+        block: int = BLOCK,
     ) -> None:
-        self.path = path
+        self.path, self._block = path, block
         header = _npy_header(dtype, shape)
         with path.open("rb") as file:
             found, bytes_there = file.read(len(header)), os.fstat(file.fileno()).st_size
@@ -312,18 +318,26 @@ class Mapped:
                     f"{path} is damaged: it should hold {dtype} of shape {shape} in {bytes_due} bytes and has "
                     f"{bytes_there}: restore a copy"
                 )
+            self._map: mmap.mmap | None = None
             if bytes_due == len(header):  # mmap refuses empty ranges
                 self.array: NDArray[Any] = np.empty(shape, dtype=dtype)
             else:
-                self.array = np.ndarray(shape, dtype, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), len(header))
+                self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                self.array = np.ndarray(shape, dtype, self._map, len(header))
         # Without checksums the caller verifies the contents.
-        self.guard = None if sums is None else _core.ChecksumGuard(self.array.reshape(-1).view(np.uint8), sums)
+        self.guard = None if sums is None else _core.ChecksumGuard(self.array.reshape(-1).view(np.uint8), sums, block)
 
     def touch(self, begin: int, end: int) -> None:
         """Check the blocks of a range of bytes that were not checked yet; raise if one is damaged."""
         if self.guard is not None:
             self.guard.touch(begin, end)
         self.check()
+
+    def expect_few_reads(self) -> None:
+        """Let go of the memory that reading took, and read no pages beside those that are needed from now on."""
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED)
+            self._map.madvise(mmap.MADV_RANDOM)
 
     def verify(self) -> None:
         """Check all blocks again; raise if one is damaged."""
@@ -335,7 +349,7 @@ class Mapped:
         """Raise if a block that was checked so far is damaged."""
         if self.guard is not None and self.guard.first_damaged >= 0:
             raise DamagedFile(
-                f"{self.path} is damaged: block {self.guard.first_damaged} of 65,536 bytes does not match its "
+                f"{self.path} is damaged: block {self.guard.first_damaged} of {self._block:,} bytes does not match its "
                 "checksum: restore a copy, or build it again"
             )
 

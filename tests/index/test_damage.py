@@ -306,7 +306,7 @@ def put(place: tuple[str | int, ...], value: Any) -> Callable[[dict[str, Any]], 
 
 SEGMENT = ("segments", 0)
 MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "newer": (put(("version",), 3), "has version 3, this nestcode reads up to 2: upgrade nestcode"),
+    "newer": (put(("version",), 4), "has version 4, this nestcode reads up to 3: upgrade nestcode"),
     "another format": (put(("format",), "nestbox"), "is damaged"),
     "no version": (lambda manifest: manifest.pop("version"), "not written by Nestcode"),
     "no width": (lambda manifest: manifest.pop("width"), "'width'"),
@@ -415,8 +415,10 @@ def craft_array(folder: Path, segment: int, key: str, change: Callable[[NDArray[
     path = folder / f"{name}.{key}.npy"
     np.save(path, change(np.load(path)))
     names = ("codes", "ids", "heads", "tables", "places", "vectors", "scales")
-    arrays = [np.load(folder / f"{name}.{one}.npy") for one in names]
-    sums = np.concatenate([_core.block_checksums(array.reshape(-1).view(np.uint8)) for array in arrays])
+    bytes_of = {one: np.load(folder / f"{name}.{one}.npy").reshape(-1).view(np.uint8) for one in names}
+    sums = np.concatenate(
+        [_core.block_checksums(data, 4096 if one == "vectors" else 65536) for one, data in bytes_of.items()]
+    )
     np.save(folder / f"{name}.sums.npy", sums)
     craft(folder, put(("segments", segment, "sums"), sha256(sums.tobytes())))
 

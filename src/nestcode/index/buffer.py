@@ -93,15 +93,25 @@ class Buffer:
         return NO_TOMBSTONES
 
     @property
+    def graph(self) -> None:
+        """None: what is in a buffer is scanned."""
+
+    @property
     def owner(self) -> "Buffer":
         """The buffer itself."""
         return self
 
-    def touch(self) -> None:
+    def touch(self, *, vectors: bool = False) -> None:
         """Do nothing: memory needs no verification."""
 
     def check(self) -> None:
         """Do nothing: memory needs no verification."""
+
+    def release(self) -> None:
+        """Do nothing: it is in memory."""
+
+    def read_ahead(self, positions: NDArray[np.int64]) -> None:
+        """Do nothing: it is in memory."""
 
     # what a snapshot reads
 

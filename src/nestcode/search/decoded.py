@@ -111,7 +111,7 @@ class RefinedScorer(DecodedScorer):
 
     def __init__(self, coder: Coder, base: DecodedScorer) -> None:
         super().__init__(coder)
-        self._base = base
+        self._base, self.scans_codes = base, base.scans_codes
 
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
+from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
@@ -21,11 +22,17 @@ class HammingScorer(Scorer):
     """Hamming distances between codes of `width` bits."""
 
     def __init__(self, width: int) -> None:
-        self._width = width
+        self.width = width
+
+    def rerank_codes(self, queries: Codes, codes: Codes) -> Floats:
+        """Return Hamming distances from each query to its own share of the codes, (queries, codes / queries)."""
+        rows = codes.packed.reshape(len(queries), -1, codes.packed.shape[1])
+        distances: Floats = np.bitwise_count(queries.packed[:, None] ^ rows).sum(axis=2, dtype=np.float32)
+        return distances
 
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
-        return default_list_bits(count, self._width)
+        return default_list_bits(count, self.width)
 
     def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
         """Return sorted codes with their inverted lists."""
@@ -54,7 +61,7 @@ class HammingRerankScorer(HammingScorer, DecodedScorer):
     def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> QueryBatch:
         """Return queries with their codes, (n, features); for "cosine" they are L2-normalized already."""
         batch = super().project(queries, metric)
-        codes = self.coder.encode(batch.coefficients).prefix(self._width)
+        codes = self.coder.encode(batch.coefficients).prefix(self.width)
         return QueryBatch(
             metric, batch.coefficients, batch.mean_products, batch.outside, np.ascontiguousarray(codes.packed)
         )

@@ -21,6 +21,7 @@ from nestcode import _core
 from nestcode.arrays import Floats, Ids, as_floats, check_rows
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
+from nestcode.search.read_ahead import DiskReads
 from nestcode.search.scorer import SearchMetric
 
 VectorType = Literal["float32", "float16", "int8"]
@@ -79,6 +80,7 @@ class StoredVectors:
     scales: Floats  # (n,): what the integers of a row are multiplied by; empty for floats
     guard: _core.ChecksumGuard | None = None  # of mapped rows
     scales_guard: _core.ChecksumGuard | None = None
+    read_ahead: bool = False  # rows stay in files: read those of a search in one batch
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -95,6 +97,11 @@ class StoredVectors:
     def format(self) -> VectorFormat:
         """How they are stored."""
         return VectorFormat(self.rows.dtype.name, self.rows.shape[1])  # type: ignore[arg-type]
+
+    def floats(self) -> Floats:
+        """Return the vectors as float32, (n, features)."""
+        rows = self.rows.astype(np.float32)
+        return rows * self.scales[:, None] if len(self.scales) else rows
 
     @cached_property
     def core(self) -> _core.VectorRows:
@@ -183,12 +190,31 @@ class RunVectors(Vectors):
 
     def __init__(self, runs: Sequence[VectorRun]) -> None:
         self._runs = runs
-        self._core = _core.VectorRuns([run.vectors.core for run in runs if run.vectors is not None])
+        self._stored = [run.vectors for run in runs if run.vectors is not None]
+        self._core = _core.VectorRuns([stored.core for stored in self._stored])
+        self._in_files = any(stored.read_ahead for stored in self._stored)
+        self._reads = DiskReads()
+
+    def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:
+        """Return distances from each query to the vectors at its positions; infinite for positions of -1."""
+        if not self._in_files:
+            return super().rerank(queries, keys, metric, threads)
+        with self._reads.watch() as cold:
+            if cold:
+                self._read_ahead(np.unique(keys[keys >= 0]))
+            return super().rerank(queries, keys, metric, threads)
+
+    def _read_ahead(self, positions: Ids) -> None:
+        start = 0
+        for stored in self._stored:
+            own = positions[(positions >= start) & (positions < start + len(stored))] - start
+            if stored.read_ahead:
+                _core.read_ahead(stored.rows, stored.guard, own)
+            start += len(stored)
 
     def rows(self, keys: Ids) -> Floats:
         """Return the vectors at these positions, (positions, features)."""
-        stored = next(run.vectors for run in self._runs if run.vectors is not None)
-        out = np.empty((len(keys), stored.rows.shape[1]), dtype=np.float32)
+        out = np.empty((len(keys), self._stored[0].rows.shape[1]), dtype=np.float32)
         self._core.expand(np.ascontiguousarray(keys), out, CORES)
         self.check()
         return out

@@ -1,0 +1,45 @@
+// Batched reads of mapped files: the system is asked for all rows at once before they are touched, so that it reads them
+// in parallel and not one page fault after the other.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "checksum.hpp"
+
+namespace nestcode {
+
+// Asks for rows of `row_bytes` bytes of mapped memory; blocks that were not verified yet are asked for as a whole.
+inline void read_ahead(const std::uint8_t* data, std::size_t bytes, std::size_t row_bytes, const ChecksumGuard* guard,
+                       std::vector<std::size_t> rows) {
+    static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    std::sort(rows.begin(), rows.end());
+    std::uintptr_t begin = 0, end = 0;  // addresses that are asked for next
+    const auto ask = [&] {
+        // Advice may be refused, and nothing depends on it.
+        if (begin < end) static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED));
+    };
+    for (const std::size_t row : rows) {
+        std::size_t first = row * row_bytes, last = std::min(first + row_bytes, bytes);
+        if (guard != nullptr) {
+            const std::size_t block = guard->block_bytes();
+            if (!guard->is_verified(first / block)) first = first / block * block;
+            if (last > first && !guard->is_verified((last - 1) / block))
+                last = std::min((last + block - 1) / block * block, bytes);
+        }
+        const std::uintptr_t from = (reinterpret_cast<std::uintptr_t>(data) + first) / page * page,
+                             to = reinterpret_cast<std::uintptr_t>(data) + last;
+        if (from > end) {
+            ask();
+            begin = from;
+        }
+        end = std::max(end, to);
+    }
+    ask();
+}
+
+}  // namespace nestcode
