@@ -147,14 +147,15 @@ def sweep(method: Method, task: Task, budget: Budget) -> tuple[list[Point], bool
     grid = method.grid(task.k)
     *others, effort = grid
     points: list[Point] = []
+    setting = {name: values[0] for name, values in grid.items()}
     lines = dict.fromkeys(itertools.product(*(grid[name] for name in others)), -1.0)  # their recall
     for value in grid[effort]:
         for values, before in list(lines.items()):
             if not budget.allows():
-                return points, False
-            method.set(setting := dict(zip(others, values, strict=True)) | {effort: value})
-            if (rough := sample_recall(method, task)) < LEAST and value != grid[effort][-1]:
-                lines[values] = rough
+                return points or [try_out(method, task, setting)], False
+            setting = dict(zip(others, values, strict=True)) | {effort: value}
+            method.set(setting)
+            if sample_recall(method, task) < LEAST and value != grid[effort][-1]:
                 continue
             point = try_out(method, task, setting)
             log(f"  {point}: recall {point.recall:.3f}, {point.qps:,.0f} QPS")
