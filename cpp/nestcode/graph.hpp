@@ -73,11 +73,12 @@ inline void pack_graph(const std::uint32_t* neighbors, std::size_t nodes, const 
 
 // From the features of a query to its lookup tables: coefficients of an affine projection, then the tables of groups.
 struct GraphProjection {
-    const float* mean;        // (features)
-    const float* directions;  // (count, features): orthonormal rows
-    std::size_t count, features;
+    const float* mean;  // (features)
+    const ProjectionBlocks* directions;
     const std::vector<FastScanGroup>* groups;
     float norm_unit;  // of the norms in records
+
+    std::size_t features() const { return directions->features; }
 };
 
 // A query as it walks through a graph.
@@ -97,20 +98,20 @@ class GraphQueries {
   public:
     static constexpr std::size_t kBatch = 16;
 
-    GraphQueries(const GraphProjection& projection, Metric metric, Simd simd)
+    GraphQueries(const GraphProjection& projection, std::size_t count, Metric metric, Simd simd)
         : projection_(projection),
           metric_(metric),
           sums_(row_sums_kernel<float, false>(simd)),
           project_(project_kernel(simd)),
-          features_(kBatch * projection.features),
-          centered_(kBatch * projection.features),
-          coefficients_(kBatch * projection.count),
-          batch_(kBatch) {}
+          batch_(std::min(count, kBatch)),
+          features_(batch_.size() * projection.features()),
+          centered_(features_.size()),
+          coefficients_(batch_.size() * projection.directions->count()) {}
 
     // Prepares the first queries of (count, features), as many as a batch holds.
     void prepare(const float* queries, std::size_t count) {
-        count = std::min(count, kBatch);
-        const std::size_t width = projection_.features;
+        count = std::min(count, batch_.size());
+        const std::size_t width = projection_.features();
         for (std::size_t q = 0; q < count; ++q) {
             float *features = &features_[q * width], *centered = &centered_[q * width];
             std::copy_n(queries + q * width, width, features);
@@ -126,9 +127,9 @@ class GraphQueries {
             batch_[q].own = metric_ == Metric::inner ? sums_(features, projection_.mean, width).product
                                                      : sums_(centered, centered, width).norm;
         }
-        project_(projection_.directions, projection_.count, width, centered_.data(), count, coefficients_.data());
+        project_(*projection_.directions, centered_.data(), count, coefficients_.data());
         for (std::size_t q = 0; q < count; ++q)  // without biases nothing but the entries bounds the scale
-            fill_tables(*projection_.groups, &coefficients_[q * projection_.count], 1e-30f, Metric::inner,
+            fill_tables(*projection_.groups, &coefficients_[q * projection_.directions->count()], 1e-30f, Metric::inner,
                         batch_[q].tables);
     }
 
@@ -139,8 +140,8 @@ class GraphQueries {
     const Metric metric_;
     const RowSumsKernel<float> sums_;
     const ProjectKernel project_;
-    std::vector<float> features_, centered_, coefficients_;
     std::vector<GraphQuery> batch_;
+    std::vector<float> features_, centered_, coefficients_;
 };
 
 // Estimates the distances of the 32 neighbors in a record, up to a constant of the query.

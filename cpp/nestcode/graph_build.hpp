@@ -153,7 +153,7 @@ class GraphBuilder {
     void search(const GraphRecords& records) {
         const GraphEstimator estimate(projection_, Metric::l2, simd_);
         parallel_for(count_, 16, threads_, [&](std::size_t begin, std::size_t end) {
-            GraphQueries batch(projection_, Metric::l2, simd_);
+            GraphQueries batch(projection_, end - begin, Metric::l2, simd_);
             GraphPool pool;
             std::vector<std::uint64_t> candidates;
             for (std::size_t i = begin; i < end; ++i) {

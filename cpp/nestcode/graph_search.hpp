@@ -163,11 +163,11 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
     const GraphEstimator estimate(projection, metric, simd);
     const RowDistance<Element> distance(metric, vectors.features, simd);
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
-        GraphQueries batch(projection, metric, simd);
+        GraphQueries batch(projection, end - begin, metric, simd);
         GraphPool pool;
         TopK top(results.k);
         for (std::size_t q = begin; q < end; ++q) {
-            if ((q - begin) % GraphQueries::kBatch == 0) batch.prepare(queries + q * projection.features, end - q);
+            if ((q - begin) % GraphQueries::kBatch == 0) batch.prepare(queries + q * projection.features(), end - q);
             const GraphQuery& query = batch[(q - begin) % GraphQueries::kBatch];
             pool.reset(std::max(ef, results.k), skipped);
             top.clear();

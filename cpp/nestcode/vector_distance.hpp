@@ -148,10 +148,26 @@ RowSumsKernel<Element> row_sums_kernel(Simd simd) {
     }
 }
 
-// Writes the inner products of vectors, (many, features), with rows, (count, features): (many, count). Four rows at a
-// time stay in the cache for all vectors.
-using ProjectKernel = void (*)(const float* rows, std::size_t count, std::size_t features, const float* vectors,
-                               std::size_t many, float* out);
+// Directions that vectors are projected on, 32 side by side in a block, (blocks, features, 32); zeros fill the last
+// one.
+struct ProjectionBlocks {
+    static constexpr std::size_t kWidth = 32;
+    std::size_t features, blocks;
+    std::vector<float> values;
+
+    ProjectionBlocks(const float* directions, std::size_t count, std::size_t width)
+        : features(width), blocks((count + kWidth - 1) / kWidth), values(blocks * width * kWidth) {
+        for (std::size_t d = 0; d < count; ++d)
+            for (std::size_t f = 0; f < width; ++f)
+                values[(d / kWidth * width + f) * kWidth + d % kWidth] = directions[d * width + f];
+    }
+
+    std::size_t count() const { return blocks * kWidth; }
+};
+
+// Writes the inner products of vectors, (many, features), with all directions, (many, blocks * 32). A block stays in
+// the cache for all vectors, and even and odd features have sums of their own, enough to hide the latency of additions.
+using ProjectKernel = void (*)(const ProjectionBlocks& directions, const float* vectors, std::size_t many, float* out);
 
 inline Float4 multiply_add(Float4 a, Float4 b, Float4 sum) {
 #if NESTCODE_NEON
@@ -162,62 +178,59 @@ inline Float4 multiply_add(Float4 a, Float4 b, Float4 sum) {
 #endif
 }
 
-inline void products_portable(const float* const (&rows)[4], const float* vector, std::size_t features,
-                              float (&out)[4]) {
-    Float4 sums[4][2] = {};  // eight chains of additions hide their latency
+inline void project_block_portable(const float* block, const float* vector, std::size_t features, float* out) {
+    Float4 even[8] = {}, odd[8] = {};
+    const auto add = [&](std::size_t f, Float4(&sums)[8]) {
+        const Float4 value = {vector[f], vector[f], vector[f], vector[f]};
+        for (std::size_t j = 0; j < 8; ++j) sums[j] = multiply_add(value, load_float4(block + 32 * f + 4 * j), sums[j]);
+    };
     std::size_t f = 0;
-    for (; f + 8 <= features; f += 8) {
-        const Float4 values[2] = {load_float4(vector + f), load_float4(vector + f + 4)};
-        for (int r = 0; r < 4; ++r)
-            for (int half = 0; half < 2; ++half)
-                sums[r][half] = multiply_add(values[half], load_float4(rows[r] + f + 4 * half), sums[r][half]);
+    for (; f + 2 <= features; f += 2) {
+        add(f, even);
+        add(f + 1, odd);
     }
-    for (int r = 0; r < 4; ++r) {
-        out[r] = horizontal_sum(sums[r][0] + sums[r][1]);
-        for (std::size_t g = f; g < features; ++g) out[r] += vector[g] * rows[r][g];
+    if (f < features) add(f, even);
+    for (std::size_t j = 0; j < 8; ++j) {
+        even[j] += odd[j];
+        std::memcpy(out + 4 * j, &even[j], sizeof even[j]);
     }
 }
 
 #if NESTCODE_X86
-NESTCODE_AVX2 inline void products_avx2(const float* const (&rows)[4], const float* vector, std::size_t features,
-                                        float (&out)[4]) {
-    __m256 sums[4][2];
-    for (auto& row : sums) row[0] = row[1] = _mm256_setzero_ps();
+NESTCODE_AVX2 inline void project_block_avx2(const float* block, const float* vector, std::size_t features,
+                                             float* out) {
+    __m256 even[4], odd[4];
+    for (int j = 0; j < 4; ++j) even[j] = odd[j] = _mm256_setzero_ps();
+    const auto add = [&](std::size_t f, __m256(&sums)[4]) NESTCODE_AVX2 {
+        const __m256 value = _mm256_broadcast_ss(vector + f);
+        for (std::size_t j = 0; j < 4; ++j)
+            sums[j] = _mm256_fmadd_ps(value, _mm256_loadu_ps(block + 32 * f + 8 * j), sums[j]);
+    };
     std::size_t f = 0;
-    for (; f + 16 <= features; f += 16) {
-        const __m256 values[2] = {_mm256_loadu_ps(vector + f), _mm256_loadu_ps(vector + f + 8)};
-        for (int r = 0; r < 4; ++r)
-            for (int half = 0; half < 2; ++half)
-                sums[r][half] = _mm256_fmadd_ps(values[half], _mm256_loadu_ps(rows[r] + f + 8 * half), sums[r][half]);
+    for (; f + 2 <= features; f += 2) {
+        add(f, even);
+        add(f + 1, odd);
     }
-    for (int r = 0; r < 4; ++r) {
-        out[r] = sum_avx2(sums[r][0], sums[r][1]);
-        for (std::size_t g = f; g < features; ++g) out[r] += vector[g] * rows[r][g];
-    }
+    if (f < features) add(f, even);
+    for (int j = 0; j < 4; ++j) _mm256_storeu_ps(out + 8 * j, _mm256_add_ps(even[j], odd[j]));
 }
 #endif
 
-template <auto products>
-void project(const float* rows, std::size_t count, std::size_t features, const float* vectors, std::size_t many,
-             float* out) {
-    for (std::size_t first = 0; first < count; first += 4) {
-        const std::size_t here = std::min<std::size_t>(4, count - first);
-        const float* four[4];  // the last row stands in for missing ones
-        for (std::size_t r = 0; r < 4; ++r) four[r] = rows + (first + std::min(r, here - 1)) * features;
-        for (std::size_t v = 0; v < many; ++v) {
-            float found[4];
-            products(four, vectors + v * features, features, found);
-            std::copy_n(found, here, out + v * count + first);
-        }
-    }
+template <auto project_block>
+void project(const ProjectionBlocks& directions, const float* vectors, std::size_t many, float* out) {
+    const std::size_t features = directions.features, count = directions.count();
+    for (std::size_t b = 0; b < directions.blocks; ++b)
+        for (std::size_t v = 0; v < many; ++v)
+            project_block(directions.values.data() + b * features * ProjectionBlocks::kWidth, vectors + v * features,
+                          features, out + v * count + b * ProjectionBlocks::kWidth);
 }
 
 inline ProjectKernel project_kernel(Simd simd) {
 #if NESTCODE_X86
-    if (simd == Simd::avx2 || simd == Simd::avx512) return project<products_avx2>;
+    if (simd == Simd::avx2 || simd == Simd::avx512) return project<project_block_avx2>;
 #endif
     static_cast<void>(simd);
-    return project<products_portable>;
+    return project<project_block_portable>;
 }
 
 // Distances by one metric: the squared L2 distance; the squared L2 distance of L2-normalized vectors, where the query

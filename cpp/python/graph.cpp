@@ -10,19 +10,22 @@ namespace {
 
 struct PyGraphProjection {
     Vec<float> mean;
-    Mat<float> directions;
+    nestcode::ProjectionBlocks directions;
     nb::object owner;
     nestcode::GraphProjection projection;
 
-    PyGraphProjection(Vec<float> given_mean, Mat<float> given_directions, nb::object given_groups, float norm_unit)
-        : mean(std::move(given_mean)), directions(std::move(given_directions)), owner(std::move(given_groups)) {
+    PyGraphProjection(Vec<float> given_mean, const Mat<float>& given_directions, nb::object given_groups,
+                      float norm_unit)
+        : mean(std::move(given_mean)),
+          directions(given_directions.data(), given_directions.shape(0), given_directions.shape(1)),
+          owner(std::move(given_groups)) {
         const PyFastScanGroups& groups = nb::cast<PyFastScanGroups&>(owner);
-        if (directions.shape(1) != mean.size()) throw nb::value_error("directions must have the features of the mean");
+        if (directions.features != mean.size()) throw nb::value_error("directions must have the features of the mean");
         for (const nestcode::FastScanGroup& group : groups.groups)
             for (const std::int32_t direction : group.directions)
-                if (direction >= static_cast<std::int32_t>(directions.shape(0)))
+                if (direction >= static_cast<std::int32_t>(given_directions.shape(0)))
                     throw nb::value_error("there must be a direction for each one of the groups");
-        projection = {mean.data(), directions.data(), directions.shape(0), mean.size(), &groups.groups, norm_unit};
+        projection = {mean.data(), &directions, &groups.groups, norm_unit};
     }
 
     std::size_t columns() const { return (projection.groups->size() + 1) / 2; }

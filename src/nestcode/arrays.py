@@ -18,6 +18,7 @@ Ids = NDArray[np.int64]
 StoredIds = NDArray[np.uint32] | NDArray[np.int64]  # of 32 bits where all of them fit
 Bytes = NDArray[np.uint8]
 PIECE = 4096  # rows
+FLOAT32_MAX = np.finfo(np.float32).max
 FINITE_REMEDY = "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
 
 
@@ -97,14 +98,19 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floa
     """
     fine = rows.dtype.itemsize > (4 if rows.dtype.kind == "f" else 2)
     floats: NDArray[np.floating[Any]] = np.array(rows, dtype=np.float64 if fine else np.float32, order="C")
-    if rows.dtype.kind == "f" and not (np.abs(floats) <= np.finfo(np.float32).max).all():
-        first = rows[~(np.abs(floats) <= np.finfo(np.float32).max)][0]
+    if rows.dtype.kind != "f" and not normalize:
+        return floats
+    largest = np.abs(floats).max(axis=-1, keepdims=True, initial=0)
+    if rows.dtype.kind == "f" and not (largest <= FLOAT32_MAX).all():
+        first = rows[~(np.abs(floats) <= FLOAT32_MAX)][0]
         remedy = "rescale the data" if np.isfinite(first) else FINITE_REMEDY
         raise InvalidInput(f"data must be finite and within float32, but some of it is {first}: {remedy}")
     if normalize:
-        for norm in (np.inf, 2):  # by the largest entry first, so that no square overflows
-            norms = np.linalg.norm(floats, ord=norm, axis=1, keepdims=True)
-            np.divide(floats, norms, out=floats, where=norms > 0)
+        largest[largest == 0] = 1
+        floats /= largest  # first, so that no square overflows
+        norms = np.sqrt(np.sum(floats * floats, axis=-1, keepdims=True))
+        norms[norms == 0] = 1
+        floats /= norms
     return floats
 
 

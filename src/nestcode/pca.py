@@ -3,8 +3,8 @@
 `solve` is Chebyshev-filtered subspace iteration with deflation. Each round (1) multiplies the basis by a Chebyshev
 polynomial of the covariance, (2) rotates it by Rayleigh–Ritz so that the code is uncorrelated with the largest variance
 first, which is the optimum of the nested objective within the span, and (3) freezes the leading units that have
-converged and deflates the covariance: the paper's unit sweeping. The covariance is only multiplied by, never
-decomposed, unless the span is nearly all of space.
+converged and deflates the covariance, which is like the paper's unit sweeping. It is an eigensolver: each round
+decomposes the covariance within the span.
 
 `nestcode.nn.SemiLinearAutoencoder` uses it for the theory of section 3, `nestcode.LinearCoder` for its directions.
 """

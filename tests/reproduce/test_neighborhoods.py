@@ -25,13 +25,13 @@ def test_the_claims_hold_at_toy_scale(tmp_path: Path) -> None:
     result = run("neighborhoods", tmp_path)
     holds = {finding["claim"]: finding["verdict"] == "holds" for finding in result["findings"]}
     assert holds["smaller neighborhoods are more similar to the query, our linear coder"]
-    for name in ("the paper's linear model", "our linear coder"):
+    for name in ("its linear limit", "our linear coder"):
         by_size = result["numbers"][name]["by size"]
-        assert by_size[-1] < by_size[0] < 1  # two images, 512 images, all of them
+        assert by_size[-1] < by_size[2] < 1  # two images, 32 images, all of them
         assert holds[f"similarity rises with length, {name}"]
         assert holds[f"each neighborhood is contained in the one before, {name}"]
     names = {path.name for path in tmp_path.iterdir()}
-    assert {"neighborhoods-model.png", "neighborhoods-coder.svg", "neighborhoods-similarity.png"} <= names
+    assert {"neighborhoods-network.png", "neighborhoods-coder.svg", "neighborhoods-training.png"} <= names
 
 
 def small(n: int = 80) -> tuple[Images, Codes]:

@@ -176,7 +176,18 @@ class Index:
     @property
     def nbytes(self) -> int:
         """Bytes of all segments and the buffer, in memory or mapped, and of what searches prepared."""
-        return self._live.current.nbytes + self._searcher.nbytes
+        return sum(self.nbytes_by_part().values())
+
+    def nbytes_by_part(self) -> dict[str, int]:
+        """Return the bytes of each part: the arrays in files by name, the buffer and what searches prepared.
+
+        >>> index = Index(width=64)
+        >>> index.add(Codes.from_bits(np.eye(64).repeat(100, axis=0) > 0))
+        >>> parts = index.nbytes_by_part()
+        >>> parts["codes"], parts["ids"]  # ids take 8 bytes where one of them is 2^32 or more
+        (51200, 25600)
+        """
+        return self._live.current.nbytes_by_part() | {"prepared": self._searcher.nbytes}
 
     def __repr__(self) -> str:
         coder = "" if self.coder is None else f", {self.coder!r}"

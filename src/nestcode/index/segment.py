@@ -72,11 +72,6 @@ class Segment:
     def __len__(self) -> int:
         return len(self.heads)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory, or of files where it is mapped."""
-        return sum(array.nbytes for array in self.arrays().values())
-
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return all arrays by their names on disk."""
         return {

@@ -7,6 +7,7 @@ began on one snapshot is not disturbed by what other threads write.
     buffer    the newest items ───────────────────────┴──▶ runs ──▶ forest: all of it, searched as one prefix tree
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -55,10 +56,13 @@ class Snapshot:
     def __len__(self) -> int:
         return sum(map(len, self.runs))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return self.buffer.nbytes + sum(one.segment.nbytes + one.tombstones.nbytes for one in self.segments)
+    def nbytes_by_part(self) -> dict[str, int]:
+        """Return the bytes of the arrays of all segments by their names on disk, of tombstones and the buffer."""
+        parts = Counter({"buffer": self.buffer.nbytes})
+        for one in self.segments:
+            parts.update({name: array.nbytes for name, array in one.segment.arrays().items()})
+            parts["tombstones"] += one.tombstones.nbytes
+        return dict(parts)
 
     # reads
 

@@ -120,14 +120,11 @@ def _search_by_estimates(estimator: Estimator, ids: Ids, distances: Floats, thre
         for first in range(0, len(exact), PAIRS):
             some = slice(first, first + PAIRS)
             exact[some] = estimator.compare(kept[pair_queries[some]], pair_items[some])
-        ends = np.cumsum(counts[kept])
-        columns = np.arange(len(exact)) - np.repeat(ends - counts[kept], counts[kept])
-        shape = len(kept), int(counts[kept].max())
-        near, near_ids = np.full(shape, np.inf, dtype=np.float32), np.full(shape, -1, dtype=np.int64)
-        near[pair_queries, columns], near_ids[pair_queries, columns] = as_float32(exact), estimator.ids[pair_items]
-        best, best_ids = np.empty_like(distances[kept]), np.empty_like(ids[kept])
-        _core.select_top_k(near, near_ids, best, best_ids, threads)
-        distances[kept], ids[kept] = best, best_ids
+        near, near_ids = as_float32(exact), estimator.ids[pair_items]
+        order = np.lexsort((near_ids, near, pair_queries))
+        starts = np.cumsum(counts[kept]) - counts[kept]  # of each query's pairs, which are at least k
+        best = order[starts[:, None] + np.arange(distances.shape[1])]
+        distances[kept], ids[kept] = near[best], near_ids[best]
     return np.flatnonzero(left)
 
 
@@ -185,8 +182,10 @@ class VectorEstimator(Estimator):
             np.negative(products, out=products)
             reach = np.linalg.norm(self._queries, axis=1) * _largest(norms)
             return Estimates(products, (features + 16) * UNIT * reach + features * SMALLEST)
-        short = np.flatnonzero(norms < 1e-30)  # their squares underflow, unless they are zero
-        error = 3 * (features + 16) * UNIT if not np.any(self._vectors.rows(self._keys[short])) else np.inf
+        error = 3 * (features + 16) * UNIT
+        short = norms < 1e-30  # their squares underflow, unless they are zero
+        if short.any() and np.any(self._vectors.rows(self._keys[short])):
+            error = np.inf
         products *= -2 / np.sqrt(np.maximum(norms, np.float32(1e-30)))
         products += 2  # the products of zero vectors are 0
         return Estimates(products, np.full(len(products), error))

@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from nestcode import Codes
 from nestcode.arrays import Doubles, Ids
 from nestcode.index import PrefixTree
-from nestcode.report import BLUE, GREEN, VERMILLION
+from nestcode.report import BLUE, GREEN, ORANGE, VERMILLION
 from nestcode.reproduce.drawing import add_grid
 from nestcode.reproduce.lab import Images
 
@@ -48,11 +48,23 @@ def _draw_row(axes: Axes, images: Images, query: int | None, ids: Ids, label: st
     axes.text(4.8 * side, side / 2, label, ha="right", va="center", fontsize=10)
 
 
+def figure_training(curves: Mapping[str, tuple[Doubles, int]]) -> Figure:
+    """Draw training losses: steps and losses, and the examples drawn in all."""
+    figure = Figure(figsize=(7.5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for (name, (curve, examples)), color in zip(curves.items(), (BLUE, VERMILLION), strict=True):
+        axes.plot(curve[0] / curve[0, -1] * examples, curve[1], color=color, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="examples", ylabel="loss")
+    axes.legend(frameon=False)
+    add_grid(axes)
+    return figure
+
+
 def figure_similarity(by_size: Mapping[str, Doubles], by_length: Mapping[str, tuple[Ids, Doubles]]) -> Figure:
     """Draw relative distances by terminal size, (queries, sizes), and by length."""
     figure = Figure(figsize=(10.5, 4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    styles = zip(("o-", "s--", "D:"), (VERMILLION, BLUE, GREEN), strict=True)
+    styles = zip(("o-", "^-.", "s--", "D:"), (VERMILLION, ORANGE, BLUE, GREEN), strict=True)
     for (name, values), (style, color) in zip(by_size.items(), styles, strict=False):
         spread = 2 * values.std(axis=0) / np.sqrt(len(values))
         left.errorbar(range(len(SIZES)), values.mean(axis=0), spread, fmt=style, color=color, label=name, capsize=3)

@@ -5,8 +5,9 @@ synthetic pinwheel data. Here we can visualize the nesting of neighborhood famil
 expected, the nested neighborhood boundaries are orthogonal to the direction of local variation of the data. This
 follows from the model's reconstruction loss function."
 
-Measured: the angle between the boundary of a neighborhood and the direction of local variation, for trained and
-untrained codes; that neighborhoods are nested; and the distance of members to the query by depth.
+Measured: the angle between the normal of a boundary, the gradient of the bit's pre-activation, and the tangent of the
+arm, for the best of several trained networks and for untrained ones; that neighborhoods are nested; and the distance of
+members to the query by depth.
 """
 
 from nestcode.reproduce.pinwheel.experiment import EXPERIMENT

@@ -1,6 +1,6 @@
 """Figures of the experiment `pinwheel`."""
 
-from itertools import pairwise
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.colors import ListedColormap
@@ -22,11 +22,6 @@ def plane(points: Floats) -> Floats:
     """Return a grid over a square around all points, row by row."""
     edge = np.linspace(-1.05, 1.05, SIDE) * np.abs(points).max()
     return np.stack(np.meshgrid(edge, edge), axis=-1).reshape(-1, 2).astype(np.float32)
-
-
-def mean_angle(boundaries: Doubles) -> float:
-    """Return the mean angle of boundaries, weighted by their members."""
-    return float(np.average(boundaries[:, 2], weights=boundaries[:, 1])) if len(boundaries) else float("nan")
 
 
 def figure_neighborhoods(points: Floats, codes: Codes, grid: Codes, queries: Ids) -> Figure:
@@ -57,24 +52,21 @@ def figure_neighborhoods(points: Floats, codes: Codes, grid: Codes, queries: Ids
     return figure
 
 
-def figure_angles(boundaries: dict[str, list[Doubles]], points: int) -> Figure:
-    """Draw the angle of boundaries by the share of points that they split."""
+def figure_angles(best: Doubles, trained: Sequence[Doubles], untrained: Sequence[Doubles]) -> Figure:
+    """Draw the cumulative share of boundary points by angle; (pairs, 2) each: bit and degrees."""
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.subplots()
-    shares = [2**power for power in range(6, 0, -1)]
-    edges = [0, *(points / share for share in shares[1:]), np.inf]
-    styles = {"ours": (BLUE, "o-"), "paper": (VERMILLION, "s--"), "untrained": ("#666666", "^:")}
-    for name, runs in boundaries.items():
-        every = np.concatenate(runs)
-        means = [mean_angle(every[(low <= every[:, 1]) & (every[:, 1] < high)]) for low, high in pairwise(edges)]
-        axes.plot(means, styles[name][1], color=styles[name][0], label=name)
-    axes.axhline(45, color="black", linewidth=1)
-    axes.text(0, 46, "by chance", fontsize=9)
-    axes.set_xticks(
-        range(len(shares)), [f"below 1/{shares[1]}", *(f"1/{share}" for share in shares[1:-1]), "1/2 and more"]
-    )
-    axes.set(xlabel="share of the points that the boundary splits", ylim=(0, 60),
-             ylabel="degrees between the boundary's normal\nand the direction of largest variance")  # fmt: skip
-    add_grid(axes)
+    runs = [*((one, BLUE, 0.8, None) for one in trained), *((one, "#666666", 0.8, None) for one in untrained)]
+    pooled = np.concatenate(untrained)
+    for angles, color, width, label in [
+        *runs,
+        (best, BLUE, 2.5, "best restart"),
+        (pooled, "#666666", 2.5, "untrained"),
+    ]:
+        axes.plot(np.sort(angles[:, 1]), np.linspace(0, 1, len(angles)), color=color, linewidth=width, label=label,
+                  alpha=1 if label else 0.3)  # fmt: skip
+    axes.plot([0, 90], [0, 1], "--", color=VERMILLION, linewidth=1, label="by chance")
+    axes.set(xlabel="angle between normal and tangent (degrees)", ylabel="share of boundary points", xlim=(0, 90))
     axes.legend(frameon=False)
+    add_grid(axes)
     return figure
