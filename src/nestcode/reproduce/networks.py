@@ -67,7 +67,7 @@ def train_networks(lab: Lab, wanted: Sequence[str] = (), deadline: float | None 
             start = time.perf_counter()
             try:
                 piece.run()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, RuntimeError):  # CUDA reports an interrupted graph capture as its own error
                 if timer is None or timer.is_alive():
                     raise
                 lab.console.print(f"deadline: {piece.name} is not done; the same command continues", highlight=False)
