@@ -13,7 +13,6 @@ WIDTH, LENGTHS = 32, [1, 2, 4, 8, 16, 24, 32]
 SWEEPS = {
     "no sweeping": None,
     "hidden layers frozen after the first block": Sweep(hidden=1.0),
-    "frozen once 0.5 % of bits change": Sweep(hidden=0.005),
     "trained to the end": Sweep(),
 }
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from _technique import curves, errors, patches
+from _technique import curves, digits, errors
 from nestcode.lengths import Geometric
 from nestcode.nn import Binarize, OrderedAutoencoder
 from nestcode.training import Run, Training
@@ -24,11 +24,11 @@ class Flipping(AutoencoderObjective):
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     """Train the paper's kind of bits, through tied weights only, with about as many evaluations each."""
-    X, test = patches(quick, size=8)
+    X, test = digits()
     width, lengths = 32, [1, 2, 4, 8, 16, 32]
     steps, searches = (2, 2) if quick else (30, 4)
-    conjugate = Training(optimizer="conjugate", steps=steps, searches=searches, batch_size=2000)
-    adam = Training(steps=3 * steps * searches, learning_rate=5e-3, batch_size=2000)
+    conjugate = Training(optimizer="conjugate", steps=steps, searches=searches, batch_size=500)
+    adam = Training(steps=3 * steps * searches, learning_rate=5e-3, batch_size=500)
     rows, shown = [], {}
     for name, kind, training in (
         ("bits flip", Flipping, conjugate),
@@ -37,7 +37,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
     ):
         torch.manual_seed(0)
         network = OrderedAutoencoder(
-            X.shape[1], width, (64,), lengths=Geometric(0.9), tied=True, binarize=Binarize(width, gradient="none"),
+            X.shape[1], width, (48,), lengths=Geometric(0.9), tied=True, binarize=Binarize(width, gradient="none"),
             spread="common",
         )  # fmt: skip
         report = minimize(kind(network, X, training), training, QUIET)[-1]

@@ -18,7 +18,7 @@ import numpy as np
 from _report import save, seconds_each, show
 from nestcode import LinearCoder, metrics
 from nestcode.arrays import Floats, Ids
-from nestcode.search.graph import Graph, Navigator, build_graph
+from nestcode.search.graph import Graph, Navigator, build_graph, pack_graph
 
 Search = Callable[[Floats, int], Ids]  # queries and ef to (queries, 10)
 K = 10
@@ -114,7 +114,8 @@ def methods(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, fl
             start = time.perf_counter()
             coder = LinearCoder(bits, metric="cosine").fit(base)
             navigator, codes = Navigator(coder, bits), coder.encode(base)
-            records = build_graph(navigator, base, codes, ef=options.build_ef, passes=passes, threads=options.threads)
+            neighbors = build_graph(navigator, base, codes, ef=options.build_ef, passes=passes, threads=options.threads)
+            records = pack_graph(navigator, base, codes, neighbors, options.threads)
             seconds = time.perf_counter() - start
             graph = Graph(navigator, records, len(base), halves)
             name = f"nestcode, {bits} bits, {passes} pass{'es' * (passes > 1)}"

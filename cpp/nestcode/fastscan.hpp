@@ -218,6 +218,7 @@ struct FastScanScorer {
     Metric metric;
     const float* products;  // (centroids): with the query
     const float* norms;     // (centroids)
+    float mean_term;        // the squared norm of the mean less twice its product with the query, for angles
     FastScanTables tables = {};
     std::uint32_t parent = UINT32_MAX;  // of the tables
     std::vector<float> residual = {};
@@ -248,23 +249,48 @@ struct FastScanScorer {
         const float base = norms[scan.centroid] - 2 * products[scan.centroid] + tables.offset, step = 1 / tables.scale;
         const std::uint32_t begin = scan.range.begin - scan.centroid_begin, end = scan.range.end - scan.centroid_begin;
         std::int16_t out[kBlockItems];
+        const auto add = [&](std::uint32_t i, float distance) {
+            if (i >= begin && i < end && scan.lists->is_live(scan.centroid_begin + i))
+                top.add(distance, scan.lists->offset + scan.centroid_begin + i);
+        };
         for (std::size_t b = begin / kBlockItems; b * kBlockItems < end; ++b) {
             if (next != nullptr) prefetch(*next, b - begin / kBlockItems);
+            const std::size_t at = blocks.starts[scan.centroid] + b;
+            const auto first = static_cast<std::uint32_t>(b * kBlockItems);
+            if (blocks.norms != nullptr) {
+                kernel(blocks.block(at), blocks.biases + at * kBlockItems, blocks.columns, tables, INT16_MIN, out);
+                add_by_angle(out, blocks.norms + at * kBlockItems, base + mean_term, step, first, top, add);
+                continue;
+            }
             const float limit = std::ceil((top.threshold - base) * tables.scale);
             // All items pass if the limit is beyond the saturated sums, or NaN, which cannot be cast.
             const bool pass_all = !(limit < INT16_MAX);
             const std::int16_t quantized_limit =
                 pass_all ? INT16_MAX : static_cast<std::int16_t>(std::max<float>(limit, INT16_MIN));
-            const std::size_t at = blocks.starts[scan.centroid] + b;
             std::uint32_t below = kernel(blocks.block(at), blocks.biases + at * kBlockItems, blocks.columns, tables,
                                          quantized_limit, out);
             if (pass_all) below = UINT32_MAX;
             for (; below != 0; below &= below - 1) {
                 const auto lane = static_cast<std::uint32_t>(std::countr_zero(below));
-                const auto i = static_cast<std::uint32_t>(b * kBlockItems) + lane;
-                if (i >= begin && i < end && scan.lists->is_live(scan.centroid_begin + i))
-                    top.add(base + step * out[lane], scan.lists->offset + scan.centroid_begin + i);
+                add(first + lane, base + step * out[lane]);
             }
+        }
+    }
+
+  private:
+    // Adds the items of a block by their angles to the query: -2 <q, x> / |x|, where -2 <q, x> is the squared distance
+    // with the mean's term less |x|^2. Decoded items are shorter than the items, and more so the less their bits tell of
+    // them; dividing by their norms corrects for it. No division is needed to see that an item is not among the best.
+    template <class Add>
+    static void add_by_angle(const std::int16_t* sums, const float* item_norms, float base, float step,
+                             std::uint32_t first, const TopK& top, const Add& add) {
+        for (std::uint32_t i = 0; i < kBlockItems; i += 4) {
+            const Float4 sum = {float(sums[i]), float(sums[i + 1]), float(sums[i + 2]), float(sums[i + 3])};
+            const Float4 norm = load_float4(item_norms + i), distance = base + step * sum;
+            const auto beyond = distance > (top.threshold + norm) * norm;  // false for NaN, and until k hits are known
+            if (beyond[0] && beyond[1] && beyond[2] && beyond[3]) continue;
+            for (std::uint32_t j = 0; j < 4; ++j)
+                if (!beyond[j]) add(first + i + j, distance[j] / std::max(norm[j], 1e-30f) - norm[j]);
         }
     }
 };

@@ -19,18 +19,21 @@ struct PyInvertedLists {
     Array<const std::uint8_t, 3> blocks;
     Vec<std::uint32_t> block_starts;
     Vec<std::int16_t> biases;
+    Vec<float> block_norms;
     Vec<float> norms;
     std::unique_ptr<nestcode::Tombstones> tombstones;
     nestcode::InvertedLists lists;
 
     PyInvertedLists(Packed given_codes, Vec<std::uint32_t> given_starts, const Vec<std::uint32_t>& deleted,
                     Array<const std::uint8_t, 3> given_blocks, Vec<std::uint32_t> given_block_starts,
-                    Vec<std::int16_t> given_biases, float bias_unit, Vec<float> given_norms)
+                    Vec<std::int16_t> given_biases, float bias_unit, Vec<float> given_block_norms,
+                    Vec<float> given_norms)
         : codes(std::move(given_codes)),
           starts(std::move(given_starts)),
           blocks(std::move(given_blocks)),
           block_starts(std::move(given_block_starts)),
           biases(std::move(given_biases)),
+          block_norms(std::move(given_block_norms)),
           norms(std::move(given_norms)) {
         const std::size_t count = codes.shape(0);
         if (starts.size() < 2 || starts(0) != 0 || starts(starts.size() - 1) != count ||
@@ -46,7 +49,8 @@ struct PyInvertedLists {
         lists = {rows_of(codes), starts.data(), {}, norms.size() != 0 ? norms.data() : nullptr, tombstones.get()};
         if (block_starts.size() != 0)
             lists.blocks = {block_starts.data(), block_starts.size(), blocks.data(),
-                            biases.data(),       blocks.shape(1),     bias_unit};
+                            biases.data(),       blocks.shape(1),     bias_unit,
+                            block_norms.size() != 0 ? block_norms.data() : nullptr};
     }
 
   private:
@@ -57,6 +61,8 @@ struct PyInvertedLists {
             throw nb::value_error("bias_unit must be finite and not negative");
         if (blocks.shape(2) != nestcode::kBlockItems || biases.size() != blocks.shape(0) * nestcode::kBlockItems)
             throw nb::value_error("blocks must have 32 items each, and biases one value for each item");
+        if (block_norms.size() != 0 && block_norms.size() != biases.size())
+            throw nb::value_error("there must be a norm for each item of the blocks");
         if (!std::has_single_bit(centroids) || !std::has_single_bit(count) || centroids > count)
             throw nb::value_error("the numbers of centroids and lists must be powers of two, and lists no fewer");
         for (std::size_t c = 0; c < centroids; ++c) {
@@ -131,8 +137,8 @@ struct PyCentroidDistances {
 };
 
 void search_fastscan(const PySearcher& self, const PyCentroidDistances& centroids, const Vec<float>& norms,
-                     const Mat<float>& queries, const PyFastScanGroups& groups, std::string_view metric,
-                     std::uint64_t candidates, const PySearchResults& out, std::size_t threads, std::string_view simd) {
+                     const Mat<float>& queries, const Vec<float>& mean_terms, const PyFastScanGroups& groups,
+                     std::string_view metric, std::uint64_t candidates, const PySearchResults& out, std::size_t threads, std::string_view simd) {
     const nestcode::Metric by = nestcode::metric_named(metric);
     const nestcode::SearchResults results = self.checked(centroids.queries(), out);
     const nestcode::CentroidDistances distances = centroids.checked(self);
@@ -146,6 +152,13 @@ void search_fastscan(const PySearcher& self, const PyCentroidDistances& centroid
     for (const nestcode::InvertedLists& lists : self.segments)
         if (lists.codes.count != 0 && lists.blocks.bias_unit != bias_unit)
             throw nb::value_error("segments must have the same bias_unit");
+    const bool by_angle = std::ranges::any_of(self.segments, [](const auto& lists) { return lists.blocks.norms; });
+    if (by_angle != (by == nestcode::Metric::cosine && mean_terms.size() != 0) ||
+        mean_terms.size() != (by_angle ? queries.shape(0) : 0) ||
+        std::ranges::any_of(self.segments, [=](const auto& lists) {
+            return lists.codes.count != 0 && (lists.blocks.norms != nullptr) != by_angle;
+        }))
+        throw nb::value_error("angles need norms of all items, and a term of the mean for each query");
     if (queries.shape(0) != centroids.queries() || queries.shape(1) != directions || norms.size() != distances.coarse ||
         groups.parents.shape(0) > distances.coarse)
         throw nb::value_error("queries must have a coefficient for each direction, and each centroid a norm");
@@ -162,7 +175,8 @@ void search_fastscan(const PySearcher& self, const PyCentroidDistances& centroid
                                                     bias_unit,
                                                     by,
                                                     distances.coarse_products + q * distances.coarse,
-                                                    norms.data()};
+                                                    norms.data(),
+                                                    by_angle ? mean_terms(q) : 0};
                 });
 }
 
@@ -240,9 +254,10 @@ void pack_blocks(const Packed& grouped, const Vec<std::uint32_t>& slots, const A
 void add_search(nb::module_& m) {
     nb::class_<PyInvertedLists>(m, "InvertedLists", "The inverted lists of one segment: sorted codes and scorer data.")
         .def(nb::init<Packed, Vec<std::uint32_t>, const Vec<std::uint32_t>&, Array<const std::uint8_t, 3>,
-                      Vec<std::uint32_t>, Vec<std::int16_t>, float, Vec<float>>(),
+                      Vec<std::uint32_t>, Vec<std::int16_t>, float, Vec<float>, Vec<float>>(),
              "codes"_a.noconvert(), "starts"_a.noconvert(), "tombstones"_a.noconvert(), "blocks"_a.noconvert(),
-             "block_starts"_a.noconvert(), "biases"_a.noconvert(), "bias_unit"_a, "norms"_a.noconvert());
+             "block_starts"_a.noconvert(), "biases"_a.noconvert(), "bias_unit"_a, "block_norms"_a.noconvert(),
+             "norms"_a.noconvert());
     nb::class_<PyFastScanGroups>(m, "FastScanGroups", "The 4-bit groups of codes, and what their values decode to.")
         .def(nb::init<const Mat<std::int32_t>&, const Array<const float, 3>&, Mat<float>>(), "directions"_a.noconvert(),
              "levels"_a.noconvert(), "parents"_a.noconvert());
@@ -254,8 +269,9 @@ void add_search(nb::module_& m) {
              "fine_products"_a.noconvert(), "offsets"_a.noconvert(), "scales"_a.noconvert(), "shifts"_a.noconvert());
     nb::class_<PySearcher>(m, "Searcher", "Segments of inverted lists that are searched as one.")
         .def(nb::init<const std::vector<nb::object>&>(), "segments"_a)
-        .def("fastscan", search_fastscan, "centroids"_a, "norms"_a.noconvert(), "queries"_a.noconvert(), "groups"_a,
-             "metric"_a, "candidates"_a, "out"_a, "threads"_a = 1, "simd"_a = "",
+        .def("fastscan", search_fastscan, "centroids"_a, "norms"_a.noconvert(), "queries"_a.noconvert(),
+             "mean_terms"_a.noconvert(), "groups"_a, "metric"_a, "candidates"_a, "out"_a, "threads"_a = 1,
+             "simd"_a = "",
              "Write the hits of least estimated distance by 4-bit fast-scan.")
         .def("adc", search_adc, "centroids"_a, "tables"_a.noconvert(), "metric"_a, "candidates"_a, "out"_a,
              "threads"_a = 1, "Write the hits of least estimated distance by ADC.")

@@ -23,13 +23,18 @@ void test_extreme_search(std::mt19937& random) {
     std::vector<std::uint8_t> blocks(2 * columns * kBlockItems);
     pack_blocks(codes.rows, slots.data(), blocks.data());
     const std::vector<std::int16_t> biases(2 * kBlockItems, 100);
-    const std::vector<InvertedLists> segments{
-        {codes.rows, starts, {block_starts, 1, blocks.data(), biases.data(), columns, 0.01f}}};
+    std::vector<float> norms(2 * kBlockItems, 0.9f);
+    norms[7] = 0;
     const std::uint32_t sizes[] = {count};
-    for (const float value : {std::nanf(""), kInfinity, -kInfinity, largest, -largest, 1e20f}) {
+    for (const float value : {std::nanf(""), kInfinity, -kInfinity, largest, -largest, 1e20f, 1.0f}) {
         const std::vector<float> query(scene.directions, value);
         const float product = value, norm = 0;
-        for (const std::size_t keep : {std::size_t{3}, count}) {
+        for (const auto& [keep, by_angle] :
+             {std::pair{std::size_t{3}, false}, {count, false}, {std::size_t{3}, true}, {count, true}}) {
+            const std::vector<InvertedLists> segments{{codes.rows,
+                                                       starts,
+                                                       {block_starts, 1, blocks.data(), biases.data(), columns, 0.01f,
+                                                        by_angle ? norms.data() : nullptr}}};
             std::vector<float> scores(keep);
             std::vector<std::uint32_t> found(keep);
             std::int64_t compared = 0;
@@ -46,7 +51,8 @@ void test_extreme_search(std::mt19937& random) {
                                           0.01f,
                                           Metric::l2,
                                           &product,
-                                          &norm};
+                                          &norm,
+                                          value};
                 });
             CHECK(compared == count);
             std::sort(found.begin(), found.end());
@@ -314,7 +320,7 @@ void test_rerank(std::size_t features, std::mt19937& random) {
             }
             if (metric == Metric::inner) distance = -product;
             if (metric == Metric::cosine)
-                distance = square > 0 ? std::max(2 - 2 * product / std::sqrt(square), 0.0) : 1;
+                distance = square > 0 ? std::max(2 - 2 * product / std::sqrt(square), 0.0) : 2;
             CHECK(std::abs(out[i] - distance) <= allowed * (1 + std::abs(distance)));
         }
     };

@@ -236,7 +236,8 @@ class InvertedLists:
 
     `starts` has the first position of each list and the end, `tombstones` the ascending positions to skip. Fast-scan
     reads `blocks`, (blocks, bytes, 32), the first block of each centroid in `block_starts`, and `biases` in units of
-    `bias_unit`; ADC reads `norms`. Arrays that a scorer does not need are empty.
+    `bias_unit`, for angles also `block_norms`, of what the blocks' items decode to; ADC reads `norms`. Arrays that a
+    scorer does not need are empty.
     """
 
     def __init__(
@@ -248,6 +249,7 @@ class InvertedLists:
         block_starts: NDArray[np.uint32],
         biases: NDArray[np.int16],
         bias_unit: float,
+        block_norms: NDArray[np.float32],
         norms: NDArray[np.float32],
     ) -> None: ...
 
@@ -289,6 +291,7 @@ class Searcher:
         centroids: CentroidDistances,
         norms: NDArray[np.float32],
         queries: NDArray[np.float32],
+        mean_terms: NDArray[np.float32],
         groups: FastScanGroups,
         metric: _Metric,
         candidates: int,
@@ -296,7 +299,11 @@ class Searcher:
         threads: int = 1,
         simd: str = "",
     ) -> None:
-        """Write the hits of least estimated distance by 4-bit fast-scan; `norms` are those of the centroids."""
+        """Write the hits of least estimated distance by 4-bit fast-scan; `norms` are those of the centroids.
+
+        Where blocks have norms, distances are those by angle; then `mean_terms` has the squared norm of the mean less
+        twice its product with each query. Otherwise it is empty.
+        """
     def adc(
         self,
         centroids: CentroidDistances,

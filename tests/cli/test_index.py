@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import nestcode
-from nestcode.index import store
+from nestcode.index import compaction, store
 from tests.cli.test_streams import fine, misused, refused, run, vectors
 
 
@@ -278,3 +278,15 @@ def test_an_interrupt_leaves_the_index_unchanged(built: Path, monkeypatch: pytes
     assert not (built / "new").exists()
     assert json.loads(fine("index", "verify", index, "--json"))["count"] == 400
     assert lines("search", index, built / "v.npy", "-k", 1)[3]["ids"] == [3]
+
+
+def test_a_graph_is_built_saved_and_searched(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MIN_GRAPH", 300)
+    fine("index", "build", built / "v.npy", "--coder", built / "v.coder", "-o", built / "by.graph", "--graph")
+    assert json.loads(fine("info", built / "by.graph", "--json"))["graphs"] == 1
+    found = lines("search", built / "by.graph", built / "v.npy", "-k", 1, "--candidates", 20)
+    assert np.mean([line["ids"] == [i] for i, line in enumerate(found)]) > 0.9
+    fine("index", "add", built / "by.graph", built / "v.npy")
+    assert json.loads(fine("info", built / "by.graph", "--json"))["graphs"] == 1
+    fine("index", "compact", built / "by.graph")
+    assert json.loads(fine("info", built / "by.graph", "--json"))["segments"] == 1

@@ -1,4 +1,4 @@
-"""Make the golden index of the present version: an index with a coder, vectors, removed items and two segments.
+"""Make the golden index of the present version: a coder, vectors, removed items, two segments, and a graph of one.
 
     python -m tests.golden.make_index
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import Index, LinearCoder
+from nestcode.index import compaction
 from nestcode.index.manifest import VERSION
 
 HERE = Path(__file__).parent
@@ -37,7 +38,8 @@ def main() -> None:
     if folder.exists():
         raise SystemExit(f"{folder} is there: a golden index is made once, and kept as long as it must be readable")
     X = vectors()
-    built = Index(LinearCoder(width=20).fit(X), width=18, vectors="int8")
+    compaction.MIN_GRAPH = 64
+    built = Index(LinearCoder(width=20).fit(X), width=18, vectors="int8", graph=True)
     built.add(X[:64], ids=ids()[:64])
     built.save(folder)
     with Index.open(folder, mode="a") as index:

@@ -306,7 +306,7 @@ def put(place: tuple[str | int, ...], value: Any) -> Callable[[dict[str, Any]], 
 
 SEGMENT = ("segments", 0)
 MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "newer": (put(("version",), 3), "has version 3, this nestcode reads up to 2: upgrade nestcode"),
+    "newer": (put(("version",), 4), "has version 4, this nestcode reads up to 3: upgrade nestcode"),
     "another format": (put(("format",), "nestbox"), "is damaged"),
     "no version": (lambda manifest: manifest.pop("version"), "not written by Nestcode"),
     "no width": (lambda manifest: manifest.pop("width"), "'width'"),

@@ -46,9 +46,9 @@ def index_of(*ids: int) -> Index:
     return index
 
 
-def with_coder(*ids: int) -> Index:
+def with_coder(*ids: int, graph: bool = False) -> Index:
     X = np.arange(400.0).reshape(100, 4) ** 2 % 97
-    index = Index(LinearCoder(width=WIDTH // 8).fit(X))
+    index = Index(LinearCoder(width=WIDTH // 8).fit(X), graph=graph)
     index.add(X[: len(ids)], ids=ids)
     return index
 
@@ -80,6 +80,8 @@ def strays(folder: Path) -> set[str]:
     for entry in manifest["segments"]:
         named |= {f"{entry['name']}.{array}.npy" for array in (*ARRAYS, *(VECTORS if "vectors" in manifest else ()))}
         named |= {f"{entry['removed']['name']}.removed.npy"} if entry["removed"] else set()
+        graph = entry.get("graph", {}).get("name")
+        named |= {f"{graph}.neighbors.npy", f"{graph}.sums.npy"} if graph else set()
     return {path.name for path in folder.iterdir()} - named
 
 
@@ -124,6 +126,16 @@ def save_over_it(folder: Path) -> Iterator[Index]:
         yield index
 
 
+def save_a_graph(folder: Path) -> Iterator[Index]:
+    index = with_coder(*range(70), graph=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "MIN_GRAPH", 64)
+        index.compact()
+    assert index._live.current.segments[0].graph is not None
+    index.save(folder)
+    yield index
+
+
 def save_once(folder: Path) -> Iterator[Index]:
     index = with_coder(2, 7, 1)
     index.save(folder)
@@ -143,7 +155,15 @@ def clean_up(folder: Path) -> Iterator[Index]:
 
 
 Doing = Callable[[Path], Iterator[Index]]
-CHANGES: list[Doing] = [commit, commit_twice, compact_and_commit, remove_everything, save_over_it, clean_up]
+CHANGES: list[Doing] = [
+    commit,
+    commit_twice,
+    compact_and_commit,
+    remove_everything,
+    save_over_it,
+    save_a_graph,
+    clean_up,
+]
 
 
 @pytest.fixture
@@ -203,6 +223,7 @@ def check_recovery(folder: Path, commits: list[tuple[int, Held | None]], done: i
     with Index.open(folder, mode="a") as index:
         assert strays(folder) == set(), when
         assert held(index) == found, when
+        index.verify()
         one_more = codes_of([90_000]).prefix(index.width)
         index.add(one_more, [90_000], vectors=None if index.vector_type is None else vectors_of([90_000]))
         index.commit()

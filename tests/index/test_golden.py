@@ -9,6 +9,7 @@ import pytest
 
 from nestcode import Codes, Index
 from nestcode.index.manifest import VERSION
+from nestcode.search import searcher
 from tests.golden.make_index import HERE, REMOVED, ids, vectors
 
 VERSIONS = range(1, VERSION + 1)
@@ -35,6 +36,16 @@ def test_a_golden_index_has_its_contents(version: int) -> None:
             X = dict(zip(ids().tolist(), vectors(), strict=True))
             for item in left[:5]:
                 assert index.search(X[item], k=1).ids.tolist() == [item]
+
+
+def test_a_golden_graph_leads_to_its_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searcher, "VISIT", 0)  # so that it is not given up for an exhaustive search
+    X = dict(zip(ids().tolist(), vectors(), strict=True))
+    for version in VERSIONS[2:]:
+        with Index.open(HERE / f"index-v{version}") as index:
+            assert [one.graph is not None for one in index._live.current.segments] == [True, False]
+            for item in index.ids.tolist():
+                assert item in index.search(X[item], k=3, candidates=20).ids
 
 
 @every_version

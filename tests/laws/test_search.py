@@ -147,10 +147,10 @@ def test_hits_have_their_distances(
 
 
 def prepare(
-    kind: str, metric: Any, width: int, rng: np.random.Generator
+    kind: str, metric: Any, width: int, rng: np.random.Generator, own: Any = "l2"
 ) -> tuple[PreparedSnapshot, Any, NDArray[np.float32]]:
     """An index prepared for search, with its queries as its scorer takes them and as they are."""
-    coder = fitted(kind, "l2")
+    coder = fitted(kind, own)
     index = Index(coder, width=width)
     grow(index, twins.clustered(500, FEATURES, 5), rng)
     queries = twins.clustered(5, FEATURES, 6)
@@ -173,12 +173,14 @@ class Named:
 @given(
     seeds,
     st.sampled_from(["linear", "cell"]),
-    st.sampled_from(["l2", "cosine", "inner"]),
+    st.sampled_from([("l2", "l2"), ("l2", "cosine"), ("l2", "inner"), ("cosine", "cosine")]),
     st.integers(1, 30),
     budgets(),
 )
-def test_instruction_sets_agree(seed: int, kind: str, metric: Any, width: int, budget: dict[str, Any]) -> None:
-    prepared, batch, _ = prepare(kind, metric, width, np.random.default_rng(seed))
+def test_instruction_sets_agree(
+    seed: int, kind: str, metrics: tuple[Any, Any], width: int, budget: dict[str, Any]
+) -> None:
+    prepared, batch, _ = prepare(kind, metrics[1], width, np.random.default_rng(seed), metrics[0])
     found = []
     for simd in _core.simd_names():
         scores, positions = np.empty((5, budget["k"]), dtype=np.float32), np.empty((5, budget["k"]), dtype=np.uint32)
@@ -212,6 +214,21 @@ def test_estimated_distances_are_nearly_those_of_the_codes(kind: str, metric: An
         else:
             near = np.argsort(true)[: prepared.count // 4]
             assert np.abs(estimated[q] - true)[near].max() < 0.05 * np.ptp(true)
+
+
+@pytest.mark.parametrize("kind", ["linear", "cell"])
+def test_estimates_by_angle_are_nearly_those_to_normalized_decoded_codes(kind: str) -> None:
+    """Where items have norm 1, what their codes decode to is L2-normalized before it is compared."""
+    coder = fitted(kind, "cosine")
+    prepared, batch, queries = prepare(kind, "cosine", 20, np.random.default_rng(0), "cosine")
+    estimated, positions, _ = prepared.estimate(batch, 5, 10**6, prepared.count, 1)
+    for q, row in enumerate(positions):
+        assert len(np.unique(row)) == prepared.count
+        true = twins.distances(queries[q : q + 1], coder.decode(prepared.codes_at(row)), "cosine")[0] - 2
+        near = np.argsort(true)[: prepared.count // 4]
+        assert np.abs(estimated[q] - true)[near].max() < 0.05 * np.ptp(true)
+        best, _, _ = prepared.estimate(batch, 5, 10**6, 7, 1)  # by thresholds, without dividing
+        assert np.array_equal(best[q], estimated[q, :7])
 
 
 def _mean(prepared: PreparedSnapshot) -> NDArray[np.float64]:
@@ -450,7 +467,7 @@ def test_searchers_have_parts_of_one_kind() -> None:
 
     def part(starts: list[int], rows: NDArray[np.uint8] = codes.packed) -> Any:
         biases = np.zeros(0, dtype=np.int16)
-        return _core.InvertedLists(rows, np.array(starts, dtype=np.uint32), *none, biases, 0.0, NONE)
+        return _core.InvertedLists(rows, np.array(starts, dtype=np.uint32), *none, biases, 0.0, NONE, NONE)
 
     _core.Searcher([part([0, 50]), part([0, 50])])
     for wrong in ([], [0], [50], [0, 49], [1, 50], [0, 51], [0, 60, 50]):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import nestcode as nc
 from nestcode import _core, metrics
 from nestcode.coders.base import Metric
-from nestcode.search.graph import DEGREE, Graph, Navigator, build_graph, neighbors_of
+from nestcode.search.graph import DEGREE, Graph, Navigator, bitmap, build_graph, entry_points, pack_graph
 
 MISSING = 2**32 - 1
 
@@ -22,7 +22,8 @@ class Scene:
         self.base, self.queries = np.ascontiguousarray(X[:count]), np.ascontiguousarray(X[-50:])
         self.coder = nc.LinearCoder(width=160, metric=metric).fit(self.base)
         self.navigator, self.codes = Navigator(self.coder, bits=96), self.coder.encode(self.base)
-        self.records = build_graph(self.navigator, self.base, self.codes, ef=32, threads=2)
+        self.neighbors = build_graph(self.navigator, self.base, self.codes, ef=32, threads=2)
+        self.records = pack_graph(self.navigator, self.base, self.codes, self.neighbors)
 
     def graph(self, vectors: NDArray[Any] | None) -> Graph:
         """Return the graph with vectors, or without."""
@@ -85,14 +86,14 @@ def test_visits_everything_like_an_exhaustive_search(scene: Scene) -> None:
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.9])
 def test_equals_a_greedy_search_by_estimates(scene: Scene, share: float) -> None:
-    neighbors, count = neighbors_of(scene.records), len(scene.base)
+    neighbors, count = scene.neighbors, len(scene.base)
     skipped = np.random.default_rng(0).random(count) < share
     graph = scene.graph(None)
     every = graph.search(scene.queries[:3], k=count, ef=count)
     for q in range(3):
         estimates = dict(zip(every.positions[q].tolist(), every.distances[q].tolist(), strict=True))
-        visited = greedy_search(neighbors, neighbors[count:].ravel(), estimates, 10, ~skipped)
-        hits = graph.search(scene.queries[q : q + 1], k=10, ef=10, skipped=skipped)
+        visited = greedy_search(neighbors, entry_points(count), estimates, 10, ~skipped)
+        hits = graph.search(scene.queries[q : q + 1], k=10, ef=10, skipped=bitmap(skipped))
         assert hits.visited == [len(visited)]
         expected = sorted((i for i in visited if not skipped[i]), key=lambda i: (estimates[i], i))[:10]
         assert hits.positions[0].tolist() == expected
@@ -106,9 +107,9 @@ def test_estimates_are_near_the_distances(scene: Scene) -> None:
 
 def test_skipped_items_are_never_found(scene: Scene) -> None:
     skipped = np.ones(len(scene.base), dtype=bool)
-    assert (scene.exact().search(scene.queries, k=3, ef=5, skipped=skipped).positions == MISSING).all()
+    assert (scene.exact().search(scene.queries, k=3, ef=5, skipped=bitmap(skipped)).positions == MISSING).all()
     skipped[[7, 700]] = False
-    hits = scene.exact().search(scene.queries, k=3, ef=5, skipped=skipped)
+    hits = scene.exact().search(scene.queries, k=3, ef=5, skipped=bitmap(skipped))
     assert (np.sort(hits.positions[:, :2], axis=1) == [7, 700]).all()
     assert (hits.positions[:, 2] == MISSING).all()
     assert np.isinf(hits.distances[:, 2]).all()
@@ -130,9 +131,9 @@ def test_vectors_of_float16(scene: Scene) -> None:
 
 def test_depends_neither_on_threads_nor_on_other_queries(scene: Scene) -> None:
     again = build_graph(scene.navigator, scene.base, scene.codes, ef=32, threads=3)
-    assert (again == scene.records).all()
+    assert (again == scene.neighbors).all()
     other = build_graph(scene.navigator, scene.base, scene.codes, ef=32, seed=1, threads=3)
-    assert (other != scene.records).any()
+    assert (other != scene.neighbors).any()
     together = scene.exact().search(scene.queries, k=5, ef=20, threads=2)
     for q in (0, 17, 49):
         alone = scene.exact().search(scene.queries[q : q + 1], k=5, ef=20)
@@ -141,9 +142,9 @@ def test_depends_neither_on_threads_nor_on_other_queries(scene: Scene) -> None:
 
 @pytest.mark.parametrize("count", [1, 5, 33])
 def test_few_items_know_each_other(scene: Scene, count: int) -> None:
-    records = build_graph(scene.navigator, scene.base[:count], scene.codes[:count])
-    neighbors = neighbors_of(records)
-    assert neighbors.shape[1] == DEGREE
+    neighbors = build_graph(scene.navigator, scene.base[:count], scene.codes[:count])
+    records = pack_graph(scene.navigator, scene.base[:count], scene.codes[:count], neighbors)
+    assert neighbors.shape == (count, DEGREE)
     for i in range(count):
         assert set(neighbors[i].tolist()) | {i} == set(range(count))
     hits = Graph(scene.navigator, records, count, scene.base[:count]).search(scene.queries, k=6, ef=6)
@@ -152,7 +153,8 @@ def test_few_items_know_each_other(scene: Scene, count: int) -> None:
 
 def test_equal_items_are_all_found(scene: Scene) -> None:
     rows = np.repeat(scene.base[:1], 100, axis=0)
-    records = build_graph(scene.navigator, rows, scene.coder.encode(rows))
+    codes = scene.coder.encode(rows)
+    records = pack_graph(scene.navigator, rows, codes, build_graph(scene.navigator, rows, codes))
     hits = Graph(scene.navigator, records, 100, rows).search(rows[:1], k=100, ef=100)
     assert sorted(hits.positions[0].tolist()) == list(range(100))
 
@@ -177,7 +179,7 @@ def test_errors(scene: Scene) -> None:
     with pytest.raises(ValueError, match="features of the projection"):
         scene.exact().search(scene.queries[:, 1:].copy(), k=1, ef=1)
     with pytest.raises(ValueError, match="bit for each item"):
-        scene.exact().search(scene.queries, k=1, ef=1, skipped=np.zeros(100, dtype=bool))
+        scene.exact().search(scene.queries, k=1, ef=1, skipped=bitmap(np.zeros(100, dtype=bool)))
 
 
 def test_damaged_ids_are_recognized(scene: Scene) -> None:

@@ -12,6 +12,7 @@ from nestcode.data import digits
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Empirical, Geometric, Lengths, Uniform
 from nestcode.nn import Binarize, Groups, OrderedAutoencoder, OrderedClassifier, expected_loss, keep_prefix
+from nestcode.nn.layers import Block, Encoder
 from nestcode.training import errors_by_length, refit
 
 X = torch.from_numpy(digits()[0][:400]).float()
@@ -34,7 +35,8 @@ def by_truncations(model: OrderedAutoencoder, lengths: Lengths) -> Tensor:
         for k, p in enumerate(lengths.pmf(model.width).tolist(), start=1)
     ]
     left, right = (torch.cat([part[i] for part in parts]) for i in (0, 1))
-    return torch.linalg.lstsq(left, right, driver="gelsd").solution
+    solution: Tensor = torch.linalg.lstsq(left, right, driver="gelsd").solution
+    return solution
 
 
 def loss_of(model: OrderedAutoencoder, lengths: Lengths) -> float:
@@ -44,8 +46,13 @@ def loss_of(model: OrderedAutoencoder, lengths: Lengths) -> float:
     return float(expected_loss(code, weight, z, lengths, bias))
 
 
+def block_of(model: OrderedAutoencoder) -> Block:
+    assert isinstance(model.encoder, Encoder)
+    return model.encoder.code_blocks()[0]
+
+
 def decoder_of(model: OrderedAutoencoder) -> tuple[Tensor, Tensor]:
-    block = model.encoder.get_submodule("blocks.0")
+    block = block_of(model)
     columns = block.weight.T if block.columns is None else block.columns
     return columns.detach().double(), model.decoder.get_parameter("biases.0").detach().double()
 
@@ -80,7 +87,7 @@ def test_lengths_of_many_orders_of_magnitude_do_not_spoil_it() -> None:
 def test_dead_and_equal_units_are_harmless() -> None:
     model = model_of(Uniform()).eval()
     with torch.no_grad():
-        block = model.encoder.get_submodule("blocks.0")
+        block = block_of(model)
         block.bias[3] = -1e6  # never active
         block.weight[5], block.bias[5] = block.weight[4], block.bias[4]
     before = loss_of(model, Uniform())

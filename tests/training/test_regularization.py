@@ -170,11 +170,21 @@ def test_invariance_equals_its_definition_example_by_example() -> None:
     torch.testing.assert_close(value, torch.stack(terms).mean())
 
 
+class Truncate(nn.Module):
+    def __init__(self, kept: int) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def forward(self, x: Tensor) -> Tensor:
+        return keep_prefix(x, self.kept)
+
+
 def test_weighted_by_survival_it_is_the_mean_over_truncated_codes() -> None:
     encoder, X, lengths = nn.Sequential(nn.Linear(3, 5), nn.Tanh()).double(), weights(0, 8, 3), Geometric(0.7)
-    each = [
-        invariance_penalty(lambda y, k=k: keep_prefix(encoder(y), k), X, 0.04, generator=seeded(4)) for k in range(1, 6)
-    ]
+    each = []
+    for kept in range(1, 6):
+        truncated = nn.Sequential(encoder, Truncate(kept))
+        each.append(invariance_penalty(truncated, X, 0.04, generator=seeded(4)))
     survival = torch.from_numpy(lengths.survival(5))
     value = invariance_penalty(encoder, X, 0.04, weights=survival, generator=seeded(4))
     torch.testing.assert_close(value, torch.stack(each) @ torch.from_numpy(lengths.pmf(5)))
@@ -191,7 +201,9 @@ def test_training_weights_invariance_by_the_probability_that_a_unit_is_kept(bits
         torch.manual_seed(0)
         model.zero_grad()
         AutoencoderLoss(model, Training(invariance=1.0))._invariance(weights(0, 50, 6).float()).backward()
-        gradients.append(model.code_weights()[0].grad)
+        gradient = model.code_weights()[0].grad
+        assert gradient is not None
+        gradients.append(gradient)
     plain, uniform, beyond = gradients
     torch.testing.assert_close(uniform, plain * torch.tensor([1.0, 0.75, 0.5, 0.25])[:, None])
     torch.testing.assert_close(beyond, plain * torch.tensor([1.0, 1.0, 1.0, 0.5])[:, None])

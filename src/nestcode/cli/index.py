@@ -38,6 +38,7 @@ def build(
         typer.Option(help="Store the vectors too, as this type; searches rerank by them.", show_default="codes only"),
     ] = None,
     ids: Ids = None,
+    graph: Annotated[bool, typer.Option("--graph", help="Build a graph, for faster searches in more memory.")] = False,
     codes: AreCodes = False,
     array: ArrayName = None,
     size: Size = 32,
@@ -58,7 +59,7 @@ def build(
 
     chosen = None if coder is None else item_coder(coder)
     known = read_codes(data, array, chosen, width) if codes else None
-    made = Index(chosen, width=width if known is None else known.width, vectors=vectors)
+    made = Index(chosen, width=width if known is None else known.width, vectors=vectors, graph=graph)
     count = _add(made, data, ids, codes=known, array=array, size=size)
     try:
         made.save(out)
@@ -116,7 +117,7 @@ def remove(
 
 @index.command(epilog="Example: nestcode index compact my.index")
 def compact(path: Folder, as_json: AsJson = False) -> None:
-    """Merge all segments of an index into one and drop tombstones, which speeds up searches."""
+    """Merge all segments of an index into one, drop tombstones and build graphs, which speeds up searches."""
     from nestcode.index import Index
 
     with Index.open(path, mode="a") as opened:

@@ -82,6 +82,8 @@ def show_index(path: Path, *, as_json: bool) -> None:
         "segments": len(segments), "removed": removed, "largest_id": manifest["largest"],
         "bytes": sum(entry.stat().st_size for entry in path.iterdir()),
     }  # fmt: skip
+    if manifest.get("graph"):
+        facts["graphs"] = sum(bool(entry.get("graph")) for entry in segments)
     if manifest.get("effort") is not None:
         facts["effort"] = manifest["effort"]
     if manifest["coder"] is not None:

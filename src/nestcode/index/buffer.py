@@ -93,11 +93,15 @@ class Buffer:
         return NO_TOMBSTONES
 
     @property
+    def graph(self) -> None:
+        """None: what is in a buffer is scanned."""
+
+    @property
     def owner(self) -> "Buffer":
         """The buffer itself."""
         return self
 
-    def touch(self) -> None:
+    def touch(self, *, vectors: bool = False) -> None:
         """Do nothing: memory needs no verification."""
 
     def check(self) -> None:

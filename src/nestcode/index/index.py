@@ -16,13 +16,14 @@ from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.memory import Memory
-from nestcode.index.segment import MAX_WIDTH
+from nestcode.index.segment import MAX_WIDTH, Segment, StoredGraph
 from nestcode.index.snapshot import OnDuplicate, Snapshot
 from nestcode.index.store import Commit, Store
 from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials
+from nestcode.search.graph import Items, Navigator, build_graph
 from nestcode.search.hits import Evaluation, Hits, RangeHits
-from nestcode.search.plan import Effort, Plan, Rank, candidate_budget, rerank_budget
+from nestcode.search.plan import Effort, Plan, Rank
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.searcher import Searcher
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorsById, VectorType
@@ -68,13 +69,20 @@ class Index:
         width: how many leading bits are kept; the coder's width by default.
         vectors: store the vectors of items as "float16", "int8" (with a scale for each vector) or "float32"; by default
             only codes are stored.
+        graph: build a graph of each large segment, in the background, and search by it: several times as fast as by
+            inverted lists, for up to 1,536 bytes an item in memory and 128 in files. The coder must be a `LinearCoder`.
 
     """
 
     effort: Effort | None = None  # of searches that name none: `tune` chooses it, and files keep it
 
     def __init__(
-        self, coder: Coder | None = None, *, width: int | None = None, vectors: VectorType | None = None
+        self,
+        coder: Coder | None = None,
+        *,
+        width: int | None = None,
+        vectors: VectorType | None = None,
+        graph: bool = False,
     ) -> None:
         if coder is not None and not isinstance(coder, Coder):
             raise InvalidInput(f"expected a coder, got {type(coder).__name__}: Index(coder) or Index(width=...)")
@@ -90,22 +98,20 @@ class Index:
         if vectors is not None and coder is None:
             raise InvalidInput(f"only an index with a coder stores vectors, got vectors={vectors!r}: give a coder")
         stored = None if vectors is None or coder is None else VectorFormat(vectors, coder.n_features_in_)
-        self._begin(Snapshot.of(width, vector_format=stored), coder, largest=-1, store=None)
+        if graph is not False:
+            _check_graph(graph, coder, width)
+        self._begin(Commit(width, coder, largest=-1, segments=(), vector_format=stored, graph=graph), store=None)
 
-    def _begin(
-        self,
-        snapshot: Snapshot,
-        coder: Coder | None,
-        *,
-        largest: int,
-        store: Store | None,
-        prefix: int | None = None,
-    ) -> None:
-        self.coder, self._vector_format = coder, snapshot.vector_format
-        self._largest = largest  # id used so far
-        self._live = LiveSnapshot(snapshot)
+    def _begin(self, start: Commit, store: Store | None, tier: Memory | None = None) -> None:
+        self.coder, self.effort, self.graph = start.coder, start.effort, start.graph
+        self._vector_format = start.vector_format
+        self._largest = start.largest  # id used so far
+        snapshot = Snapshot.of(start.width, start.segments, start.vector_format)
+        self._live = LiveSnapshot(snapshot, self._build_graph if start.graph else None)
         self._store = store  # where it was opened
-        self._searcher = Searcher(coder, prefix)
+        self._committed = None if store is None else snapshot  # the last one
+        prefix = None if tier is None else tier.prefix
+        self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.vectors)
 
     # contents
 
@@ -275,9 +281,10 @@ class Index:
         Args:
             queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, give arrays (k,).
             k: how many.
-            candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items.
-                More find more and take longer; as many as there are items make the search exhaustive. By default what
-                `tune` chose, or 1,000 plus 2 % of the items.
+            candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
+                a walk on a graph keeps so many (ef). More find more and take longer; as many as there are items make
+                the search exhaustive. By default what `tune` chose, or 1,000 plus 2 % of the items; 4 k and at least
+                100 on a graph.
             rerank: how many candidates, the best by estimated distance, are reranked by precise ones: by default what
                 `tune` chose, or 10 k and at least 100.
             rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
@@ -375,8 +382,19 @@ class Index:
         those of `search`.
         """
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
-        budget = candidate_budget(candidates, self.effort, trials.count)
-        return trials.run(budget, rerank_budget(rerank, self.effort, k))
+        plan = Plan(
+            self.coder,
+            self._encode,
+            queries,
+            rank=rank,
+            metric=metric,
+            vectors=vectors,
+            stored=self._vector_format is not None,
+            candidates=candidates,
+            rerank=rerank,
+            effort=self.effort,
+        )
+        return trials.run(self._searcher.candidates(self._live.current, plan, k), plan.rerank(k))
 
     def tune(
         self,
@@ -529,12 +547,15 @@ class Index:
                 )
             snapshot = snapshot.free(ids, on_duplicate)
             self._largest = max(self._largest, largest)
-            return snapshot.attach(theirs.segments)
+            return snapshot.attach(theirs.segments if self.graph else [one.without_graph() for one in theirs.segments])
 
         self._write(attach)
 
     def compact(self) -> None:
-        """Merge everything into one segment, without what was deleted. Searches go on meanwhile."""
+        """Merge everything into one segment, without what was deleted, and build its graph if the index has graphs.
+
+        Searches go on meanwhile.
+        """
         self._check_writable()
         self._live.compact()
 
@@ -556,7 +577,7 @@ class Index:
         self._live.truncate(width)
 
     def wait(self) -> None:
-        """Wait until compaction in the background is done, for example before measuring search times."""
+        """Wait until the background has merged segments and built graphs, for example before measuring search times."""
         self._live.wait()
 
     # files
@@ -564,17 +585,20 @@ class Index:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, in place of an index that is there; `Index.open` reads it.
 
-        An index that is damaged is not replaced: delete its folder first.
+        An index that is damaged is not replaced: delete its folder first. Graphs that are being built are waited for.
 
         A crash at any moment leaves the index that was there before, or this one.
         """
+        if self.graph:
+            self._live.write(Snapshot.flush)
+            self.wait()
         if self._store is not None and self._store.writable and os.path.realpath(path) == self._store.realpath:
             self.commit()
             return
         with Store(path, write=True) as store:
             if store.exists():
                 store.read()
-            store.commit(self._contents())
+            store.commit(self._contents()[1])
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r", *, memory: str | None = None) -> Self:
@@ -599,7 +623,8 @@ class Index:
                 `close()` or leaving a `with` block lets others write.
             memory: what is read into memory at once: "all"; "codes", while vectors stay in files; or "prefix=128", the
                 first 128 bits of codes, by which searches then estimate distances, while the rest of the codes and
-                vectors stay in files, read for the candidates to rerank. By default the system decides.
+                vectors stay in files, read for the candidates to rerank. By default the system decides. Graphs, which
+                lie in memory, are used by default and with "all".
 
         """
         if mode not in ("r", "a"):
@@ -609,15 +634,13 @@ class Index:
         try:
             index = object.__new__(cls)
             found = store.read()
-            snapshot = Snapshot.of(found.width, found.segments, found.vector_format)
             prefix = None if tier is None else tier.prefix
             if prefix is not None and prefix >= found.width:
                 raise InvalidInput(
                     f"a prefix in memory must be shorter than the codes of {found.width} bits, got {memory!r}: give "
                     'fewer bits, or memory="codes"'
                 )
-            index._begin(snapshot, found.coder, largest=found.largest, store=store, prefix=prefix)
-            index.effort = found.effort
+            index._begin(found, store, tier)
             if mode == "a":
                 store.delete_obsolete_files()
         except BaseException:
@@ -654,7 +677,7 @@ class Index:
                 return False
             found = self._store.read()
             self._live.current = Snapshot.of(found.width, found.segments, found.vector_format)
-            self._largest, self.effort = found.largest, found.effort
+            self._largest, self.effort, self.graph = found.largest, found.effort, found.graph
         return True
 
     def commit(self) -> None:
@@ -663,18 +686,25 @@ class Index:
             raise InvalidInput("this index is in memory: save(path) it, then Index.open(path, mode='a')")
         with self._store.writing:
             self._check_writable()
-            self._store.commit(self._contents())
+            snapshot, contents = self._contents()
+            self._store.commit(contents)
+            self._committed = snapshot
 
     def verify(self) -> None:
         """Read everything, and raise DamagedFile if a checksum does not match."""
         for one in self._live.current.segments:
-            one.segment.verify()
+            one.verify()
 
     def close(self) -> None:
-        """Let another process write. Changes since the last `commit()` are not saved."""
+        """Let another process write. Changes since the last `commit()` are not saved, but for graphs built since."""
         self._live.wait()
         if self._store is not None:
-            self._store.close()
+            try:
+                since = self._live.current is not self._live.written is self._committed
+                if self.graph and since and self._store.writable:
+                    self.commit()
+            finally:
+                self._store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -685,21 +715,34 @@ class Index:
     def __reduce__(self) -> Any:
         raise InvalidInput("an index is not copied or pickled: save(path) it, and Index.open(path) where it is wanted")
 
-    def _contents(self) -> Commit:
-        """Flush the buffer, and return what a commit is to hold."""
-        found: list[Commit] = []
+    def _contents(self) -> tuple[Snapshot, Commit]:
+        """Flush the buffer, and return the snapshot and what a commit of it holds."""
+        found: list[tuple[Snapshot, Commit]] = []
 
         def flush(snapshot: Snapshot) -> Snapshot:
             snapshot = snapshot.flush()
-            found.append(
-                Commit(snapshot.width, self.coder, self._largest, snapshot.segments, self._vector_format, self.effort)
+            commit = Commit(
+                snapshot.width,
+                self.coder,
+                self._largest,
+                snapshot.segments,
+                self._vector_format,
+                self.effort,
+                self.graph,
             )
+            found.append((snapshot, commit))
             return snapshot
 
         self._live.write(flush)
         return found[0]
 
     # internals
+
+    def _build_graph(self, segment: Segment) -> StoredGraph:
+        assert self.coder is not None
+        segment.touch()
+        items = Items(self.coder, segment.codes, segment.vectors)
+        return StoredGraph(build_graph(Navigator(self.coder, width=segment.codes.width), items, segment.codes))
 
     def _write(self, edit: Callable[[Snapshot], Snapshot]) -> None:
         self._check_writable()
@@ -759,6 +802,14 @@ class Index:
 def _check_on_duplicate(choice: str) -> None:
     if choice not in ("error", "replace"):
         raise InvalidInput(f'on_duplicate must be "error" or "replace", got {choice!r}')
+
+
+def _check_graph(graph: object, coder: Coder | None, width: int) -> None:
+    if graph is not True:
+        raise InvalidInput(f"graph must be True or False, got {graph!r}")
+    if coder is None:
+        raise InvalidInput("graph=True needs vectors to compare, got no coder: give one, or leave it out")
+    Navigator(coder, width=width)  # raises if its codes cannot navigate
 
 
 def _same_coder(a: Coder | None, b: Coder | None) -> bool:

@@ -1,6 +1,6 @@
 """The live snapshot of an index: readers take it, writers replace it, and a background thread compacts it.
 
-`compaction.py` says which segments the thread merges.
+`compaction.py` says which segments the thread merges, and for which it builds graphs.
 """
 
 import contextlib
@@ -8,15 +8,23 @@ import threading
 from collections.abc import Callable, Sequence
 
 from nestcode.index import compaction
-from nestcode.index.segment import LiveSegment, Segment
+from nestcode.index.segment import LiveSegment, Segment, StoredGraph
 from nestcode.index.snapshot import Snapshot
 
 
 class LiveSnapshot:
-    """The current snapshot of an index. Readers take `current` once and keep it; writers wait for each other."""
+    """The current snapshot of an index. Readers take `current` once and keep it; writers wait for each other.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    Args:
+        snapshot: what the index holds at first.
+        build_graph: makes the graph of a segment; None where segments get none.
+
+    """
+
+    def __init__(self, snapshot: Snapshot, build_graph: Callable[[Segment], StoredGraph] | None = None) -> None:
         self.current = snapshot
+        self.written = snapshot  # as the last writer left it: what came after is the background's work
+        self._build_graph = build_graph
         self._writing = threading.RLock()  # while `current` is replaced
         self._compacting = threading.Lock()  # while segments are merged, which takes longer
         self._thread: threading.Thread | None = None
@@ -30,13 +38,15 @@ class LiveSnapshot:
             self.wait()
 
     def compact(self) -> None:
-        """Merge everything into one segment without tombstones."""
+        """Merge everything into one segment without tombstones, and build its graph."""
         with self._compacting:
             self._paused = False
             self._replace(Snapshot.flush)  # and no waiting: the background may be waiting for this to end
             segments = self.current.segments
             if len(segments) > 1 or any(len(one.tombstones) for one in segments):
                 self._merge(segments)
+            while (one := self._lacking_graph()) is not None:
+                self._add_graph(one)
 
     def truncate(self, width: int) -> None:
         """Keep the first `width` bits of each code; writers wait."""
@@ -44,7 +54,7 @@ class LiveSnapshot:
             self._replace(lambda snapshot: snapshot.truncate(width))
 
     def wait(self) -> None:
-        """Wait until the background has nothing left to merge."""
+        """Wait until the background has nothing left to merge or to build."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -53,12 +63,13 @@ class LiveSnapshot:
         with self._writing:
             self._raise_failure()
             before, self.current = self.current, edit(self.current)
+            self.written = self.current
             if self.current.segments is not before.segments:
                 self._start_compaction()
 
     def _start_compaction(self) -> None:
         running = self._thread is not None and self._thread.is_alive()
-        if self._paused or running or not compaction.pick_segments(self.current.segments):
+        if self._paused or running or not self._pending():
             return
         # Not a daemon: one that is stopped in the middle of the core would take the interpreter down with it.
         thread = threading.Thread(target=self._compact_in_background, name="nestcode-compaction")
@@ -73,13 +84,27 @@ class LiveSnapshot:
                     segments = compaction.pick_segments(self.current.segments)
                     if segments:
                         self._merge(segments)
+                    elif (one := self._lacking_graph()) is not None:  # once it will not be merged
+                        self._add_graph(one)
                 with self._writing:
-                    if not compaction.pick_segments(self.current.segments):
+                    if not self._pending():
                         self._thread = None  # under the lock, so that a write that comes now starts another thread
                         return
         except BaseException as error:  # out of memory, a damaged file: the next writer gets it
             with self._writing:
                 self._failure, self._thread, self._paused = error, None, True
+
+    def _pending(self) -> bool:
+        return bool(compaction.pick_segments(self.current.segments)) or self._lacking_graph() is not None
+
+    def _lacking_graph(self) -> LiveSegment | None:
+        return None if self._build_graph is None else compaction.pick_for_graph(self.current.segments)
+
+    def _add_graph(self, one: LiveSegment) -> None:
+        assert self._build_graph is not None
+        graph = self._build_graph(one.segment)
+        with self._writing:
+            self.current = self.current.add_graph(one.segment, graph)
 
     def _merge(self, segments: Sequence[LiveSegment]) -> None:
         merged = Segment.merge(segments, self.current.width)

@@ -10,14 +10,15 @@ from typing import Any
 from nestcode.errors import DamagedFile
 from nestcode.storage import write_atomic
 
-FORMAT, VERSION = "nestcode index", 2
+FORMAT, VERSION = "nestcode index", 3
 MANIFEST = "manifest.json"
 MALFORMED = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # what bad ones raise
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Replace the manifest of a folder atomically, in the first version that can describe it."""
-    manifest = {"format": FORMAT, "version": 2 if "vectors" in manifest else 1, **manifest}
+    version = 3 if "graph" in manifest else 2 if "vectors" in manifest else 1
+    manifest = {"format": FORMAT, "version": version, **manifest}
     data = json.dumps({**manifest, "sha256": sha256(_canonical(manifest))}, indent=1)
     write_atomic(folder / MANIFEST, data.encode())
 
@@ -44,7 +45,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def file_numbers(manifest: dict[str, Any]) -> list[str]:
     """Return the numbers that the names of all files begin with, but for the coder's."""
     entries = manifest["segments"]
-    return [entry["name"] for entry in (*entries, *(entry["removed"] for entry in entries if entry["removed"]))]
+    beside = (entry.get(key) for entry in entries for key in ("removed", "graph"))
+    return [entry["name"] for entry in (*entries, *filter(None, beside))]
 
 
 def checked_name(name: str, pattern: re.Pattern[str]) -> str:

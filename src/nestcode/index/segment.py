@@ -124,11 +124,32 @@ class Segment:
 
 
 @dataclass(frozen=True, eq=False)
+class StoredGraph:
+    """The graph of a segment: its items are nodes, and each has the same number of neighbors among the others."""
+
+    neighbors: NDArray[np.uint32]  # (n, degree): positions in the segment, its own where there are fewer neighbors
+    mapped: Mapped | None = None  # None in memory
+
+    def touch(self) -> None:
+        """Verify the checksums of what was not read before, and that all neighbors are in the segment."""
+        if self.mapped is not None:
+            self.mapped.touch(0, self.neighbors.nbytes)
+            if self.neighbors.max(initial=0) >= len(self.neighbors):
+                raise DamagedFile(f"{self.mapped.path} does not fit the other files: restore a copy")
+
+    def verify(self) -> None:
+        """Verify all checksums, also of what was read before."""
+        if self.mapped is not None:
+            self.mapped.verify()
+
+
+@dataclass(frozen=True, eq=False)
 class LiveSegment:
-    """A segment and its tombstones: the items that were deleted since it was written."""
+    """A segment and its tombstones: the items that were deleted since it was written; and its graph, once built."""
 
     segment: Segment
     tombstones: NDArray[np.uint32] = field(default_factory=lambda: NO_TOMBSTONES)  # positions, ascending
+    graph: StoredGraph | None = None
     tree: _core.PrefixTree = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,9 +192,9 @@ class LiveSegment:
         """The segment, which outlives its tombstones."""
         return self.segment
 
-    def touch(self) -> None:
-        """Verify the checksums of all but the vectors, of which a search reads few."""
-        self.segment.touch(vectors=False)
+    def touch(self, *, vectors: bool = False) -> None:
+        """Verify the checksums of all but the vectors, of which most searches read few."""
+        self.segment.touch(vectors=vectors)
 
     def release(self) -> None:
         """Let go of mapped arrays that were read whole, where a memory tier says so."""
@@ -199,7 +220,12 @@ class LiveSegment:
     def delete(self, positions: NDArray[np.int64]) -> "LiveSegment":
         """Return the segment with more tombstones."""
         deleted = np.sort(positions).astype(np.uint32)
-        return LiveSegment(self.segment, np.insert(self.tombstones, np.searchsorted(self.tombstones, deleted), deleted))
+        tombstones = np.insert(self.tombstones, np.searchsorted(self.tombstones, deleted), deleted)
+        return LiveSegment(self.segment, tombstones, self.graph)
+
+    def without_graph(self) -> "LiveSegment":
+        """Return the segment with its tombstones only."""
+        return LiveSegment(self.segment, self.tombstones)
 
     def codes_at(self, positions: NDArray[np.int64]) -> Codes:
         """Return the codes at some positions."""
@@ -215,6 +241,12 @@ class LiveSegment:
         if "ids" in self.segment.mapped:
             self.segment.mapped["ids"].touch(0, self.segment.ids.nbytes)
         return np.delete(self.segment.ids, self.tombstones).astype(np.int64, copy=False)
+
+    def verify(self) -> None:
+        """Verify all checksums, also of what was read before."""
+        self.segment.verify()
+        if self.graph is not None:
+            self.graph.verify()
 
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""

@@ -20,7 +20,7 @@ from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.buffer import Buffer
-from nestcode.index.segment import LiveSegment, Segment
+from nestcode.index.segment import LiveSegment, Segment, StoredGraph
 from nestcode.index.tree import Forest
 from nestcode.search.vectors import RunVectors, StoredVectors, VectorFormat
 
@@ -57,11 +57,13 @@ class Snapshot:
         return sum(map(len, self.runs))
 
     def nbytes_by_part(self) -> dict[str, int]:
-        """Return the bytes of the arrays of all segments by their names on disk, of tombstones and the buffer."""
+        """Return the bytes of all arrays of segments by their names on disk, of tombstones and the buffer."""
         parts = Counter({"buffer": self.buffer.nbytes})
         for one in self.segments:
             parts.update({name: array.nbytes for name, array in one.segment.arrays().items()})
             parts["tombstones"] += one.tombstones.nbytes
+            if one.graph is not None:
+                parts["neighbors"] += one.graph.neighbors.nbytes
         return dict(parts)
 
     # reads
@@ -117,7 +119,7 @@ class Snapshot:
     def attach(self, segments: Sequence[LiveSegment]) -> "Snapshot":
         """Add the segments of another snapshot, whose ids must be new."""
         # Compaction recognizes segments by identity, and the same one may be attached twice: each gets its own object.
-        own = (LiveSegment(replace(one.segment), one.tombstones) for one in segments)
+        own = (LiveSegment(replace(one.segment), one.tombstones, one.graph) for one in segments)
         return replace(self, segments=(*self.segments, *own))
 
     def flush(self) -> "Snapshot":
@@ -130,7 +132,7 @@ class Snapshot:
     def truncate(self, width: int) -> "Snapshot":
         """Keep the first `width` bits of each code."""
         flushed = self.flush()
-        segments = [LiveSegment(one.segment.truncate(width), one.tombstones) for one in flushed.segments]
+        segments = [LiveSegment(one.segment.truncate(width), one.tombstones, one.graph) for one in flushed.segments]
         return Snapshot.of(width, segments, self.vector_format)
 
     def delete(self, located: Located) -> "Snapshot":
@@ -165,6 +167,13 @@ class Snapshot:
         if any(map(len, deleted)):
             live = live.delete(merged.find(np.concatenate(deleted).astype(np.int64, copy=False)))
         return replace(self, segments=(*((live,) if len(live) else ()), *now.values()))
+
+    def add_graph(self, segment: Segment, graph: StoredGraph) -> "Snapshot":
+        """Put a graph beside its segment, if that is still there."""
+        segments = (
+            LiveSegment(segment, one.tombstones, graph) if one.segment is segment else one for one in self.segments
+        )
+        return replace(self, segments=tuple(segments))
 
 
 def _some(ids: Ids) -> str:

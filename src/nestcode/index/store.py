@@ -31,7 +31,8 @@ from nestcode.index.manifest import (
     write_manifest,
 )
 from nestcode.index.memory import Memory
-from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment
+from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment, StoredGraph
+from nestcode.search.graph import DEGREE
 from nestcode.search.plan import Effort
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 from nestcode.storage import BLOCK, Mapped, make_folder, sync_folder, write_array
@@ -39,7 +40,7 @@ from nestcode.storage import BLOCK, Mapped, make_folder, sync_folder, write_arra
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
 OURS = re.compile(
-    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|vectors|scales|sums|removed)\.npy|coder-[0-9a-f]{16}"
+    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|vectors|scales|neighbors|sums|removed)\.npy|coder-[0-9a-f]{16}"
     r"|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # drafts
 )
 BLOCKS = {"vectors": 1 << 12}  # bytes under one checksum; few vectors are read, from anywhere
@@ -62,6 +63,7 @@ class Commit:
     segments: tuple[LiveSegment, ...]
     vector_format: VectorFormat | None = None  # how vectors are stored, if they are
     effort: Effort | None = None  # that `Index.tune` chose
+    graph: bool = False  # whether large segments get graphs
 
 
 class Store:
@@ -79,6 +81,7 @@ class Store:
         # What was written before, and its entries in the manifest.
         self._segments: dict[Segment, dict[str, Any]] = {}
         self._tombstones: dict[LiveSegment, dict[str, Any] | None] = {}
+        self._graphs: dict[StoredGraph | None, dict[str, Any] | None] = {}
         self._coder: tuple[Coder | None, dict[str, str] | None] = (None, None)
         if write:
             if self.path.exists() and not self.path.is_dir():
@@ -162,13 +165,16 @@ class Store:
             entries = list(zip(segments, manifest["segments"], strict=True))
             self._segments = {one.segment: entry for one, entry in entries}
             self._tombstones = {one: entry["removed"] for one, entry in entries}
+            self._graphs = {one.graph: entry.get("graph") for one, entry in entries}
             coder = self._load_coder(manifest["coder"])
             self._coder = (coder, manifest["coder"])
             if vectors is not None and (coder is None or coder.n_features_in_ != vectors.features):
                 raise ValueError(f"its vectors have {vectors.features} features, unlike its coder")
             largest, effort = checked_int(manifest["largest"], -1, 2**63 - 1), manifest.get("effort")
-            tuned = None if effort is None else Effort(**effort)
-            commit = Commit(width, coder, largest, tuple(segments), vectors, tuned)
+            tuned, graph = None if effort is None else Effort(**effort), manifest.get("graph", False)
+            if type(graph) is not bool or (graph and coder is None):
+                raise ValueError(f"{graph!r} should be whether an index with a coder has graphs")
+            commit = Commit(width, coder, largest, tuple(segments), vectors, tuned, graph)
         except (IsADirectoryError, *MALFORMED) as error:
             if isinstance(error, DamagedFile):
                 raise
@@ -182,11 +188,12 @@ class Store:
             one for one, own in self._segments.items() if (own["name"], own["sums"]) == (entry["name"], entry["sums"])
         )
         segment, removed = next(known, None) or self._map_files(entry, width, vectors), entry["removed"]
+        graph = self._map_graph(entry.get("graph"), len(segment))
         if removed is None:
-            return LiveSegment(segment)
+            return LiveSegment(segment, graph=graph)
         file, count = f"{checked_name(removed['name'], NUMBER)}.removed.npy", removed["count"]
         tombstones = self._read_small(file, "<u4", checked_int(count, 1, len(segment)), removed["sha256"])
-        return LiveSegment(segment, tombstones.astype(np.uint32))
+        return LiveSegment(segment, tombstones.astype(np.uint32), graph)
 
     def _map_files(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> Segment:
         name, count = checked_name(entry["name"], NUMBER), checked_int(entry["count"], 1, MAX_ITEMS)
@@ -225,6 +232,17 @@ class Store:
             few_reads,
         )
 
+    def _map_graph(self, entry: dict[str, Any] | None, count: int) -> StoredGraph | None:
+        if entry is None:
+            return None
+        for known, own in self._graphs.items():
+            if known is not None and own == entry and len(known.neighbors) == count:
+                return known
+        name, shape = checked_name(entry["name"], NUMBER), (count, checked_int(entry["degree"], DEGREE, DEGREE))
+        sums = self._read_small(f"{name}.sums.npy", "<u8", -(-4 * math.prod(shape) // BLOCK), entry["sums"])
+        mapped = Mapped(self.path / f"{name}.neighbors.npy", np.dtype("<u4"), shape, sums)
+        return StoredGraph(mapped.array, mapped)
+
     def _read_small(self, name: str, dtype: str, count: int, checksum: str) -> NDArray[Any]:
         """Return an array that is read and verified as a whole."""
         path = self.path / name
@@ -250,6 +268,7 @@ class Store:
         try:
             segments = {one.segment: self._write_segment(one.segment) for one in commit.segments}
             tombstones = {one: self._write_tombstones(one) for one in commit.segments}
+            graphs = {one.graph: self._write_graph(one.graph) for one in commit.segments}
             coder = self._write_coder(commit.coder)
             sync_folder(self.path)
         except BaseException:
@@ -263,12 +282,22 @@ class Store:
             "next": self._next,
             "coder": coder,
             "effort": None if commit.effort is None else vars(commit.effort),
-            "segments": [{**segments[one.segment], "removed": tombstones[one]} for one in commit.segments],
+            "segments": [
+                {
+                    **segments[one.segment],
+                    "removed": tombstones[one],
+                    **({} if one.graph is None else {"graph": graphs[one.graph]}),
+                }
+                for one in commit.segments
+            ],
         }
+        if commit.graph:
+            manifest["graph"] = True
         if commit.vector_format is not None:
             manifest["vectors"] = vars(commit.vector_format)
         write_manifest(self.path, manifest)
-        self._segments, self._tombstones, self._coder = segments, tombstones, (commit.coder, coder)
+        self._segments, self._tombstones, self._graphs = segments, tombstones, graphs
+        self._coder = commit.coder, coder
         self.delete_obsolete_files(manifest)
 
     def _check_lock(self) -> None:
@@ -291,6 +320,8 @@ class Store:
         names = [entry["name"] for entry in manifest["segments"]]
         named = {f"{name}.{key}.npy" for name in names for key in (*_dtypes(_vector_format(manifest)), "sums")}
         named |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
+        graphs = [entry["graph"]["name"] for entry in manifest["segments"] if entry.get("graph")]
+        named |= {f"{name}.{key}.npy" for name in graphs for key in ("neighbors", "sums")}
         named |= {manifest["coder"]["name"]} if manifest["coder"] else set()
         for entry in self.path.iterdir():
             if OURS.fullmatch(entry.name) and entry.name not in named and not entry.is_dir():
@@ -319,6 +350,15 @@ class Store:
         name = self._number()
         write_array(self.path / f"{name}.removed.npy", one.tombstones)
         return {"name": name, "count": len(one.tombstones), "sha256": sha256(one.tombstones.tobytes())}
+
+    def _write_graph(self, graph: StoredGraph | None) -> dict[str, Any] | None:
+        if graph is None or graph in self._graphs:
+            return self._graphs.get(graph)
+        graph.touch()  # damage must not be copied under new checksums
+        name = self._number()
+        sums = write_array(self.path / f"{name}.neighbors.npy", graph.neighbors.astype("<u4", copy=False))
+        write_array(self.path / f"{name}.sums.npy", sums)
+        return {"name": name, "degree": graph.neighbors.shape[1], "sums": sha256(sums.tobytes())}
 
     def _write_coder(self, coder: Coder | None) -> dict[str, str] | None:
         if coder is None:

@@ -13,10 +13,10 @@
       ▼
     top-k      Hits: ids, distances, compared                                     hits.py
 
-`Searcher` (searcher.py) runs these steps on a snapshot that was prepared once (prepared.py). A budget that covers all
-items skips probing: it estimates everything in float32, codes by lookup tables over all their bits (product_tables.py),
-and compares in float64 what is close (exhaustive.py). `Index.evaluate` and `Index.tune` measure recall
-(evaluation.py).
+`Searcher` (searcher.py) runs these steps on a snapshot that was prepared once (prepared.py). Segments with a graph are
+walked (graph.py) instead of probed and estimated. A budget that covers all items skips probing: it estimates everything
+in float32, codes by lookup tables over all their bits (product_tables.py), and compares in float64 what is close
+(exhaustive.py). `Index.evaluate` and `Index.tune` measure recall (evaluation.py).
 
 Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.projection`, `Coder.layout` and
 `Coder.coefficients`. This room knows coders, and no coder knows this room.

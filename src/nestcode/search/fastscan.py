@@ -7,6 +7,10 @@ Scouarnec 2015; ScaNN; FAISS's FastScan).
 Items are residuals of centroids, and tables are computed once for each parent, a family of centroids, not for each
 centroid. So the entries stay small enough for 7 bits. What that leaves out, twice the inner product of the centroid's
 offset from its parent and the item's residual, does not depend on the query: it is the item's bias.
+
+What few bits decode to is shorter than the item, and more so the less they tell of it, so distances to it are biased.
+Items of a coder for the cosine have norm 1, whatever they decode to: their inner products are divided by the norms of
+what they decode to. That finds among the best 40 what distances find among the best 60.
 """
 
 from dataclasses import dataclass
@@ -23,7 +27,7 @@ from nestcode.codes import CORES, Codes
 from nestcode.search.adc import BitGroups, group_bits
 from nestcode.search.decoded import ProjectedScorer
 from nestcode.search.inverted_lists import all_codes, default_list_bits, list_starts
-from nestcode.search.scorer import BLOCK, PreparedCodes, QueryBatch, SearchMetric
+from nestcode.search.scorer import BLOCK, NO_NORMS, PreparedCodes, QueryBatch, SearchMetric
 
 GROUPS = 52  # that are scanned: 208 bits
 GROUP_BITS = 4
@@ -37,13 +41,22 @@ class Blocks:
     groups: Bytes  # (blocks, bytes, 32): two groups a byte
     starts: NDArray[np.uint32]  # the first block of each centroid: no block is shared
     biases: NDArray[np.int16]  # (blocks * 32,)
+    norms: Floats  # (blocks * 32,): of what the groups decode to, the mean included; empty but for angles
 
 
 class FastScan:
-    """What the 4-bit groups of codes of a scalar layout decode to."""
+    """What the 4-bit groups of codes of a scalar layout decode to.
 
-    def __init__(self, layout: ScalarLayout, most: int = GROUPS) -> None:
+    Args:
+        layout: of the codes.
+        most: 4-bit groups at most.
+        mean: the mean in the layout's directions, and its squared norm in all, where distances are those by angle.
+
+    """
+
+    def __init__(self, layout: ScalarLayout, most: int = GROUPS, mean: tuple[Floats, float] | None = None) -> None:
         centroids, planes = layout.centroids, layout.planes
+        self._centroids, self._mean = centroids, mean
         parents = _choose_parents(centroids, spread=float(np.sqrt(planes.errors[0])))
         self._offsets = centroids - np.repeat(parents, len(centroids) // len(parents), axis=0)
         self._groups = _most_groups(planes, layout.centroid_bits, most)
@@ -73,11 +86,18 @@ class FastScan:
         positions = (np.arange(len(codes)) + shifts[centroids]).astype(np.uint32)
         out = np.zeros((int(ends[-1]), self.columns, BLOCK), dtype=np.uint8)
         biases = np.zeros(len(out) * BLOCK, dtype=np.int16)
+        norms = np.zeros(0 if self._mean is None else len(biases), dtype=np.float32)
         for first in range(0, len(codes), PIECE):
             grouped, at = self.group(codes[first : first + PIECE]), positions[first : first + PIECE]
             _core.pack_blocks(grouped, at, out)
-            biases[at] = self._biases(grouped, centroids[first : first + PIECE])
-        return Blocks(out, starts, biases)
+            if self._mean is None and not self._offsets.any():
+                continue
+            residuals, own = self.decode(grouped), centroids[first : first + PIECE]
+            twice = 2 * np.einsum("nd,nd->n", residuals, self._offsets.take(own, axis=0))
+            biases[at] = np.rint(twice / self.bias_unit).clip(-32768, 32767)
+            if self._mean is not None:
+                norms[at] = _norms(residuals + self._centroids.take(own, axis=0), *self._mean)
+        return Blocks(out, starts, biases, norms)
 
     @property
     def columns(self) -> int:
@@ -102,12 +122,12 @@ class FastScan:
                 residuals[:, d] = self._levels[g, j].take(values)
         return residuals
 
-    def _biases(self, grouped: Bytes, centroids: NDArray[np.int64]) -> NDArray[np.int16]:
-        if not self._offsets.any():
-            return np.zeros(len(grouped), dtype=np.int16)
-        twice = 2 * np.einsum("nd,nd->n", self.decode(grouped), self._offsets.take(centroids, axis=0))
-        biases: NDArray[np.int16] = np.rint(twice / self.bias_unit).clip(-32768, 32767).astype(np.int16)
-        return biases
+
+def _norms(coefficients: Floats, mean: Floats, mean_square: float) -> Floats:
+    """Return the norms of rows with their mean, (n,), given their coefficients around it."""
+    squares = np.einsum("nd,nd->n", coefficients, coefficients) + 2 * (coefficients @ mean) + mean_square
+    norms: Floats = np.sqrt(np.maximum(squares, 0)).astype(np.float32)
+    return norms
 
 
 class FastScanScorer(ProjectedScorer):
@@ -117,7 +137,8 @@ class FastScanScorer(ProjectedScorer):
 
     def __init__(self, coder: Coder, layout: ScalarLayout, width: int) -> None:
         super().__init__(coder, width)
-        self._layout, self._scan = layout, FastScan(layout)
+        by_angle = coder.metric_ == "cosine"
+        self._layout, self._scan = layout, FastScan(layout, mean=(self.mean, self.mean_square) if by_angle else None)
         norms = squared_norms(layout.centroids)
         self._norms: dict[SearchMetric, Floats] = {  # less twice the products of `coarse_distances`: squared distances
             "l2": norms.astype(np.float32),
@@ -144,7 +165,7 @@ class FastScanScorer(ProjectedScorer):
         """Return sorted codes with their inverted lists and blocks."""
         blocks = self._scan.blocks(codes, codes.leading_bits(self._layout.centroid_bits))
         starts, unit = list_starts(codes, bits), self._scan.bias_unit
-        return PreparedCodes(codes.packed, starts, blocks.groups, blocks.starts, blocks.biases, unit)
+        return PreparedCodes(codes.packed, starts, blocks.groups, blocks.starts, blocks.biases, unit, blocks.norms)
 
     def estimate(
         self,
@@ -159,7 +180,9 @@ class FastScanScorer(ProjectedScorer):
         queries = self.scaled_for_estimates(queries)
         coarse, norms = self.coarse_distances(queries, bits), self._norms[queries.metric]
         groups, metric = self._scan.core, queries.metric
-        searcher.fastscan(coarse, norms, queries.coefficients, groups, metric, candidates, out, threads)
+        by_angle = self.coder.metric_ == "cosine"
+        terms = (self.mean_square - 2 * queries.mean_products).astype(np.float32) if by_angle else NO_NORMS
+        searcher.fastscan(coarse, norms, queries.coefficients, terms, groups, metric, candidates, out, threads)
 
 
 def _choose_parents(centroids: Floats, spread: float) -> Floats:

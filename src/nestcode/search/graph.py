@@ -5,10 +5,13 @@ each that correct the estimates. So a visit is one sequential read and one batch
 Gou, Gao, Xu, Long 2025). Greedy best-first search keeps the `ef` items of least estimated distance and visits each of
 them; a visited item's own distance comes from its vector.
 
+    items ──build_graph──▶ neighbors (n, 32), which an index stores ──pack_graph──▶ records ──Graph.search──▶ hits
+
 The leading bits are those of a `LinearCoder`: estimates of other codes take tables for each centroid, or 256 entries.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,7 @@ from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.fastscan import GROUP_BITS, FastScan
 from nestcode.search.scorer import SearchMetric
+from nestcode.search.vectors import StoredVectors
 
 DEGREE = 32
 BITS = 320  # that navigate
@@ -39,17 +43,36 @@ class GraphHits:
     visited: NDArray[np.int64]  # (queries,): nodes
 
 
+class Rows(Protocol):
+    """Items that are read in pieces: an array, or `Items`."""
+
+    def __getitem__(self, some: slice, /) -> Floats: ...
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of an index: the vectors that it stores, or what their codes decode to."""
+
+    coder: Coder
+    codes: Codes
+    vectors: StoredVectors | None
+
+    def __getitem__(self, some: slice, /) -> Floats:
+        return self.coder.decode(self.codes[some]) if self.vectors is None else self.vectors[some].floats()
+
+
 class Navigator:
     """The leading bits of a linear coder's codes, by which a search finds its way.
 
     Args:
         coder: a fitted `LinearCoder`.
         bits: how many leading bits, at most 1,024.
+        width: of the codes; the coder's by default.
 
     """
 
-    def __init__(self, coder: Coder, bits: int = BITS) -> None:
-        layout, projection = coder.layout(coder.width_), coder.projection()
+    def __init__(self, coder: Coder, bits: int = BITS, *, width: int | None = None) -> None:
+        layout, projection = coder.layout(coder.width_ if width is None else width), coder.projection()
         if not isinstance(layout, ScalarLayout) or layout.centroid_bits or projection is None:
             raise InvalidInput(
                 f"a graph is navigated by the bit planes of a LinearCoder, got a {type(coder).__name__}: "
@@ -66,7 +89,7 @@ class Navigator:
         """Bytes of a node's record."""
         return (8 + self._scan.columns) * DEGREE
 
-    def encode(self, vectors: Floats, codes: Codes) -> "NavigatingCodes":
+    def encode(self, vectors: Rows, codes: Codes) -> "NavigatingCodes":
         """Return what the records of other nodes hold of items, given their vectors and their codes."""
         projection = self.coder.projection()
         assert projection is not None
@@ -76,7 +99,7 @@ class Navigator:
             some = slice(first, first + PIECE)
             grouped[some] = self._scan.group(codes[some])
             decoded = squared_norms(self._scan.decode(grouped[some]))
-            own = squared_norms(center(vectors[some], projection.mean, normalize=False))
+            own = squared_norms(center(vectors[some], projection.mean, normalize=self.coder.metric_ == "cosine"))
             norms[some] = np.minimum(own / self._unit, MOST)
             ratio = np.divide(own, decoded, out=np.zeros(len(own)), where=decoded > 0)
             factors[some] = np.minimum(np.sqrt(ratio), MOST)
@@ -99,19 +122,21 @@ def entry_points(count: int) -> NDArray[np.uint32]:
 
 def build_graph(
     navigator: Navigator,
-    vectors: Floats,
+    vectors: Rows,
     codes: Codes,
     *,
     ef: int = EF,
     passes: int = PASSES,
     seed: int = 0,
     threads: int = CORES,
-) -> Bytes:
-    """Return the records of a graph, (n + entry records, bytes); the same for any number of threads.
+) -> NDArray[np.uint32]:
+    """Return the neighbors of each item, (n, 32); the same for any number of threads.
+
+    They are positions, nearest first. An item with fewer neighbors has its own position in the last places.
 
     Args:
         navigator: the bits that navigate.
-        vectors: the items, (n, features); decoded ones where the vectors are not kept.
+        vectors: the items, (n, features), or `Items`: decoded ones where the vectors are not kept.
         codes: of the items, in the same order.
         ef: how many nodes the search for an item visits, which are its candidates.
         passes: how often all items are searched for.
@@ -119,20 +144,32 @@ def build_graph(
         threads: how many threads build.
 
     """
-    rows = as_floats(vectors, normalize=navigator.coder.metric_ == "cosine")
-    rows = np.ascontiguousarray(rows, dtype=np.float32)
+    rows = as_floats(vectors[:], normalize=navigator.coder.metric_ == "cosine").astype(np.float32, copy=False)
     items, entries = navigator.encode(rows, codes), entry_points(len(rows))
     neighbors = np.empty((len(rows), DEGREE), dtype=np.uint32)
     parts = items.grouped, items.norms, items.factors
     _core.build_graph(navigator.core, rows, *parts, entries, neighbors, ef, passes, seed, threads)
-    records = np.empty((len(rows) + ENTRIES // DEGREE, navigator.record_bytes), dtype=np.uint8)
-    _core.pack_graph(neighbors, entries, *parts, records, threads)
+    return neighbors
+
+
+def pack_graph(
+    navigator: Navigator, vectors: Rows, codes: Codes, neighbors: NDArray[np.uint32], threads: int = CORES
+) -> Bytes:
+    """Return the records of a graph, (n + entry records, bytes), which its searches read.
+
+    Args:
+        navigator: the bits that navigate.
+        vectors: the items as `build_graph` took them, or what slices to them.
+        codes: of the items, in the same order.
+        neighbors: of the items, by `build_graph`.
+        threads: how many threads pack.
+
+    """
+    items = navigator.encode(vectors, codes)
+    records = np.empty((len(codes) + ENTRIES // DEGREE, navigator.record_bytes), dtype=np.uint8)
+    parts = items.grouped, items.norms, items.factors
+    _core.pack_graph(np.ascontiguousarray(neighbors), entry_points(len(codes)), *parts, records, threads)
     return records
-
-
-def neighbors_of(records: Bytes) -> NDArray[np.uint32]:
-    """Return the ids in records, (records, 32)."""
-    return np.ascontiguousarray(records[:, : 4 * DEGREE]).view(np.uint32)
 
 
 class Graph:
@@ -141,14 +178,15 @@ class Graph:
     >>> from nestcode import LinearCoder
     >>> X = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32)
     >>> coder = LinearCoder(width=64).fit(X)
-    >>> navigator = Navigator(coder)
-    >>> graph = Graph(navigator, build_graph(navigator, X, coder.encode(X)), len(X), vectors=X)
+    >>> navigator, codes = Navigator(coder), coder.encode(X)
+    >>> records = pack_graph(navigator, X, codes, build_graph(navigator, X, codes))
+    >>> graph = Graph(navigator, records, len(X), vectors=X)
     >>> graph.search(X[:3], k=1, ef=20).positions.ravel().tolist()
     [0, 1, 2]
 
     Args:
         navigator: the bits that navigate.
-        records: of `build_graph`: an array or a memory map.
+        records: of `pack_graph`.
         count: how many items it has.
         vectors: the items in the same order, (n, features), as float32 or float16. With them, hits are ranked by
             distance; without, by estimated distance, for the caller to rank by full codes.
@@ -172,7 +210,7 @@ class Graph:
         ef: int,
         *,
         metric: SearchMetric | None = None,
-        skipped: NDArray[np.bool_] | None = None,
+        skipped: NDArray[np.uint64] = NOTHING_SKIPPED,
         threads: int = 1,
     ) -> GraphHits:
         """Return the k nearest items of each query.
@@ -182,8 +220,8 @@ class Graph:
             k: hits of a query.
             ef: how many items of least estimated distance to visit; k, if that is more.
             metric: the coder's, or "inner" with a coder of "l2"; None is the coder's.
-            skipped: a mask of items that may not be returned: tombstones, and those that a filter excludes. They are
-                walked through, so a search that skips most items visits many more than ef.
+            skipped: a `bitmap` of items that may not be returned: tombstones, and those that a filter excludes. They
+                are walked through, so a search that skips most items visits many more than ef.
             threads: how many threads share the queries.
 
         """
@@ -196,8 +234,7 @@ class Graph:
         count = len(queries)
         distances, positions = np.empty((count, k), dtype=np.float32), np.empty((count, k), dtype=np.uint32)
         visited = np.empty(count, dtype=np.int64)
-        words = NOTHING_SKIPPED if skipped is None else bitmap(skipped)
-        self.core.search(queries, metric, ef, words, distances, positions, visited, threads)
+        self.core.search(queries, metric, ef, skipped, distances, positions, visited, threads)
         return GraphHits(positions, distances, visited)
 
 

@@ -24,7 +24,8 @@ class Hits:
 
     ids: NDArray[np.int64]
     distances: NDArray[np.float32]
-    compared: Any  # how many items each query was compared with: (n,), or an int for one query
+    # how many items each query was compared with, or nodes of graphs that it visited: (n,), or an int for one query
+    compared: Any
 
     def __repr__(self) -> str:
         return f"Hits(ids={self.ids.tolist()})" if self.ids.ndim == 1 else f"Hits({self.ids.shape[0]} queries)"

@@ -119,6 +119,10 @@ class Plan:
         """Return the candidate budget for an index of `count` items."""
         return candidate_budget(self._candidates, self._effort, count)
 
+    def graph_candidates(self, k: int) -> int:
+        """Return how many candidates a walk on a graph keeps for k hits."""
+        return graph_budget(self._candidates, self._effort, k)
+
     def rerank(self, k: int) -> int:
         """Return how many candidates to rerank for k hits."""
         return rerank_budget(self._rerank, self._effort, k)
@@ -138,6 +142,13 @@ def candidate_budget(candidates: int | None, effort: Effort | None, count: int) 
     if candidates is not None:
         return check_int(candidates, "candidates", least=1)
     return 1000 + count // 50 if effort is None else effort.candidates_of(count)
+
+
+def graph_budget(candidates: int | None, effort: Effort | None, k: int) -> int:
+    """Return how many candidates a walk on a graph keeps (ef) for k hits; without a choice 4 k, and at least 100."""
+    if candidates is not None:
+        return check_int(candidates, "candidates", least=1)
+    return max(4 * k, 100) if effort is None else effort.candidates * max(k, effort.k) // effort.k
 
 
 def rerank_budget(rerank: int | None, effort: Effort | None, k: int) -> int:

@@ -5,6 +5,7 @@ them deleted: a segment, or the write buffer. A `Snapshot` is the runs of an ind
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -16,15 +17,28 @@ from nestcode import _core
 from nestcode.arrays import Floats, Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
+from nestcode.search.graph import NOTHING_SKIPPED, Graph, Items, Navigator, bitmap, pack_graph
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
 from nestcode.search.read_ahead import DiskReads
-from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer
+from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer, SearchMetric
 from nestcode.search.vectors import RunVectors, StoredVectors
 
 Positions = NDArray[np.uint32]
 Filter = Callable[[StoredIds], NDArray[np.bool_]]  # which ids a search may find
+SCANNED = 8192  # items without a graph that are all scanned, where others have one
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class NeighborGraph(Protocol):
+    """The graph of a run, whose items are its nodes."""
+
+    @property
+    def neighbors(self) -> NDArray[np.uint32]:
+        """The positions of each item's neighbors, (items, degree)."""
+
+    def touch(self) -> None:
+        """Verify the checksums of everything, before everything is read."""
 
 
 class SortedRun(Protocol):
@@ -47,11 +61,15 @@ class SortedRun(Protocol):
         """The vectors of the codes, where the index stores them."""
 
     @property
+    def graph(self) -> "NeighborGraph | None":
+        """The graph of the run, if it has one."""
+
+    @property
     def owner(self) -> object:
         """The object that lives as long as these codes do: what was prepared of them is cached with it."""
 
-    def touch(self) -> None:
-        """Verify the checksums of everything but the vectors, before everything is read."""
+    def touch(self, *, vectors: bool = False) -> None:
+        """Verify the checksums of everything but the vectors, or of them too, before everything is read."""
 
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""
@@ -77,6 +95,15 @@ class Snapshot(Protocol):
     def __len__(self) -> int: ...
 
 
+@dataclass(frozen=True)
+class PackedGraph:
+    """The graph of a run as searches read it."""
+
+    by_codes: Graph  # ranks by estimated distance
+    by_vectors: Graph | None  # ranks by the vectors that the index stores, if it does as floats
+    nbytes: int
+
+
 class PreparationCache:
     """The prepared codes of runs, for one scorer, as long as the runs live.
 
@@ -90,6 +117,8 @@ class PreparationCache:
         self.scorer, self.prefix = scorer, prefix
         self._prepared: WeakKeyDictionary[object, tuple[int, PreparedCodes]] = WeakKeyDictionary()
         self._adc: WeakKeyDictionary[object, AdcCodes] = WeakKeyDictionary()
+        self._graphs: WeakKeyDictionary[object, PackedGraph] = WeakKeyDictionary()
+        self._navigator: Navigator | None = None  # of the graphs
         self._tables: dict[int, ProductTables | None] = {}  # by width
 
     def prepare(self, run: SortedRun, bits: int) -> PreparedCodes:
@@ -105,6 +134,24 @@ class PreparationCache:
             known = self._prepared[run.owner] = bits, self.scorer.prepare(codes, bits)
             run.release()
         return known[1]
+
+    def pack(self, run: SortedRun) -> PackedGraph:
+        """Return the graph of a run as searches read it."""
+        assert run.graph is not None
+        assert isinstance(self.scorer, DecodedScorer)
+        known = self._graphs.get(run.graph)
+        if known is None:
+            run.touch(vectors=True)
+            run.graph.touch()
+            if self._navigator is None:
+                self._navigator = Navigator(self.scorer.coder, width=run.codes.width)
+            items = Items(self.scorer.coder, run.codes, run.vectors)
+            records = pack_graph(self._navigator, items, run.codes, run.graph.neighbors)
+            by_codes, by_vectors = Graph(self._navigator, records, len(run.codes)), None
+            if run.vectors is not None and run.vectors.rows.dtype.kind == "f":
+                by_vectors = Graph(self._navigator, records, len(run.codes), run.vectors.rows)
+            known = self._graphs[run.graph] = PackedGraph(by_codes, by_vectors, records.nbytes)
+        return known
 
     def tables(self, width: int) -> ProductTables | None:
         """Return the lookup tables of all bits of a code, for exhaustive search, or None where there are none."""
@@ -123,40 +170,96 @@ class PreparationCache:
     @property
     def nbytes(self) -> int:
         """Bytes of what was prepared."""
-        prepared = [codes for _, codes in list(self._prepared.values())]
-        return sum(codes.nbytes for codes in prepared + list(self._adc.values()))
+        prepared = [codes.nbytes for _, codes in list(self._prepared.values())]
+        others = [one.nbytes for one in list(self._adc.values())] + [one.nbytes for one in list(self._graphs.values())]
+        return sum(prepared) + sum(others)
 
 
 class PreparedSnapshot:
-    """A snapshot that one scorer can search, all of it or the items that a filter allows."""
+    """A snapshot that one scorer can search, all of it or the items that a filter allows.
 
-    def __init__(self, snapshot: Snapshot, cache: PreparationCache, allowed: Filter | None = None) -> None:
+    Args:
+        snapshot: what is searched.
+        cache: what the scorer prepared of it before.
+        allowed: which items may be found; None is all.
+        by_graph: whether runs with a graph are searched by it, not by inverted lists.
+
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, cache: PreparationCache, allowed: Filter | None = None, *, by_graph: bool = False
+    ) -> None:
         self.snapshot, self.scorer, self._cache = snapshot, cache.scorer, cache
-        self.list_bits = cache.scorer.list_bits(len(snapshot))
-        self._prepared = [cache.prepare(run, self.list_bits) for run in snapshot.runs]
+        graphs = [run for run in snapshot.runs if by_graph and run.graph is not None]
+        listed = [run for run in snapshot.runs if run not in graphs]
+        self._runs = [*listed, *graphs]  # whose positions are counted in this order
         self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
         self._reads = DiskReads()
-        self._rows = [
-            run.codes.packed if self.by_prefix else prepared.rows
-            for run, prepared in zip(snapshot.runs, self._prepared, strict=True)
-        ]
-        self._ids: list[NDArray[Any]] = [run.ids for run in snapshot.runs]
-        self._skipped = [_skipped(run, allowed) for run in snapshot.runs]
+        self._ids: list[NDArray[Any]] = [run.ids for run in self._runs]
+        self._skipped = [_skipped(run, allowed) for run in self._runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
         self.count = sum(map(len, self._ids)) - sum(map(len, self._skipped))  # items that may be found
-        lists = [run.inverted_lists(skipped) for run, skipped in zip(self._prepared, self._skipped, strict=True)]
+        self._listed = sum(len(run.ids) - len(run.tombstones) for run in listed)
+        self.list_bits = cache.scorer.list_bits(self._listed)
+        self._prepared = [cache.prepare(run, self.list_bits) for run in listed]
+        self._graphs = [cache.pack(run) for run in graphs]
+        rows = [
+            run.codes.packed if self.by_prefix else own.rows for run, own in zip(listed, self._prepared, strict=True)
+        ]
+        self._rows = [*rows, *(run.codes.packed for run in graphs)]
+        self._bitmaps = [_bitmap(run, own) for run, own in zip(graphs, self._skipped[len(listed) :], strict=True)]
+        lists = [run.inverted_lists(own) for run, own in zip(self._prepared, self._skipped, strict=False)]
         self.searcher = _core.Searcher(lists) if lists else None
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether some runs are searched by inverted lists."""
+        return self.searcher is not None
+
+    @property
+    def has_graphs(self) -> bool:
+        """Whether some runs are searched by their graphs."""
+        return bool(self._graphs)
+
+    @property
+    def stored(self) -> int:
+        """How many items there are, also those that may not be found."""
+        return sum(map(len, self._ids))
 
     def estimate(
         self, queries: QueryBatch, count: int, candidates: int, keep: int, threads: int
     ) -> tuple[Floats, Positions, Ids]:
-        """Return the `keep` best of each of `count` queries: estimated distances, positions, and items compared."""
+        """Return the `keep` best of each of `count` queries: estimated distances, positions, and items compared.
+
+        These are items in inverted lists; `walk` finds those in graphs.
+        """
         distances, positions = np.empty((count, keep), dtype=np.float32), np.empty((count, keep), dtype=np.uint32)
         compared = np.empty(count, dtype=np.int64)
         if self.searcher is not None:
+            if self._graphs:  # candidates are those of a walk: scan what is few, and probe as much as by default
+                candidates = max(candidates, SCANNED + self._listed // 50)
             out = _core.SearchResults(distances, positions, compared)
             self.scorer.estimate(self.searcher, queries, self.list_bits, candidates, out, threads)
         return distances, positions, compared
+
+    def walk(
+        self, queries: Floats, metric: SearchMetric, candidates: int, keep: int, k: int | None, threads: int
+    ) -> list[tuple[Floats, Positions, Ids]]:
+        """Return the best of each query in each graph: their distances, positions, and nodes visited.
+
+        These are the `keep` best by estimated distance, or the k best by the vectors that the index stores, where k is
+        given and a walk can read them.
+        """
+        found, first = [], len(self._prepared)
+        starts = (self._ends - [len(ids) for ids in self._ids])[first:].tolist()
+        for graph, skipped, start in zip(self._graphs, self._bitmaps, starts, strict=True):
+            by_vectors = graph.by_vectors if k is not None else None
+            best, chosen = (keep, graph.by_codes) if by_vectors is None or k is None else (k, by_vectors)
+            hits = chosen.search(queries, best, candidates, metric=metric, skipped=skipped, threads=threads)
+            if start:
+                hits.positions[hits.positions != MISSING] += np.uint32(start)
+            found.append((hits.distances, hits.positions, hits.visited))
+        return found
 
     def ids_at(self, positions: Positions) -> Ids:
         """Return the ids of items by their positions in all runs together, -1 for missing ones."""
@@ -176,14 +279,14 @@ class PreparedSnapshot:
             return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
 
     def _read_ahead(self, positions: Ids) -> None:
-        for run, end in zip(self.snapshot.runs, self._ends, strict=True):
+        for run, end in zip(self._runs, self._ends, strict=True):
             start = end - len(run.ids)
             run.read_ahead(positions[(positions >= start) & (positions < end)] - start)
 
     @cached_property
     def vectors(self) -> RunVectors:
         """The vectors that the index stores."""
-        return RunVectors(self.snapshot.runs)
+        return RunVectors(self._runs)
 
     def items(self) -> list[tuple[Ids, Ids, Codes]]:
         """Return the ids, the positions in all runs and the codes of all items that may be found, run by run."""
@@ -224,7 +327,7 @@ class PreparedSnapshot:
         """All items that may be found as `tables` scores them, run by run in the order of `positions`."""
         assert self.tables is not None
         found = []
-        for run, skipped in zip(self.snapshot.runs, self._skipped, strict=True):
+        for run, skipped in zip(self._runs, self._skipped, strict=True):
             codes = self._cache.adc(run, self.tables)
             kept = np.delete(np.arange(len(run.ids), dtype=np.uint32), skipped)
             found.append(codes.take(kept) if len(skipped) else codes)
@@ -241,6 +344,13 @@ class PreparedSnapshot:
             mine = owner == r
             out[mine] = array[positions[mine] - (self._ends[r] - len(array))]
         return out
+
+
+def _bitmap(run: SortedRun, skipped: Positions) -> NDArray[np.uint64]:
+    """Return the positions that must not be found as a graph's search takes them."""
+    mask = np.zeros(len(run.ids), dtype=np.bool_)
+    mask[skipped] = True
+    return bitmap(mask) if len(skipped) else NOTHING_SKIPPED
 
 
 def _skipped(run: SortedRun, allowed: Filter | None) -> Positions:

@@ -40,6 +40,8 @@ class PreparedCodes:
     block_starts: NDArray[np.uint32] = field(default_factory=lambda: NO_STARTS)  # the first block of each centroid
     biases: NDArray[np.int16] = field(default_factory=lambda: NO_BIASES)  # of each item in the blocks
     bias_unit: float = 0.0
+    # of what the items in the blocks decode to, where distances are those by angle
+    block_norms: Floats = field(default_factory=lambda: NO_NORMS)
     norms: Floats = field(default_factory=lambda: NO_NORMS)  # squared norms of what codes decode to
 
     def inverted_lists(self, skipped: NDArray[np.uint32]) -> _core.InvertedLists:
@@ -52,13 +54,14 @@ class PreparedCodes:
             self.block_starts,
             self.biases,
             self.bias_unit,
+            self.block_norms,
             self.norms,
         )
 
     @property
     def nbytes(self) -> int:
         """Bytes of what was computed, without the codes."""
-        computed = self.list_starts, self.blocks, self.block_starts, self.biases, self.norms
+        computed = self.list_starts, self.blocks, self.block_starts, self.biases, self.block_norms, self.norms
         return sum(array.nbytes for array in computed)
 
 

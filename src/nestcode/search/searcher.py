@@ -18,9 +18,10 @@ from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import Plan, check_k
 from nestcode.search.prepared import Positions, PreparationCache, PreparedSnapshot, Snapshot
-from nestcode.search.scorer import Scorer
+from nestcode.search.scorer import QueryBatch, Scorer
 
 QUERIES = 256  # estimated and reranked at once
+VISIT = 16  # items that an exhaustive search compares while a walk visits one node of a graph
 RANGE_START = 64  # hits that a range search begins with; it goes on by factors of 4
 
 
@@ -30,23 +31,25 @@ class Searcher:
     Args:
         coder: the coder of the index, if it has one.
         prefix: how many leading bits distances are estimated by; None is as many as the scorer takes.
+        by_graph: whether to use the graphs of segments that have one.
 
     """
 
-    def __init__(self, coder: Coder | None, prefix: int | None = None) -> None:
-        self._coder, self._prefix = coder, prefix
-        self._latest: dict[bool, tuple[PreparationCache, PreparedSnapshot]] = {}  # by whether codes are compared
+    def __init__(self, coder: Coder | None, prefix: int | None = None, *, by_graph: bool = True) -> None:
+        self._coder, self._prefix, self._by_graph = coder, prefix, by_graph
+        self._caches: dict[bool, tuple[int, PreparationCache]] = {}  # with their width, by whether codes are compared
+        self._latest: dict[tuple[bool, bool], PreparedSnapshot] = {}  # by that, and whether graphs are used
 
     @property
     def nbytes(self) -> int:
         """Bytes of what scorers prepared."""
-        return sum(cache.nbytes for cache, _ in list(self._latest.values()))
+        return sum(cache.nbytes for _, cache in list(self._caches.values()))
 
     def search(self, snapshot: Snapshot, plan: Plan, k: int) -> Hits:
         """Return the k nearest items of each query."""
         prepared = self.prepare(snapshot, plan)
         k = check_k(k, prepared.count)
-        budget = max(plan.candidates(prepared.count), k)  # k hits wherever there are so many
+        budget = max(_candidates(prepared, plan, k), k)  # k hits wherever there are so many
         found = top_k(prepared, plan, k, budget, plan.rerank(k))
         if plan.single:
             return Hits(found.ids[0], found.distances[0], int(found.compared[0]))
@@ -57,11 +60,11 @@ class Searcher:
         if not isinstance(radius, float | int | np.floating | np.integer) or not np.isfinite(radius):
             raise InvalidInput(f"radius must be a finite number, got {radius!r}")
         prepared = self.prepare(snapshot, plan)
-        budget = plan.candidates(prepared.count)
         found: list[Hits] = []
         for query in range(len(plan)):
             k = RANGE_START
             while True:
+                budget = _candidates(prepared, plan, k)
                 hits = top_k(prepared, plan, k, budget, max(4 * k, 100), query)
                 inside = hits.distances[0] <= radius
                 if not inside[-1] or hits.ids[0, -1] < 0 or k >= hits.compared[0]:
@@ -71,22 +74,45 @@ class Searcher:
             found.append(Hits(hits.ids[0, inside], hits.distances[0, inside], int(hits.compared[0])))
         return found[0] if plan.single else RangeHits(tuple(found))
 
+    def candidates(self, snapshot: Snapshot, plan: Plan, k: int) -> int:
+        """Return the candidate budget of a search."""
+        return _candidates(self.prepare(snapshot, plan), plan, k)
+
     def prepare(self, snapshot: Snapshot, plan: Plan) -> PreparedSnapshot:
         """Return a snapshot prepared for a plan; without a filter it is kept until the next snapshot."""
         by_codes = plan.codes is not None
-        known = self._latest.get(by_codes)
-        if known is not None and known[1].snapshot.width != snapshot.width:  # the index was truncated
-            known = None
-        cache = self._cache(by_codes, snapshot.width) if known is None else known[0]
-        if known is None or known[1].snapshot is not snapshot:
-            known = self._latest[by_codes] = cache, PreparedSnapshot(snapshot, cache)
-        return known[1] if plan.allowed is None else PreparedSnapshot(snapshot, cache, plan.allowed)
+        by_graph = self._can_walk(plan) and any(run.graph is not None for run in snapshot.runs)
+        width, cache = self._caches.get(by_codes) or (0, None)
+        if cache is None or width != snapshot.width:  # the index may have been truncated
+            cache = self._cache(by_codes, snapshot.width)
+            self._caches[by_codes] = snapshot.width, cache
+        if plan.allowed is not None:
+            return PreparedSnapshot(snapshot, cache, plan.allowed, by_graph=by_graph)
+        known = self._latest.get((by_codes, by_graph))
+        if known is None or known.snapshot is not snapshot:
+            known = self._latest[by_codes, by_graph] = PreparedSnapshot(snapshot, cache, by_graph=by_graph)
+        return known
+
+    def _can_walk(self, plan: Plan) -> bool:
+        """Return whether graphs can answer a plan: they connect items that are near by the coder's own metric."""
+        coder = self._coder
+        return self._by_graph and coder is not None and plan.codes is None and plan.metric == coder.metric_
 
     def _cache(self, by_codes: bool, width: int) -> PreparationCache:
         prefix = None if self._prefix is None or self._prefix >= width else self._prefix
         bits, coder = width if prefix is None else prefix, self._coder
         scorer: Scorer = HammingScorer(bits) if by_codes or coder is None else scorer_for(coder, bits)
         return PreparationCache(scorer, prefix)
+
+
+def _candidates(prepared: PreparedSnapshot, plan: Plan, k: int) -> int:
+    """Return the candidate budget of a plan; all items where a filter leaves too few of them to walk on a graph."""
+    if not prepared.has_graphs:
+        return plan.candidates(prepared.count)
+    budget = plan.graph_candidates(k)
+    # A walk visits candidates / share items, and a visit takes about as long as comparing 16 items exhaustively.
+    selective = prepared.count**2 <= VISIT * budget * prepared.stored
+    return prepared.count if selective else budget
 
 
 def scorer_for(coder: Coder, width: int) -> DecodedScorer:
@@ -127,12 +153,13 @@ def top_k(
     for first in range(0, len(queries), QUERIES):
         some = slice(first, min(first + QUERIES, len(queries)))
         begin, end = queries.start + some.start, queries.start + some.stop
-        batch = plan.batch(prepared.scorer, begin, end)
-        estimated, positions, compared[some] = prepared.estimate(batch, end - begin, candidates, keep, plan.threads)
+        batch = plan.batch(prepared.scorer, begin, end) if prepared.has_lists or plan.rank != "exact" else None
+        found = _estimate(prepared, plan, batch, range(begin, end), candidates, keep, k)
+        estimated, positions, compared[some] = found
         hits = prepared.ids_at(positions)
         if plan.rank == "exact":
             near = _rerank(prepared, plan, plan.rows[begin:end], hits, positions)
-        elif isinstance(prepared.scorer, DecodedScorer):
+        elif isinstance(prepared.scorer, DecodedScorer) and batch is not None:
             near = prepared.scorer.rerank(batch, prepared.codes_at(positions), plan.threads)
         elif exact:
             near = estimated
@@ -143,6 +170,23 @@ def top_k(
             near[hits < 0] = np.inf
         _core.select_top_k(near, hits, distances[some], ids[some], plan.threads)
     return Hits(ids, distances, compared)
+
+
+def _estimate(
+    prepared: PreparedSnapshot, plan: Plan, batch: QueryBatch | None, queries: range, candidates: int, keep: int, k: int
+) -> tuple[Floats, Positions, Ids]:
+    """Return the best of each query by lists and, beside them, by each graph, which reranking makes comparable."""
+    found = []
+    if batch is not None and prepared.has_lists:
+        found.append(prepared.estimate(batch, len(queries), candidates, keep, plan.threads))
+    if prepared.has_graphs:
+        rows = plan.rows[queries.start : queries.stop].astype(np.float32, copy=False)
+        best = k if plan.rank == "exact" and plan.vectors is None else None
+        found += prepared.walk(rows, plan.metric, candidates, min(keep, candidates), best, plan.threads)
+    if len(found) == 1:
+        return found[0]
+    distances, positions, compared = zip(*found, strict=True)
+    return np.concatenate(distances, axis=1), np.concatenate(positions, axis=1), np.sum(compared, axis=0)
 
 
 def _rerank(

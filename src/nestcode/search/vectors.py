@@ -98,6 +98,11 @@ class StoredVectors:
         """How they are stored."""
         return VectorFormat(self.rows.dtype.name, self.rows.shape[1])  # type: ignore[arg-type]
 
+    def floats(self) -> Floats:
+        """Return the vectors as float32, (n, features)."""
+        rows = self.rows.astype(np.float32)
+        return rows * self.scales[:, None] if len(self.scales) else rows
+
     @cached_property
     def core(self) -> _core.VectorRows:
         """The vectors as the core reads them."""
