@@ -337,8 +337,11 @@ def rerank(
     stand for zeros.
     """
 
-def read_ahead(rows: NDArray[np.generic], guard: ChecksumGuard | None, positions: NDArray[np.int64]) -> None:
-    """Ask the system to read rows of a mapped array, all at once; blocks that were not verified yet as a whole."""
+def read_ahead(rows: NDArray[np.generic], guard: ChecksumGuard | None, positions: NDArray[np.int64]) -> bool:
+    """Ask the system for rows of a mapped array that are not in memory, and return whether there were any.
+
+    Blocks that were not verified yet are asked for as a whole.
+    """
 
 class VectorRows:
     """The vectors of one segment, (n, features): float32, float16, or int8 with a scale for each row.
