@@ -446,9 +446,6 @@ class Graph:
         projection: GraphProjection,
         vectors: NDArray[np.float32] | NDArray[np.float16] | None,
     ) -> None: ...
-    def valid(self) -> bool:
-        """Return whether all ids in the records are those of items, after one pass over them."""
-
     def search(
         self,
         queries: NDArray[np.float32],
