@@ -13,15 +13,24 @@
 
 namespace nestcode {
 
-// Asks for rows of `row_bytes` bytes of mapped memory; blocks that were not verified yet are asked for as a whole.
-inline void read_ahead(const std::uint8_t* data, std::size_t bytes, std::size_t row_bytes, const ChecksumGuard* guard,
+// Asks for rows of `row_bytes` bytes of mapped memory that the system does not have in memory, and returns whether there
+// were any; blocks that were not verified yet are asked for as a whole.
+inline bool read_ahead(const std::uint8_t* data, std::size_t bytes, std::size_t row_bytes, const ChecksumGuard* guard,
                        std::vector<std::size_t> rows) {
     static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
     std::sort(rows.begin(), rows.end());
     std::uintptr_t begin = 0, end = 0;  // addresses that are asked for next
+    std::vector<unsigned char> resident;
+    bool missing = false;
     const auto ask = [&] {
-        // Advice may be refused, and nothing depends on it.
-        if (begin < end) static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED));
+        if (begin == end) return;
+        void* const from = reinterpret_cast<void*>(begin);
+        resident.assign((end - begin + page - 1) / page, 1);
+        if (mincore(from, end - begin, resident.data()) == 0 &&
+            std::all_of(resident.begin(), resident.end(), [](unsigned char one) { return (one & 1) != 0; }))
+            return;
+        missing = true;
+        static_cast<void>(madvise(from, end - begin, MADV_WILLNEED));  // it may be refused, and nothing depends on it
     };
     for (const std::size_t row : rows) {
         std::size_t first = row * row_bytes, last = std::min(first + row_bytes, bytes);
@@ -40,6 +49,7 @@ inline void read_ahead(const std::uint8_t* data, std::size_t bytes, std::size_t 
         end = std::max(end, to);
     }
     ask();
+    return missing;
 }
 
 }  // namespace nestcode

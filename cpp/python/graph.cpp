@@ -111,16 +111,6 @@ struct PyGraph {
         records = {data.data(), nodes, data.shape(0), columns};
     }
 
-    // Reads the whole file once: ids beyond the items would be reads beyond the records.
-    bool valid() const {
-        for (std::size_t i = 0; i < records.count; ++i) {
-            const std::uint32_t* ids = records[i].ids();
-            if (std::any_of(ids, ids + nestcode::kDegree, [this](std::uint32_t id) { return id >= records.nodes; }))
-                return false;
-        }
-        return true;
-    }
-
     void search(const Mat<float>& queries, std::string_view metric, std::size_t ef, const Vec<std::uint64_t>& skipped,
                 const Array<float, 2>& distances, const Array<std::uint32_t, 2>& positions, const Ids& visited,
                 std::size_t threads, std::string_view simd) const {
@@ -164,7 +154,6 @@ void add_graph(nb::module_& m) {
     nb::class_<PyGraph>(m, "Graph")
         .def(nb::init<Mat<std::uint8_t>, std::size_t, nb::object, std::optional<AnyMatrix>>(), "records"_a.noconvert(),
              "nodes"_a, "projection"_a, "vectors"_a.noconvert().none())
-        .def("valid", &PyGraph::valid, "Return whether all ids are those of items.")
         .def("search", &PyGraph::search, "queries"_a.noconvert(), "metric"_a, "ef"_a, "skipped"_a.noconvert(),
              "distances"_a.noconvert(), "positions"_a.noconvert(), "visited"_a.noconvert(), "threads"_a = 1,
              "simd"_a = "", "Write the nearest items of each query.");

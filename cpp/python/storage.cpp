@@ -16,7 +16,7 @@ auto block_checksums(const Vec<std::uint8_t>& data, std::size_t block_bytes) {
     return array_of(std::move(checksums));
 }
 
-void read_ahead(const nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>& rows, PyChecksumGuard* guard,
+bool read_ahead(const nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>& rows, PyChecksumGuard* guard,
                 const Vec<std::int64_t>& positions) {
     std::vector<std::size_t> wanted;
     for (std::size_t i = 0; i < positions.size(); ++i) {
@@ -24,11 +24,11 @@ void read_ahead(const nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device:
             throw nb::value_error("positions must be rows of the array");
         wanted.push_back(static_cast<std::size_t>(positions(i)));
     }
-    if (wanted.empty()) return;
+    if (wanted.empty()) return false;
     const nestcode::ChecksumGuard* watching = guard_of(guard, rows.data(), rows.nbytes());
     nb::gil_scoped_release released;
-    nestcode::read_ahead(static_cast<const std::uint8_t*>(rows.data()), rows.nbytes(), rows.nbytes() / rows.shape(0),
-                         watching, std::move(wanted));
+    return nestcode::read_ahead(static_cast<const std::uint8_t*>(rows.data()), rows.nbytes(),
+                                rows.nbytes() / rows.shape(0), watching, std::move(wanted));
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ void add_storage(nb::module_& m) {
             "first_damaged", [](const PyChecksumGuard& self) { return self.guard.first_damaged(); },
             "The first damaged block among those checked so far, -1 if there is none.");
     m.def("read_ahead", read_ahead, "rows"_a.noconvert(), "guard"_a.none(), "positions"_a.noconvert(),
-          "Ask the system to read rows of a mapped array, all at once.");
+          "Ask the system for rows of a mapped array that are not in memory, and return whether there were any.");
     m.def("block_checksums", block_checksums, "data"_a.noconvert(), "block"_a = nestcode::kBlockBytes,
           "Return the checksum of each block.");
 }

@@ -320,7 +320,7 @@ void test_rerank(std::size_t features, std::mt19937& random) {
             }
             if (metric == Metric::inner) distance = -product;
             if (metric == Metric::cosine)
-                distance = square > 0 ? std::max(2 - 2 * product / std::sqrt(square), 0.0) : 1;
+                distance = square > 0 ? std::max(2 - 2 * product / std::sqrt(square), 0.0) : 2;
             CHECK(std::abs(out[i] - distance) <= allowed * (1 + std::abs(distance)));
         }
     };

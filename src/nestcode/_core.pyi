@@ -337,8 +337,11 @@ def rerank(
     stand for zeros.
     """
 
-def read_ahead(rows: NDArray[np.generic], guard: ChecksumGuard | None, positions: NDArray[np.int64]) -> None:
-    """Ask the system to read rows of a mapped array, all at once; blocks that were not verified yet as a whole."""
+def read_ahead(rows: NDArray[np.generic], guard: ChecksumGuard | None, positions: NDArray[np.int64]) -> bool:
+    """Ask the system for rows of a mapped array that are not in memory, and return whether there were any.
+
+    Blocks that were not verified yet are asked for as a whole.
+    """
 
 class VectorRows:
     """The vectors of one segment, (n, features): float32, float16, or int8 with a scale for each row.
@@ -443,9 +446,6 @@ class Graph:
         projection: GraphProjection,
         vectors: NDArray[np.float32] | NDArray[np.float16] | None,
     ) -> None: ...
-    def valid(self) -> bool:
-        """Return whether all ids in the records are those of items, after one pass over them."""
-
     def search(
         self,
         queries: NDArray[np.float32],

@@ -44,8 +44,9 @@ def test_distortion_prefers_directions_for_steep_spectra_and_codebooks_for_clust
 
 
 def test_search_prefers_the_coarse_quantizer_unless_another_recalls_clearly_more() -> None:
+    """`ResidualCoder` may recall more, but takes far longer to fit and to search: who wants it names it."""
     assert isinstance(nc.fit(steep(), width=64), CellCoder)
-    assert isinstance(chosen("search"), ResidualCoder)
+    assert isinstance(chosen("search"), CellCoder)
 
 
 @pytest.mark.parametrize("goal", ["search", "distortion"])
@@ -73,7 +74,7 @@ def test_recalls_are_those_of_fresh_rows() -> None:
     rows, fresh = clustered(), clustered(800, seed=1)
     queries, items = fresh[:160], fresh[160:]
     exact = exact_neighbors(queries, items, 10)
-    for coder in (LinearCoder(24), CellCoder(24), ResidualCoder(24, beams=1)):
+    for coder in (LinearCoder(24), CellCoder(24)):
         decoded = coder.fit(rows).decode(coder.encode(items))
         expected = recall(exact_neighbors(queries, decoded, 10), exact)
         assert chosen("search").selection_.scores[type(coder).__name__] == pytest.approx(expected, abs=0.04)
@@ -98,7 +99,7 @@ def test_the_choice_is_saved_outside_the_fingerprint(tmp_path: Path) -> None:
 def test_verbose_prints_a_line_per_candidate_and_the_choice(capsys: pytest.CaptureFixture[str]) -> None:
     nc.fit(steep(1000), width=8, verbose=True)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[0] for line in lines] == ["CellCoder", "LinearCoder", "ResidualCoder", "CellCoder:", "fitting"]
+    assert [line.split()[0] for line in lines] == ["CellCoder", "LinearCoder", "CellCoder:", "fitting"]
     assert all("recall@10 0." in line for line in lines[:-1])
     nc.fit(steep(1000), width=8)  # not in a terminal
     assert capsys.readouterr() == ("", "")

@@ -39,7 +39,7 @@ def test_angles_are_those_of_known_boundaries() -> None:
     (weight,) = network.code_weights()
     with torch.no_grad():
         weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 3.0]]))  # boundaries at x = 0 and y = 0
-        network.encoder.blocks[0].bias.zero_()  # type: ignore[operator, union-attr]
+        network.get_parameter("encoder.blocks.0.bias").zero_()
     angles, along = boundary_angles(network, points, arm), tangents(points, arm)
     for bit in (0, 1):
         near = np.abs(points[:, bit]) < NEAR

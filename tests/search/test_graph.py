@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 import nestcode as nc
-from nestcode import _core, metrics
+from nestcode import metrics
 from nestcode.coders.base import Metric
 from nestcode.search.graph import DEGREE, Graph, Navigator, bitmap, build_graph, entry_points, pack_graph
 
@@ -180,10 +180,3 @@ def test_errors(scene: Scene) -> None:
         scene.exact().search(scene.queries[:, 1:].copy(), k=1, ef=1)
     with pytest.raises(ValueError, match="bit for each item"):
         scene.exact().search(scene.queries, k=1, ef=1, skipped=bitmap(np.zeros(100, dtype=bool)))
-
-
-def test_damaged_ids_are_recognized(scene: Scene) -> None:
-    assert scene.exact().core.valid()
-    damaged = scene.records.copy()
-    damaged[-1, 3] = 255
-    assert not _core.Graph(damaged, len(scene.base), scene.navigator.core, None).valid()

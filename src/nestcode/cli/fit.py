@@ -28,7 +28,7 @@ def fit(
     kind: Annotated[
         Kind,
         typer.Option(
-            help="auto compares cell, linear and residual on held-out items; with --goal distortion also adaptive. "
+            help="auto compares cell and linear on held-out items; with --goal distortion also residual and adaptive. "
             "With PyTorch: refined (a learned decoder of linear, residual or adaptive bits), autoencoder (the "
             "paper's), supervised (by --labels)."
         ),

@@ -38,6 +38,9 @@ def reproduce(
         float | None,
         typer.Option(min=0, help="With networks: interrupt after this many seconds; the same command continues."),
     ] = None,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Take interrupted networks as they are, instead of training on.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore cached results.")] = False,
     allow_dirty: Annotated[
         bool, typer.Option("--allow-dirty", help="Accept uncommitted changes; the report states them.")
@@ -64,7 +67,7 @@ def reproduce(
     scale: Any = "full" if full else "toy" if toy else "quick"
     wanted = names or [Name.all]
     source = find_provenance(commit, clean=clean, allow_dirty=allow_dirty)
-    lab = Lab(out, data, scale, tuple(range(seeds)), fresh, messages(), source, states)
+    lab = Lab(out, data, scale, tuple(range(seeds)), fresh, messages(), source, states, unfinished)
     if Name.networks in wanted:
         if len(wanted) > 1:
             raise typer.BadParameter("networks is trained alone: run the experiments by another command")

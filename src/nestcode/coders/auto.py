@@ -1,7 +1,7 @@
 """`nestcode.fit`: the coder that suits the data, chosen by trial fits on a sample and measured on held-out rows.
 
     goal          measure on held-out rows                                      candidates, in order of preference
-    "search"      recall@10 by the distances to what codes decode to            CellCoder, LinearCoder, ResidualCoder
+    "search"      recall@10 by the distances to what codes decode to            CellCoder, LinearCoder
     "distortion"  mean squared error of what codes decode to                    LinearCoder, CellCoder, ResidualCoder,
                                                                                 AdaptiveCoder
 
@@ -33,7 +33,7 @@ from nestcode.metrics import distortion, exact_neighbors, recall
 Goal = Literal["search", "distortion"]
 Choice = LinearCoder | ResidualCoder | CellCoder | AdaptiveCoder
 CANDIDATES: dict[Goal, list[type[Choice]]] = {
-    "search": [CellCoder, LinearCoder, ResidualCoder],
+    "search": [CellCoder, LinearCoder],
     "distortion": [LinearCoder, CellCoder, ResidualCoder, AdaptiveCoder],
 }
 SAMPLE_ROWS, SAMPLE_VALUES, TRIAL_WIDTH = 20_000, 1 << 23, 128

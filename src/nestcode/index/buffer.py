@@ -110,8 +110,9 @@ class Buffer:
     def release(self) -> None:
         """Do nothing: it is in memory."""
 
-    def read_ahead(self, positions: NDArray[np.int64]) -> None:
-        """Do nothing: it is in memory."""
+    def read_ahead(self, positions: NDArray[np.int64]) -> bool:  # noqa: ARG002
+        """Return that all is in memory."""
+        return False
 
     # what a snapshot reads
 

@@ -202,10 +202,10 @@ class LiveSegment:
             for mapped in self.segment.mapped.values():
                 mapped.expect_few_reads()
 
-    def read_ahead(self, positions: NDArray[np.int64]) -> None:
-        """Ask the system to read the codes at some positions, where they stay in files."""
-        if self.segment.few_reads and "codes" in self.segment.mapped:
-            _core.read_ahead(self.segment.codes.packed, None, positions)
+    def read_ahead(self, positions: NDArray[np.int64]) -> bool:
+        """Ask the system for codes that stay in files, and return whether some were not in memory."""
+        in_files = self.segment.few_reads and "codes" in self.segment.mapped
+        return in_files and _core.read_ahead(self.segment.codes.packed, None, positions)
 
     # what a snapshot reads
 

@@ -138,8 +138,10 @@ class Store:
         """
         while True:
             manifest = read_manifest(self.path)
-            before = manifest if self._manifest is None else self._manifest
-            if any(manifest.get(key) != before.get(key) for key in ("width", "coder", "vectors")):
+            before = self._manifest
+            if before is not None and any(
+                manifest.get(key) != before.get(key) for key in ("width", "coder", "vectors")
+            ):
                 raise InvalidInput(
                     f"{self.path} holds another index now, of another width, coder or vectors: open it again"
                 )

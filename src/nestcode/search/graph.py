@@ -11,7 +11,7 @@ The leading bits are those of a `LinearCoder`: estimates of other codes take tab
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,7 @@ MOST = float(np.finfo(np.float16).max)
 NOTHING_SKIPPED = np.zeros(0, dtype=np.uint64)
 
 
-@dataclass(frozen=True)
-class GraphHits:
+class GraphHits(NamedTuple):
     """The nearest items of queries in a graph; missing ones come last, at infinite distance and position 2^32 - 1."""
 
     positions: NDArray[np.uint32]  # (queries, k), nearest first

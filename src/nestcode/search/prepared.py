@@ -19,7 +19,7 @@ from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.graph import NOTHING_SKIPPED, Graph, Items, Navigator, bitmap, pack_graph
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
-from nestcode.search.read_ahead import DiskReads
+from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer, SearchMetric
 from nestcode.search.vectors import RunVectors, StoredVectors
 
@@ -77,8 +77,8 @@ class SortedRun(Protocol):
     def release(self) -> None:
         """Let go of files that were read whole and of which few rows will be read from now on."""
 
-    def read_ahead(self, positions: NDArray[np.int64]) -> None:
-        """Ask the system to read the codes at some positions, where they stay in files."""
+    def read_ahead(self, positions: NDArray[np.int64]) -> bool:
+        """Ask the system for codes that stay in files, and return whether some were not in memory."""
 
 
 class Snapshot(Protocol):
@@ -194,7 +194,7 @@ class PreparedSnapshot:
         listed = [run for run in snapshot.runs if run not in graphs]
         self._runs = [*listed, *graphs]  # whose positions are counted in this order
         self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
-        self._reads = DiskReads()
+        self._ahead = ReadAhead()
         self._ids: list[NDArray[Any]] = [run.ids for run in self._runs]
         self._skipped = [_skipped(run, allowed) for run in self._runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
@@ -273,15 +273,16 @@ class PreparedSnapshot:
         flat = positions.reshape(-1)
         if not self.by_prefix:
             return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
-        with self._reads.watch() as cold:
-            if cold:
-                self._read_ahead(np.unique(flat[flat != MISSING]).astype(np.int64))
+        with self._ahead.reading(lambda: self._request(np.unique(flat[flat != MISSING]).astype(np.int64))):
             return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
 
-    def _read_ahead(self, positions: Ids) -> None:
+    def _request(self, positions: Ids) -> bool:
+        """Ask the system for codes in files, and return whether some were not in memory."""
+        missing = False
         for run, end in zip(self._runs, self._ends, strict=True):
             start = end - len(run.ids)
-            run.read_ahead(positions[(positions >= start) & (positions < end)] - start)
+            missing |= run.read_ahead(positions[(positions >= start) & (positions < end)] - start)
+        return missing
 
     @cached_property
     def vectors(self) -> RunVectors:

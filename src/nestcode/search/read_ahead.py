@@ -1,19 +1,23 @@
-"""Reading ahead: rows that stay in files are requested in one batch, if the last ones had to come from disk."""
+"""Reading ahead: rows that stay in files are requested in one batch, while reads come from disk."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from resource import RUSAGE_SELF, getrusage
 
 
-class DiskReads:
-    """Watches whether reads came from disk. Requests take longer than reading what the system has in memory."""
+class ReadAhead:
+    """Requests rows before they are read, until all of them are in memory, and again after a page fault on disk.
+
+    So searches that find everything in memory do not pay for requests.
+    """
 
     def __init__(self) -> None:
         self._cold = True
 
     @contextmanager
-    def watch(self) -> Iterator[bool]:
-        """Watch the reads of a `with` block, whose value is whether to request them."""
-        before = getrusage(RUSAGE_SELF).ru_inblock
-        yield self._cold
-        self._cold = getrusage(RUSAGE_SELF).ru_inblock > before
+    def reading(self, request: Callable[[], bool]) -> Iterator[None]:
+        """Call `request`, which returns whether something was not in memory, before the reads of a `with` block."""
+        faults = getrusage(RUSAGE_SELF).ru_majflt
+        missing = self._cold and request()
+        yield
+        self._cold = missing or getrusage(RUSAGE_SELF).ru_majflt > faults

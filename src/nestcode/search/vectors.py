@@ -21,7 +21,7 @@ from nestcode import _core
 from nestcode.arrays import Floats, Ids, as_floats, check_rows
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
-from nestcode.search.read_ahead import DiskReads
+from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import SearchMetric
 
 VectorType = Literal["float32", "float16", "int8"]
@@ -193,24 +193,23 @@ class RunVectors(Vectors):
         self._stored = [run.vectors for run in runs if run.vectors is not None]
         self._core = _core.VectorRuns([stored.core for stored in self._stored])
         self._in_files = any(stored.read_ahead for stored in self._stored)
-        self._reads = DiskReads()
+        self._ahead = ReadAhead()
 
     def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:
         """Return distances from each query to the vectors at its positions; infinite for positions of -1."""
         if not self._in_files:
             return super().rerank(queries, keys, metric, threads)
-        with self._reads.watch() as cold:
-            if cold:
-                self._read_ahead(np.unique(keys[keys >= 0]))
+        with self._ahead.reading(lambda: self._request(np.unique(keys[keys >= 0]))):
             return super().rerank(queries, keys, metric, threads)
 
-    def _read_ahead(self, positions: Ids) -> None:
-        start = 0
+    def _request(self, positions: Ids) -> bool:
+        """Ask the system for vectors in files, and return whether some were not in memory."""
+        start, missing = 0, False
         for stored in self._stored:
             own = positions[(positions >= start) & (positions < start + len(stored))] - start
-            if stored.read_ahead:
-                _core.read_ahead(stored.rows, stored.guard, own)
+            missing |= stored.read_ahead and _core.read_ahead(stored.rows, stored.guard, own)
             start += len(stored)
+        return missing
 
     def rows(self, keys: Ids) -> Floats:
         """Return the vectors at these positions, (positions, features)."""

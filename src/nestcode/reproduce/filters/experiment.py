@@ -210,8 +210,9 @@ def add_departures(lab: Lab, images: Images) -> None:
             "of data."
         )
     lab.departure(
-        "The paper does not define when a unit has converged: here every check freezes at least one unit, so that the "
-        "sweep ends with the training. The paper's dropout of 0.2 is for hidden layers, and this network has none."
+        "The paper does not define when a unit has converged: here units share the steps after a plain phase equally, "
+        "and are frozen early if their bits stop changing. The paper's dropout of 0.2 is for hidden layers, and this "
+        "network has none."
     )
 
 

@@ -69,6 +69,7 @@ class Lab:
         fresh: whether to ignore the cache.
         console: for progress.
         provenance: the commit of this code, and whether its tree is clean.
+        unfinished: take networks whose training was interrupted as they are.
         states: for the cache, to carry trained networks and measurements from one machine to another.
         where: the experiment's place in the paper.
 
@@ -82,6 +83,7 @@ class Lab:
     console: Console = field(default_factory=lambda: Console(stderr=True))
     provenance: Provenance = field(default_factory=lambda: find_provenance(allow_dirty=True))
     states: Path | None = None
+    unfinished: bool = False
     where: str = ""
     findings: list[Finding] = field(default_factory=list)
     departures: list[str] = field(default_factory=list)

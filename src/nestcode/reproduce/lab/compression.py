@@ -137,7 +137,7 @@ def compression_coder(lab: Lab, images: Images, kind: type[LinearCoder | Adaptiv
     """Return one of our coders with the paper's 1024 bits, fitted on the same images or read from the cache."""
     coder, rows = kind(lab.pick(toy=64, quick=1024, full=1024)), as_rows(images.train)
     if kind is AdaptiveCoder:
-        rows = rows[: lab.pick(toy=500, quick=4000, full=50_000)]
+        rows = rows[: lab.pick(toy=500, quick=4000, full=4000)]
     if len(rows) < len(images.train):
         lab.departure(f"{kind.__name__} is fitted on the first {len(rows):,} images only, to save time at this scale.")
     with TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@ and all that a report needs. The networks are those of `compression.py` and `ret
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from nestcode.nn import OrderedAutoencoder
 from nestcode.reproduce.lab.base import Lab
 from nestcode.reproduce.lab.images import Pixels, as_rows
 from nestcode.training import Preset, Run, find_preset, train
+from nestcode.training.runtime.checkpoint import read_checkpoint
 
 Reports = list[dict[str, Any]]
 
@@ -64,9 +66,12 @@ def trained_network(
         checkpoint = lab.cache / "networks" / f"{name}-{preset.training.seed}.ckpt" if resumable else None
         every = max(preset.training.total_steps(len(rows)) // REPORTS, 1)
         how = Run(progress=False, report_every=every, checkpoint=checkpoint, checkpoint_every=10**9, resume=resumable)
-        reports = train(network, rows, preset.training, how, augment=augment)
-        if checkpoint is not None:
-            checkpoint.unlink(missing_ok=True)
+        if lab.unfinished and checkpoint is not None and checkpoint.exists():
+            reports = restore(network, checkpoint, rows)
+        else:
+            reports = train(network, rows, preset.training, how, augment=augment)
+            if checkpoint is not None:
+                checkpoint.unlink(missing_ok=True)
         if rows.dtype == np.uint8:
             network.mean.div_(255)
             network.spread.div_(255)
@@ -79,6 +84,18 @@ def trained_network(
     network = build(preset, rows.shape[1], real=real)
     network.load_state_dict({key: torch.from_numpy(value) for key, value in stored.items()})
     return network.to("cuda" if torch.cuda.is_available() else "cpu").eval(), reports
+
+
+def restore(network: OrderedAutoencoder, checkpoint: Path, rows: NDArray[Any]) -> Reports:
+    """Load a network as its training was interrupted, set exact thresholds, and return its reports so far."""
+    state = read_checkpoint(checkpoint)
+    network.load_state_dict(state["model"])
+    if network.binarize is not None:
+        with torch.inference_mode():
+            pieces = (torch.from_numpy(part) for part in np.array_split(rows, 20))
+            network.binarize.finalize(map(network.preactivations, pieces))
+    reports: Reports = state["reports"]
+    return reports
 
 
 def build(preset: Preset, features: int, *, real: bool = False) -> OrderedAutoencoder:

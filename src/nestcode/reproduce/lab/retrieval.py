@@ -64,6 +64,16 @@ def retrieval_preset(lab: Lab, by: Method, seed: int, *, short: bool = False) ->
     )
 
 
+def adam_runs(lab: Lab) -> dict[int, Retrieval]:
+    """Return the networks trained by Adam by seed: the first with the full budget, the others with a quarter of it."""
+    return {seed: retrieval(lab, "adam", seed, short=seed != lab.seeds[0]) for seed in lab.seeds}
+
+
+def best_retrieval(lab: Lab) -> Retrieval:
+    """Return the network trained by Adam that ends with the least training loss."""
+    return min(adam_runs(lab).values(), key=lambda one: float(one.curve[1, -1]))
+
+
 def retrieval(lab: Lab, by: Method = "adam", seed: int | None = None, *, short: bool = False) -> Retrieval:
     """Train the retrieval network on augmented images, and encode the images as they are; or read the cache."""
     seed = lab.seeds[0] if seed is None else seed
@@ -99,5 +109,5 @@ def retrieval(lab: Lab, by: Method = "adam", seed: int | None = None, *, short: 
         stored["errors"],
         stored["curve"],
         json.loads(str(stored["searches"])),
-        preset.training.steps * preset.training.batch_size,
+        int(stored["curve"][0, -1]) * preset.training.batch_size,
     )

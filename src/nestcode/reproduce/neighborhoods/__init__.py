@@ -7,7 +7,7 @@ representation in the process of retrieval, the resolution of the query increase
 similar images."
 
 Measured: the distance of members to the query by terminal size R and by length, the length at which the query is the
-only member, and that neighborhoods are nested, for the paper's network, its linear limit and a LinearCoder.
+only member, that neighborhoods are nested, and their recall, for the retrieval network and a LinearCoder.
 """
 
 from nestcode.reproduce.neighborhoods.experiment import EXPERIMENT

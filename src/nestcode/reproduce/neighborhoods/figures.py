@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from nestcode import Codes
 from nestcode.arrays import Doubles, Ids
 from nestcode.index import PrefixTree
-from nestcode.report import BLUE, GREEN, ORANGE, VERMILLION
+from nestcode.report import BLUE, COLORS, GREEN, ORANGE, VERMILLION
 from nestcode.reproduce.drawing import add_grid
 from nestcode.reproduce.lab import Images
 
@@ -52,7 +52,7 @@ def figure_training(curves: Mapping[str, tuple[Doubles, int]]) -> Figure:
     """Draw training losses: steps and losses, and the examples drawn in all."""
     figure = Figure(figsize=(7.5, 3.6), layout="constrained")
     axes = figure.subplots()
-    for (name, (curve, examples)), color in zip(curves.items(), (BLUE, VERMILLION), strict=True):
+    for (name, (curve, examples)), color in zip(curves.items(), COLORS, strict=False):
         axes.plot(curve[0] / curve[0, -1] * examples, curve[1], color=color, label=name)
     axes.set(xscale="log", yscale="log", xlabel="examples", ylabel="loss")
     axes.legend(frameon=False)

@@ -198,7 +198,8 @@ def cosines(decoder: Doubles, directions: Doubles) -> Doubles:
 
 def add_descent(lab: Lab) -> None:
     """Report theorem 3 by constrained descent on the exact and on the sampled loss, for Gaussian data."""
-    equal_gaps, equal_ratios = np.linspace(1, 0, DIMENSIONS, endpoint=False), 0.9 ** np.arange(DIMENSIONS)
+    order = np.arange(DIMENSIONS, dtype=np.float64)
+    equal_gaps, equal_ratios = 1 - order / DIMENSIONS, np.power(0.9, order)
     exact = {
         width: descend(lab, width, equal_gaps, sampled=False)
         for width in lab.pick(toy=(4,), quick=(16, 64), full=(16, 64))
