@@ -81,14 +81,14 @@ class Nestcode(Method):
 
     def build(self, task: Task) -> None:
         """Fit the coder and add all items."""
-        coder = nc.CellCoder(self.width, metric=task.metric).fit(task.base)
-        self.index = self.empty(coder)
+        self.index = self.empty(task)
         self.index.add(task.base)
         self.index.compact()
         self.index.search(task.base[:1], k=1)  # the first search builds the scorer
 
-    def empty(self, coder: nc.Coder) -> nc.Index:
-        """Return an empty index."""
+    def empty(self, task: Task) -> nc.Index:
+        """Fit the coder and return an empty index."""
+        coder = nc.CellCoder(self.width, metric=task.metric).fit(task.base)
         return nc.Index(coder, vectors="float16" if self.kind == "with vectors" else None)
 
     def nbytes(self) -> int:
@@ -98,7 +98,7 @@ class Nestcode(Method):
     def grid(self, k: int) -> Grid:
         """Return multiples of k to rerank, and candidate budgets."""
         candidates = sorted({max(k, round(share * len(self.index))) for share in self.shares})
-        return {"k_factor": (2, 4, 8), "candidates": tuple(candidates)}
+        return {"k_factor": (4, 8, 16), "candidates": tuple(candidates)}
 
     def set(self, setting: Setting) -> None:
         """Set the candidate budget and how many candidates are reranked."""
@@ -116,6 +116,24 @@ class Nestcode(Method):
     def _hits(self, queries: Floats, k: int) -> Any:
         candidates, rerank = self.setting["candidates"], self.setting["k_factor"] * k
         return self.index.search(queries, k=k, candidates=candidates, rerank=rerank)
+
+
+class NestcodeGraph(Nestcode):
+    """Nestcode's graph navigated by `LinearCoder` codes, with vectors stored as float16."""
+
+    graph = True
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, "with vectors")
+        self.name = f"Nestcode graph, {width} bits"
+
+    def empty(self, task: Task) -> nc.Index:
+        """Fit the coder and return an empty index with a graph."""
+        return nc.Index(nc.LinearCoder(self.width, metric=task.metric).fit(task.base), vectors="float16", graph=True)
+
+    def grid(self, k: int) -> Grid:
+        """Return how many items a walk keeps (ef); it reranks as it walks."""
+        return {"k_factor": (1,), "candidates": efforts(k)}
 
 
 class Exact(Method):

@@ -8,11 +8,12 @@ from typing import Any, get_args
 
 from _report import show
 from _search_fronts import TARGETS, Measured, measure, reaching
-from _search_methods import Exact, Kind, Method, Nestcode
+from _search_methods import Exact, Kind, Method, Nestcode, NestcodeGraph
 from _search_peers import LEADING, peers
 from _search_task import Row, Task, read_tasks, wanted
 
 SHOWN = (0.9, 0.95)  # recall at which methods are compared
+GRAPH_WIDTH = 320
 WIDTHS: dict[Kind, tuple[int, ...]] = {"with vectors": (256,), "compressed": (384, 512, 768)}
 
 
@@ -50,6 +51,7 @@ def recall_by_speed(options: argparse.Namespace) -> Iterator[list[Row]]:
 
 def methods(task: Task, options: argparse.Namespace) -> Iterator[Method]:
     """Yield the methods to measure; the strongest peers unless --peers names others."""
+    yield NestcodeGraph(GRAPH_WIDTH)
     for kind, widths in WIDTHS.items():
         yield from (Nestcode(width, kind) for width in widths)
     chosen = argparse.Namespace(peers=LEADING if options.peers is None else options.peers)
@@ -134,7 +136,8 @@ def comparison_row(task: Task, own: Measured, others: Sequence[Measured], target
 
 def print_choice(task: Task, results: Sequence[Measured]) -> None:
     """Print which of our settings to choose for a recall."""
-    rows = [choice_row(task, own, target) for own in results if own.method.ours for target in TARGETS]
+    lists = [own for own in results if own.method.ours and not own.method.graph]
+    rows = [choice_row(task, own, target) for own in lists for target in TARGETS]
     show(
         f"Settings by recall@{task.k}: {task}",
         [row for row in rows if row] or [{"target recall": f"none of {', '.join(map(str, TARGETS))} is reached"}],
