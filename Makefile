@@ -60,7 +60,8 @@ clean:  ## Remove everything that was made
 	@$(PYTHON) -m venv .venv
 	@$(RUN) -c "import tomllib; deps = tomllib.load(open('pyproject.toml', 'rb')); \
 		extras = deps['project']['optional-dependencies']; \
-		names = deps['build-system']['requires'] + deps['project']['dependencies'] + sum(extras.values(), []); \
+		names = deps['build-system']['requires'] + deps['project']['dependencies']; \
+		names += [name for extra in extras if extra != 'peers' for name in extras[extra]]; \
 		print(*(name for name in names if not name.startswith('nestcode')), sep='\n')" > .venv/packages.txt
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt -r .venv/packages.txt
 	@touch $@

@@ -12,11 +12,13 @@ from threadpoolctl import threadpool_limits
 
 from _search_methods import Method, Setting
 from _search_task import Budget, Task
+from nestcode import metrics
 from nestcode.arrays import Floats, Ids
 
 TARGETS = (0.8, 0.9, 0.95, 0.98)  # recall at which single queries are timed
 ENOUGH = 0.99  # recall at which a sweep ends
 GAIN = 0.002  # recall that more effort must gain
+LEAST, SAMPLE = 0.75, 100  # recall from which settings are measured, and the queries that estimate it
 SINGLE = 300  # queries timed one at a time
 SHARES = (0.5, 0.25, 0.25)  # of the time limit, by task
 
@@ -145,12 +147,17 @@ def sweep(method: Method, task: Task, budget: Budget) -> tuple[list[Point], bool
     grid = method.grid(task.k)
     *others, effort = grid
     points: list[Point] = []
+    setting = {name: values[0] for name, values in grid.items()}
     lines = dict.fromkeys(itertools.product(*(grid[name] for name in others)), -1.0)  # their recall
     for value in grid[effort]:
         for values, before in list(lines.items()):
             if not budget.allows():
-                return points, False
-            point = try_out(method, task, dict(zip(others, values, strict=True)) | {effort: value})
+                return points or [try_out(method, task, setting)], False
+            setting = dict(zip(others, values, strict=True)) | {effort: value}
+            method.set(setting)
+            if sample_recall(method, task) < LEAST and value != grid[effort][-1]:
+                continue
+            point = try_out(method, task, setting)
             log(f"  {point}: recall {point.recall:.3f}, {point.qps:,.0f} QPS")
             points.append(point)
             lines[values] = point.recall
@@ -159,12 +166,17 @@ def sweep(method: Method, task: Task, budget: Budget) -> tuple[list[Point], bool
     return points, True
 
 
+def sample_recall(method: Method, task: Task) -> float:
+    """Return the recall of a part of the queries: settings far below the targets need no exact figures."""
+    return metrics.recall(method.search(task.queries[:SAMPLE], task.k), task.exact[:SAMPLE])
+
+
 def try_out(method: Method, task: Task, setting: Setting) -> Point:
     """Measure one setting with all queries in one batch."""
     method.set(setting)
     runs = [timed(method, [task.queries], task.k) for _ in range(2)]
     best, found = min(seconds for seconds, _ in runs), runs[0][1]
-    return Point(setting, task.recall(found), len(task.queries) / best, method.compared(task.queries, task.k))
+    return Point(setting, task.recall(found), len(task.queries) / best, method.compared(task.queries[:SAMPLE], task.k))
 
 
 def time_single(method: Method, task: Task, point: Point) -> float:

@@ -82,10 +82,14 @@ class Nestcode(Method):
     def build(self, task: Task) -> None:
         """Fit the coder and add all items."""
         coder = nc.CellCoder(self.width, metric=task.metric).fit(task.base)
-        self.index = nc.Index(coder, vectors="float16" if self.kind == "with vectors" else None)
+        self.index = self.empty(coder)
         self.index.add(task.base)
         self.index.compact()
         self.index.search(task.base[:1], k=1)  # the first search builds the scorer
+
+    def empty(self, coder: nc.Coder) -> nc.Index:
+        """Return an empty index."""
+        return nc.Index(coder, vectors="float16" if self.kind == "with vectors" else None)
 
     def nbytes(self) -> int:
         """Return the bytes of the codes, the vectors if they are stored, the scorer and the coder."""
@@ -94,7 +98,7 @@ class Nestcode(Method):
     def grid(self, k: int) -> Grid:
         """Return multiples of k to rerank, and candidate budgets."""
         candidates = sorted({max(k, round(share * len(self.index))) for share in self.shares})
-        return {"k_factor": (2, 4, 8, 16), "candidates": tuple(candidates)}
+        return {"k_factor": (2, 4, 8), "candidates": tuple(candidates)}
 
     def set(self, setting: Setting) -> None:
         """Set the candidate budget and how many candidates are reranked."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from _report import show
-from _search_figure import draw_fronts
 from _search_fronts import TARGETS, Measured, measure, reaching
 from _search_methods import Exact, Kind, Method, Nestcode
 from _search_peers import LEADING, peers
@@ -43,6 +42,8 @@ def recall_by_speed(options: argparse.Namespace) -> Iterator[list[Row]]:
     for name, reason in missing.items():
         print(f"Not measured: {name}: {reason}")
     if options.figure is not None:
+        from _search_figure import draw_fronts  # only here: Matplotlib is loaded for it
+
         draw_fronts(str(tasks[0]), first).savefig(options.figure, dpi=130)
     yield [{"method": name, "missing": reason} for name, reason in missing.items()]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -113,6 +112,8 @@ def read_crops(options: argparse.Namespace, most: int | None) -> Rows:
 
 def read_hdf5(options: argparse.Namespace, most: int | None) -> Rows:
     """Return the items and queries of a file of ann-benchmarks."""
+    import h5py  # only here: other data needs no such package
+
     with h5py.File(options.hdf5) as file:
         distance = str(file.attrs["distance"])
         if distance not in ("angular", "euclidean"):

@@ -9,10 +9,12 @@ import json
 import runpy
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 
 from nestcode.data import digits
@@ -67,6 +69,24 @@ def test_the_search_benchmark_reads_hdf5_of_ann_benchmarks(distance: str, run: R
     assert {row["method"] for row in saved} > {"usearch f32", "usearch i8"}
     assert all(row["recall"] > 0.9 for row in saved if row["method"] == "usearch f32" and row.get("front"))
     assert figure.stat().st_size > 10_000
+
+
+def test_the_search_benchmark_reads_sentences_and_names_missing_peers(run: Run, tmp_path: Path) -> None:
+    rows = digits()[0] - 0.5
+    (tmp_path / "sentences.txt").write_text("\n".join(f"The sentence number {i} of many" for i in range(len(rows))))
+    np.save(tmp_path / "sentences.npy", rows.astype(np.float16))  # what embedding the sentences would write
+    np.save(tmp_path / "sentences-keywords-50.npy", np.roll(rows[-50:], 1, axis=1))
+    out = tmp_path / "figures.json"
+    options = ["--quick", "--tables", "speed", "--peers", "HGraph", "--sentences", tmp_path, "--json", out]
+    printed = run(BENCHMARKS / "search.py", *options)
+    saved = json.loads(out.read_text())["rows"]
+    assert {row["data"].split(", 1,")[0] for row in saved if "data" in row} == {
+        "sentences, cosine",
+        "sentences, cosine, keywords as queries",
+    }
+    missing = {row["method"]: row["missing"] for row in saved if "missing" in row}
+    assert set(missing) == (set() if find_spec("pyvsag") else {"VSAG HGraph, 32 links"})
+    assert all(f"Not measured: {name}: {reason}" in printed for name, reason in missing.items())
 
 
 def test_only_nested_losses_order_the_classifier() -> None:

@@ -216,7 +216,7 @@ by_kind = pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__
 
 
 @by_kind
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(random=seeds, order=st.permutations(list(QUERIES)))
 def test_damage_is_noticed_or_does_not_matter(
     damage: Damage, random: Random, order: list[str], original: Original, folder: Path
