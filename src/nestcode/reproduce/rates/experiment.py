@@ -265,7 +265,7 @@ def add_departures(lab: Lab, images: Images, runs: Runs, missing: list[str]) -> 
         f"{measured_images(lab):,} of these. Decoded pixels are rounded to 8 bits."
     )
     lab.departure(
-        "The rate of p_B and the lengths that the decoder is refitted for were chosen between two and three on 1,000 of "
+        "The rate of p_B and the lengths that the decoder is refitted for were chosen out of two and three on 1,000 of "
         "the test images, downsampled, with a network of 256 bits: these errors are not of wholly unseen images. A "
         "claim counts as holding if it holds under one of both readings."
     )
