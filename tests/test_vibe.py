@@ -52,8 +52,8 @@ def test_the_configured_grid_runs_and_all_candidates_are_exact(module: ModuleTyp
     arguments = [metric if value == "@metric" else value for value in entry["base_args"]]
     for group in entry["run_groups"].values():
         build = [values[0] for values in group["args"].values()]
-        algorithm = getattr(module, entry["constructor"])(*arguments, *build)
-        assert isinstance(algorithm, BaseANN)
+        algorithm: Any = getattr(module, entry["constructor"])(*arguments, *build)
+        assert issubclass(type(algorithm), BaseANN)
         algorithm.fit(base)
         found = []
         for setting in itertools.product(*((values[0], values[-1]) for values in group["query_args"].values())):

@@ -279,8 +279,9 @@ struct FastScanScorer {
 
   private:
     // Adds the items of a block by their angles to the query: -2 <q, x> / |x|, where -2 <q, x> is the squared distance
-    // with the mean's term less |x|^2. Decoded items are shorter than the items, and more so the less their bits tell of
-    // them; dividing by their norms corrects for it. No division is needed to see that an item is not among the best.
+    // with the mean's term less |x|^2. Decoded items are shorter than the items, and more so the less their bits tell
+    // of them; dividing by their norms corrects for it. No division is needed to see that an item is not among the
+    // best.
     template <class Add>
     static void add_by_angle(const std::int16_t* sums, const float* item_norms, float base, float step,
                              std::uint32_t first, const TopK& top, const Add& add) {

@@ -17,7 +17,8 @@ struct FastScanBlocks {
     const std::int16_t* biases = nullptr;  // (blocks * 32): added to the items' distances, in units of `bias_unit`
     std::size_t columns = 0;               // bytes per item
     float bias_unit = 1;
-    const float* norms = nullptr;  // (blocks * 32): of what the groups decode to, the mean included; null but for angles
+    const float* norms =
+        nullptr;  // (blocks * 32): of what the groups decode to, the mean included; null but for angles
 
     const std::uint8_t* block(std::size_t i) const { return groups + i * columns * kBlockItems; }
 };

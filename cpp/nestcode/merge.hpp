@@ -80,8 +80,8 @@ inline void insert_rows(Rows rows, std::size_t first, const std::uint64_t* heads
 }
 
 // found[i] = the position of the id wanted[i], or -1, by binary search; `by_id` lists all positions by ascending id.
-inline void find_ids(IdColumn ids, Column<std::uint32_t> by_id, const std::int64_t* wanted,
-                     std::size_t count, std::int64_t* found) {
+inline void find_ids(IdColumn ids, Column<std::uint32_t> by_id, const std::int64_t* wanted, std::size_t count,
+                     std::int64_t* found) {
     const auto id_at = [&](std::size_t i) { return ids[std::min<std::size_t>(by_id[i], ids.count() - 1)]; };
     for (std::size_t w = 0; w < count; ++w) {
         std::size_t begin = 0, end = by_id.count;

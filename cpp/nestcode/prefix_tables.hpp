@@ -50,7 +50,8 @@ struct IdColumn {
     void prefetch(std::size_t i, std::size_t items) const {
         const std::size_t bytes = narrow.count != 0 ? sizeof(std::uint32_t) : sizeof(std::int64_t);
         const char* const first = (narrow.count != 0 ? reinterpret_cast<const char*>(narrow.data)
-                                                     : reinterpret_cast<const char*>(wide.data)) + i * bytes;
+                                                     : reinterpret_cast<const char*>(wide.data)) +
+                                  i * bytes;
         for (std::size_t at = 0; at < std::min<std::size_t>(items * bytes + 64, 512); at += 64)
             __builtin_prefetch(first + at);
     }

@@ -1,5 +1,5 @@
-// Batched reads of mapped files: the system is asked for all rows at once before they are touched, so that it reads them
-// in parallel and not one page fault after the other.
+// Batched reads of mapped files: the system is asked for all rows at once before they are touched, so that it reads
+// them in parallel and not one page fault after the other.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,8 +13,8 @@
 
 namespace nestcode {
 
-// Asks for rows of `row_bytes` bytes of mapped memory that the system does not have in memory, and returns whether there
-// were any; blocks that were not verified yet are asked for as a whole.
+// Asks for rows of `row_bytes` bytes of mapped memory that the system does not have in memory, and returns whether
+// there were any; blocks that were not verified yet are asked for as a whole.
 inline bool read_ahead(const std::uint8_t* data, std::size_t bytes, std::size_t row_bytes, const ChecksumGuard* guard,
                        std::vector<std::size_t> rows) {
     static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));

@@ -57,24 +57,24 @@ inline void scan_vectors(const VectorRuns& vectors, HalfExpander expand_half, co
                          std::size_t threads) {
     constexpr std::size_t block = 16;  // rows
     const std::size_t features = vectors.features;
-    parallel_for(many, 1 + (1 << 18) / (count * features + 1), threads, [=, &vectors](std::size_t begin,
-                                                                                      std::size_t end) {
-        const VectorReader reader(vectors, expand_half);
-        std::vector<float> buffer(block * features);
-        const float* rows[block];
-        for (std::size_t first = begin; first < end; first += block) {
-            const std::size_t last = std::min(first + block, end);
-            for (std::size_t i = first; i < last; ++i)
-                rows[i - first] =
-                    reader.row(static_cast<std::size_t>(items[i]), buffer.data() + (i - first) * features);
-            for (std::size_t q = 0; q < count; ++q)
-                for (std::size_t i = first; i < last; ++i) {
-                    const float *query = queries + q * features, *row = rows[i - first];
-                    out[q * many + i] = metric == Metric::l2 ? sum_of_squared_differences(query, row, features)
-                                                             : inner_product(query, row, features, norms[i]);
-                }
-        }
-    });
+    parallel_for(
+        many, 1 + (1 << 18) / (count * features + 1), threads, [=, &vectors](std::size_t begin, std::size_t end) {
+            const VectorReader reader(vectors, expand_half);
+            std::vector<float> buffer(block * features);
+            const float* rows[block];
+            for (std::size_t first = begin; first < end; first += block) {
+                const std::size_t last = std::min(first + block, end);
+                for (std::size_t i = first; i < last; ++i)
+                    rows[i - first] =
+                        reader.row(static_cast<std::size_t>(items[i]), buffer.data() + (i - first) * features);
+                for (std::size_t q = 0; q < count; ++q)
+                    for (std::size_t i = first; i < last; ++i) {
+                        const float *query = queries + q * features, *row = rows[i - first];
+                        out[q * many + i] = metric == Metric::l2 ? sum_of_squared_differences(query, row, features)
+                                                                 : inner_product(query, row, features, norms[i]);
+                    }
+            }
+        });
 }
 
 // Writes the vectors at the positions `items` as float32, (many, features).

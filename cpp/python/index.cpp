@@ -263,8 +263,8 @@ void insert_rows(const Packed& packed, std::size_t first, const Vec<std::uint64_
     nestcode::insert_rows(rows, first, heads.data(), order.data(), heads.size(), new_heads.data(), new_order.data());
 }
 
-void find_ids(const StoredIds& ids, const Vec<std::uint32_t>& by_id, const Vec<std::int64_t>& wanted,
-              const Ids& found, PyChecksumGuard* ids_guard, PyChecksumGuard* by_id_guard) {
+void find_ids(const StoredIds& ids, const Vec<std::uint32_t>& by_id, const Vec<std::int64_t>& wanted, const Ids& found,
+              PyChecksumGuard* ids_guard, PyChecksumGuard* by_id_guard) {
     if (ids.size() != by_id.size() || wanted.size() != found.size())
         throw nb::value_error("there must be a position for each id, and room for each wanted one");
     const nestcode::IdColumn all_ids = ids_of(ids, ids_guard);

@@ -48,8 +48,12 @@ struct PyInvertedLists {
             tombstones = std::make_unique<nestcode::Tombstones>(std::span(deleted.data(), deleted.size()), count);
         lists = {rows_of(codes), starts.data(), {}, norms.size() != 0 ? norms.data() : nullptr, tombstones.get()};
         if (block_starts.size() != 0)
-            lists.blocks = {block_starts.data(), block_starts.size(), blocks.data(),
-                            biases.data(),       blocks.shape(1),     bias_unit,
+            lists.blocks = {block_starts.data(),
+                            block_starts.size(),
+                            blocks.data(),
+                            biases.data(),
+                            blocks.shape(1),
+                            bias_unit,
                             block_norms.size() != 0 ? block_norms.data() : nullptr};
     }
 
@@ -138,7 +142,8 @@ struct PyCentroidDistances {
 
 void search_fastscan(const PySearcher& self, const PyCentroidDistances& centroids, const Vec<float>& norms,
                      const Mat<float>& queries, const Vec<float>& mean_terms, const PyFastScanGroups& groups,
-                     std::string_view metric, std::uint64_t candidates, const PySearchResults& out, std::size_t threads, std::string_view simd) {
+                     std::string_view metric, std::uint64_t candidates, const PySearchResults& out, std::size_t threads,
+                     std::string_view simd) {
     const nestcode::Metric by = nestcode::metric_named(metric);
     const nestcode::SearchResults results = self.checked(centroids.queries(), out);
     const nestcode::CentroidDistances distances = centroids.checked(self);
@@ -271,8 +276,7 @@ void add_search(nb::module_& m) {
         .def(nb::init<const std::vector<nb::object>&>(), "segments"_a)
         .def("fastscan", search_fastscan, "centroids"_a, "norms"_a.noconvert(), "queries"_a.noconvert(),
              "mean_terms"_a.noconvert(), "groups"_a, "metric"_a, "candidates"_a, "out"_a, "threads"_a = 1,
-             "simd"_a = "",
-             "Write the hits of least estimated distance by 4-bit fast-scan.")
+             "simd"_a = "", "Write the hits of least estimated distance by 4-bit fast-scan.")
         .def("adc", search_adc, "centroids"_a, "tables"_a.noconvert(), "metric"_a, "candidates"_a, "out"_a,
              "threads"_a = 1, "Write the hits of least estimated distance by ADC.")
         .def("hamming", search_hamming, "queries"_a.noconvert(), "candidates"_a, "out"_a, "threads"_a = 1,

@@ -31,10 +31,10 @@ void test_extreme_search(std::mt19937& random) {
         const float product = value, norm = 0;
         for (const auto& [keep, by_angle] :
              {std::pair{std::size_t{3}, false}, {count, false}, {std::size_t{3}, true}, {count, true}}) {
-            const std::vector<InvertedLists> segments{{codes.rows,
-                                                       starts,
-                                                       {block_starts, 1, blocks.data(), biases.data(), columns, 0.01f,
-                                                        by_angle ? norms.data() : nullptr}}};
+            const std::vector<InvertedLists> segments{
+                {codes.rows,
+                 starts,
+                 {block_starts, 1, blocks.data(), biases.data(), columns, 0.01f, by_angle ? norms.data() : nullptr}}};
             std::vector<float> scores(keep);
             std::vector<std::uint32_t> found(keep);
             std::int64_t compared = 0;

@@ -183,8 +183,8 @@ def test_a_zero_is_at_distance_2_from_everything_by_cosine(name: str) -> None:
     index = nc.Index(coder)
     index.add(rows)
     for candidates in (3, len(rows)):  # of lists, and exhaustive
-        for options in ({}, {"vectors": rows}):
-            hits = index.search(rows[-1], k=3, candidates=candidates, **options)
+        for vectors in (None, rows):
+            hits = index.search(rows[-1], k=3, candidates=candidates, vectors=vectors)
             assert hits.distances.tolist() == pytest.approx([2, 2, 2], abs=1e-5)
     by_vectors = index.search(rows[:6], k=7, vectors=rows)
     assert (by_vectors.distances[by_vectors.ids == 6] == 2).all()

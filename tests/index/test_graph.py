@@ -148,7 +148,8 @@ def test_a_selective_filter_makes_the_search_exhaustive(monkeypatch: pytest.Monk
 
 def test_other_metrics_and_codes_do_not_use_the_graph() -> None:
     index, other = plain(), plain(graph=False)
-    for options in ({"metric": "inner"}, {"metric": "cosine"}, {"rank": "hamming"}):
+    others: list[dict[str, Any]] = [{"metric": "inner"}, {"metric": "cosine"}, {"rank": "hamming"}]
+    for options in others:
         a, b = (one.search(Q, 10, candidates=200, **options) for one in (index, other))
         assert np.array_equal(a.ids, b.ids)
         assert np.array_equal(a.compared, b.compared)
@@ -357,20 +358,17 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_damage_to_a_graph_is_noticed(saved: Path, tmp_path: Path) -> None:
     (file,) = saved.glob("*.neighbors.npy")
-    size = file.stat().st_size
-    for damage in (200, size - 1, None, "missing"):
-        folder = tmp_path / str(damage)
+    data = file.read_bytes()
+    damaged: dict[str, bytes | None] = {"shorter": data[:-4], "missing": None}
+    for place in (200, len(data) - 1):
+        damaged[f"byte {place}"] = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+    for name, content in damaged.items():
+        folder = tmp_path / name
         shutil.copytree(saved, folder)
-        copied = folder / file.name
-        if damage == "missing":
-            copied.unlink()
+        if content is None:
+            (folder / file.name).unlink()
         else:
-            data = bytearray(copied.read_bytes())
-            if damage is None:
-                del data[-4:]
-            else:
-                data[damage] ^= 1
-            copied.write_bytes(data)
+            (folder / file.name).write_bytes(content)
         with pytest.raises(DamagedFile, match=re.escape(file.name)):
             Index.open(folder).search(Q, candidates=20)
         with pytest.raises(DamagedFile, match=re.escape(file.name)):

@@ -161,10 +161,12 @@ def test_ids_beyond_32_bits_mix_with_others(tmp_path: Path) -> None:
         assert one.ids.tolist() == ids[there].tolist()
         assert one.codes(ids[there]) == CODES[there]
         hoods = one.neighborhood(CODES[there], size=1)
-        assert (hoods.ids.dtype, hoods.ids.tolist()) == (np.int64, ids[there].tolist())
+        assert hoods.ids.dtype == np.int64
+        assert hoods.ids.tolist() == ids[there].tolist()
         for candidates in (10, 40):
             hits = one.search(CODES[there], k=1, candidates=candidates)
-            assert (hits.ids.dtype, hits.ids[:, 0].tolist()) == (np.int64, ids[there].tolist())
+            assert hits.ids.dtype == np.int64
+            assert hits.ids[:, 0].tolist() == ids[there].tolist()
         assert one.search(CODES, k=40, filter=ids[[5, 25, 33]]).ids[0, :4].tolist()[3:] == [-1]
     index.compact()
     assert index.neighborhood(CODES[left], size=1).ids.tolist() == ids[left].tolist()
@@ -578,7 +580,8 @@ def test_an_index_that_was_opened_to_read_or_closed_answers_and_does_not_change(
     with pytest.raises(InvalidInput, match="was opened to read, or closed: open it with mode='a' to change it"):
         CHANGES[change](opened)
     assert contents(opened) == contents(index)
-    assert np.array_equal(*(np.sort(one.neighborhood(X[0], size=3).ids) for one in (opened, index)))
+    ours, theirs = (np.sort(one.neighborhood(X[0], size=3).ids) for one in (opened, index))
+    assert np.array_equal(ours, theirs)
     assert contents(Index.open(tmp_path)) == contents(index)
 
 

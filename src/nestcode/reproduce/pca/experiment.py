@@ -99,6 +99,11 @@ def run(lab: Lab) -> None:
         "Left: gradient magnitude by unit at a random start on digits. Right: coupling of two units by their distance, "
         "for digits projected to 32 random units and truncated by Geometric(0.8).",
     )
+    lab.departure(
+        "Theorem 3 is tested on Gaussian data whose eigenvalues have equal gaps. On patches of images, whose spectrum "
+        "is steep, the same descent reaches 1 - |cos| = 3e-7 for 16 units but only 0.06 for 64 in 10,000 steps, and "
+        "descent on sampled truncations stays far from the eigenvectors where gaps are 1 %: only its trend is tested."
+    )
     lab.departure("The paper prints ρ^−|i−j|, which would be above 1; ρ^|i−j| is meant. T comes out diagonal.")
     if lab.data is not None:
         add_solver(lab)
