@@ -308,7 +308,7 @@ void add_index(nb::module_& m) {
              "Write the length, the number of items and the ranges of each query's neighborhood.")
         .def("_find_prefixes", find_prefixes, "query"_a.noconvert(), "counts"_a.noconvert(), "ranges"_a.noconvert(),
              "Write the number of items and the ranges of each prefix of a query, shortest first.")
-        .def("_gather_ids", gather_ids, "ranges"_a.noconvert(), "offsets"_a.noconvert(), "ids"_a.noconvert(),
+        .def("gather_ids", gather_ids, "ranges"_a.noconvert(), "offsets"_a.noconvert(), "ids"_a.noconvert(),
              "threads"_a = 1, "Write the ids of each query's neighborhood, one after the other.")
         .def_prop_ro("_damaged", &PyForest::damaged, "Whether a damaged block was read.");
     nb::class_<PyNeighborhood>(m, "Neighborhood", "All items that share a prefix with a query.")

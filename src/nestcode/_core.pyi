@@ -169,7 +169,7 @@ class Forest:
         """Write the length, the number of items and the ranges, (queries, trees, 2), of each query's neighborhood."""
     def _find_prefixes(self, query: NDArray[np.uint8], counts: NDArray[np.int64], ranges: NDArray[np.uint32]) -> None:
         """Write the number of items and the ranges, (lengths, trees, 2), of each prefix of a query, shortest first."""
-    def _gather_ids(
+    def gather_ids(
         self, ranges: NDArray[np.uint32], offsets: NDArray[np.int64], ids: NDArray[np.int64], threads: int = 1
     ) -> None:
         """Write the ids in the ranges, (queries, trees, 2), of each query; `offsets` are where each query's begin."""

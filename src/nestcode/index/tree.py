@@ -71,7 +71,7 @@ class Neighborhoods:
     def ids(self) -> Ids:
         """The ids of all queries, one after the other."""
         ids = np.empty(self.offsets[-1], dtype=np.int64)
-        self._forest._gather_ids(np.ascontiguousarray(self._ranges), self.offsets, ids, self._threads)
+        self._forest.gather_ids(np.ascontiguousarray(self._ranges), self.offsets, ids, self._threads)
         self._forest.check()
         return ids
 

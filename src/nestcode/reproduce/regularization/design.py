@@ -71,7 +71,7 @@ class Effect:
         count, mean = len(difference), float(difference.mean())
         if count < 2:
             return cls(round(mean, 4), -np.inf, np.inf)
-        reach = stdtrit(count - 1, 1 - 0.05 / claims / 2) * float(difference.std(ddof=1)) / np.sqrt(count)
+        reach = float(stdtrit(count - 1, 1 - 0.05 / claims / 2) * difference.std(ddof=1) / np.sqrt(count))
         return cls(round(mean, 4), round(mean - reach, 4), round(mean + reach, 4))
 
     @property
