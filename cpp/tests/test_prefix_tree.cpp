@@ -9,7 +9,7 @@ namespace {
 struct OwnedTree {
     std::vector<std::uint8_t> rows;
     std::vector<std::uint64_t> heads;
-    std::vector<std::uint32_t> tables, deleted;
+    std::vector<std::uint32_t> tables, deleted, narrow_ids;
     std::unique_ptr<Tombstones> tombstones;
     std::vector<std::int64_t> ids;
     PrefixTree tree;
@@ -29,7 +29,12 @@ struct OwnedTree {
         tree.rows = {rows.data(), unsorted.count, unsorted.bytes, static_cast<std::ptrdiff_t>(unsorted.bytes)};
         tree.heads = {heads.data(), heads.size()};
         tree.tables = {tables.data(), tables.size()};
-        tree.ids = {ids.data(), ids.size()};
+        if (random() % 2 == 0) {
+            narrow_ids.assign(ids.begin(), ids.end());
+            tree.ids.narrow = {narrow_ids.data(), narrow_ids.size()};
+        } else {
+            tree.ids.wide = {ids.data(), ids.size()};
+        }
         tree.width = width;
     }
     OwnedTree(const OwnedTree&) = delete;
