@@ -250,7 +250,7 @@ struct RowDistance {
         const RowSums sums = kernel(query, row, features);
         if (metric == Metric::l2) return sums.norm;
         if (metric == Metric::inner) return -sums.product;
-        return sums.norm > 0 ? 2 - 2 * sums.product / std::sqrt(sums.norm) : 1;
+        return sums.norm > 0 ? 2 - 2 * sums.product / std::sqrt(sums.norm) : 2;  // the cosine with a zero row is 0
     }
 };
 
