@@ -1,40 +1,22 @@
 """The module for ann-benchmarks, called as ann-benchmarks calls it."""
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nestcode.data import digits
 from nestcode.metrics import exact_neighbors, recall
+from tests.algorithms import BaseANN, load_algorithm
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "annbench"
 PACKAGE = "ann_benchmarks.algorithms"
 
 
-class BaseANN:
-    """A stand-in for ann-benchmarks' base class."""
-
-
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for name in ("ann_benchmarks", PACKAGE, f"{PACKAGE}.base", f"{PACKAGE}.nestcode"):
-        package = ModuleType(name)
-        package.__path__ = []
-        monkeypatch.setitem(sys.modules, name, package)
-    base: Any = ModuleType(f"{PACKAGE}.base.module")
-    base.BaseANN = BaseANN
-    monkeypatch.setitem(sys.modules, f"{PACKAGE}.base.module", base)
-    spec = importlib.util.spec_from_file_location(f"{PACKAGE}.nestcode.module", FOLDER / "module.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_algorithm(monkeypatch, "ann_benchmarks", FOLDER)
 
 
 @pytest.mark.parametrize("metric", ["angular", "euclidean"])

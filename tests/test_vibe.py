@@ -1,8 +1,6 @@
 """The module for VIBE, called as VIBE calls it."""
 
-import importlib.util
 import itertools
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,30 +11,15 @@ import yaml
 
 from nestcode.data import digits
 from nestcode.metrics import exact_neighbors, recall
+from tests.algorithms import BaseANN, load_algorithm
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "vibe"
 PACKAGE = "vibe.algorithms"
 
 
-class BaseANN:
-    """A stand-in for VIBE's base class."""
-
-
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for name in ("vibe", PACKAGE, f"{PACKAGE}.base", f"{PACKAGE}.nestcode"):
-        package = ModuleType(name)
-        package.__path__ = []
-        monkeypatch.setitem(sys.modules, name, package)
-    base: Any = ModuleType(f"{PACKAGE}.base.module")
-    base.BaseANN = BaseANN
-    monkeypatch.setitem(sys.modules, f"{PACKAGE}.base.module", base)
-    spec = importlib.util.spec_from_file_location(f"{PACKAGE}.nestcode.module", FOLDER / "module.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_algorithm(monkeypatch, "vibe", FOLDER)
 
 
 @pytest.mark.filterwarnings("ignore:the data fills")  # 64 features
