@@ -15,11 +15,12 @@ import_extra("torch", extra="torch", purpose="nestcode.nn")
 from nestcode.nn.autoencoder import OrderedAutoencoder  # noqa: E402
 from nestcode.nn.binarize import Binarize  # noqa: E402
 from nestcode.nn.classifier import OrderedClassifier  # noqa: E402
-from nestcode.nn.dropout import NestedDropout, keep_prefix, keep_units  # noqa: E402
+from nestcode.nn.dropout import NestedDropout, keep_prefix, keep_units, prefix_mask  # noqa: E402
 from nestcode.nn.images import ImageEncoder, RandomViews  # noqa: E402
 from nestcode.nn.losses import NestedLoss, expected_loss  # noqa: E402
 from nestcode.nn.nesting import Chain, Groups, Nesting, Tree  # noqa: E402
-from nestcode.nn.sampling import sample_lengths  # noqa: E402
+from nestcode.nn.packing import PackedPrefixes, pack_prefix  # noqa: E402
+from nestcode.nn.sampling import LengthSchedule, sample_lengths  # noqa: E402
 from nestcode.nn.semilinear import SemiLinearAutoencoder  # noqa: E402
 
 __all__ = [
@@ -27,16 +28,20 @@ __all__ = [
     "Chain",
     "Groups",
     "ImageEncoder",
+    "LengthSchedule",
     "NestedDropout",
     "NestedLoss",
     "Nesting",
     "OrderedAutoencoder",
     "OrderedClassifier",
+    "PackedPrefixes",
     "RandomViews",
     "SemiLinearAutoencoder",
     "Tree",
     "expected_loss",
     "keep_prefix",
     "keep_units",
+    "pack_prefix",
+    "prefix_mask",
     "sample_lengths",
 ]
