@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,15 +11,25 @@ from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn.dropout import check_dim, keep_prefix
-from nestcode.nn.sampling import check_lengths, length_table, sample_lengths
+from nestcode.nn.sampling import LengthSchedule, check_lengths, length_table, sample_lengths
+
+Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS = ("mean", "sum", "none")
 
 
-def expected_loss(code: Tensor, weight: Tensor, target: Tensor, lengths: Lengths, bias: Tensor | None = None) -> Tensor:
+def expected_loss(
+    code: Tensor,
+    decoder: nn.Linear | Tensor,
+    target: Tensor,
+    lengths: Lengths | LengthSchedule,
+    bias: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
     """Return the exact expectation of |target − (weight · code↓b + bias)|² over the kept length b.
 
     >>> from nestcode.lengths import Uniform
-    >>> code, weight = torch.tensor([[1.0, 2.0]]), torch.eye(2)
-    >>> expected_loss(code, weight, target=code, lengths=Uniform())   # (2² + 0) / 2
+    >>> code, decoder = torch.tensor([[1.0, 2.0]]), torch.eye(2)
+    >>> expected_loss(code, decoder, target=code, lengths=Uniform())   # (2² + 0) / 2
     tensor(2.)
 
     With S_k = P(b ≥ k) and γ_k the columns of the weight it is
@@ -27,30 +37,38 @@ def expected_loss(code: Tensor, weight: Tensor, target: Tensor, lengths: Lengths
     no sampling noise, as line searches need it, at about the cost of one squared error.
 
     Args:
-        code: (n, width), the full codes.
-        weight: (features, width), as in `torch.nn.Linear`.
-        target: (n, features).
-        lengths: the distribution of the kept length.
-        bias: (features,), added at every length.
+        code: (…, width), the full codes: (n, width), or (batch, tokens, width).
+        decoder: a `torch.nn.Linear` from the code to the target, or a weight laid out like its own, (features, width).
+        target: (…, features).
+        lengths: the distribution of the kept length, or a `LengthSchedule`.
+        bias: (features,), added at every length; that of an `nn.Linear` is its own.
+        reduction: over the examples, as in PyTorch's losses: "mean", "sum" or "none", which returns (…). The error of
+            an example is the sum over its features: divide by their number to compare with `mse_loss`.
 
     Returns:
-        The squared error, summed over features and averaged over the batch, in float32 at least, also under autocast.
-        The terms cancel: the absolute error is about 1e-6 of the mean |target − bias|² in float32, so use a bias or
-        centered data, and float64 where the loss itself gets that small.
+        The squared error, in float32 at least, also under autocast. The terms cancel: the absolute error is about 1e-6
+        of the mean |target − bias|² in float32, so use a bias or centered data, and float64 where the loss itself gets
+        that small.
 
     """
     check_lengths(lengths)
-    _check_shapes(code, weight, target, bias)
-    dtype = reduce(torch.promote_types, (code.dtype, weight.dtype, target.dtype), torch.float32)
+    if isinstance(decoder, nn.Linear):
+        if bias is not None:
+            raise InvalidInput("bias must be left out where the decoder is an nn.Linear, which has its own")
+        decoder, bias = decoder.weight, decoder.bias
+    _check_shapes(code, decoder, target, bias, reduction)
+    dtype = reduce(torch.promote_types, (code.dtype, decoder.dtype, target.dtype), torch.float32)
     with torch.autocast(code.device.type, enabled=False):
-        code, weight, target = code.to(dtype), weight.to(dtype), target.to(dtype)
+        code, weight, target = code.to(dtype), decoder.to(dtype), target.to(dtype)
         if bias is not None:
             target = target - bias.to(dtype)
-        survival = length_table("survival", lengths, code.shape[1], code.device, dtype)  # (width,)
-        aligned = (target @ weight * code).sum(dim=0) @ survival
+        survival = length_table("survival", lengths, code.shape[-1], code.device, dtype)  # (width,)
         both_kept = torch.minimum(survival[:, None], survival)  # S_max(k, l), as survival never rises
-        energy = (both_kept * _gram(code) * _gram(weight)).sum()
-        return (target.square().sum() - 2 * aligned + energy) / len(code)
+        energy = code @ (both_kept * _gram(weight))
+        error = target.square().sum(dim=-1) + ((energy - 2 * (target @ weight) * survival) * code).sum(dim=-1)
+    if reduction == "none":
+        return error
+    return error.sum() if reduction == "sum" else error.mean()
 
 
 def _gram(a: Tensor) -> Tensor:
@@ -160,18 +178,21 @@ class NestedLoss(nn.Module):
         return f"{self.lengths}, dim={self.dim}, draws={self.draws}, together={self.together}"
 
 
-def _check_shapes(code: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None) -> None:
+def _check_shapes(code: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, reduction: str) -> None:
     fits = (
-        code.ndim == weight.ndim == target.ndim == 2
-        and code.shape[1] == weight.shape[1]
-        and target.shape == (code.shape[0], weight.shape[0])
+        code.ndim >= 2
+        and weight.ndim == 2
+        and code.shape[-1] == weight.shape[1]
+        and target.shape == (*code.shape[:-1], weight.shape[0])
         and (bias is None or bias.shape == weight.shape[:1])
     )
     if not fits:
         got = [tuple(tensor.shape) for tensor in (code, weight, target, bias) if tensor is not None]
         raise InvalidInput(
-            "code must be (n, width), weight (features, width), target (n, features) and bias (features,), "
+            "code must be (…, width), weight (features, width), target (…, features) and bias (features,), "
             f"got {', '.join(map(str, got))}: weight is laid out as in torch.nn.Linear"
         )
-    if len(code) == 0:
+    if reduction not in REDUCTIONS:
+        raise InvalidInput(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+    if reduction == "mean" and code.numel() == 0:
         raise InvalidInput("the mean over a batch needs at least one example, got an empty code")
