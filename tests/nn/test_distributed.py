@@ -1,11 +1,13 @@
 """Nested dropout and binarization in two processes (DDP, FSDP) have the gradients and thresholds of one."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
@@ -45,8 +47,7 @@ def work(rank: int, folder: str) -> None:
     gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
     model(x).sum().backward()  # lengths of its own, too
     torch.save(gradients, f"{folder}/gradients.{rank}")
-    mesh = dist.init_device_mesh("cpu", (2,))
-    sharded = fully_shard(Model(), mesh=mesh)
+    sharded: Any = fully_shard(Model(), mesh=init_device_mesh("cpu", (2,)))
     sharded(x, kept).square().mean().backward()
     torch.save([parameter.grad.full_tensor() for parameter in sharded.parameters()], f"{folder}/shards.{rank}")
     binarize = Binarize(16, 0.2)

@@ -1,6 +1,6 @@
 """The expected loss over truncations of the code: exact for linear decoders, sampled for others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Lengths
+from nestcode.lengths import Empirical, Lengths
 from nestcode.nn.dropout import check_dim, keep_prefix
 from nestcode.nn.sampling import LengthSchedule, check_lengths, length_table, sample_lengths
 
@@ -52,14 +52,16 @@ def expected_loss(
 
     """
     check_lengths(lengths)
+    weight = decoder
     if isinstance(decoder, nn.Linear):
         if bias is not None:
             raise InvalidInput("bias must be left out where the decoder is an nn.Linear, which has its own")
-        decoder, bias = decoder.weight, decoder.bias
-    _check_shapes(code, decoder, target, bias, reduction)
-    dtype = reduce(torch.promote_types, (code.dtype, decoder.dtype, target.dtype), torch.float32)
+        weight, bias = decoder.weight, decoder.bias
+    assert isinstance(weight, Tensor)
+    _check_shapes(code, weight, target, bias, reduction)
+    dtype = reduce(torch.promote_types, (code.dtype, weight.dtype, target.dtype), torch.float32)
     with torch.autocast(code.device.type, enabled=False):
-        code, weight, target = code.to(dtype), decoder.to(dtype), target.to(dtype)
+        code, weight, target = code.to(dtype), weight.to(dtype), target.to(dtype)
         if bias is not None:
             target = target - bias.to(dtype)
         survival = length_table("survival", lengths, code.shape[-1], code.device, dtype)  # (width,)
@@ -113,12 +115,13 @@ class NestedLoss(nn.Module):
     >>> loss(encoder(x), label).shape
     torch.Size([])
 
-    `draws=None` with `Empirical` weights on a few lengths is Matryoshka representation learning. Being a loss, it draws
-    in evaluation mode too; evaluate a prefix with `keep_prefix`.
+    The probability of a length is its weight. Being a loss, it draws in evaluation mode too; evaluate a prefix with
+    `keep_prefix`.
 
     Args:
-        loss: called as `loss(code, …)` with the truncated code and whatever else came in.
-        lengths: the distribution of the kept length.
+        loss: called as `loss(code, …)` with the truncated code and whatever else came in. One whose attribute
+            `takes_length` is true, such as `InfoNCE`, gets the kept length too, as `length=`.
+        lengths: the distribution of the kept length, or a `LengthSchedule`.
         dim: the dimension of the code to truncate.
         draws: how many draws to average in each step. None takes every length with support, weighted by its
             probability: exact, at the cost of one loss for each (not for `torch.compile(fullgraph=True)`).
@@ -130,7 +133,7 @@ class NestedLoss(nn.Module):
     def __init__(
         self,
         loss: Callable[..., Tensor],
-        lengths: Lengths,
+        lengths: Lengths | LengthSchedule,
         *,
         dim: int = -1,
         draws: int | None = 1,
@@ -153,7 +156,8 @@ class NestedLoss(nn.Module):
         width = code.shape[check_dim(code, self.dim)]
         total = None
         for share, kept in self._truncations(code, width, generator):
-            loss = self.loss(keep_prefix(code, kept, self.dim), *others, **options)
+            given = {"length": kept, **options} if getattr(self.loss, "takes_length", False) else options
+            loss = self.loss(keep_prefix(code, kept, self.dim), *others, **given)
             if not isinstance(loss, Tensor):
                 raise InvalidInput(f"loss must return a tensor, got {type(loss).__name__}: return what to minimize")
             total = share * loss if total is None else total + share * loss
@@ -165,7 +169,8 @@ class NestedLoss(nn.Module):
     ) -> list[tuple[float, Tensor | int]]:
         """Return weights that add up to 1, each with its lengths."""
         if self.draws is None:
-            pmf = self.lengths.pmf(width)
+            lengths = self.lengths.lengths if isinstance(self.lengths, LengthSchedule) else self.lengths
+            pmf = lengths.pmf(width)
             return [(float(pmf[k]), int(k) + 1) for k in pmf.nonzero()[0]]
         n = 1 if self.together else code.shape[0]
         kept = [
@@ -176,6 +181,36 @@ class NestedLoss(nn.Module):
     def extra_repr(self) -> str:
         """Return what `print(model)` shows."""
         return f"{self.lengths}, dim={self.dim}, draws={self.draws}, together={self.together}"
+
+
+class MatryoshkaLoss(NestedLoss):
+    """Matryoshka representation learning (Kusupati et al., 2022): the weighted sum of a loss over fixed lengths.
+
+    >>> loss = MatryoshkaLoss(lambda code: code.sum(), lengths=[1, 3])
+    >>> loss(torch.tensor([[1.0, 10.0, 100.0]]))                      # 1 + 111
+    tensor(112.)
+
+    Every step takes all lengths. It is `NestedLoss` with `Empirical` weights and `draws=None`, which averages where
+    this one sums.
+
+    Args:
+        loss: called as `loss(code, …)` with the truncated code and whatever else came in.
+        lengths: to keep.
+        weights: of the lengths; 1 by default.
+        dim: the dimension of the code to truncate.
+
+    """
+
+    def __init__(
+        self, loss: Callable[..., Tensor], lengths: Sequence[int], weights: Sequence[float] | None = None, dim: int = -1
+    ) -> None:
+        fixed = Empirical([1.0] * len(lengths) if weights is None else weights, lengths)
+        super().__init__(loss, fixed, dim=dim, draws=None, together=True)
+        self.total = sum(fixed.weights)
+
+    def forward(self, code: Tensor, *others: Any, generator: torch.Generator | None = None, **options: Any) -> Tensor:
+        """Return the sum of `weight * loss(truncated code, *others, **options)`."""
+        return self.total * super().forward(code, *others, generator=generator, **options)
 
 
 def _check_shapes(code: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, reduction: str) -> None:
