@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Empirical, Full, Geometric, Lengths, LogUniform, Mixture, Uniform
-from nestcode.nn import LengthSchedule, NestedDropout, keep_prefix, prefix_mask, sample_lengths
+from nestcode.nn import FSQ, LengthSchedule, NestedDropout, ResidualVQ, keep_prefix, prefix_mask, sample_lengths
 from nestcode.nn.dropout import keep_units
 from nestcode.nn.nesting import Chain, Groups, Nesting, Tree
 
@@ -275,7 +275,7 @@ def test_it_compiles_without_graph_breaks(backend: str) -> None:
 def test_every_nesting_compiles_without_graph_breaks(lengths: Lengths | Nesting) -> None:
     torch._dynamo.reset()
     drop = NestedDropout(lengths)
-    compiled = torch.compile(drop, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(drop, fullgraph=True, backend="eager")
     nesting = Chain(lengths) if isinstance(lengths, Lengths) else lengths
     rows = {tuple(row) for row in compiled(torch.ones(400, 12)).tolist()}
     assert rows == {tuple(row) for row in nesting.masks(12)[nesting.probabilities(12) > 0].float().tolist()}
@@ -292,6 +292,15 @@ def test_a_schedule_and_a_mask_token_compile_once() -> None:
             mean = compiled(torch.ones(3, 4, 4)).mean().item()
             assert expected is None or mean == pytest.approx(expected)
             schedule.step()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_quantizers_compile_without_graph_breaks() -> None:
+    torch._dynamo.reset()
+    z = torch.randn(9, 3, 4, generator=torch.Generator().manual_seed(0))
+    for quantizer in (FSQ([8, 5, 3, 2], tokens=3), ResidualVQ(4, stages=2, codewords=4, tokens=3)):
+        compiled = torch.compile(quantizer, fullgraph=True, backend="eager")
+        assert torch.equal(compiled(z), quantizer(z))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -150,14 +150,6 @@ def test_entropy_is_least_for_decided_and_balanced_bits() -> None:
     assert float(quantizer.entropy_loss(open_)) == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_forward_compiles_without_graph_breaks() -> None:
-    torch._dynamo.reset()
-    quantizer, z = FSQ([8, 5, 3, 2], TOKENS), inputs(9, TOKENS, 4)
-    compiled = torch.compile(quantizer, fullgraph=True, backend="eager")
-    assert torch.equal(compiled(z), quantizer(z))
-
-
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "one level": (lambda: FSQ([4, 1]), "a number of levels must be an integer of at least 2, got 1"),
     "other tokens": (lambda: FSQ([4, 4], 3)(inputs(5, 2, 2)), "z must be (n, 3, 2), got shape (5, 2, 2)"),
