@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +171,26 @@ def test_many_items_arrive_in_several_messages(dsn: str, monkeypatch: pytest.Mon
         index.add(X, IDS)
         own = store.search(QUERIES, candidates=90)
         assert own.ids.tolist() == index.search(QUERIES, candidates=90, rerank=90).ids.tolist()
+
+
+def test_a_table_of_the_users_own_may_be_partitioned(dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE TABLE parted (id bigint NOT NULL, code bytea NOT NULL) PARTITION BY RANGE (code)")
+        bounds = ("MINVALUE", r"'\x40'", r"'\x80c3'", "MAXVALUE")
+        for place, (low, high) in enumerate(pairwise(bounds)):
+            part = f"CREATE TABLE parted_{place} PARTITION OF parted FOR VALUES FROM ({low}) TO ({high})"
+            connection.execute(part.encode())
+        connection.execute("CREATE INDEX ON parted (code) INCLUDE (id)")
+        store, index = PostgresStore.create(connection, CODER, table="parted"), Index(CODER)
+        for items in (store, index):
+            items.add(X, IDS)
+            items.remove(IDS[:100])
+        own = store.search(QUERIES, candidates=90)
+        assert own.ids.tolist() == index.search(QUERIES, candidates=90, rerank=90).ids.tolist()
+        for hood, expected in zip(
+            store.neighborhood(QUERIES, size=9), index.neighborhood(QUERIES, size=9), strict=True
+        ):
+            assert (hood.length, sorted(hood.ids)) == (expected.length, sorted(expected.ids))
 
 
 def test_a_connection_that_drops_while_items_arrive_leaves_none(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,13 +73,14 @@ class PostgresStore(SqlStore):
         table: str = "codes",
         items: str | None = None,
     ) -> Self:
-        """Create the table of a store, and return the store.
+        """Create a store, and return it.
 
         Args:
             database: as of the store.
             coder: a fitted coder; without one the store takes `Codes` only.
             width: how many leading bits are kept, at most 20,800; the coder's width by default.
-            table: the name of a table that does not exist.
+            table: the name. A table that exists, with columns `id` and `code`, is taken as it is: partitioned, with
+                columns of yours, with an index of yours over `code`.
             items: as of the store.
 
         """
@@ -92,13 +93,14 @@ class PostgresStore(SqlStore):
             try:
                 store._create(quoted(table.split(".")[-1], "_code"))
             except psycopg.errors.DuplicateTable:
-                raise InvalidInput(f"the table {table!r} exists: open it, or choose another name") from None
+                raise InvalidInput(f"the store {table!r} exists: open it, or choose another name") from None
         return store
 
     def _create(self, index: str) -> None:
         with self._transaction():
-            self._execute(f"CREATE TABLE {self._table} (id bigint PRIMARY KEY, code bytea NOT NULL)")
-            self._execute(f"CREATE INDEX {index} ON {self._table} (code) INCLUDE (id)")
+            if self._value("SELECT to_regclass(%s)", (self._table,)) is None:
+                self._execute(f"CREATE TABLE {self._table} (id bigint PRIMARY KEY, code bytea NOT NULL)")
+                self._execute(f"CREATE INDEX {index} ON {self._table} (code) INCLUDE (id)")
             self._execute(f"CREATE TABLE {self._settings} (width integer NOT NULL, coder bytea NOT NULL)")
             self._execute(f"INSERT INTO {self._settings} VALUES (%s, %s)", (self.width, dump_coder(self.coder)))
 

@@ -84,7 +84,7 @@ class SqliteStore(SqlStore):
             except sqlite3.OperationalError as error:
                 if "already exists" not in str(error):
                     raise
-                raise InvalidInput(f"the table {table!r} exists: open it, or choose another name") from None
+                raise InvalidInput(f"the store {table!r} exists: open it, or choose another name") from None
         return store
 
     def _create(self, table: str) -> None:
