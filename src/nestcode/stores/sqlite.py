@@ -104,7 +104,7 @@ class SqliteStore(SqlStore):
 
     def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
         rows = self._connection.execute(statement, values).fetchall()
-        return self._scan([row[0] for row in rows], [row[1] for row in rows])
+        return self._scan(*zip(*rows, strict=True)) if rows else self._scan([], [])
 
     def _value(self, statement: str, values: tuple[Any, ...]) -> Any:
         return self._connection.execute(statement, values).fetchone()[0]
