@@ -216,32 +216,33 @@ def test_a_connection_that_drops_while_items_arrive_leaves_none(dsn: str, monkey
         assert again.codes(np.arange(40)) == CODES
 
 
-def test_a_process_that_dies_while_items_arrive_leaves_none(tmp_path: Path) -> None:
-    script = """
+DYING = """
 import os, sys
 import numpy as np
 from nestcode import Codes
-from nestcode.stores import SqliteStore
-from nestcode.stores import LmdbStore
+from nestcode.index.ordered import Scan
+from nestcode.stores import LmdbStore, SqliteStore
 
-kind, path = (SqliteStore, sys.argv[2]) if sys.argv[1] == "sqlite" else (LmdbStore, sys.argv[2])
-store = kind.create(path, width=16)
-codes = Codes(np.arange(20, dtype=np.uint8).reshape(10, 2), 16)
-store.add(codes[:3], [0, 1, 2])
-
-class Dying(list):
+class Ids(list):
     def tolist(self):
         yield from range(3, 8)
         os._exit(9)
 
-from nestcode.index.ordered import Scan
-store._insert(Scan(Dying(), codes), replace=False)
+codes = Codes(np.arange(20, dtype=np.uint8).reshape(10, 2), 16)
+for kind, path in ((SqliteStore, sys.argv[1]), (LmdbStore, sys.argv[2])):
+    if os.fork() == 0:
+        store = kind.create(path, width=16)
+        store.add(codes[:3], [0, 1, 2])
+        store._insert(Scan(Ids(), codes), replace=False)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
 """
-    for kind in (SqliteStore, LmdbStore):
-        name = "sqlite" if kind is SqliteStore else "lmdb"
-        done = subprocess.run([sys.executable, "-c", script, name, tmp_path / name], check=False)
-        assert done.returncode == 9
-        with kind(tmp_path / name) as store:
+
+
+def test_a_process_that_dies_while_items_arrive_leaves_none(tmp_path: Path) -> None:
+    paths = {SqliteStore: tmp_path / "codes.db", LmdbStore: tmp_path / "lmdb"}
+    subprocess.run([sys.executable, "-c", DYING, *paths.values()], check=True)
+    for kind, path in paths.items():
+        with kind(path) as store:
             assert len(store) == 3
             store.add(Codes(np.full((1, 2), 7, dtype=np.uint8), 16), [3])
             assert store.range(Codes(np.zeros((1, 0), dtype=np.uint8), 0)).ids.tolist() == [0, 1, 2, 3]
