@@ -333,6 +333,12 @@ class Mapped:
             self.guard.touch(begin, end)
         self.check()
 
+    def touch_rows(self, positions: NDArray[np.uint32]) -> None:
+        """Check the blocks of some rows; raise if one is damaged. Positions beyond the last row are ignored."""
+        if self.guard is not None and len(self.array):
+            self.guard.touch_rows(positions, self.array.nbytes // len(self.array))
+        self.check()
+
     def expect_few_reads(self) -> None:
         """Let go of the memory that reading took, and read no pages beside those that are needed from now on."""
         if self._map is not None:

@@ -36,8 +36,6 @@ from tests.index.writer import (
 )
 
 ROOT = Path(__file__).parents[2]
-ARRAYS = ("codes", "ids", "heads", "tables", "places", "sums")
-VECTORS = ("vectors", "scales")
 
 
 def index_of(*ids: int) -> Index:
@@ -78,7 +76,7 @@ def strays(folder: Path) -> set[str]:
     manifest = json.loads((folder / "manifest.json").read_text())
     named = {"manifest.json", "lock", (manifest["coder"] or {}).get("name")}
     for entry in manifest["segments"]:
-        named |= {f"{entry['name']}.{array}.npy" for array in (*ARRAYS, *(VECTORS if "vectors" in manifest else ()))}
+        named |= {f"{entry['name']}.{array}.npy" for array in (*entry["arrays"], "sums")}
         named |= {f"{entry['removed']['name']}.removed.npy"} if entry["removed"] else set()
         graph = entry.get("graph", {}).get("name")
         named |= {f"{graph}.neighbors.npy", f"{graph}.sums.npy"} if graph else set()

@@ -106,12 +106,12 @@ class Index:
         self.coder, self.effort, self.graph = start.coder, start.effort, start.graph
         self._vector_format = start.vector_format
         self._largest = start.largest  # id used so far
-        snapshot = Snapshot.of(start.width, start.segments, start.vector_format)
+        prefix = None if tier is None else tier.prefix
+        self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.vectors)
+        snapshot = Snapshot.of(start.width, start.segments, self._searcher.lay_out, start.vector_format)
         self._live = LiveSnapshot(snapshot, self._build_graph if start.graph else None)
         self._store = store  # where it was opened
         self._committed = None if store is None else snapshot  # the last one
-        prefix = None if tier is None else tier.prefix
-        self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.vectors)
 
     # contents
 
@@ -676,7 +676,8 @@ class Index:
             if not self._store.changed():
                 return False
             found = self._store.read()
-            self._live.current = Snapshot.of(found.width, found.segments, found.vector_format)
+            lay_out = self._searcher.lay_out
+            self._live.current = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
             self._largest, self.effort, self.graph = found.largest, found.effort, found.graph
         return True
 

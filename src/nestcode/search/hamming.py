@@ -14,8 +14,8 @@ from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.inverted_lists import default_list_bits, list_starts
-from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer, SearchMetric
+from nestcode.search.inverted_lists import default_list_bits
+from nestcode.search.scorer import QueryBatch, Scorer, SearchMetric
 
 
 class HammingScorer(Scorer):
@@ -33,10 +33,6 @@ class HammingScorer(Scorer):
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
         return default_list_bits(count, self.width)
-
-    def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
-        """Return sorted codes with their inverted lists."""
-        return PreparedCodes(codes.packed, list_starts(codes, bits))
 
     def estimate(
         self,
