@@ -151,21 +151,23 @@ class GraphBuilder {
 
     // Replaces each item's list by a selection among it and the nodes that a search for the item visits.
     void search(const GraphRecords& records) {
-        const GraphEstimator estimate(projection_, Metric::l2, simd_);
+        const GraphWalker<float> walker(records, vectors_, projection_, Metric::l2, simd_);
         parallel_for(count_, 16, threads_, [&](std::size_t begin, std::size_t end) {
             GraphQueries batch(projection_, end - begin, Metric::l2, simd_);
-            GraphPool pool;
-            std::vector<std::uint64_t> candidates;
-            for (std::size_t i = begin; i < end; ++i) {
-                if ((i - begin) % GraphQueries::kBatch == 0) batch.prepare(vectors_[i], end - i);
-                const GraphQuery& query = batch[(i - begin) % GraphQueries::kBatch];
-                pool.reset(options_.ef, {});
-                candidates.assign(list(near_, i), list(near_, i) + kDegree);
-                walk_graph(records, vectors_, estimate, distance_, query, pool, [&](std::uint32_t id, float distance) {
-                    if (id != i) candidates.push_back(Hit::pack(clamp_to_finite(distance), id));
+            std::vector<std::uint64_t> candidates[kTurns];
+            walk_graph(
+                walker, batch, vectors_[begin], end - begin, options_.ef, {},
+                [&](std::size_t turn, std::uint32_t id, float distance) {
+                    candidates[turn].push_back(Hit::pack(clamp_to_finite(distance), id));
+                },
+                [&](std::size_t turn, std::size_t q, const GraphPool&, std::size_t) {
+                    std::vector<std::uint64_t>& own = candidates[turn];
+                    const std::size_t i = begin + q;
+                    std::erase_if(own, [i](std::uint64_t key) { return Hit::position(key) == i; });
+                    own.insert(own.end(), list(near_, i), list(near_, i) + kDegree);
+                    select(own, list(next_, i));
+                    own.clear();
                 });
-                select(candidates, list(next_, i));
-            }
         });
         near_.swap(next_);
     }

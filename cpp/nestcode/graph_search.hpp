@@ -98,19 +98,6 @@ class GraphPool {
     for (std::size_t i = 0; i < std::min<std::size_t>(bytes, 640); i += 64) __builtin_prefetch(data + i, 0, 2);
 }
 
-// A bit for each of 32 values that is not above the limit; NaN is not.
-inline std::uint32_t mask_not_above(const float* values, float limit) {
-    std::uint32_t mask = 0;
-#if NESTCODE_X86
-    for (int i = 0; i < 32; i += 4)
-        mask |= static_cast<std::uint32_t>(_mm_movemask_ps(_mm_cmpngt_ps(_mm_loadu_ps(values + i), _mm_set1_ps(limit))))
-                << i;
-#else
-    for (int i = 0; i < 32; ++i) mask |= static_cast<std::uint32_t>(!(values[i] > limit)) << i;
-#endif
-    return mask;
-}
-
 // Vectors in the order of the nodes; none where `data` is null.
 template <class Element>
 struct GraphVectors {
@@ -120,37 +107,96 @@ struct GraphVectors {
     const Element* operator[](std::size_t i) const { return data + i * features; }
 };
 
-// Walks from the entry points until every item of the pool was visited, and calls visit(id, distance) for each; the
-// distance is NaN without vectors. Returns how many were visited.
-template <class Element, class Visit>
-std::size_t walk_graph(const GraphRecords& records, const GraphVectors<Element>& vectors,
-                       const GraphEstimator& estimate, const RowDistance<Element>& distance, const GraphQuery& query,
-                       GraphPool& pool, const Visit& visit) {
-    float estimates[kDegree];
-    const std::size_t size = GraphRecord::size(records.columns);
-    const auto scan = [&](std::size_t i) {
-        const GraphRecord record = records[i];
-        estimate(record, query.tables, estimates);
-        const std::uint32_t* ids = record.ids();
-        for (std::uint32_t below = mask_not_above(estimates, pool.limit); below != 0; below &= below - 1) {
-            const int j = std::countr_zero(below);
-            pool.insert(estimates[j], ids[j]);
-        }
-    };
-    const auto prefetch = [&](std::uint32_t id) __attribute__((always_inline)) {
-        if (id == UINT32_MAX) return;
-        prefetch_bytes(records[id].data, size);
-        if (vectors.data != nullptr) prefetch_bytes(vectors[id], vectors.features * sizeof(Element));
-    };
-    for (std::size_t i = records.nodes; i < records.count; ++i) scan(i);
-    std::size_t visited = 0;
-    for (std::uint32_t id = pool.visit_next(); id != UINT32_MAX; id = pool.visit_next(), ++visited) {
-        scan(id);
-        prefetch(pool.peek());  // arrives while this node's own distance is computed
+// What the walks through a graph share.
+template <class Element>
+struct GraphWalker {
+    GraphRecords records;
+    GraphVectors<Element> vectors;
+    GraphEstimator estimate;
+    RowDistance<Element> distance;
+
+    GraphWalker(const GraphRecords& graph, const GraphVectors<Element>& rows, const GraphProjection& projection,
+                Metric metric, Simd simd)
+        : records(graph), vectors(rows), estimate(projection, metric, simd), distance(metric, rows.features, simd) {}
+
+    // Begins a walk: the entry points enter the pool.
+    void start(const GraphQuery& query, GraphPool& pool) const {
+        for (std::size_t i = records.nodes; i < records.count; ++i) scan(records[i], query, pool);
+        prefetch(pool.peek());
+    }
+
+    // Visits the nearest item that was not visited, and calls visit(id, distance); the distance is NaN without vectors.
+    // Returns false once every item of the pool was visited.
+    template <class Visit>
+    bool step(const GraphQuery& query, GraphPool& pool, const Visit& visit) const {
+        const std::uint32_t id = pool.visit_next();
+        if (id == UINT32_MAX) return false;
+        const std::uint32_t second = pool.peek();
+        prefetch(second);  // most often the next one
+        scan(records[id], query, pool);
+        if (pool.peek() != second) prefetch(pool.peek());
         visit(id, vectors.data != nullptr ? distance(query.features, vectors[id])
                                           : std::numeric_limits<float>::quiet_NaN());
+        return true;
     }
-    return visited;
+
+  private:
+    void scan(GraphRecord record, const GraphQuery& query, GraphPool& pool) const {
+        float estimates[kDegree];
+        const std::uint32_t* ids = record.ids();
+        for (std::uint32_t near = estimate(record, query.tables, pool.limit, estimates); near != 0; near &= near - 1) {
+            const int j = std::countr_zero(near);
+            pool.insert(estimates[j], ids[j]);
+        }
+    }
+
+    [[gnu::always_inline]] void prefetch(std::uint32_t id) const {
+        if (id == UINT32_MAX) return;
+        prefetch_bytes(records[id].data, GraphRecord::size(records.columns));
+        if (vectors.data != nullptr) prefetch_bytes(vectors[id], vectors.features * sizeof(Element));
+    }
+};
+
+constexpr std::size_t kTurns = 4;  // walks of one thread that take turns
+
+// Walks for `count` queries. Several walks take turns, so that memory arrives for one while another one computes.
+// Calls visit(turn, id, distance) and, at the end of a walk, finish(turn, query, pool, visited), where turn < kTurns.
+template <class Element, class Visit, class Finish>
+void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const float* queries, std::size_t count,
+                std::size_t ef, std::span<const std::uint64_t> skipped, const Visit& visit, const Finish& finish) {
+    struct Walk {
+        std::size_t query, visited;
+        GraphPool pool;
+    };
+    std::vector<Walk> walks(std::min(count, kTurns));
+    std::size_t active[kTurns];
+    for (std::size_t first = 0; first < count; first += GraphQueries::kBatch) {
+        const std::size_t many = std::min(count - first, GraphQueries::kBatch);
+        batch.prepare(queries + first * walker.vectors.features, many);
+        std::size_t started = 0, running = 0;
+        const auto start = [&](Walk& walk) {
+            walk.query = started++;
+            walk.visited = 0;
+            walk.pool.reset(ef, skipped);
+            walker.start(batch[walk.query], walk.pool);
+        };
+        for (; running < std::min(many, walks.size()); ++running) start(walks[active[running] = running]);
+        while (running > 0)
+            for (std::size_t i = 0; i < running; ++i) {
+                const std::size_t turn = active[i];
+                Walk& walk = walks[turn];
+                if (walker.step(batch[walk.query], walk.pool,
+                                [&](std::uint32_t id, float distance) { visit(turn, id, distance); })) {
+                    ++walk.visited;
+                    continue;
+                }
+                finish(turn, first + walk.query, walk.pool, walk.visited);
+                if (started < many)
+                    start(walk);
+                else
+                    active[i--] = active[--running];
+            }
+    }
 }
 
 // Writes the k nearest items of each query that are not skipped: of those visited, by the distance of their vectors;
@@ -160,27 +206,27 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
                   Metric metric, const float* queries, std::size_t count, std::size_t ef,
                   std::span<const std::uint64_t> skipped, const SearchResults& results, Simd simd,
                   std::size_t threads) {
-    const GraphEstimator estimate(projection, metric, simd);
-    const RowDistance<Element> distance(metric, vectors.features, simd);
+    const GraphWalker<Element> walker(records, vectors, projection, metric, simd);
+    const auto allows = [skipped](std::uint32_t id) { return skipped.empty() || !(skipped[id / 64] >> id % 64 & 1); };
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
         GraphQueries batch(projection, end - begin, metric, simd);
-        GraphPool pool;
-        TopK top(results.k);
-        for (std::size_t q = begin; q < end; ++q) {
-            if ((q - begin) % GraphQueries::kBatch == 0) batch.prepare(queries + q * projection.features(), end - q);
-            const GraphQuery& query = batch[(q - begin) % GraphQueries::kBatch];
-            pool.reset(std::max(ef, results.k), skipped);
-            top.clear();
-            results.compared[q] = static_cast<std::int64_t>(
-                walk_graph(records, vectors, estimate, distance, query, pool, [&](std::uint32_t id, float exact) {
-                    if (vectors.data != nullptr && pool.allows(id)) top.add(exact, id);
-                }));
-            if (vectors.data == nullptr)
-                for (const std::uint64_t key : pool.keys())
-                    if (pool.allows(GraphPool::id_of(key)))
-                        top.add(query.distance(Hit::score(key), metric), GraphPool::id_of(key));
-            results.write(q, top);
-        }
+        std::vector<TopK> tops(std::min(end - begin, kTurns), TopK(results.k));
+        walk_graph(
+            walker, batch, queries + begin * projection.features(), end - begin, std::max(ef, results.k), skipped,
+            [&](std::size_t turn, std::uint32_t id, float exact) {
+                if (vectors.data != nullptr && allows(id)) tops[turn].add(exact, id);
+            },
+            [&](std::size_t turn, std::size_t q, const GraphPool& pool, std::size_t visited) {
+                TopK& top = tops[turn];
+                if (vectors.data == nullptr)
+                    for (const std::uint64_t key : pool.keys())
+                        if (allows(GraphPool::id_of(key)))
+                            top.add(batch[q % GraphQueries::kBatch].distance(Hit::score(key), metric),
+                                    GraphPool::id_of(key));
+                results.compared[begin + q] = static_cast<std::int64_t>(visited);
+                results.write(begin + q, top);
+                top.clear();
+            });
     });
 }
 

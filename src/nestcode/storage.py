@@ -341,9 +341,14 @@ class Mapped:
 
     def expect_few_reads(self) -> None:
         """Let go of the memory that reading took, and read no pages beside those that are needed from now on."""
+        self.unmap_pages()
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_RANDOM)
+
+    def unmap_pages(self) -> None:
+        """Let go of the memory that reading took; the system may keep it in its page cache."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
-            self._map.madvise(mmap.MADV_RANDOM)
 
     def verify(self) -> None:
         """Check all blocks again; raise if one is damaged."""

@@ -419,11 +419,9 @@ def craft_array(folder: Path, segment: int, key: str, change: Callable[[NDArray[
     name = manifest["segments"][segment]["name"]
     path = folder / f"{name}.{key}.npy"
     np.save(path, change(np.load(path)))
-    names = ("codes", "ids", "heads", "tables", "places", "vectors", "scales")
-    bytes_of = {one: np.load(folder / f"{name}.{one}.npy").reshape(-1).view(np.uint8) for one in names}
-    sums = np.concatenate(
-        [_core.block_checksums(data, 4096 if one == "vectors" else 65536) for one, data in bytes_of.items()]
-    )
+    names = ("codes", "ids", "heads", "tables", "places", "blocks", "biases", "vectors", "scales")
+    arrays = [np.load(folder / f"{name}.{one}.npy").reshape(-1).view(np.uint8) for one in names]
+    sums = np.concatenate([_core.block_checksums(data, 4096) for data in arrays])
     np.save(folder / f"{name}.sums.npy", sums)
     craft(folder, put(("segments", segment, "sums"), sha256(sums.tobytes())))
 
@@ -448,7 +446,7 @@ def query_crafted(source: Path, folder: Path, count: int) -> None:
     for seed in range(count):
         random = Random(seed)
         original.copy(folder)
-        key = random.choice(["codes", "ids", "heads", "tables", "tables", "places", "vectors", "scales"])
+        key = random.choice(["codes", "ids", "heads", "tables", "tables", "places", "blocks", "vectors", "scales"])
         craft_array(folder, random.choice([0, 0, 1, 2]), key, partial(noise, random=random))
         with Index.open(folder, mode="a") as index:
             acts: list[Callable[[], Any]] = [partial(ask, index, original) for ask in QUERIES.values()]

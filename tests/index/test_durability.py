@@ -349,6 +349,14 @@ def test_a_killed_writer_leaves_its_last_commit(tmp_path: Path) -> None:
     assert counts["midway"] > 20  # files were found that no manifest names
 
 
+def test_a_writer_killed_at_any_step_leaves_a_complete_segment_with_its_graph(tmp_path: Path) -> None:
+    out, err = start_writer(tmp_path / "index", "graph").communicate()
+    assert err == b""
+    counts = json.loads(out)
+    assert counts["before"] > 30  # each array of the segment is created, written and synced
+    assert counts["after"] > 0  # files of the segment before are deleted
+
+
 def test_readers_always_find_a_complete_commit(tmp_path: Path) -> None:
     begin(tmp_path)
     with start_writer(tmp_path) as writer:

@@ -18,7 +18,7 @@ from nestcode.storage import parse_record, record_bytes
 
 LIMIT = 8 << 30  # bytes of memory
 # Bytes of memory for each coefficient while an image is decoded, and while its decoder waits for more bytes.
-DECODING, WAITING = 40, 9
+DECODING, WAITING = 32, 9
 MODEL = 1 << 20  # bytes of the context model of each decoder that waits
 
 
@@ -206,7 +206,8 @@ def check_memory(entries: Sequence[Entry], limit: int, *, progressive: bool = Fa
     counts = [entry.coefficients for entry in entries]
     most = sum(counts) + DECODING * max(counts, default=0)
     if progressive:
-        most += sum(WAITING * count + MODEL for count in counts)
+        most += sum((WAITING + 1) * count + MODEL for count in counts)  # and a second copy of the pixels
+        most -= WAITING * max(counts, default=0)  # the one that is decoded waited before
     if most > check_int(limit, "limit", least=0):
         raise InvalidInput(
             f"the stream's {len(counts)} images take {most} bytes of memory, more than the limit of {limit}: give a "

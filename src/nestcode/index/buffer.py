@@ -129,6 +129,11 @@ class Buffer:
     def release(self) -> None:
         """Do nothing: it is in memory."""
 
+    @property
+    def codes_in_files(self) -> bool:
+        """False: they are in memory."""
+        return False
+
     def read_ahead(self, positions: NDArray[np.int64]) -> bool:  # noqa: ARG002
         """Return that all is in memory."""
         return False

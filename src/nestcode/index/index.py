@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from copy import copy
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -107,7 +108,7 @@ class Index:
         self._vector_format = start.vector_format
         self._largest = start.largest  # id used so far
         prefix = None if tier is None else tier.prefix
-        self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.vectors)
+        self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.everything)
         snapshot = Snapshot.of(start.width, start.segments, self._searcher.lay_out, start.vector_format)
         self._live = LiveSnapshot(snapshot, self._build_graph if start.graph else None)
         self._store = store  # where it was opened
@@ -298,18 +299,15 @@ class Index:
 
         """
         snapshot = self._live.current
-        plan = Plan(
-            self.coder,
-            lambda items: self._encode(items, snapshot.width),
+        plan = self._plan(
+            snapshot,
             queries,
             rank=rank,
             metric=metric,
             vectors=vectors,
-            stored=self._vector_format is not None,
             allowed=filter,
             candidates=candidates,
             rerank=rerank,
-            effort=self.effort,
             threads=threads,
         )
         return self._searcher.search(snapshot, plan, k)
@@ -336,17 +334,14 @@ class Index:
         Distances and the other arguments are those of `search`; only candidates are found.
         """
         snapshot = self._live.current
-        plan = Plan(
-            self.coder,
-            lambda items: self._encode(items, snapshot.width),
+        plan = self._plan(
+            snapshot,
             queries,
             rank=rank,
             metric=metric,
             vectors=vectors,
-            stored=self._vector_format is not None,
             allowed=filter,
             candidates=candidates,
-            effort=self.effort,
             threads=threads,
         )
         found: Hits | RangeHits = self._searcher.range_search(snapshot, plan, radius)
@@ -382,19 +377,9 @@ class Index:
         those of `search`.
         """
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
-        plan = Plan(
-            self.coder,
-            self._encode,
-            queries,
-            rank=rank,
-            metric=metric,
-            vectors=vectors,
-            stored=self._vector_format is not None,
-            candidates=candidates,
-            rerank=rerank,
-            effort=self.effort,
-        )
-        return trials.run(self._searcher.candidates(self._live.current, plan, k), plan.rerank(k))
+        snapshot, options = self._live.current, {"rank": rank, "metric": metric, "vectors": vectors}
+        plan = self._plan(snapshot, queries, candidates=candidates, rerank=rerank, **options)
+        return trials.run(self._searcher.candidates(snapshot, plan, k), plan.rerank(k))
 
     def tune(
         self,
@@ -443,7 +428,7 @@ class Index:
         if exact is None and self._vector_format is not None and options["rank"] == "asymmetric":
             exact = self.vectors
         if exact is not None:
-            plan = Plan(self.coder, self._encode, queries, rank="exact", metric=metric, vectors=exact)
+            plan = self._plan(self._live.current, queries, rank="exact", metric=metric, vectors=exact)
         return RecallTrials(self.search, queries, k, len(self), {"metric": metric, **options}, plan)
 
     # writes
@@ -621,10 +606,10 @@ class Index:
             mode: "r" reads: any number of readers, each of which sees the snapshot that it opened, whatever others
                 commit, until `refresh()`. "a" writes too, one writer at a time: `commit()` makes changes durable, and
                 `close()` or leaving a `with` block lets others write.
-            memory: what is read into memory at once: "all"; "codes", while vectors stay in files; or "prefix=128", the
-                first 128 bits of codes, by which searches then estimate distances, while the rest of the codes and
-                vectors stay in files, read for the candidates to rerank. By default the system decides. Graphs, which
-                lie in memory, are used by default and with "all".
+            memory: what is read into memory at once: "all"; "codes", what searches scan of codes, while vectors stay in
+                files; or "prefix=128", the same of the first 128 bits of codes, by which searches then estimate
+                distances. What stays in files is read for the candidates to rerank. By default the system decides.
+                Graphs, which lie in memory, are used by default and with "all".
 
         """
         if mode not in ("r", "a"):
@@ -744,6 +729,12 @@ class Index:
         segment.touch()
         items = Items(self.coder, segment.codes, segment.vectors)
         return StoredGraph(build_graph(Navigator(self.coder, width=segment.codes.width), items, segment.codes))
+
+    def _plan(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Plan:
+        """Return the checked plan of a search; options are those of `Plan`."""
+        stored = self._vector_format is not None
+        encode = partial(self._encode, width=snapshot.width)
+        return Plan(self.coder, encode, queries, stored=stored, effort=self.effort, **options)
 
     def _write(self, edit: Callable[[Snapshot], Snapshot]) -> None:
         self._check_writable()

@@ -21,8 +21,13 @@ from nestcode.storage import Mapped
 
 NO_TOMBSTONES = np.empty(0, dtype=np.uint32)
 MAX_WIDTH = 2**24  # bits of a code in a tree
-MAX_ITEMS = 2**30  # of a segment: its tables hold three times as many positions, counted in 32 bits
+MAX_ITEMS = 2**30  # of a segment: its tables hold about as many positions, counted in 32 bits
 LayOut = Callable[[Codes], ScanLayout]  # what searches scan of sorted codes
+
+
+def no_layout(codes: Codes) -> ScanLayout:  # noqa: ARG001
+    """Return nothing: codes themselves are scanned, or no search scans them."""
+    return NO_LAYOUT
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +45,7 @@ class Segment:
     few_reads: bool = False  # from mapped arrays: a memory tier holds in memory what searches scan
 
     @classmethod
-    def build(
-        cls, codes: Codes, ids: Ids, vectors: StoredVectors | None = None, lay_out: LayOut = lambda _: NO_LAYOUT
-    ) -> Self:
+    def build(cls, codes: Codes, ids: Ids, vectors: StoredVectors | None = None, lay_out: LayOut = no_layout) -> Self:
         """Sort codes into a segment."""
         if codes.width > MAX_WIDTH:
             raise InvalidInput(
@@ -56,7 +59,7 @@ class Segment:
         return cls._of(codes, heads, ids[order], None if vectors is None else vectors[order], lay_out(codes))
 
     @classmethod
-    def merge(cls, segments: Sequence["LiveSegment"], width: int, lay_out: LayOut) -> Self:
+    def merge(cls, segments: Sequence["LiveSegment"], width: int, lay_out: LayOut = no_layout) -> Self:
         """Merge segments into one, without what was deleted."""
         count = sum(len(one) for one in segments)
         _check_count(count)
@@ -237,10 +240,15 @@ class LiveSegment:
             for mapped in self.segment.mapped.values():
                 mapped.expect_few_reads()
 
+    @property
+    def codes_in_files(self) -> bool:
+        """Whether a memory tier leaves the codes in files."""
+        return self.segment.few_reads and "codes" in self.segment.mapped
+
     def read_ahead(self, positions: NDArray[np.int64]) -> bool:
         """Ask the system for codes that stay in files, and return whether some were not in memory."""
-        in_files = self.segment.few_reads and "codes" in self.segment.mapped
-        return in_files and _core.read_ahead(self.segment.codes.packed, None, positions)
+        codes = self.segment.codes.packed
+        return self.codes_in_files and _core.read_ahead(codes, self.codes_guard, positions)
 
     # what a snapshot reads
 

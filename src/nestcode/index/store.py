@@ -210,10 +210,12 @@ class Store:
             start += blocks[key]
         arrays = {key: one.array for key, one in mapped.items()}
         if self._memory is not None:
-            for key in [key for key in mapped if self._memory.holds(key)]:
+            for key in self._memory.held(mapped):
                 mapped[key].touch(0, arrays[key].nbytes)
                 arrays[key] = np.array(mapped.pop(key).array)
         few_reads = self._memory is not None
+        if self._memory is not None and self._memory.prefix is None and "codes" in mapped:
+            mapped["codes"].expect_few_reads()  # a prefix is read whole by the first search
         layout = {key: arrays[key] for key in LAYOUT_DTYPES if key in arrays}
         guards = {key: mapped[key].guard for key in layout if key in mapped}
         return Segment(

@@ -92,6 +92,10 @@ class SortedRun(Protocol):
     def release(self) -> None:
         """Let go of files that were read whole and of which few rows will be read from now on."""
 
+    @property
+    def codes_in_files(self) -> bool:
+        """Whether codes stay in files, of which a search reads a few."""
+
     def read_ahead(self, positions: NDArray[np.int64]) -> bool:
         """Ask the system for codes that stay in files, and return whether some were not in memory."""
 
@@ -224,7 +228,7 @@ class PreparedSnapshot:
         listed = [run for run in snapshot.runs if run not in graphs]
         self._runs = [*listed, *graphs]  # whose positions are counted in this order
         self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
-        self._ahead = ReadAhead()
+        self._ahead, self._in_files = ReadAhead(), any(run.codes_in_files for run in self._runs)
         self._ids: list[NDArray[Any]] = [run.ids for run in self._runs]
         self._skipped = [_skipped(run, allowed) for run in self._runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
@@ -312,7 +316,7 @@ class PreparedSnapshot:
     def codes_at(self, positions: Positions) -> Codes:
         """Return the codes of items by their positions in all runs together; any code for missing ones."""
         flat = positions.reshape(-1)
-        if not self.by_prefix:
+        if not self._in_files:
             self._touch_rows("codes", flat)
             return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
         with self._ahead.reading(lambda: self._request(np.unique(flat[flat != MISSING]).astype(np.int64))):

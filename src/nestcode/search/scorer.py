@@ -116,6 +116,10 @@ class Scorer(ABC):
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
 
+    @abstractmethod
+    def list_distances(self, queries: QueryBatch, bits: int) -> Floats:
+        """Return the distances from queries to all inverted lists, (queries, 2^bits), up to a term that lists share."""
+
     def lay_out(self, codes: Codes) -> ScanLayout:  # noqa: ARG002
         """Return what `estimate` scans of sorted codes beside themselves; this takes time linear in their number."""
         return NO_LAYOUT
