@@ -6,6 +6,7 @@
 #pragma once
 
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <span>
 
@@ -27,7 +28,7 @@ class GraphPool {
         skipped_ = skipped;
         allowed_ = cursor_ = 0;
         keys_.clear();
-        keys_.reserve(ef + 1);
+        keys_.reserve(ef + kDegree);
         recent_.assign(std::bit_ceil(8 * ef), UINT32_MAX);
         limit = std::numeric_limits<float>::infinity();
     }
@@ -36,22 +37,39 @@ class GraphPool {
 
     bool allows(std::uint32_t id) const { return skipped_.empty() || !(skipped_[id / 64] >> id % 64 & 1); }
 
-    void insert(float estimate, std::uint32_t id) {
-        std::uint32_t& recent = recent_[id * 0x9e3779b1u >> 7 & (recent_.size() - 1)];
-        if (recent == id) return;
-        recent = id;
-        const std::uint64_t key = Hit::pack(clamp_to_finite(estimate), id << 1);
-        const std::size_t place = place_of(key);
-        if (place == keys_.size() ? allowed_ == ef_ : (keys_[place] | kVisited) == (key | kVisited)) return;
-        cursor_ = std::min(cursor_, place);
-        keys_.insert(keys_.begin() + static_cast<std::ptrdiff_t>(place), key);
-        allowed_ += allows(id);
-        if (allowed_ < ef_) return;
-        if (allowed_ > ef_) {  // drop the last allowed item, and what was kept for being nearer than it
-            keys_.pop_back();
-            --allowed_;
+    // Adds those of a record's neighbors that the mask selects: all whose estimates are not above the limit.
+    void insert(const float* estimates, const std::uint32_t* ids, std::uint32_t near) {
+        std::uint64_t fresh[kDegree];
+        std::size_t count = 0, places[kDegree];
+        for (; near != 0; near &= near - 1) {
+            const int j = std::countr_zero(near);
+            std::uint32_t& recent = recent_[ids[j] * 0x9e3779b1u >> 7 & (recent_.size() - 1)];
+            fresh[count] = Hit::pack(clamp_to_finite(estimates[j]), ids[j] << 1);
+            count += recent != ids[j];
+            recent = ids[j];
         }
-        while (!allows(id_of(keys_.back()))) keys_.pop_back();
+        std::sort(fresh, fresh + count);
+        count = static_cast<std::size_t>(std::unique(fresh, fresh + count) - fresh);
+        // All are searched for before any is inserted: independent searches overlap.
+        for (std::size_t i = 0; i < count; ++i) places[i] = place_of(fresh[i]);
+        std::size_t added = 0, end = keys_.size();
+        for (std::size_t i = 0; i < count; ++i) {
+            if (places[i] < end && (keys_[places[i]] | kVisited) == (fresh[i] | kVisited)) continue;
+            allowed_ += allows(id_of(fresh[i]));
+            fresh[added] = fresh[i];
+            places[added++] = places[i];
+        }
+        if (added == 0) return;
+        cursor_ = std::min(cursor_, places[0]);
+        keys_.resize(end + added);
+        for (std::size_t i = added; i-- > 0; end = places[i]) {
+            std::uint64_t* place = keys_.data() + places[i];
+            std::memmove(place + i + 1, place, (end - places[i]) * sizeof *place);
+            place[i] = fresh[i];
+        }
+        if (allowed_ < ef_) return;
+        for (; allowed_ > ef_; keys_.pop_back()) allowed_ -= allows(id_of(keys_.back()));
+        while (!allows(id_of(keys_.back()))) keys_.pop_back();  // kept for being nearer than the last allowed one
         limit = Hit::score(keys_.back());
     }
 
@@ -143,11 +161,7 @@ struct GraphWalker {
   private:
     void scan(GraphRecord record, const GraphQuery& query, GraphPool& pool) const {
         float estimates[kDegree];
-        const std::uint32_t* ids = record.ids();
-        for (std::uint32_t near = estimate(record, query.tables, pool.limit, estimates); near != 0; near &= near - 1) {
-            const int j = std::countr_zero(near);
-            pool.insert(estimates[j], ids[j]);
-        }
+        pool.insert(estimates, record.ids(), estimate(record, query.tables, pool.limit, estimates));
     }
 
     [[gnu::always_inline]] void prefetch(std::uint32_t id) const {
