@@ -18,7 +18,7 @@ import numpy as np
 from _report import save, seconds_each, show
 from nestcode import LinearCoder, metrics
 from nestcode.arrays import PIECE, Floats, Ids
-from nestcode.search.graph import Graph, Navigator, build_graph, pack_graph
+from nestcode.search.graph import EF, Graph, Navigator, build_graph, pack_graph
 
 Search = Callable[[Floats, int], Ids]  # queries and ef to (queries, 10)
 K = 10
@@ -67,7 +67,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--queries", type=int, default=1000, metavar="N")
     parser.add_argument("--bits", type=int, nargs="+", default=[320], help="leading bits that navigate")
-    parser.add_argument("--build-ef", type=int, default=128)
+    parser.add_argument("--build-ef", type=int, default=EF)
     parser.add_argument("--passes", type=int, nargs="+", default=[1], help="of the build")
     parser.add_argument("--ef", type=int, nargs="+", default=[15, 20, 30, 40, 60, 80, 120, 200])
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the builds")

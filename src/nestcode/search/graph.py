@@ -29,7 +29,7 @@ from nestcode.search.vectors import StoredVectors
 DEGREE = 32
 BITS = 320  # that navigate
 ENTRIES = 512  # entry points of a search
-EF, PASSES = 128, 1  # of a build
+EF, PASSES = 160, 1  # of a build
 CACHE_LINE = 64
 MOST = float(np.finfo(np.float16).max)
 NOTHING_SKIPPED = np.zeros(0, dtype=np.uint64)
