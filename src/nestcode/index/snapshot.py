@@ -84,7 +84,7 @@ class Snapshot:
         """Return the run and position of each id, or raise if one is not in the index."""
         run, position = self.locate(ids)
         if (run < 0).any():
-            raise InvalidInput(f"ids must be of items in the index, but {_some(ids[run < 0])} not")
+            raise InvalidInput(f"ids must be of items in the index, but {some_ids(ids[run < 0])} not")
         return run, position
 
     def codes(self, located: Located) -> Codes:
@@ -150,7 +150,7 @@ class Snapshot:
             return self
         if on_duplicate == "error":
             raise InvalidInput(
-                f'ids must be new, but {_some(ids[taken])} in use: give others, or pass on_duplicate="replace"'
+                f'ids must be new, but {some_ids(ids[taken])} in use: give others, or pass on_duplicate="replace"'
             )
         return self.delete((run[taken], position[taken]))
 
@@ -176,6 +176,7 @@ class Snapshot:
         return replace(self, segments=tuple(segments))
 
 
-def _some(ids: Ids) -> str:
+def some_ids(ids: Ids) -> str:
+    """Return the first of some ids as the subject of an error, with its verb."""
     listed = ", ".join(map(str, ids[:3].tolist())) + (", …" if len(ids) > 3 else "")
     return f"{listed} {'is' if len(ids) == 1 else 'are'}"

@@ -91,10 +91,11 @@ class OrderedAutoencoder(nn.Module):
             decoder = MirrorDecoder(encoder)
         self.encoder, self.decoder = encoder, decoder
         self.binarize = binarize
-        self.nested = NestedDropout(LogUniform() if lengths is None else lengths)
+        lengths = LogUniform() if lengths is None else lengths
+        self.nested = NestedDropout(lengths)
         self.spread_of: Spread = spread
         self.width = width
-        self.set_lengths(self.nested.lengths)
+        self.set_lengths(lengths)
         self.register_buffer("mean", torch.zeros(features))
         self.register_buffer("spread", torch.ones(features))
 
@@ -228,7 +229,9 @@ class OrderedAutoencoder(nn.Module):
         self.decoder.requires_grad_(False)
         self._own_encoder().grow(units)
         self.width += units
-        self.set_lengths(self.nested.lengths)
+        lengths = self.nested.lengths
+        assert isinstance(lengths, Lengths | Nesting)
+        self.set_lengths(lengths)
         if self.binarize is not None:
             self.binarize.grow(units)
 

@@ -47,6 +47,10 @@ class DecodedScorer(Scorer):
         _core.rerank(decoded, queries.coefficients, items, queries.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
         return out + queries.outside[:, None] if queries.metric == "l2" else out - queries.mean_products[:, None]
 
+    def score(self, queries: QueryBatch, codes: Codes, threads: int) -> Floats:
+        """Return distances for choosing the codes to rerank, of the same shape: estimates where decoding is slow."""
+        return self.rerank(queries, codes, threads)
+
     def _around_zero(self, queries: QueryBatch) -> Floats:
         return queries.coefficients if queries.metric == "inner" else queries.coefficients + self.mean
 
@@ -90,10 +94,17 @@ class ProjectedScorer(DecodedScorer):
 
     def coarse_distances(self, queries: QueryBatch, bits: int) -> _core.CentroidDistances:
         """Return the distances from queries to the centroids of all lists, up to a term that the lists share."""
+        return self._list_centroids(bits).coarse_distances(queries.metric, *self._coefficients_for_lists(queries))
+
+    def list_distances(self, queries: QueryBatch, bits: int) -> Floats:
+        """Return the same distances as an array, (queries, 2^bits)."""
+        return self._list_centroids(bits).distances(queries.metric, *self._coefficients_for_lists(queries))
+
+    def _coefficients_for_lists(self, queries: QueryBatch) -> tuple[Floats, Floats]:
+        """Return coefficients, (queries, directions), and what their inner products with centroids lack, (queries,)."""
         by_angle = queries.metric == "cosine"
         coefficients = self._around_zero(queries) if by_angle else queries.coefficients
-        offsets = queries.mean_products if by_angle else np.zeros(len(coefficients), dtype=np.float32)
-        return self._list_centroids(bits).coarse_distances(queries.metric, coefficients, offsets)
+        return coefficients, queries.mean_products if by_angle else np.zeros(len(coefficients), dtype=np.float32)
 
     def _make_list_centroids(self, bits: int) -> ListCentroids:
         return ListCentroids(*self.split_centroids(bits), self.mean, self.mean_square)
@@ -116,6 +127,16 @@ class RefinedScorer(DecodedScorer):
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
         return self._base.list_bits(count)
+
+    def list_distances(self, queries: QueryBatch, bits: int) -> Floats:
+        """Return the distances from queries to all inverted lists, (queries, 2^bits)."""
+        assert isinstance(queries, RefinedBatch)
+        return self._base.list_distances(queries.base, bits)
+
+    def score(self, queries: QueryBatch, codes: Codes, threads: int) -> Floats:
+        """Return distances to what the base decodes."""
+        assert isinstance(queries, RefinedBatch)
+        return self._base.score(queries.base, codes, threads)
 
     def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
         """Return sorted codes with what the base's scorer scans."""

@@ -67,9 +67,21 @@ class ListCentroids:
             offsets: (queries,): what all inner products lack.
 
         """
+        return _core.CentroidDistances(*self._products(coefficients), offsets, *self._by_metric[metric])
+
+    def distances(self, metric: SearchMetric, coefficients: Floats, offsets: Floats) -> Floats:
+        """Return the same distances as an array, (queries, lists)."""
+        coarse, fine = self._products(coefficients)
+        scales, shifts = self._by_metric[metric]
+        products = (coarse + offsets[:, None])[:, :, None] + fine[:, None]
+        distances: Floats = (products * scales + shifts).reshape(len(coefficients), -1)
+        return distances
+
+    def _products(self, coefficients: Floats) -> tuple[Floats, Floats]:
+        """Return the inner products of queries with the coarse and with the fine parts."""
         coarse: Floats = coefficients[:, : self._coarse.shape[1]] @ self._coarse.T
         fine: Floats = coefficients[:, : self._fine.shape[1]] @ self._fine.T
-        return _core.CentroidDistances(coarse, fine, offsets, *self._by_metric[metric])
+        return coarse, fine
 
 
 def _without_trailing_zeros(centroids: Floats) -> Floats:

@@ -86,6 +86,10 @@ class Scorer(ABC):
         """Return how many leading bits name an inverted list when there are `count` items."""
 
     @abstractmethod
+    def list_distances(self, queries: QueryBatch, bits: int) -> Floats:
+        """Return the distances from queries to all inverted lists, (queries, 2^bits), up to a term that lists share."""
+
+    @abstractmethod
     def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
         """Return sorted codes with what `estimate` scans; lists are named by `bits` bits."""
 
