@@ -504,8 +504,8 @@ class CodeDecoder:
     """The decoder of entropy-coded codes that arrive in pieces; it writes into `plain`, which must be zeros."""
 
     def __init__(self, count: int, width: int, plain: NDArray[np.uint8]) -> None: ...
-    def feed(self, data: NDArray[np.uint8]) -> int:
-        """Append bytes, write every bit that can be decoded, and return how many there are so far."""
+    def feed(self, data: NDArray[np.uint8], most: int) -> int:
+        """Append bytes, write every bit that can be decoded, at most `most` in all, and return how many there are."""
 
 # Bit-plane coding of images (cpp/python/images.cpp)
 

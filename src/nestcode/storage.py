@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput, OutOfMemory
 
 FORMAT = "nestcode"
 Arrays = Mapping[str, NDArray[Any]]
@@ -122,7 +122,9 @@ def _verified(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]]
         record = Record(metadata["kind"], int(metadata["version"]), json.loads(metadata["settings"]), arrays)
         record = replace(record, notes=_notes(metadata))
         expected = metadata["sha256"]
-    except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except MemoryError as error:
+        raise OutOfMemory(f"{path} takes more memory than there is: give a smaller file, or make room") from error
+    except (SafetensorError, AttributeError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
         if isinstance(error, DamagedFile):
             raise
         raise DamagedFile(f"{path} is damaged or not a Nestcode file: save it again or restore a copy") from error

@@ -160,7 +160,10 @@ class ProjectedCoder(Coder, Generic[Model]):
     @classmethod
     def _read(cls, record: Record) -> Self:
         coder = cls(**record.settings)
-        coder._model = cls.MODEL.from_arrays(coder._plain_settings(), record.arrays)
+        model = cls.MODEL.from_arrays(coder._plain_settings(), record.arrays)
+        if len(model.directions) > len(model.mean) or not len(model.mean):
+            raise ValueError(f"it has {len(model.directions)} directions for {len(model.mean)} features")
+        coder._model = model
         coder.selection_ = Selection.from_notes(record.notes)
         return coder
 
