@@ -108,12 +108,12 @@ class Index:
         self.coder, self.effort, self.graph = start.coder, start.effort, start.graph
         self._vector_format = start.vector_format
         self._largest = start.largest  # id used so far
-        snapshot = Snapshot.of(start.width, start.segments, start.vector_format)
+        prefix = None if tier is None else tier.prefix
+        self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.everything)
+        snapshot = Snapshot.of(start.width, start.segments, self._searcher.lay_out, start.vector_format)
         self._live = LiveSnapshot(snapshot, self._build_graph if start.graph else None)
         self._store = store  # where it was opened
         self._committed = None if store is None else snapshot  # the last one
-        prefix = None if tier is None else tier.prefix
-        self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.vectors)
 
     # contents
 
@@ -614,10 +614,10 @@ class Index:
             mode: "r" reads: any number of readers, each of which sees the snapshot that it opened, whatever others
                 commit, until `refresh()`. "a" writes too, one writer at a time: `commit()` makes changes durable, and
                 `close()` or leaving a `with` block lets others write.
-            memory: what is read into memory at once: "all"; "codes", while vectors stay in files; or "prefix=128", the
-                first 128 bits of codes, by which searches then estimate distances, while the rest of the codes and
-                vectors stay in files, read for the candidates to rerank. By default the system decides. Graphs, which
-                lie in memory, are used by default and with "all".
+            memory: what is read into memory at once: "all"; "codes", what searches scan of codes, while vectors stay in
+                files; or "prefix=128", the same of the first 128 bits of codes, by which searches then estimate
+                distances. What stays in files is read for the candidates to rerank. By default the system decides.
+                Graphs, which lie in memory, are used by default and with "all".
 
         """
         if mode not in ("r", "a"):
@@ -675,7 +675,8 @@ class Index:
             if not self._store.changed():
                 return False
             found = self._store.read()
-            self._live.current = Snapshot.of(found.width, found.segments, found.vector_format)
+            lay_out = self._searcher.lay_out
+            self._live.current = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
             self._largest, self.effort, self.graph = found.largest, found.effort, found.graph
         return True
 
