@@ -17,8 +17,8 @@ import numpy as np
 
 from _report import save, seconds_each, show
 from nestcode import LinearCoder, metrics
-from nestcode.arrays import Floats, Ids
-from nestcode.search.graph import Graph, Navigator, build_graph, pack_graph
+from nestcode.arrays import PIECE, Floats, Ids
+from nestcode.search.graph import EF, Graph, Navigator, build_graph, pack_graph
 
 Search = Callable[[Floats, int], Ids]  # queries and ef to (queries, 10)
 K = 10
@@ -62,10 +62,12 @@ def parse() -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", type=Path, metavar="FILE", help="a .npy file of vectors, L2-normalized here")
-    parser.add_argument("--items", type=int, metavar="N", help="only the first N of them")
+    parser.add_argument(
+        "--items", type=int, metavar="N", help="the first N of them; where there are fewer, perturbed copies follow"
+    )
     parser.add_argument("--queries", type=int, default=1000, metavar="N")
     parser.add_argument("--bits", type=int, nargs="+", default=[320], help="leading bits that navigate")
-    parser.add_argument("--build-ef", type=int, default=128)
+    parser.add_argument("--build-ef", type=int, default=EF)
     parser.add_argument("--passes", type=int, nargs="+", default=[1], help="of the build")
     parser.add_argument("--ef", type=int, nargs="+", default=[15, 20, 30, 40, 60, 80, 120, 200])
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the builds")
@@ -87,10 +89,31 @@ def read(options: argparse.Namespace) -> tuple[Floats, Floats]:
     else:
         rows = np.load(options.vectors, mmap_mode="r")
         rows = rows[np.random.default_rng(0).permutation(len(rows))]
-    rows = rows.astype(np.float32)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    items = min(options.items or len(rows), len(rows) - options.queries)
-    return np.ascontiguousarray(rows[:items]), np.ascontiguousarray(rows[-options.queries :])
+    rows = normalize(rows.astype(np.float32))
+    base, queries = rows[: -options.queries], np.ascontiguousarray(rows[-options.queries :])
+    count = options.items or len(base)
+    if count > len(base):
+        base = np.concatenate([base, perturbed(base, count - len(base))])
+    return np.ascontiguousarray(base[:count]), queries
+
+
+def normalize(rows: Floats) -> Floats:
+    """Return rows of length 1, in place."""
+    for first in range(0, len(rows), PIECE):
+        rows[first : first + PIECE] /= np.linalg.norm(rows[first : first + PIECE], axis=1, keepdims=True)
+    return rows
+
+
+def perturbed(rows: Floats, count: int) -> Floats:
+    """Return copies of unit vectors with noise, whose cosine with them is about 0.9."""
+    rng, features = np.random.default_rng(1), rows.shape[1]
+    copies = np.empty((count, features), dtype=np.float32)
+    for first in range(0, count, PIECE):
+        some = copies[first : first + PIECE]
+        rng.standard_normal(out=some, dtype=np.float32)
+        some *= 0.48 / np.sqrt(features)
+        some += rows[np.arange(first, first + len(some)) % len(rows)]
+    return normalize(copies)
 
 
 def methods(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, float, float, Search]]:

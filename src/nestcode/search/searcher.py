@@ -9,6 +9,7 @@ from nestcode import _core
 from nestcode.arrays import FLOAT32_MAX, Floats, Ids
 from nestcode.coders import Coder
 from nestcode.coders.base import BaseLayout, CodebookLayout, ScalarLayout
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.adc import AdcScorer
 from nestcode.search.decoded import DecodedScorer, RefinedScorer
@@ -18,7 +19,7 @@ from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import Plan, check_k
 from nestcode.search.prepared import Positions, PreparationCache, PreparedSnapshot, Snapshot
-from nestcode.search.scorer import QueryBatch, Scorer
+from nestcode.search.scorer import QueryBatch, ScanLayout, Scorer
 
 QUERIES = 256  # estimated and reranked at once
 VISIT = 16  # items that an exhaustive search compares while a walk visits one node of a graph
@@ -38,12 +39,19 @@ class Searcher:
     def __init__(self, coder: Coder | None, prefix: int | None = None, *, by_graph: bool = True) -> None:
         self._coder, self._prefix, self._by_graph = coder, prefix, by_graph
         self._caches: dict[bool, tuple[int, PreparationCache]] = {}  # with their width, by whether codes are compared
+        self._stored: tuple[int, Scorer] | None = None  # the scorer of all bits that layouts are stored for, by width
         self._latest: dict[tuple[bool, bool], PreparedSnapshot] = {}  # by that, and whether graphs are used
 
     @property
     def nbytes(self) -> int:
         """Bytes of what scorers prepared."""
         return sum(cache.nbytes for _, cache in list(self._caches.values()))
+
+    def lay_out(self, codes: Codes) -> ScanLayout:
+        """Return what searches by distance scan of sorted codes, for an index to store."""
+        if self._stored is None or self._stored[0] != codes.width:
+            self._stored = codes.width, self._scorer(codes.width)
+        return self._stored[1].lay_out(codes)
 
     def search(self, snapshot: Snapshot, plan: Plan, k: int) -> Hits:
         """Return the k nearest items of each query."""
@@ -101,9 +109,11 @@ class Searcher:
 
     def _cache(self, by_codes: bool, width: int) -> PreparationCache:
         prefix = None if self._prefix is None or self._prefix >= width else self._prefix
-        bits, coder = width if prefix is None else prefix, self._coder
-        scorer: Scorer = HammingScorer(bits) if by_codes or coder is None else scorer_for(coder, bits)
-        return PreparationCache(scorer, prefix)
+        bits = width if prefix is None else prefix
+        return PreparationCache(HammingScorer(bits) if by_codes else self._scorer(bits), prefix)
+
+    def _scorer(self, bits: int) -> Scorer:
+        return HammingScorer(bits) if self._coder is None else scorer_for(self._coder, bits)
 
 
 def _check_range(hits: Hits) -> None:
