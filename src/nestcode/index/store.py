@@ -422,7 +422,8 @@ def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: dict[str, Mapped], 
 
 def _lock(folder: Path) -> IO[bytes]:
     """Lock the folder for writing. The system releases the lock when the process ends, however it ends."""
-    file = (folder / LOCK).open("ab")
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)  # a pipe in its place blocks nobody
+    file = os.fdopen(handle, "r+b", buffering=0)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
