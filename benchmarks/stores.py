@@ -303,8 +303,9 @@ def latencies(
 
 def server_processes(dsn: str) -> list[Path]:
     """Return the files that tell the processor time of a server's processes, if they run on this machine."""
-    pids = execute(dsn, "SELECT array_agg(pid) FROM pg_stat_activity WHERE backend_type = 'client backend'")
-    files = [Path(f"/proc/{pid}/schedstat") for pid in pids if pid != 0]
+    others = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    pids = execute(dsn, f"SELECT coalesce(array_agg(pid), '{{}}') FROM pg_stat_activity WHERE {others}")
+    files = [Path(f"/proc/{pid}/schedstat") for pid in pids]
     return [file for file in files if file.exists()]
 
 
