@@ -18,6 +18,7 @@ Data: --sentences PATH (see benchmarks/search.py) or --embeddings FILE.npy; digi
 import argparse
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import pairwise
 from math import ceil, log2
 from pathlib import Path
@@ -33,7 +34,7 @@ from nestcode.arrays import Floats
 from nestcode.data import digits
 from nestcode.metrics import by_length, plot_by_length
 from nestcode.nn import NestedAdapter
-from nestcode.nn.adapter import neighbor_batches
+from nestcode.nn.adapter import neighbor_batches, warm_cosine
 
 NEAREST = 10
 QUERIES = 1000
@@ -115,7 +116,7 @@ def nearest(queries: Tensor, items: Tensor) -> Tensor:
 def train(module: nn.Module, loss: Callable[[Tensor], Tensor], rows: Tensor, steps: int, lr: float = 1e-3) -> None:
     """Minimize a loss of batches of neighbors, as NestedAdapter.fit does."""
     optimizer = torch.optim.AdamW([p for p in module.parameters() if p.requires_grad], lr=lr, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(warm_cosine, steps=steps))
     for batch in neighbor_batches(rows, steps, torch.Generator().manual_seed(0)):
         optimizer.zero_grad()
         loss(batch).backward()

@@ -78,9 +78,7 @@ def train(images: Tensor, *, nested: bool, epochs: int, patch: int, tokens: int,
     model = Tokenizer((channels, side, side), patch, tokens, dim, depth, nested).to(images.device)
     batch = min(256, len(images))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.02)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, 1e-3, total_steps=epochs * (len(images) // batch), pct_start=0.1
-    )
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * (len(images) // batch))
     for _ in range(epochs):
         for rows in torch.randperm(len(images), device=images.device).split(batch)[: len(images) // batch]:
             with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):

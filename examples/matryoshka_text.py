@@ -62,7 +62,7 @@ def fine_tune(model: Any, sentences: list[str], method: Loss, *, batch: int, lr:
     loss = NestedRankingLoss(model, lengths, draws=draws)
     steps = len(sentences) // batch
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):
         texts = sentences[step * batch : (step + 1) * batch]
         columns = [model.tokenize(column) for column in ([keywords(text) for text in texts], texts)]
