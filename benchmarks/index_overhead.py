@@ -1,8 +1,9 @@
 """What an index costs beside its codes: bytes per item by part, and the first search after opening it.
 
-Items are CIFAR-10 with --data DIR, else patches of the sample images. "heads", "tables" and "places" are what the
-prefix tree and the lookup of ids need; "prepared" is what the first search makes of the codes: their bits in the blocks
-that fast-scan reads, or the norms that ADC needs. Times are CPU times; NumPy's is a matrix product and argpartition.
+Items are CIFAR-10 with --data DIR, else patches of the sample images. "heads" and "tables" are the prefix tree,
+"places" finds items by id; "blocks" are the bits that fast-scan reads, in its own order, with "biases", and "norms"
+those that ADC and angles need; "prepared" is what a search keeps beside these. Times are CPU times; NumPy's is a matrix
+product and argpartition.
 """
 
 import shutil

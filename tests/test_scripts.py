@@ -63,7 +63,7 @@ def test_the_search_benchmark_reads_hdf5_of_ann_benchmarks(distance: str, run: R
     with h5py.File(file, "w") as data:
         data["train"], data["test"] = rows[:-50], rows[-50:]
         data.attrs["distance"] = distance
-    options = ["--quick", "--tables", "speed", "--peers", "usearch"]
+    options = ["--quick", "--tables", "speed", "--ours", "256", "--peers", "usearch"]
     run(BENCHMARKS / "search.py", *options, "--hdf5", file, "--json", out, "--figure", figure)
     saved = json.loads(out.read_text())["rows"]
     assert {row["data"].split(",")[0] for row in saved} == {"digits"}
@@ -78,8 +78,8 @@ def test_the_search_benchmark_reads_sentences_and_names_missing_peers(run: Run, 
     np.save(tmp_path / "sentences.npy", rows.astype(np.float16))  # what embedding the sentences would write
     np.save(tmp_path / "sentences-keywords-50.npy", np.roll(rows[-50:], 1, axis=1))
     out = tmp_path / "figures.json"
-    options = ["--quick", "--tables", "speed", "--peers", "HGraph", "--sentences", tmp_path, "--json", out]
-    printed = run(BENCHMARKS / "search.py", *options)
+    options = ["--quick", "--tables", "speed", "--ours", "256", "--peers", "HGraph", "--at-once", "2"]
+    printed = run(BENCHMARKS / "search.py", *options, "--sentences", tmp_path, "--json", out)
     saved = json.loads(out.read_text())["rows"]
     assert {row["data"].split(", 1,")[0] for row in saved if "data" in row} == {
         "sentences, cosine",
@@ -88,6 +88,7 @@ def test_the_search_benchmark_reads_sentences_and_names_missing_peers(run: Run, 
     missing = {row["method"]: row["missing"] for row in saved if "missing" in row}
     assert set(missing) == (set() if find_spec("pyvsag") else {"VSAG HGraph, 32 links"})
     assert all(f"Not measured: {name}: {reason}" in printed for name, reason in missing.items())
+    assert "compressed: sentences, cosine, 1,000 items, 50 queries: nothing was measured" in printed
 
 
 def test_only_nested_losses_order_the_classifier() -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput, OutOfMemory
 
 FORMAT = "nestcode"
 Arrays = Mapping[str, NDArray[Any]]
@@ -122,7 +122,9 @@ def _verified(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]]
         record = Record(metadata["kind"], int(metadata["version"]), json.loads(metadata["settings"]), arrays)
         record = replace(record, notes=_notes(metadata))
         expected = metadata["sha256"]
-    except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except MemoryError as error:
+        raise OutOfMemory(f"{path} takes more memory than there is: give a smaller file, or make room") from error
+    except (SafetensorError, AttributeError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
         if isinstance(error, DamagedFile):
             raise
         raise DamagedFile(f"{path} is damaged or not a Nestcode file: save it again or restore a copy") from error
@@ -333,11 +335,22 @@ class Mapped:
             self.guard.touch(begin, end)
         self.check()
 
+    def touch_rows(self, positions: NDArray[np.uint32]) -> None:
+        """Check the blocks of some rows; raise if one is damaged. Positions beyond the last row are ignored."""
+        if self.guard is not None and len(self.array):
+            self.guard.touch_rows(positions, self.array.nbytes // len(self.array))
+        self.check()
+
     def expect_few_reads(self) -> None:
         """Let go of the memory that reading took, and read no pages beside those that are needed from now on."""
+        self.unmap_pages()
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_RANDOM)
+
+    def unmap_pages(self) -> None:
+        """Let go of the memory that reading took; the system may keep it in its page cache."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
-            self._map.madvise(mmap.MADV_RANDOM)
 
     def verify(self) -> None:
         """Check all blocks again; raise if one is damaged."""

@@ -25,6 +25,7 @@ MAX_JSON = 1 << 20  # bytes
 MAX_WIDTH = 1 << 20  # bits of an item
 MAX_COUNT = 1 << 40  # items
 MAX_FEATURES = 1 << 31  # values of an item
+RATIO = 256  # bytes of codes for each byte of entropy-coded payload, at most, as streams are written
 DTYPES = ("u1", "u2", "i1", "i2", "f2", "f4", "f8")
 SCALES = (1e-30, 1e30)
 

@@ -16,7 +16,7 @@ from nestcode.errors import InvalidInput
 from nestcode.streams.format import check_length, parse_header
 from nestcode.streams.info import ItemStreamInfo, describe
 from nestcode.streams.items import find_coder
-from nestcode.streams.payload import LIMIT, Payload, check_limit, decode_range, read_payload
+from nestcode.streams.payload import Payload, check_limit, decode_range, read_payload
 
 
 class StreamReader:
@@ -40,7 +40,8 @@ class StreamReader:
         path: the file.
         coder: the one that made it, unless it is embedded or ships with Nestcode.
         length: use at most this many bits of each item.
-        limit: refuse entropy coded streams whose codes take more bytes of memory than this.
+        limit: refuse streams whose coder, and entropy-coded ones whose items, take more bytes of memory than this; by
+            default 4 GiB, and codes of at most 256 times their entropy-coded payload.
         on_damage: "keep" reads what precedes the first damaged block, and warns.
 
     """
@@ -51,7 +52,7 @@ class StreamReader:
         coder: Coder | None = None,
         *,
         length: int | None = None,
-        limit: int = LIMIT,
+        limit: int | None = None,
         on_damage: OnDamage = "error",
     ) -> None:
         check_on_damage(on_damage)
@@ -59,11 +60,11 @@ class StreamReader:
         self._view = map_file(self.path)
         self._header = header = parse_header(self._view)
         self.length = check_length(length, header.width)
+        check_limit(header, limit, header.count if header.entropy else 0)
         self._coder = find_coder(header, self._view, coder)
         blocks = StoredBlocks(header, self._view)
         self._payload: Payload | None = blocks
         if header.entropy:
-            check_limit(header, limit)
             self._payload, error = read_payload(header, self._view)
         else:
             if on_damage == "keep":

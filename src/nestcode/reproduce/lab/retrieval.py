@@ -72,11 +72,6 @@ def adam_runs(lab: Lab) -> dict[int, Retrieval]:
     return {seed: retrieval(lab, "adam", seed, short=seed != lab.seeds[0]) for seed in lab.seeds}
 
 
-def best_retrieval(lab: Lab) -> Retrieval:
-    """Return the network trained by Adam that ends with the least training loss."""
-    return min(adam_runs(lab).values(), key=lambda one: float(one.curve[1, -1]))
-
-
 def retrieval(lab: Lab, by: Method = "adam", seed: int | None = None, *, short: bool = False) -> Retrieval:
     """Train the retrieval network on augmented images, and encode the images as they are; or read the cache."""
     seed = lab.seeds[0] if seed is None else seed
