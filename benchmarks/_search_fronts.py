@@ -24,7 +24,7 @@ CLOSE = 1.1  # times as fast as the sample says: so close to its front, settings
 ESTIMATES = 0.4  # share of a sweep's time for the sample
 RUNS = 2  # of which the faster counts
 SINGLE, SINGLE_SECONDS = 300, 2.0  # queries timed one at a time: at most so many, and for so long
-SHARES = (0.5, 0.25, 0.25)  # of the time limit, by task
+SHARES = (0.4, 0.3, 0.3)  # of the time limit, by task
 
 
 @dataclass(frozen=True)
@@ -207,11 +207,15 @@ def sweep(method: Method, task: Task, limit: float) -> tuple[list[Point], bool]:
 
 
 def estimate(method: Method, task: Task, budget: Budget) -> list[Point]:
-    """Try all combinations of the other settings with ascending effort on a sample, until recall saturates."""
+    """Try all combinations of the other settings with ascending effort on a sample, until recall saturates.
+
+    The largest of the others comes first: where its recall is low, that of all others is.
+    """
     grid = method.grid(task.k)
     *others, effort = grid
     points: list[Point] = []
-    lines = dict.fromkeys(itertools.product(*(grid[name] for name in others)), -1.0)  # their recall
+    combinations = list(itertools.product(*(grid[name] for name in others)))[::-1]
+    lines = dict.fromkeys(combinations, -1.0)  # their recall
     for value in grid[effort]:
         for values, before in list(lines.items()):
             if points and not budget.allows():
@@ -220,8 +224,10 @@ def estimate(method: Method, task: Task, budget: Budget) -> list[Point]:
             method.set(setting)
             seconds, found = timed(method, [task.queries[:SAMPLE]], task.k)
             recall = metrics.recall(found, task.exact[:SAMPLE])
-            points.append(Point(setting, recall, SAMPLE / max(seconds, 1e-9), None))
+            points.append(Point(setting, recall, len(found) / max(seconds, 1e-9), None))
             lines[values] = recall
+            if recall < LEAST and values == combinations[0]:
+                break
             if recall > ENOUGH or LEAST < recall < before + GAIN:
                 del lines[values]
     return points

@@ -13,7 +13,7 @@ from _search_peers import LEADING, peers
 from _search_task import Row, Task, read_tasks, wanted
 
 GRAPH_WIDTH = 320
-WIDTHS: dict[Kind, tuple[int, ...]] = {"with vectors": (256,), "compressed": (384, 512, 768)}
+WIDTHS: dict[Kind, tuple[int, ...]] = {"with vectors": (256,), "compressed": (384, 512, 768, 1536)}
 
 
 def recall_by_speed(options: argparse.Namespace) -> Iterator[list[Row]]:

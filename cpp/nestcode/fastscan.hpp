@@ -13,6 +13,7 @@
 
 #include "inverted_lists.hpp"
 #include "metric.hpp"
+#include "parallel.hpp"
 #include "simd.hpp"
 
 namespace nestcode {
@@ -32,6 +33,44 @@ struct FastScanGroup {
     std::int32_t directions[4];  // -1 for none
     float levels[4][16];
 };
+
+// What corrects the estimates of an item for its centroid and its norm: coefficients around the mean, by direction.
+struct ItemCorrections {
+    const float* centroids;  // (centroids, directions)
+    const float* offsets;    // (centroids, directions): from their parents
+    const float* mean;       // (directions); null where distances are not by angle
+    const double* squares;   // (centroids): squared norms, the mean included
+    std::size_t directions;
+    float bias_unit;
+};
+
+// Writes the biases of grouped items, two groups a byte, and, for angles, the norms of what the groups decode to, the
+// mean included. `centroids` has the centroid of each item, `slots` its place in `biases` and `norms`.
+inline void correct_items(const std::vector<FastScanGroup>& groups, Rows grouped, const std::int64_t* centroids,
+                          const std::uint32_t* slots, const ItemCorrections& with, std::int16_t* biases, float* norms,
+                          std::size_t threads) {
+    parallel_for(grouped.count, 1 << 10, threads, [=, &groups](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i) {
+            const auto own = static_cast<std::size_t>(centroids[i]) * with.directions;
+            const float *centroid = with.centroids + own, *offset = with.offsets + own;
+            double bias = 0, square = 0;
+            for (std::size_t g = 0; g < groups.size(); ++g) {
+                const int value = grouped[i][g / 2] >> 4 * (g % 2) & 15;
+                for (int j = 0; j < 4 && groups[g].directions[j] >= 0; ++j) {
+                    const auto d = static_cast<std::size_t>(groups[g].directions[j]);
+                    const double level = groups[g].levels[j][value];
+                    bias += level * offset[d];
+                    if (with.mean != nullptr)
+                        square += level * (level + 2 * (static_cast<double>(centroid[d]) + with.mean[d]));
+                }
+            }
+            biases[slots[i]] =
+                static_cast<std::int16_t>(std::clamp(std::nearbyint(2 * bias / with.bias_unit), -32768.0, 32767.0));
+            if (with.mean != nullptr)
+                norms[slots[i]] = static_cast<float>(std::sqrt(std::max(with.squares[centroids[i]] + square, 0.0)));
+        }
+    });
+}
 
 // Clips entries to [0, largest]. NaN becomes the largest: it fails the comparison.
 inline void clip_entries(std::vector<float>& entries, float largest) {

@@ -87,7 +87,8 @@ RowSums row_sums_neon(const float* query, const Element* row, std::size_t featur
     const auto total = [](const float32x4_t(&sums)[4]) {
         return vaddvq_f32(vaddq_f32(vaddq_f32(sums[0], sums[1]), vaddq_f32(sums[2], sums[3])));
     };
-    const RowSums rest = row_sums_portable<Element, squares>(query + whole, row + whole, features - whole);
+    RowSums rest;
+    if (whole < features) rest = row_sums_portable<Element, squares>(query + whole, row + whole, features - whole);
     return {total(products) + rest.product, total(norms) + rest.norm};
 }
 #endif
@@ -124,7 +125,8 @@ NESTCODE_AVX2 RowSums row_sums_avx2(const float* query, const Element* row, std:
                 norms[part] = _mm256_fmadd_ps(item, item, norms[part]);
             }
         }
-    const RowSums rest = row_sums_portable<Element, squares>(query + whole, row + whole, features - whole);
+    RowSums rest;
+    if (whole < features) rest = row_sums_portable<Element, squares>(query + whole, row + whole, features - whole);
     return {sum_avx2(_mm256_add_ps(products[0], products[1]), _mm256_add_ps(products[2], products[3])) + rest.product,
             sum_avx2(_mm256_add_ps(norms[0], norms[1]), _mm256_add_ps(norms[2], norms[3])) + rest.norm};
 }

@@ -185,6 +185,9 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
         for (std::size_t j = 0; j < kDegree; ++j) seen.emplace(estimates[ids[j]], ids[j]);
     };
     add(plane.entries.data());
+    std::size_t starts = 0;
+    for (auto place = seen.begin(); place != seen.end();)
+        place = starts == std::min(ef, kStarts) ? seen.erase(place) : (starts += allowed(place->second), ++place);
     for (bool more = true; more;) {
         more = false;
         std::size_t counted = 0;
@@ -200,12 +203,11 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
         }
     }
     GraphPool pool;
-    pool.reset(ef, skipped);
     const GraphVectors<float> vectors{plane.vectors.data(), 2};
     const RowDistance<float> distance(Metric::l2, 2, simd);
     std::vector<std::uint32_t> visited;
     const GraphWalker<float> walker(records, vectors, projection, Metric::l2, simd);
-    walker.start(batch[0], pool);
+    walker.start(batch[0], ef, skipped, pool);
     while (walker.step(batch[0], pool, [&](std::uint32_t id, float) { visited.push_back(id); })) {
     }
     CHECK(visited == order);

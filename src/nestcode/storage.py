@@ -335,11 +335,22 @@ class Mapped:
             self.guard.touch(begin, end)
         self.check()
 
+    def touch_rows(self, positions: NDArray[np.uint32]) -> None:
+        """Check the blocks of some rows; raise if one is damaged. Positions beyond the last row are ignored."""
+        if self.guard is not None and len(self.array):
+            self.guard.touch_rows(positions, self.array.nbytes // len(self.array))
+        self.check()
+
     def expect_few_reads(self) -> None:
         """Let go of the memory that reading took, and read no pages beside those that are needed from now on."""
+        self.unmap_pages()
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_RANDOM)
+
+    def unmap_pages(self) -> None:
+        """Let go of the memory that reading took; the system may keep it in its page cache."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
-            self._map.madvise(mmap.MADV_RANDOM)
 
     def verify(self) -> None:
         """Check all blocks again; raise if one is damaged."""

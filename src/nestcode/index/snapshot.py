@@ -20,7 +20,7 @@ from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.buffer import Buffer
-from nestcode.index.segment import LiveSegment, Segment, StoredGraph
+from nestcode.index.segment import LayOut, LiveSegment, Segment, StoredGraph
 from nestcode.index.tree import Forest
 from nestcode.search.vectors import RunVectors, StoredVectors, VectorFormat
 
@@ -36,12 +36,19 @@ class Snapshot:
     segments: tuple[LiveSegment, ...]
     buffer: Buffer
 
+    lay_out: LayOut  # what searches scan of the codes of new segments
     vector_format: VectorFormat | None = None  # how the vectors of items are stored, if they are
 
     @classmethod
-    def of(cls, width: int, segments: Sequence[LiveSegment] = (), vector_format: VectorFormat | None = None) -> Self:
+    def of(
+        cls,
+        width: int,
+        segments: Sequence[LiveSegment],
+        lay_out: LayOut,
+        vector_format: VectorFormat | None = None,
+    ) -> Self:
         """Return a snapshot of these segments and an empty buffer."""
-        return cls(width, tuple(segments), Buffer.empty(width, vector_format), vector_format)
+        return cls(width, tuple(segments), Buffer.empty(width, vector_format), lay_out, vector_format)
 
     @cached_property
     def forest(self) -> Forest:
@@ -113,8 +120,8 @@ class Snapshot:
             return replace(self, buffer=buffer.insert(codes, ids, vectors))
         if buffer.vectors is not None and vectors is not None:
             vectors = buffer.vectors.concat(vectors)
-        segment = Segment.build(buffer.codes.concat(codes), np.concatenate([buffer.ids, ids]), vectors)
-        return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)), self.vector_format)
+        segment = Segment.build(buffer.codes.concat(codes), np.concatenate([buffer.ids, ids]), vectors, self.lay_out)
+        return self._with(*self.segments, LiveSegment(segment))
 
     def attach(self, segments: Sequence[LiveSegment]) -> "Snapshot":
         """Add the segments of another snapshot, whose ids must be new."""
@@ -126,14 +133,17 @@ class Snapshot:
         """Turn the buffer into a segment."""
         if not len(self.buffer):
             return self
-        segment = Segment.build(self.buffer.codes, self.buffer.ids, self.buffer.vectors)
-        return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)), self.vector_format)
+        segment = Segment.build(self.buffer.codes, self.buffer.ids, self.buffer.vectors, self.lay_out)
+        return self._with(*self.segments, LiveSegment(segment))
 
     def truncate(self, width: int) -> "Snapshot":
         """Keep the first `width` bits of each code."""
         flushed = self.flush()
-        segments = [LiveSegment(one.segment.truncate(width), one.tombstones, one.graph) for one in flushed.segments]
-        return Snapshot.of(width, segments, self.vector_format)
+        segments = (
+            LiveSegment(one.segment.truncate(width, self.lay_out), one.tombstones, one.graph)
+            for one in flushed.segments
+        )
+        return Snapshot.of(width, tuple(segments), self.lay_out, self.vector_format)
 
     def delete(self, located: Located) -> "Snapshot":
         """Delete located items: tombstones in segments, removal from the buffer. Segments without items are dropped."""
@@ -167,6 +177,10 @@ class Snapshot:
         if any(map(len, deleted)):
             live = live.delete(merged.find(np.concatenate(deleted).astype(np.int64, copy=False)))
         return replace(self, segments=(*((live,) if len(live) else ()), *now.values()))
+
+    def _with(self, *segments: LiveSegment) -> "Snapshot":
+        """Return these segments and an empty buffer."""
+        return Snapshot.of(self.width, segments, self.lay_out, self.vector_format)
 
     def add_graph(self, segment: Segment, graph: StoredGraph) -> "Snapshot":
         """Put a graph beside its segment, if that is still there."""

@@ -16,7 +16,7 @@ from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.inverted_lists import ListCentroids
-from nestcode.search.scorer import NO_CODES, NO_NORMS, PreparedCodes, QueryBatch, Scorer, SearchMetric
+from nestcode.search.scorer import NO_CODES, NO_NORMS, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
 
 
 class DecodedScorer(Scorer):
@@ -122,7 +122,7 @@ class RefinedScorer(DecodedScorer):
 
     def __init__(self, coder: Coder, base: DecodedScorer) -> None:
         super().__init__(coder)
-        self._base, self.scans_codes = base, base.scans_codes
+        self._base, self.scans_codes, self.layout_format = base, base.scans_codes, base.layout_format
 
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
@@ -138,9 +138,13 @@ class RefinedScorer(DecodedScorer):
         assert isinstance(queries, RefinedBatch)
         return self._base.score(queries.base, codes, threads)
 
-    def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
-        """Return sorted codes with what the base's scorer scans."""
-        return self._base.prepare(codes, bits)
+    def lay_out(self, codes: Codes) -> ScanLayout:
+        """Return what the base's scorer scans."""
+        return self._base.lay_out(codes)
+
+    def prepare(self, codes: Codes, list_starts: NDArray[np.uint32], layout: ScanLayout) -> PreparedCodes:
+        """Return sorted codes as the base's scorer reads them."""
+        return self._base.prepare(codes, list_starts, layout)
 
     def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> RefinedBatch:
         """Return queries, (n, features), as they are and projected for the base."""

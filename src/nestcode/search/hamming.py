@@ -14,8 +14,8 @@ from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.inverted_lists import default_list_bits, list_starts
-from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer, SearchMetric
+from nestcode.search.inverted_lists import default_list_bits
+from nestcode.search.scorer import QueryBatch, Scorer, SearchMetric
 
 
 class HammingScorer(Scorer):
@@ -39,10 +39,6 @@ class HammingScorer(Scorer):
         own = Codes.unchecked(queries.packed, self.width).leading_bits(bits)
         distances: Floats = np.bitwise_count(own[:, None] ^ np.arange(1 << bits)).astype(np.float32)
         return distances
-
-    def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
-        """Return sorted codes with their inverted lists."""
-        return PreparedCodes(codes.packed, list_starts(codes, bits))
 
     def estimate(
         self,

@@ -10,7 +10,6 @@ matrix products. `cpp/nestcode/inverted_lists.hpp` adds them up and probes.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nestcode import _core
 from nestcode.arrays import Floats
@@ -23,11 +22,6 @@ MAX_LIST_BITS = 14
 def default_list_bits(count: int, width: int) -> int:
     """Return how many bits name a list without a coarse quantizer: lists hold 64 to 128 of `count` items on average."""
     return max(0, min(count.bit_length() - 7, MAX_LIST_BITS, width))
-
-
-def list_starts(codes: Codes, bits: int) -> NDArray[np.uint32]:
-    """Return where each list begins in sorted codes, and the end."""
-    return np.searchsorted(codes.leading_bits(bits), np.arange((1 << bits) + 1)).astype(np.uint32)
 
 
 def all_codes(bits: int) -> Codes:

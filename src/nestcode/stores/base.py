@@ -33,6 +33,10 @@ class DuplicateIds(Exception):
     """Some of the ids to insert are in the store."""
 
 
+class MissingIds(Exception):
+    """Some of the ids to delete are not in the store."""
+
+
 class CodeStore(ABC):
     """Codes by id in a database, found by prefix or by distance as in a `nestcode.Index`.
 
@@ -86,7 +90,7 @@ class CodeStore(ABC):
 
     @abstractmethod
     def _delete(self, ids: Ids) -> None:
-        """Delete all items of these ids; delete none and raise LookupError where one is missing."""
+        """Delete all items of these ids; delete none and raise MissingIds where one is missing."""
 
     @abstractmethod
     def _estimated_count(self) -> int:
@@ -270,8 +274,10 @@ class CodeStore(ABC):
         order = codes.sort_order()  # a b-tree takes sorted keys several times as fast
         try:
             self._insert(Scan(known[order], codes[order]), replace=on_duplicate == "replace")
-        except DuplicateIds:
+        except DuplicateIds as error:
             taken = self._select(known).ids
+            if not len(taken) and error.__cause__ is not None:  # another constraint, or the id is free again
+                raise error.__cause__ from None
             raise InvalidInput(
                 f'ids must be new, but {some_ids(taken)} in use: give others, or pass on_duplicate="replace"'
             ) from None
@@ -281,7 +287,7 @@ class CodeStore(ABC):
         unwanted = check_ids(ids)
         try:
             self._delete(unwanted)
-        except LookupError:
+        except MissingIds:
             missing = np.setdiff1d(unwanted, self._select(unwanted).ids)
             raise InvalidInput(f"ids must be of items in the store, but {some_ids(missing)} not") from None
 

@@ -19,7 +19,7 @@ from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, import_extra
 from nestcode.index.ordered import Scan
-from nestcode.stores.base import CodeStore, DuplicateIds, check_settings, dump_coder, load_coder
+from nestcode.stores.base import CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, load_coder
 
 import_extra("lmdb", extra="lmdb", purpose="LmdbStore")
 
@@ -138,7 +138,7 @@ class LmdbStore(CodeStore):
             for key in map(_key, ids.tolist()):
                 code = transaction.pop(key, db=self._ids)
                 if code is None:
-                    raise LookupError
+                    raise MissingIds
                 transaction.delete(bytes(code) + key, db=self._codes)
 
     def _parse(self, keys: Iterable[bytes]) -> Scan:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nestcode.arrays import Ids
 from nestcode.codes import Codes
@@ -44,28 +45,26 @@ class Surroundings(OrderedCodes, Protocol):
 def find_neighborhood(store: Surroundings, query: Codes, size: int) -> Neighborhood:
     """Return the smallest neighborhood of a query with at least `size` members, or the root: all items.
 
-    Its members lie around the query's code. So `size` items on each side determine the length of the prefix; only where
-    a side may hold more members is the range of that prefix read too. Each scan is of one snapshot, and the last one
-    alone determines the answer, so others may write meanwhile.
+    Its members lie around the query's code. So `size` items on each side determine the length of the prefix; half as
+    many more hold most neighborhoods whole. Only where a side may hold more members is the range of that prefix read
+    too. Each scan is of one snapshot, and the last one alone determines the answer, so others may write meanwhile.
     """
+    limit = size + size // 2
     while True:
-        after, before = store.around(query, size)
-        near = Scan(np.concatenate([before.ids[::-1], after.ids]), _reversed(before.codes).concat(after.codes))
-        found = _narrow(query, near, size)
-        ends = [side.codes[-1] for side in (after, before) if len(side.ids) == size]
-        if all(query.common_prefix(end).item() < found.length for end in ends):
+        after, before = store.around(query, limit)
+        ids = np.concatenate([before.ids[::-1], after.ids])
+        codes = Codes.unchecked(np.concatenate([before.codes.packed[::-1], after.codes.packed]), query.width)
+        shared = query.common_prefix(codes)[0]
+        found = _narrow(ids, shared, size)
+        full = [end for end, side in ((0, before), (-1, after)) if len(side.ids) == limit]
+        if all(shared[end] < found.length for end in full):
             return found
         members = store.range(query.prefix(found.length))
         if found.length == 0 or len(members.ids) >= size:  # or else some were removed meanwhile
-            return _narrow(query, members, size)
+            return _narrow(members.ids, query.common_prefix(members.codes)[0], size)
 
 
-def _narrow(query: Codes, scan: Scan, size: int) -> Neighborhood:
-    """Return the smallest neighborhood among items that lie side by side."""
-    shared = query.common_prefix(scan.codes)[0]
+def _narrow(ids: Ids, shared: NDArray[np.int32], size: int) -> Neighborhood:
+    """Return the smallest neighborhood among items, given how many bits they share with the query."""
     length = int(np.partition(shared, -size)[-size]) if len(shared) >= size else 0
-    return Neighborhood(length, scan.ids[shared >= length])
-
-
-def _reversed(codes: Codes) -> Codes:
-    return codes[np.arange(len(codes))[::-1]]
+    return Neighborhood(length, ids[shared >= length])

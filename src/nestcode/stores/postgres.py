@@ -11,7 +11,7 @@ from nestcode.arrays import Ids
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, import_extra
 from nestcode.index.ordered import Scan
-from nestcode.stores.base import DuplicateIds, batches, check_settings, concat, dump_coder, keep, load_coder
+from nestcode.stores.base import DuplicateIds, MissingIds, batches, check_settings, concat, dump_coder, keep, load_coder
 from nestcode.stores.search import KeyRange, list_ranges
 from nestcode.stores.sql import SqlStore, opened, quoted
 
@@ -19,6 +19,7 @@ import_extra("psycopg", extra="postgres", purpose="PostgresStore")
 
 import psycopg  # noqa: E402
 from psycopg.pq import TransactionStatus  # noqa: E402
+from psycopg.rows import tuple_row  # noqa: E402
 
 COPIED = 1 << 13  # items that a message of COPY holds
 COUNTED = 10_000  # items that are counted; more are estimated from the statistics
@@ -56,12 +57,10 @@ class PostgresStore(SqlStore):
         connection, self._owned = _connect(database)
         settings = quoted(table, "_settings")
         with opened(connection, owned=self._owned):
-            known = connection.execute("SELECT to_regclass(%s)", (settings,)).fetchone()
-            if known is None or known[0] is None:
+            if _execute(connection, "SELECT to_regclass(%s)", (settings,)) == [(None,)]:
                 raise InvalidInput(f"there is no store {table!r}: make it with PostgresStore.create")
-            row = connection.execute(f"SELECT width, coder FROM {settings}".encode()).fetchone()
-            assert row is not None
-            super().__init__(connection, table, items, row[0], load_coder(row[1], f"the store {table}"))
+            ((width, coder),) = _execute(connection, f"SELECT width, coder FROM {settings}")
+            super().__init__(connection, table, items, width, load_coder(coder, f"the store {table}"))
 
     @classmethod
     def create(
@@ -111,15 +110,15 @@ class PostgresStore(SqlStore):
 
     def _around(self, key: bytes, limit: int) -> tuple[Scan, Scan]:
         after, before = (f"SELECT {COLUMNS} FROM ({side}) AS side" for side in (self._ascending(), self._descending()))
-        both = self._execute(f"{after} UNION ALL {before}", (key, *self._values, limit) * 2).fetchall()
+        both = self._execute(f"{after} UNION ALL {before}", (key, *self._values, limit) * 2)
         return self._unpack(*both[0]), self._unpack(*both[1])
 
     def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
-        (row,) = self._execute(f"SELECT {COLUMNS} FROM ({statement}) AS found", values).fetchall()
+        (row,) = self._execute(f"SELECT {COLUMNS} FROM ({statement}) AS found", values)
         return self._unpack(*row)
 
     def _value(self, statement: str, values: tuple[Any, ...]) -> Any:
-        ((value,),) = self._execute(statement, values).fetchall()
+        ((value,),) = self._execute(statement, values)
         return value
 
     def _range(self, low: bytes, high: bytes) -> Scan:
@@ -136,7 +135,7 @@ class PostgresStore(SqlStore):
         lows, highs = (list(bounds) for bounds in zip(*ranges, strict=True))
         rows = self._execute(
             f"SELECT found.* FROM {lists} CROSS JOIN {lateral} ORDER BY place", (lows, highs, *self._values)
-        ).fetchall()
+        )
         return [self._unpack(*row) for row in rows]
 
     def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None) -> Scan:
@@ -165,25 +164,24 @@ class PostgresStore(SqlStore):
                 if replace:
                     self._execute(f"DELETE FROM {self._table} WHERE id = ANY(%s)", (items.ids.tolist(),))
                 statement = f"COPY {self._table} (id, code) FROM STDIN (FORMAT BINARY)".encode()
-                with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+                with psycopg.Cursor(self._connection) as cursor, cursor.copy(statement) as copy:
                     for message in _copy_messages(items):
                         copy.write(message)
-        except psycopg.errors.UniqueViolation:
-            raise DuplicateIds from None
+        except psycopg.errors.UniqueViolation as error:
+            raise DuplicateIds from error
 
     def _delete(self, ids: Ids) -> None:
         with self._transaction():
-            gone = self._execute(f"DELETE FROM {self._table} WHERE id = ANY(%s)", (ids.tolist(),)).rowcount
-            if gone != len(ids):
-                raise LookupError
+            gone = self._execute(f"DELETE FROM {self._table} WHERE id = ANY(%s) RETURNING id", (ids.tolist(),))
+            if len(gone) != len(ids):
+                raise MissingIds
 
     def _estimated_count(self) -> int:
         known = self._value("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(%s)", (self._table,))
         return len(self) if known is None or known < COUNTED else int(known)
 
-    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> "psycopg.Cursor[Any]":
-        cursor: psycopg.Cursor[Any] = self._connection.cursor(binary=True)
-        return cursor.execute(statement.encode(), values)
+    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return _execute(self._connection, statement, values)
 
     def _unpack(self, ids: bytes | None, codes: bytes | None) -> Scan:
         return self._packed_scan(np.frombuffer(ids or b"", dtype=">i8").astype(np.int64), codes or b"")
@@ -193,7 +191,7 @@ class PostgresStore(SqlStore):
         """Run all statements or none; the user commits what a connection does not commit by itself."""
         idle = self._connection.info.transaction_status == TransactionStatus.IDLE
         if idle and not self._connection.autocommit:
-            self._connection.execute("SELECT 1")  # begins the user's transaction, or else this one would commit
+            self._execute("SELECT 1")  # begins the user's transaction, or else this one would commit
         with self._connection.transaction():
             yield
 
@@ -202,7 +200,18 @@ def _connect(database: "str | psycopg.Connection[Any]") -> "tuple[psycopg.Connec
     """Return a connection, and whether it was opened here."""
     if isinstance(database, psycopg.Connection):
         return database, False
+    if not isinstance(database, str):
+        raise InvalidInput(f"expected a connection string or a psycopg.Connection, got {type(database).__name__}")
     return psycopg.connect(database, autocommit=True), True
+
+
+def _execute(
+    connection: "psycopg.Connection[Any]", statement: str, values: tuple[Any, ...] = ()
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement, whatever rows and cursors the connection makes."""
+    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    cursor.execute(statement.encode(), values, binary=True)
+    return cursor.fetchall() if cursor.description else []
 
 
 def _copy_messages(items: Scan) -> Iterator[bytes]:

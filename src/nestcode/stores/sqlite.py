@@ -10,7 +10,7 @@ from nestcode.arrays import Ids
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.index.ordered import Scan
-from nestcode.stores.base import DuplicateIds, check_settings, dump_coder, load_coder
+from nestcode.stores.base import DuplicateIds, MissingIds, check_settings, dump_coder, load_coder
 from nestcode.stores.sql import SqlStore, opened, quoted
 
 WAIT = 60.0  # seconds for another writer
@@ -45,12 +45,12 @@ class SqliteStore(SqlStore):
         connection, self._owned = _connect(database)
         with opened(connection, owned=self._owned):
             try:
-                row = connection.execute(f"SELECT width, coder FROM {quoted(table, '_settings')}").fetchone()
+                ((width, coder),) = _rows(connection, f"SELECT width, coder FROM {quoted(table, '_settings')}")
             except sqlite3.OperationalError as error:
                 if "no such table" not in str(error):
                     raise
                 raise InvalidInput(f"there is no store {table!r}: make it with SqliteStore.create") from None
-            super().__init__(connection, table, items, row[0], load_coder(row[1], f"the store {table}"))
+            super().__init__(connection, table, items, width, load_coder(coder, f"the store {table}"))
 
     @classmethod
     def create(
@@ -103,11 +103,11 @@ class SqliteStore(SqlStore):
             self._connection.close()
 
     def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
-        rows = self._connection.execute(statement, values).fetchall()
-        return self._scan([row[0] for row in rows], [row[1] for row in rows])
+        rows = _rows(self._connection, statement, values)
+        return self._scan(*zip(*rows, strict=True)) if rows else self._scan([], [])
 
     def _value(self, statement: str, values: tuple[Any, ...]) -> Any:
-        return self._connection.execute(statement, values).fetchone()[0]
+        return _rows(self._connection, statement, values)[0][0]
 
     def _range(self, low: bytes, high: bytes) -> Scan:
         within = self._from("c.code >= ?", "c.code < ?")
@@ -124,15 +124,15 @@ class SqliteStore(SqlStore):
             gone = self._delete_some(items.ids) if replace else 0
             try:
                 self._connection.executemany(f"INSERT INTO {self._table} (id, code) VALUES (?, ?)", rows)
-            except sqlite3.IntegrityError:
-                raise DuplicateIds from None
+            except sqlite3.IntegrityError as error:
+                raise DuplicateIds from error
             self._count(len(ids) - gone)
 
     def _delete(self, ids: Ids) -> None:
         with _transaction(self._connection):
             gone = self._delete_some(ids)
             if gone != len(ids):
-                raise LookupError
+                raise MissingIds
             self._count(-gone)
 
     def _delete_some(self, ids: Ids) -> int:
@@ -162,6 +162,13 @@ def _connect(database: str | PathLike[str] | sqlite3.Connection) -> tuple[sqlite
     if isinstance(database, sqlite3.Connection):
         return database, False
     return sqlite3.connect(fspath(database), timeout=WAIT, isolation_level=None), True
+
+
+def _rows(connection: sqlite3.Connection, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement as tuples, whatever rows the connection makes."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor.execute(statement, values).fetchall()
 
 
 @contextmanager
