@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats, Ids
+from nestcode.arrays import FLOAT32_MAX, Floats, Ids
 from nestcode.coders import Coder
 from nestcode.coders.base import BaseLayout, CodebookLayout, ScalarLayout
 from nestcode.codes import Codes
@@ -59,6 +59,7 @@ class Searcher:
         k = check_k(k, prepared.count)
         budget = max(_candidates(prepared, plan, k), k)  # k hits wherever there are so many
         found = top_k(prepared, plan, k, budget, plan.rerank(k))
+        _check_range(found)
         if plan.single:
             return Hits(found.ids[0], found.distances[0], int(found.compared[0]))
         return found
@@ -113,6 +114,18 @@ class Searcher:
 
     def _scorer(self, bits: int) -> Scorer:
         return HammingScorer(bits) if self._coder is None else scorer_for(self._coder, bits)
+
+
+def _check_range(hits: Hits) -> None:
+    """Raise if distances exceed float32, in which case hits come in no order."""
+    first, last = hits.distances[:, 0].min(initial=0), hits.distances[:, -1].max(initial=0)
+    if first > -FLOAT32_MAX and last < FLOAT32_MAX:
+        return
+    if (np.abs(hits.distances[hits.ids >= 0]) >= FLOAT32_MAX).any():  # missing hits are at infinite distance
+        raise InvalidInput(
+            f"distances and inner products must be below {FLOAT32_MAX:.2g}, the largest float32, but some exceed it: "
+            "rescale the data and the queries"
+        )
 
 
 def _candidates(prepared: PreparedSnapshot, plan: Plan, k: int) -> int:

@@ -82,11 +82,15 @@ def lay_out(
     coded = entropy_encode(packed, width) if entropy else b""
     coded = coded.ljust(-(-packed.size // RATIO), b"\0")  # readers refuse a payload that stands for more
     entropy = entropy and len(coded) < packed.size  # incompressible codes stay as they are
-    lengths = [*range(0, width, GROUP), width]
+    errors = [coder.expected_error(length) * scale**2 for length in (*range(0, width, GROUP), width)]
+    if not np.isfinite(errors).all():
+        raise InvalidInput(
+            f"expected squared errors must be finite, got {max(errors)}: rescale the items, or give scale"
+        )
     header = Header(
         count=len(packed), shape=shape, dtype=dtype.str, width=width, scale=scale,
         coder=record.fingerprint, kind=record.kind,
-        errors=tuple(float(f"{coder.expected_error(k) * scale**2:.5g}") for k in lengths),
+        errors=tuple(float(f"{error:.5g}") for error in errors),
         payload=len(coded) if entropy else packed.size, entropy=entropy,
         embedded=len(embedded), embedded_crc=zlib.crc32(embedded), block=block,
     )  # fmt: skip
