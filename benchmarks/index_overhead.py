@@ -21,6 +21,7 @@ from nestcode import CellCoder, Coder, Index, LinearCoder, ResidualCoder
 
 Rows = NDArray[np.float32]
 SMALL = 1000  # items of an index that is searched exhaustively
+PARTS = ("ids", "heads", "tables", "places", "blocks", "biases", "norms", "prepared", "buffer")
 
 
 def main() -> None:
@@ -47,8 +48,10 @@ def bytes_of(coder: Coder, items: Rows, queries: Rows) -> dict[str, Any]:
     index = Index(coder)
     index.add(items)
     index.search(queries)
-    parts = {part: size / len(index) for part, size in index.nbytes_by_part().items() if part != "codes"}
-    return {"coder": type(coder).__name__, **parts, "all": sum(parts.values())}
+    sizes = index.nbytes_by_part()
+    sizes.pop("codes", None)  # a small index has all items in its buffer
+    parts = {part: sizes.get(part, 0) / len(index) for part in PARTS}
+    return {"coder": type(coder).__name__, **parts, "all": sum(sizes.values()) / len(index)}
 
 
 def times_of(coder: Coder, items: Rows, queries: Rows) -> dict[str, Any]:

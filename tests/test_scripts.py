@@ -16,6 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 
 from nestcode.data import digits
 
@@ -112,6 +113,36 @@ def test_only_nested_dropout_orders_the_autoencoder() -> None:
     assert all(nested[k] < ordinary[k] / 1.2 for k in (1, 2, 4, 8, 16))
     assert nested[8] < components[8]  # a network beats a linear model
     assert ordinary[32] < ordinary[16] / 2  # the ordinary model is trained well
+
+
+def test_a_prefix_of_the_tokenizers_codes_decodes_to_its_first_tokens() -> None:
+    example: Any = runpy.run_path(str(EXAMPLES / "image_tokenizer.py"))
+    images = example["read_data"](None)[0][:60]
+    model = example["train"](images, nested=True, epochs=2, patch=2, tokens=4, dim=16, depth=1)
+    codes = model.quantize.codes(model.encode(images))
+    for kept in (1, 3):
+        decoded = model.decode(model.quantize.decode(codes.prefix(kept * 15)))
+        np.testing.assert_allclose(decoded.detach(), model(images, kept).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_fine_tuning_by_length_improves_recall() -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    rng = np.random.default_rng(0)
+    words = [f"word{number}" + "x" * (number % 7) for number in range(40)]
+    sentences = [" ".join(rng.choice(words, 6, replace=False)) for _ in range(200)]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["?", *words])}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    torch.manual_seed(0)
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=16)], device="cpu")
+    example: Any = runpy.run_path(str(EXAMPLES / "matryoshka_text.py"))
+    before = example["recall_by_length"](model, sentences[:100], 50)
+    tuned = example["fine_tune"](model, sentences[100:] * 5, example["METHODS"]["nested"], batch=50, lr=0.05)
+    after = example["recall_by_length"](tuned, sentences[:100], 50)
+    assert np.mean(list(after.values())) > np.mean(list(before.values()))
+    assert example["keywords"]("a very long sentence") == "very long sentence"
 
 
 def test_text_search_has_higher_recall_in_fewer_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

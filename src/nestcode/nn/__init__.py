@@ -3,7 +3,7 @@
 In reading order, for your own model: `dropout.py` keeps a random prefix of a code (section 2 of the paper),
 `packing.py` drops tokens, `nesting.py` keeps other subsets of units, `sampling.py` draws lengths; `losses.py` averages
 a loss over truncations, exactly for linear decoders and by sampling for others, `contrastive.py` compares embeddings;
-`quantize.py` turns tokens into codes.
+`quantize.py` turns tokens into codes, `adapter.py` orders frozen embeddings.
 
 The paper's models: `semilinear.py` is the autoencoder of section 3; `binarize.py` turns units into bits, `layers.py`
 and `autoencoder.py` are the deep networks of section 4; `classifier.py` is trained on labels, `images.py` has a
@@ -15,6 +15,7 @@ from nestcode.errors import import_extra
 
 import_extra("torch", extra="torch", purpose="nestcode.nn")
 
+from nestcode.nn.adapter import NestedAdapter  # noqa: E402
 from nestcode.nn.autoencoder import OrderedAutoencoder  # noqa: E402
 from nestcode.nn.binarize import Binarize  # noqa: E402
 from nestcode.nn.classifier import OrderedClassifier  # noqa: E402
@@ -44,6 +45,7 @@ __all__ = [
     "InfoNCE",
     "LengthSchedule",
     "MatryoshkaLoss",
+    "NestedAdapter",
     "NestedDropout",
     "NestedLoss",
     "NestedRankingLoss",

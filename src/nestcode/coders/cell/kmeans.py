@@ -4,6 +4,7 @@ The first bits of a centroid's number name a subtree, and decode to the mean of 
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,9 @@ def tree_order(points: Floats) -> NDArray[np.intp]:
         centered = points[order]
         centered -= centered.mean(axis=1, keepdims=True)
         farthest = np.argmax(np.linalg.norm(centered, axis=2), axis=1)
-        direction = np.take_along_axis(centered, farthest[:, None, None], axis=1)  # (nodes, 1, directions)
+        direction: NDArray[Any] = np.take_along_axis(
+            centered, farthest[:, None, None], axis=1
+        )  # (nodes, 1, directions)
         for _ in range(POWER_ITERATIONS):
             direction = (direction @ centered.swapaxes(1, 2)) @ centered
             direction /= np.maximum(np.linalg.norm(direction, axis=2, keepdims=True), np.float32(1e-30))

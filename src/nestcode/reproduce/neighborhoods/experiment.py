@@ -23,6 +23,7 @@ RANKS = (0.25, 0.5, 0.9, 1.0)  # of the queries shown, by the length at which th
 DEEP, CONJUGATE = "the retrieval network", "the retrieval network by conjugate gradients"
 OURS = "our linear coder"
 NEAREST = 10  # images that a neighborhood should contain
+QUERIES = 2000  # test images, at most, that recall is of
 
 
 def run(lab: Lab) -> None:
@@ -77,14 +78,14 @@ def run(lab: Lab) -> None:
 def add_training(lab: Lab) -> None:
     """Report how the retrieval network was trained, and the recall of its neighborhoods."""
     images = retrieval_images(lab)
-    nearest = exact_neighbors(as_rows(images.test), as_rows(images.train), NEAREST)
+    nearest = exact_neighbors(as_rows(images.test[:QUERIES]), as_rows(images.train), NEAREST)
     adam = adam_runs(lab)
     runs = {f"Adam, seed {seed}": one for seed, one in adam.items()}
     runs["conjugate gradients"] = retrieval(lab, "conjugate")
     rows, found = [], {}
     for name, one in runs.items():
         tree = PrefixTree(one.codes)
-        hoods = [tree.neighborhood(one.queries, size=size) for size in RETRIEVED]
+        hoods = [tree.neighborhood(one.queries[:QUERIES], size=size) for size in RETRIEVED]
         found[name] = [recall([hood.ids for hood in each], nearest) for each in hoods]
         distinct = len(np.unique(one.codes.packed, axis=0)) / len(one.codes)
         rows.append([name, f"{one.examples / 1e6:.3g}", f"{one.curve[1, -1]:.4f}", f"{one.errors[1, -1]:.4f}",
@@ -100,7 +101,7 @@ def add_training(lab: Lab) -> None:
         ],
         rows,
         caption=f"The retrieval network, and the recall of the {NEAREST} nearest images by L2 of pixels in one "
-        "neighborhood of a test image.",
+        f"neighborhood of a test image, over {len(nearest):,} of them.",
     )
     searches = runs["conjugate gradients"].searches
     if searches:
