@@ -14,7 +14,7 @@ from nestcode.stores.base import DuplicateIds, MissingIds, check_settings, dump_
 from nestcode.stores.sql import SqlStore, opened, quoted
 
 WAIT = 60.0  # seconds for another writer
-CACHE = 1 << 16  # KiB of pages: SQLite's own 2 MB make large additions several times as slow
+CACHE = 1 << 16  # KiB of pages: with SQLite's own 2 MB large additions take almost twice the time
 
 
 class SqliteStore(SqlStore):
