@@ -422,8 +422,10 @@ def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: dict[str, Mapped], 
 
 def _lock(folder: Path) -> IO[bytes]:
     """Lock the folder for writing. The system releases the lock when the process ends, however it ends."""
-    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)  # a pipe in its place blocks nobody
-    file = os.fdopen(handle, "r+b", buffering=0)
+    path = folder / LOCK
+    if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
+        raise DamagedFile(f"{path} is not a file: remove it")
+    file = path.open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -89,6 +89,8 @@ def tree_order(points: Floats) -> NDArray[np.intp]:
         for _ in range(POWER_ITERATIONS):
             direction = (direction @ centered.swapaxes(1, 2)) @ centered
             direction /= np.maximum(np.linalg.norm(direction, axis=2, keepdims=True), np.float32(1e-30))
+        largest = np.take_along_axis(direction, np.argmax(np.abs(direction), axis=2)[:, :, None], axis=2)
+        direction = np.where(largest < 0, -direction, direction)  # one of two points is the farthest by rounding
         along = (direction @ centered.swapaxes(1, 2))[:, 0]
         order = np.take_along_axis(order, np.argsort(along, axis=1, kind="stable"), axis=1)
         order = order.reshape(2 * len(order), -1)
