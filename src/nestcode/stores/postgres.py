@@ -103,11 +103,6 @@ class PostgresStore(SqlStore):
             self._execute(f"CREATE TABLE {self._settings} (width integer NOT NULL, coder bytea NOT NULL)")
             self._execute(f"INSERT INTO {self._settings} VALUES (%s, %s)", (self.width, dump_coder(self.coder)))
 
-    def close(self) -> None:
-        """Close the connection where the store opened it; one that was given stays open."""
-        if self._owned:
-            self._connection.close()
-
     def _around(self, key: bytes, limit: int) -> tuple[Scan, Scan]:
         after, before = (f"SELECT {COLUMNS} FROM ({side}) AS side" for side in (self._ascending(), self._descending()))
         both = self._execute(f"{after} UNION ALL {before}", (key, *self._values, limit) * 2)

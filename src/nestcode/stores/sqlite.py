@@ -98,11 +98,6 @@ class SqliteStore(SqlStore):
             execute(f"CREATE TABLE {self._settings} (width INTEGER, coder BLOB, items INTEGER)")
             execute(f"INSERT INTO {self._settings} VALUES (?, ?, 0)", (self.width, dump_coder(self.coder)))
 
-    def close(self) -> None:
-        """Close the database where the store opened it; a connection that was given stays open."""
-        if self._owned:
-            self._connection.close()
-
     def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
         rows = _rows(self._connection, statement, values)
         return self._scan(*zip(*rows, strict=True)) if rows else self._scan([], [])
