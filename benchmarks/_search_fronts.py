@@ -122,9 +122,10 @@ def measure(
     results: list[list[Measured] | str] = []
     for worker in workers:
         found = worker.receive(most)
-        if not isinstance(found, str):
-            found = [Measured(worker.method, task, *result) for task, result in zip(tasks, found, strict=True)]
-        results.append(found)
+        if isinstance(found, str):
+            results.append(found)
+        else:
+            results.append([Measured(worker.method, task, *part) for task, part in zip(tasks, found, strict=True)])
     return results + ["there was no time left"] * (len(methods) - len(workers))
 
 

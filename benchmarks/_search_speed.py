@@ -23,8 +23,8 @@ def recall_by_speed(options: argparse.Namespace) -> Iterator[list[Row]]:
     results: list[Measured] = []
     missing: dict[str, str] = {}  # why, by method
     every = list(methods(tasks[0], options))
-    for first in range(0, len(every), options.at_once):
-        group = every[first : first + options.at_once]
+    for start in range(0, len(every), options.at_once):
+        group = every[start : start + options.at_once]
         found = measure(group, tasks, options.limit, options.most, deadline)
         for method, measured in zip(group, found, strict=True):
             if isinstance(measured, str):

@@ -4,7 +4,7 @@ Neighbors are those of whole embeddings by cosine. Every learned method gets the
 
     nested adapter      NestedAdapter: a rotation and a correction, distilled over random lengths
     truncation          the first dimensions as they are
-    PCA                 the first principal directions, not centered, as the cosine is not (centered is worse)
+    PCA                 the first principal directions, not centered, as the cosine is not
     Matryoshka-Adaptor  like Yoon et al. 2024, unsupervised: a residual network trained to keep the similarities of
                         pairs and of neighbors at fixed lengths
     SMEC                like Zhang et al. 2025: linear maps that halve the dimensions one after another, each trained

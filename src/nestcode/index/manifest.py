@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nestcode.errors import DamagedFile
-from nestcode.storage import write_atomic
+from nestcode.storage import open_file, write_atomic
 
 FORMAT, VERSION = "nestcode index", 4
 MANIFEST = "manifest.json"
@@ -28,7 +28,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a folder, or raise if its checksum does not match."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
+        with open_file(path) as file:
+            manifest = json.loads(file.read())
         found = manifest.pop("sha256")
         known, version = manifest["format"] == FORMAT, int(manifest["version"])
         intact = found == sha256(_canonical(manifest))

@@ -11,9 +11,12 @@ What stays in files is read only for the last few candidates of a search, in bat
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from nestcode.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from nestcode.index.index import Index
 
 SMALL = {"ids", "scales"}  # read with every candidate, and small beside what they belong to
 SCANNED = {"blocks", "biases", "norms"}
@@ -49,3 +52,10 @@ class Memory:
         if self.prefix is None and not {"blocks", "vectors"} <= set(names):  # they are scanned, or rerank
             held = held | {"codes"}
         return held & set(names)
+
+
+def drop_pages(index: "Index") -> None:
+    """Let go of what searches have read of the mapped files of an index; the next search reads it again."""
+    for one in index._live.current.segments:
+        for mapped in one.segment.mapped.values():
+            mapped.unmap_pages()

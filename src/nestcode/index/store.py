@@ -217,7 +217,7 @@ class Store:
         if self._memory is not None and self._memory.prefix is None and "codes" in mapped:
             mapped["codes"].expect_few_reads()  # a prefix is read whole by the first search
         layout = {key: arrays[key] for key in LAYOUT_DTYPES if key in arrays}
-        guards = {key: mapped[key].guard for key in layout if key in mapped}
+        guards = {key: guard for key in layout if key in mapped and (guard := mapped[key].guard) is not None}
         return Segment(
             Codes.unchecked(arrays["codes"], width),
             arrays["heads"],
@@ -225,7 +225,7 @@ class Store:
             arrays["ids"],
             arrays["places"],
             None if vectors is None else _stored_vectors(arrays, mapped, few_reads=few_reads),
-            ScanLayout(entry.get("layout", ""), **layout, guards=guards),
+            ScanLayout.of_arrays(entry.get("layout", ""), layout, guards),
             mapped,
             few_reads,
         )
@@ -422,7 +422,10 @@ def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: dict[str, Mapped], 
 
 def _lock(folder: Path) -> IO[bytes]:
     """Lock the folder for writing. The system releases the lock when the process ends, however it ends."""
-    file = (folder / LOCK).open("ab")
+    path = folder / LOCK
+    if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
+        raise DamagedFile(f"{path} is not a file: remove it")
+    file = path.open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -48,8 +48,17 @@ class ScanLayout:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by their names on disk, without empty ones."""
-        arrays = {"blocks": self.blocks, "biases": self.biases, "norms": self.norms}
+        arrays: dict[str, NDArray[Any]] = {"blocks": self.blocks, "biases": self.biases, "norms": self.norms}
         return {name: array for name, array in arrays.items() if array.size}
+
+    @classmethod
+    def of_arrays(
+        cls, name: str, arrays: Mapping[str, NDArray[Any]], guards: Mapping[str, _core.ChecksumGuard]
+    ) -> "ScanLayout":
+        """Return the layout whose `arrays` these are, in a format of this name."""
+        biases = arrays.get("biases", NO_BIASES)
+        empty = np.zeros((len(biases) // NO_BLOCKS.shape[2], 0, NO_BLOCKS.shape[2]), dtype=np.uint8)  # of short codes
+        return cls(name, arrays.get("blocks", empty), biases, arrays.get("norms", NO_NORMS), guards)
 
     @property
     def nbytes(self) -> int:

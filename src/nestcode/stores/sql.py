@@ -32,6 +32,7 @@ class SqlStore(CodeStore):
     """
 
     PLACEHOLDER = "?"
+    _owned = False  # whether the store opened its connection
 
     def __init__(self, connection: Any, table: str, items: str | None, width: int, coder: Coder | None) -> None:
         super().__init__(width, coder)
@@ -43,8 +44,13 @@ class SqlStore(CodeStore):
     def using(self, connection: Any) -> Self:
         """Return this store on another connection, for example one out of a pool; its coder is not read again."""
         other = copy(self)
-        other._connection = connection
+        other._connection, other._owned = connection, False
         return other
+
+    def close(self) -> None:
+        """Close the connection where the store opened it; one that was given stays open."""
+        if self._owned:
+            self._connection.close()
 
     @abstractmethod
     def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:

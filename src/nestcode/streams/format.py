@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from nestcode.container.files import FileView
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
 
@@ -114,7 +115,7 @@ def check_length(length: int | None, width: int) -> int:
     return int(length)
 
 
-def parse_header(data: memoryview) -> Header:
+def parse_header(data: memoryview | FileView) -> Header:
     """Return the verified header that `data` begins with, after which its embedded coder is complete too."""
     start = bytes(data[:FIXED])
     if start[:8] == IMAGES_MAGIC:

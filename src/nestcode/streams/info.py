@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from nestcode.coders import Coder
 from nestcode.container.blocks import StoredBlocks
 from nestcode.container.decoder import Buffer, as_view
+from nestcode.container.files import FileView
 from nestcode.container.info import StreamInfo
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
 from nestcode.images import ImageCodec, ImageStreamInfo, image_stream_info
@@ -45,7 +46,7 @@ class ItemStreamInfo(StreamInfo):
         return "\n".join(lines)
 
 
-def stream_info(data: Buffer, coder: Coder | ImageCodec | None = None) -> ItemStreamInfo | ImageStreamInfo:
+def stream_info(data: Buffer | FileView, coder: Coder | ImageCodec | None = None) -> ItemStreamInfo | ImageStreamInfo:
     """Return what a stream of items or of images holds and how much of it arrived; no coder is needed.
 
     >>> import numpy as np
@@ -66,7 +67,7 @@ def stream_info(data: Buffer, coder: Coder | ImageCodec | None = None) -> ItemSt
             multiples of 64 bits.
 
     """
-    view = as_view(data)
+    view = data if isinstance(data, FileView) else as_view(data)
     start = bytes(view[:8])
     if IMAGES_MAGIC.startswith(start) and not ITEMS_MAGIC.startswith(start):
         return image_stream_info(view, coder)

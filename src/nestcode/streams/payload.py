@@ -9,6 +9,7 @@ from nestcode import _core
 from nestcode.arrays import Bytes, check_int
 from nestcode.coders import Coder
 from nestcode.container.blocks import ArrivingBlocks, StoredBlocks
+from nestcode.container.files import FileView
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.streams.format import GROUP, RATIO, Header
 from nestcode.streams.items import decode_items
@@ -69,7 +70,7 @@ class CountedBits:
         self.bits = header.count * header.width * (self.verified + self.unverified) // header.payload
 
 
-def read_payload(header: Header, view: memoryview) -> tuple[Payload, DamagedFile | None]:
+def read_payload(header: Header, view: memoryview | FileView) -> tuple[Payload, DamagedFile | None]:
     """Return all of the payload that arrived and what is wrong with it; every block is verified."""
     if header.entropy:
         arrival = ArrivingCodes(header)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nestcode.arrays import check_int
 from nestcode.coders import Coder
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
-from nestcode.container.files import map_file
+from nestcode.container.files import FileView
 from nestcode.errors import InvalidInput
 from nestcode.streams.format import check_length, parse_header
 from nestcode.streams.info import ItemStreamInfo, describe
@@ -33,7 +33,7 @@ class StreamReader:
     ...         len(reader), reader[3].shape, reader[10:20].shape, sum(len(batch) for batch in reader.batches(40))
     (100, (8,), (10, 8), 100)
 
-    The file is memory mapped, and blocks are verified when they are read. An entropy coded stream can only be decoded
+    Blocks are verified when they are read. An entropy coded stream can only be decoded
     from its beginning: opening it does so and keeps the codes in memory.
 
     Args:
@@ -57,7 +57,7 @@ class StreamReader:
     ) -> None:
         check_on_damage(on_damage)
         self.path = Path(path)
-        self._view = map_file(self.path)
+        self._view = FileView(self.path)
         self._header = header = parse_header(self._view)
         self.length = check_length(length, header.width)
         check_limit(header, limit, header.count if header.entropy else 0)
@@ -113,7 +113,8 @@ class StreamReader:
 
     def close(self) -> None:
         """Release the file."""
-        self._view, self._payload = memoryview(b""), None
+        self._payload = None
+        self._view.close()
 
     def __enter__(self) -> Self:
         return self

@@ -4,6 +4,7 @@ The first bits of a centroid's number name a subtree, and decode to the mean of 
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,10 +83,14 @@ def tree_order(points: Floats) -> NDArray[np.intp]:
         centered = points[order]
         centered -= centered.mean(axis=1, keepdims=True)
         farthest = np.argmax(np.linalg.norm(centered, axis=2), axis=1)
-        direction = np.take_along_axis(centered, farthest[:, None, None], axis=1)  # (nodes, 1, directions)
+        direction: NDArray[Any] = np.take_along_axis(
+            centered, farthest[:, None, None], axis=1
+        )  # (nodes, 1, directions)
         for _ in range(POWER_ITERATIONS):
             direction = (direction @ centered.swapaxes(1, 2)) @ centered
             direction /= np.maximum(np.linalg.norm(direction, axis=2, keepdims=True), np.float32(1e-30))
+        largest = np.take_along_axis(direction, np.argmax(np.abs(direction), axis=2)[:, :, None], axis=2)
+        direction = np.where(largest < 0, -direction, direction)  # one of two points is the farthest by rounding
         along = (direction @ centered.swapaxes(1, 2))[:, 0]
         order = np.take_along_axis(order, np.argsort(along, axis=1, kind="stable"), axis=1)
         order = order.reshape(2 * len(order), -1)
