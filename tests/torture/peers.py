@@ -11,9 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import faiss
 import numpy as np
-from usearch.index import Index as Usearch
 
 from tests.damage import Files, flipped, overwritten, resized
 from tests.torture.files import ITEMS, make_index, put, read_index
@@ -58,6 +56,8 @@ def judge(search: Search, folder: Path, files: Files, changed: Files, answer: An
 
 def make_faiss(folder: Path, kind: str) -> Search:
     """Write an index of FAISS."""
+    import faiss
+
     folder.mkdir()
     index = faiss.index_factory(ITEMS.shape[1], kind)
     index.train(ITEMS)
@@ -73,6 +73,8 @@ def make_faiss(folder: Path, kind: str) -> Search:
 
 def make_usearch(folder: Path) -> Search:
     """Write an index of usearch."""
+    from usearch.index import Index as Usearch
+
     folder.mkdir()
     index = Usearch(ndim=ITEMS.shape[1], metric="l2sq")
     index.add(np.arange(len(ITEMS)), ITEMS)
