@@ -6,9 +6,10 @@ import inspect
 import pytest
 
 MODULES = [
-    "", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors", ".images",
+    "", ".client", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors",
+    ".images",
     ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.hub", ".integrations.langchain",
-    ".integrations.sklearn", ".lengths", ".metrics", ".nn", ".report", ".search", ".simulate", ".stores",
+    ".integrations.sklearn", ".lengths", ".metrics", ".nn", ".report", ".search", ".serve", ".simulate", ".stores",
     ".stores.lmdb", ".stores.postgres", ".streams", ".training",
 ]  # fmt: skip
 
