@@ -9,7 +9,8 @@ MODULES = [
     "", ".client", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors",
     ".images",
     ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.hub", ".integrations.langchain",
-    ".integrations.sklearn", ".lengths", ".metrics", ".nn", ".report", ".search", ".serve", ".simulate", ".stores",
+    ".integrations.sklearn", ".lengths", ".metrics", ".nn", ".report", ".scale", ".search", ".serve",
+    ".simulate", ".stores",
     ".stores.lmdb", ".stores.postgres", ".streams", ".training",
 ]  # fmt: skip
 
