@@ -4,6 +4,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 PYTHONS ?= .venv/bin/python  # to build wheels for: PYTHONS="python3.11 python3.12"
+SYSTEM := chromium postgresql
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
@@ -26,7 +27,7 @@ check: lint  ## Lint, and run the quick tests: the inner loop
 	@echo "== running the quick tests"
 	@$(RUN) -m pytest -n auto --maxprocesses 4 --quick tests
 
-test: .venv/ready  ## Run the tests
+test: .venv/ready .venv/system  ## Run the tests
 	@echo "== running the tests"
 	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
@@ -69,6 +70,15 @@ clean:  ## Remove everything that was made
 		names += [name for extra in extras if extra not in ('peers', 'wheels') for name in extras[extra]]; \
 		print(*(name for name in names if not name.startswith('nestcode')), sep='\n')" > .venv/packages.txt
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt -r .venv/packages.txt
+	@touch $@
+
+# Programs that some tests start. Without apt or root those tests skip, and say how to get them.
+.venv/system: .venv/packages
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && ! dpkg -s $(SYSTEM) > /dev/null 2>&1; then \
+		echo "== installing $(SYSTEM)"; \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $(SYSTEM) > /dev/null \
+			|| echo "could not install $(SYSTEM): some tests will skip"; \
+	fi
 	@touch $@
 
 .venv/ready: .venv/packages $(CORE)

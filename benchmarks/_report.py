@@ -55,7 +55,10 @@ def seconds_each(
 
 
 def show(title: str, rows: Sequence[Mapping[str, Any]], note: str) -> None:
-    """Print the rows as one table."""
+    """Print the rows as one table, or that there are none."""
+    if not rows:
+        print(f"{title}: nothing was measured")
+        return
     table = Table(title=title, title_justify="left", caption=note, caption_justify="left")
     for i, name in enumerate(rows[0]):
         table.add_column(name, justify="right", no_wrap=i == 0)

@@ -25,11 +25,11 @@ def recall_by_bits(options: argparse.Namespace) -> Iterator[list[Row]]:
     lengths = (8, 16, 80) if options.quick else (64, 128, 256) if options.short else (64, 128, 256, 512)
     results = ours(task, lengths, options)
     principal = principal_directions(task.base)
-    if wanted("sign bits", options):
+    if wanted("sign bits", options.peers):
         results["sign bits"] = sign_bits(task, principal, lengths)
     reduced = reduce(task, principal)
     for name in PEERS:
-        if wanted(name, options):
+        if wanted(name, options.peers):
             results[name] = train_each_size(name, reduced, lengths, options.limit)
     show(
         f"recall@{NEAREST} by bits, exhaustive search: {task}",

@@ -16,11 +16,15 @@ from nestcode import metrics
 from nestcode.arrays import Floats, Ids
 
 TARGETS = (0.8, 0.9, 0.95, 0.98)  # recall at which single queries are timed
+SHOWN = (0.9, 0.95)  # recall at which methods are compared
 ENOUGH = 0.99  # recall at which a sweep ends
 GAIN = 0.002  # recall that more effort must gain
 LEAST, SAMPLE = 0.75, 100  # recall from which settings are measured, and the queries that estimate it
-SINGLE = 300  # queries timed one at a time
-SHARES = (0.5, 0.25, 0.25)  # of the time limit, by task
+CLOSE = 1.1  # times as fast as the sample says: so close to its front, settings are measured
+ESTIMATES = 0.4  # share of a sweep's time for the sample
+RUNS = 2  # of which the faster counts
+SINGLE, SINGLE_SECONDS = 300, 2.0  # queries timed one at a time: at most so many, and for so long
+SHARES = (0.4, 0.3, 0.3)  # of the time limit, by task
 
 
 @dataclass(frozen=True)
@@ -92,89 +96,164 @@ def qps_at(points: Sequence[Point], target: float) -> float | None:
     return float(below.qps ** (1 - part) * above.qps**part)
 
 
-def measure(method: Method, tasks: Sequence[Task], limit: float, most: float) -> list[Measured] | str:
-    """Measure a method on tasks that share their items, or return why it could not be measured.
+def measure(
+    methods: Sequence[Method], tasks: Sequence[Task], limit: float, most: float, deadline: float
+) -> list[list[Measured] | str]:
+    """Build methods one after the other on all cores, then measure all of them at once, each on one core.
 
-    It runs in a process of its own: a peer that crashes or takes too long does not end the run.
+    Args:
+        methods: to measure.
+        tasks: that share their items.
+        limit: CPU seconds of a method's sweeps.
+        most: seconds of a build, and of the sweeps.
+        deadline: by `time.perf_counter`, after which no build starts.
+
+    Returns:
+        The measurements of each method on each task, or why it could not be measured.
+
     """
-    context = multiprocessing.get_context("fork")  # the items are shared
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_send_measurements, args=(sender, method, tasks, limit))
-    process.start()
-    sender.close()
-    try:
-        if not receiver.poll(most):
-            process.kill()
-            return f"it took more than {most:g} s"
-        results: list[_Results] | str = receiver.recv()
-    except EOFError:
-        return "its process crashed"
-    finally:
-        process.join()
-    if isinstance(results, str):
-        return results
-    return [Measured(method, task, *result) for task, result in zip(tasks, results, strict=True)]
+    workers = []
+    for method in methods:
+        if time.perf_counter() < deadline:
+            workers.append(Worker(method, tasks, limit))
+            workers[-1].receive(most)  # that it was built
+    for worker in workers:
+        worker.start_sweep()
+    results: list[list[Measured] | str] = []
+    for worker in workers:
+        found = worker.receive(most)
+        if isinstance(found, str):
+            results.append(found)
+        else:
+            results.append([Measured(worker.method, task, *part) for task, part in zip(tasks, found, strict=True)])
+    return results + ["there was no time left"] * (len(methods) - len(workers))
 
 
 _Results = tuple[float, float, list[Point], bool, dict[float, float]]  # the fields of Measured
 
 
-def _send_measurements(sender: Connection, method: Method, tasks: Sequence[Task], limit: float) -> None:
+class Worker:
+    """A process that builds a method and measures it: one that crashes or takes too long does not end the run."""
+
+    def __init__(self, method: Method, tasks: Sequence[Task], limit: float) -> None:
+        context = multiprocessing.get_context("fork")  # the items are shared
+        self.method = method
+        self._pipe, child = context.Pipe()
+        self._process = context.Process(target=_work, args=(child, method, tasks, limit), daemon=True)
+        self._failure: str | None = None
+        self._process.start()
+        child.close()
+
+    def start_sweep(self) -> None:
+        """Let the process go on, which waits since it built the method."""
+        if self._failure is None:
+            self._pipe.send(True)
+
+    def receive(self, most: float) -> list[_Results] | str:
+        """Return what the process sends next, or why it failed."""
+        if self._failure is None and not self._pipe.poll(most):
+            self._process.kill()
+            self._failure = f"it took more than {most:g} s"
+        if self._failure is None:
+            try:
+                found: list[_Results] | str = self._pipe.recv()
+            except EOFError:
+                found = "its process crashed"
+            if not isinstance(found, str):
+                return found
+            self._failure = found
+        self._process.join()
+        return self._failure
+
+
+def _work(pipe: Connection, method: Method, tasks: Sequence[Task], limit: float) -> None:
+    """Build a method, report it, wait, then sweep its settings and send the results; or send what it raises."""
     try:
-        sender.send(_measure_all(method, tasks, limit))
+        start = time.perf_counter()
+        method.build(tasks[0])
+        build, size = time.perf_counter() - start, method.nbytes() / len(tasks[0].base)
+        log(f"{method.name}, {method.kind}: built in {build:.1f} s, {size:.0f} bytes/item")
+        pipe.send([])
+        pipe.recv()
+        pipe.send([(build, size, *_measure(method, task, share * limit)) for task, share in zip(tasks, SHARES)])  # noqa: B905
     except Exception as error:  # whatever a peer raises
-        sender.send(f"{type(error).__name__}: {error}")
+        pipe.send(f"{type(error).__name__}: {error}")
 
 
-def _measure_all(method: Method, tasks: Sequence[Task], limit: float) -> list[_Results]:
-    """Build a method, sweep its settings, and time single queries at the target recalls."""
-    start = time.perf_counter()
-    method.build(tasks[0])
-    build, size = time.perf_counter() - start, method.nbytes() / len(tasks[0].base)
-    log(f"{method.name}, {method.kind}: built in {build:.1f} s, {size:.0f} bytes/item")
-    results = []
+def _measure(method: Method, task: Task, limit: float) -> tuple[list[Point], bool, dict[float, float]]:
+    """Sweep the settings of a method, and time single queries at the target recalls."""
     with threadpool_limits(1):  # FAISS and BLAS
-        for task, share in zip(tasks, SHARES, strict=False):
-            points, whole = sweep(method, task, Budget(share * limit, growth=2, clock=time.process_time))
-            reached = {target: reaching(points, target) for target in TARGETS}
-            single = {target: time_single(method, task, point) for target, point in reached.items() if point}
-            results.append((build, size, points, whole, single))
-    return results
+        points, whole = sweep(method, task, limit)
+        reached = {target: reaching(points, target) for target in TARGETS}
+        chosen = {id(point): point for point in reached.values() if point}
+        single = {key: time_single(method, task, point) for key, point in chosen.items()}
+    return points, whole, {target: single[id(point)] for target, point in reached.items() if point}
 
 
-def sweep(method: Method, task: Task, budget: Budget) -> tuple[list[Point], bool]:
-    """Try all combinations of the other settings with ascending effort, until recall saturates or time is up."""
+def sweep(method: Method, task: Task, limit: float) -> tuple[list[Point], bool]:
+    """Estimate all settings on a sample of the queries, then measure those near its front that there is time for.
+
+    Those nearest to the recalls of the table come first. Returns the points, and whether all were measured; where there
+    was no time for any, as for exact search, the estimates.
+    """
+    settings = promising(estimate(method, task, Budget(ESTIMATES * limit, growth=2, clock=time.process_time)))
+    settings.sort(key=lambda point: min(abs(point.recall - target) for target in SHOWN))
+    end = time.process_time() + (1 - ESTIMATES) * limit
+    points: list[Point] = []
+    for point in settings:
+        if time.process_time() + RUNS * len(task.queries) / point.qps < end:
+            points.append(try_out(method, task, point.setting))
+            log(f"  {method.name}, {points[-1]}: recall {points[-1].recall:.3f}, {points[-1].qps:,.0f} QPS")
+    return points or settings, len(points) == len(settings)
+
+
+def estimate(method: Method, task: Task, budget: Budget) -> list[Point]:
+    """Try all combinations of the other settings with ascending effort on a sample, until recall saturates.
+
+    The largest of the others comes first: where its recall is low, that of all others is.
+    """
     grid = method.grid(task.k)
     *others, effort = grid
     points: list[Point] = []
-    setting = {name: values[0] for name, values in grid.items()}
-    lines = dict.fromkeys(itertools.product(*(grid[name] for name in others)), -1.0)  # their recall
+    combinations = list(itertools.product(*(grid[name] for name in others)))[::-1]
+    lines = dict.fromkeys(combinations, -1.0)  # their recall
     for value in grid[effort]:
         for values, before in list(lines.items()):
-            if not budget.allows():
-                return points or [try_out(method, task, setting)], False
+            if points and not budget.allows():
+                return points
             setting = dict(zip(others, values, strict=True)) | {effort: value}
             method.set(setting)
-            if sample_recall(method, task) < LEAST and value != grid[effort][-1]:
-                continue
-            point = try_out(method, task, setting)
-            log(f"  {point}: recall {point.recall:.3f}, {point.qps:,.0f} QPS")
-            points.append(point)
-            lines[values] = point.recall
-            if point.recall > ENOUGH or point.recall < before + GAIN:
+            seconds, found = timed(method, [task.queries[:SAMPLE]], task.k)
+            recall = metrics.recall(found, task.exact[:SAMPLE])
+            points.append(Point(setting, recall, len(found) / max(seconds, 1e-9), None))
+            lines[values] = recall
+            if recall < LEAST and values == combinations[0]:
+                break
+            if recall > ENOUGH or LEAST < recall < before + GAIN:
                 del lines[values]
-    return points, True
+    return points
 
 
-def sample_recall(method: Method, task: Task) -> float:
-    """Return the recall of a part of the queries: settings far below the targets need no exact figures."""
-    return metrics.recall(method.search(task.queries[:SAMPLE], task.k), task.exact[:SAMPLE])
+def promising(points: Sequence[Point]) -> list[Point]:
+    """Return the points of enough recall close to the front; the best one if none has it.
+
+    >>> points = [Point({}, 0.7, 99, None), Point({}, 0.8, 10, None), Point({}, 0.9, 20, None)]
+    >>> [point.recall for point in promising(points)], [point.recall for point in promising(points[:1])]
+    ([0.9], [0.7])
+    """
+    above = [point for point in points if point.recall >= LEAST]
+    near = [
+        point
+        for point in above
+        if not any(other.recall >= point.recall and other.qps > CLOSE * point.qps for other in above)
+    ]
+    return near or [max(points, key=lambda point: point.recall)]
 
 
 def try_out(method: Method, task: Task, setting: Setting) -> Point:
     """Measure one setting with all queries in one batch."""
     method.set(setting)
-    runs = [timed(method, [task.queries], task.k) for _ in range(2)]
+    runs = [timed(method, [task.queries], task.k) for _ in range(RUNS)]
     best, found = min(seconds for seconds, _ in runs), runs[0][1]
     return Point(setting, task.recall(found), len(task.queries) / best, method.compared(task.queries[:SAMPLE], task.k))
 
@@ -182,8 +261,11 @@ def try_out(method: Method, task: Task, setting: Setting) -> Point:
 def time_single(method: Method, task: Task, point: Point) -> float:
     """Return the µs/query of single queries."""
     method.set(point.setting)
-    queries = [task.queries[i : i + 1] for i in range(min(SINGLE, len(task.queries)))]
-    return 1e6 * timed(method, queries, task.k)[0] / len(queries)
+    seconds, count = 0.0, 0
+    while count < min(SINGLE, len(task.queries)) and seconds < SINGLE_SECONDS:
+        seconds += timed(method, [task.queries[count : count + 1]], task.k)[0]
+        count += 1
+    return 1e6 * seconds / count
 
 
 def timed(method: Method, batches: Sequence[Floats], k: int) -> tuple[float, Ids]:

@@ -98,7 +98,7 @@ class Nestcode(Method):
     def grid(self, k: int) -> Grid:
         """Return multiples of k to rerank, and candidate budgets."""
         candidates = sorted({max(k, round(share * len(self.index))) for share in self.shares})
-        return {"k_factor": (4, 8, 16), "candidates": tuple(candidates)}
+        return {"k_factor": (3, 4, 6, 8, 12, 16), "candidates": tuple(candidates)}
 
     def set(self, setting: Setting) -> None:
         """Set the candidate budget and how many candidates are reranked."""

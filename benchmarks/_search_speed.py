@@ -7,33 +7,32 @@ from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from _report import show
-from _search_fronts import TARGETS, Measured, measure, reaching
+from _search_fronts import SHOWN, TARGETS, Measured, measure, reaching
 from _search_methods import Exact, Kind, Method, Nestcode, NestcodeGraph
 from _search_peers import LEADING, peers
 from _search_task import Row, Task, read_tasks, wanted
 
-SHOWN = (0.9, 0.95)  # recall at which methods are compared
 GRAPH_WIDTH = 320
-WIDTHS: dict[Kind, tuple[int, ...]] = {"with vectors": (256,), "compressed": (384, 512, 768)}
+WIDTHS: dict[Kind, tuple[int, ...]] = {"with vectors": (256,), "compressed": (384, 512, 768, 1536)}
 
 
 def recall_by_speed(options: argparse.Namespace) -> Iterator[list[Row]]:
     """Measure, yield the rows of each method to save, print and draw."""
-    start = time.perf_counter()
+    deadline = time.perf_counter() + options.total
     tasks = read_tasks(options, 1000 if options.quick else options.base)
     results: list[Measured] = []
     missing: dict[str, str] = {}  # why, by method
-    for method in methods(tasks[0], options):
-        if time.perf_counter() - start > options.total:
-            missing[method.name] = f"it would have started after {options.total:g} s"
-            continue
-        measured = measure(method, tasks, options.limit, options.most)
-        if isinstance(measured, str):
-            missing[method.name] = measured
-            print(f"{method.name}: not measured, {measured}", file=sys.stderr, flush=True)
-            continue
-        results += measured
-        yield [row for result in measured for row in saved(result)]
+    every = list(methods(tasks[0], options))
+    for start in range(0, len(every), options.at_once):
+        group = every[start : start + options.at_once]
+        found = measure(group, tasks, options.limit, options.most, deadline)
+        for method, measured in zip(group, found, strict=True):
+            if isinstance(measured, str):
+                missing[method.name] = measured
+                print(f"{method.name}: not measured, {measured}", file=sys.stderr, flush=True)
+                continue
+            results += measured
+            yield [row for result in measured for row in saved(result)]
     for task in tasks:
         own = [result for result in results if result.task is task]
         print_methods(task, own)
@@ -51,10 +50,9 @@ def recall_by_speed(options: argparse.Namespace) -> Iterator[list[Row]]:
 
 def methods(task: Task, options: argparse.Namespace) -> Iterator[Method]:
     """Yield the methods to measure; the strongest peers unless --peers names others."""
-    yield NestcodeGraph(GRAPH_WIDTH)
-    for kind, widths in WIDTHS.items():
-        yield from (Nestcode(width, kind) for width in widths)
-    chosen = argparse.Namespace(peers=LEADING if options.peers is None else options.peers)
+    lists = [Nestcode(width, kind) for kind, widths in WIDTHS.items() for width in widths]
+    yield from (own for own in [NestcodeGraph(GRAPH_WIDTH), *lists] if wanted(own.name, options.ours))
+    chosen = LEADING if options.peers is None else options.peers
     yield from (peer for peer in [Exact(), *peers(task)] if wanted(peer.name, chosen) or isinstance(peer, Exact))
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -175,6 +175,6 @@ def first(distances: NDArray[Any]) -> Ids:
     return np.argpartition(distances, NEAREST, axis=1)[:, :NEAREST]
 
 
-def wanted(name: str, options: argparse.Namespace) -> bool:
-    """Return whether --peers selects a peer by a word in its name; "all" and no words select all."""
-    return options.peers in (None, ["all"]) or any(word.lower() in name.lower() for word in options.peers)
+def wanted(name: str, words: Sequence[str] | None) -> bool:
+    """Return whether a method's name contains one of the words; ["all"] and None select all."""
+    return words is None or list(words) == ["all"] or any(word.lower() in name.lower() for word in words)

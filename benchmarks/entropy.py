@@ -54,7 +54,7 @@ def measure(label: str, coder: str, packed: NDArray[np.uint8], width: int) -> di
 
     def decode() -> NDArray[np.uint8]:
         plain = np.zeros(packed.size, dtype=np.uint8)
-        assert _core.CodeDecoder(len(packed), width, plain).feed(data) == len(packed) * width
+        assert _core.CodeDecoder(len(packed), width, plain).feed(data, len(packed) * width) == len(packed) * width
         return plain
 
     groups = [packed[:, first : first + 8].tobytes() for first in range(0, packed.shape[1], 8)]

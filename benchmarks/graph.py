@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from _report import save, seconds_each, show
-from nestcode import LinearCoder, metrics
-from nestcode.arrays import Floats, Ids
-from nestcode.search.graph import Graph, Navigator, build_graph, pack_graph
+from nestcode import Index, LinearCoder, metrics
+from nestcode.arrays import PIECE, Floats, Ids
+from nestcode.search.graph import EF, Graph, Navigator, build_graph, pack_graph
 
 Search = Callable[[Floats, int], Ids]  # queries and ef to (queries, 10)
 K = 10
@@ -55,18 +55,27 @@ def main() -> None:
         for label, (name, ef) in labels.items()
     ]
     show(f"{len(base):,} x {base.shape[1]}, {len(queries):,} queries", rows, "One thread; best of interleaved rounds.")
-    save(options.json, rows, ["nestcode", "numpy"])
+    by_codes = [row for width in options.codes for row in codes_only(base, queries, exact, width, options.ef)]
+    if by_codes:
+        show("Without vectors", by_codes, "One thread. The last ef of a width is a full scan of 100 queries.")
+    save(options.json, rows + by_codes, ["nestcode", "numpy"])
 
 
 def parse() -> argparse.Namespace:
     """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", type=Path, metavar="FILE", help="a .npy file of vectors, L2-normalized here")
-    parser.add_argument("--items", type=int, metavar="N", help="only the first N of them")
+    parser.add_argument(
+        "--items", type=int, metavar="N", help="the first N of them; where there are fewer, perturbed copies follow"
+    )
     parser.add_argument("--queries", type=int, default=1000, metavar="N")
     parser.add_argument("--bits", type=int, nargs="+", default=[320], help="leading bits that navigate")
-    parser.add_argument("--build-ef", type=int, default=128)
+    parser.add_argument("--build-ef", type=int, default=EF)
     parser.add_argument("--passes", type=int, nargs="+", default=[1], help="of the build")
+    parser.add_argument(
+        "--codes", type=int, nargs="*", default=[], metavar="BITS", help="widths of indexes without vectors"
+    )
+    parser.add_argument("--alone", action="store_true", help="without SymphonyQG")
     parser.add_argument("--ef", type=int, nargs="+", default=[15, 20, 30, 40, 60, 80, 120, 200])
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the builds")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
@@ -87,14 +96,42 @@ def read(options: argparse.Namespace) -> tuple[Floats, Floats]:
     else:
         rows = np.load(options.vectors, mmap_mode="r")
         rows = rows[np.random.default_rng(0).permutation(len(rows))]
-    rows = rows.astype(np.float32)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    items = min(options.items or len(rows), len(rows) - options.queries)
-    return np.ascontiguousarray(rows[:items]), np.ascontiguousarray(rows[-options.queries :])
+    rows = normalize(rows.astype(np.float32))
+    base, queries = rows[: -options.queries], np.ascontiguousarray(rows[-options.queries :])
+    count = options.items or len(base)
+    if count > len(base):
+        base = np.concatenate([base, perturbed(base, count - len(base))])
+    return np.ascontiguousarray(base[:count]), queries
+
+
+def normalize(rows: Floats) -> Floats:
+    """Return rows of length 1, in place."""
+    for first in range(0, len(rows), PIECE):
+        rows[first : first + PIECE] /= np.linalg.norm(rows[first : first + PIECE], axis=1, keepdims=True)
+    return rows
+
+
+def perturbed(rows: Floats, count: int) -> Floats:
+    """Return copies of unit vectors with noise, whose cosine with them is about 0.9."""
+    rng, features = np.random.default_rng(1), rows.shape[1]
+    copies = np.empty((count, features), dtype=np.float32)
+    for first in range(0, count, PIECE):
+        some = copies[first : first + PIECE]
+        rng.standard_normal(out=some, dtype=np.float32)
+        some *= 0.48 / np.sqrt(features)
+        some += rows[np.arange(first, first + len(some)) % len(rows)]
+    return normalize(copies)
 
 
 def methods(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, float, float, Search]]:
-    """Yield name, build seconds, bytes and search of each method; the peer's only where it is installed."""
+    """Yield name, build seconds, bytes and search of each method."""
+    if not options.alone:
+        yield from symphony(base, options.threads)
+    yield from graphs(base, options)
+
+
+def symphony(base: Floats, threads: int) -> Iterator[tuple[str, float, float, Search]]:
+    """Yield the peer, where it is installed."""
     try:
         import rabitqlib
     except ImportError:
@@ -102,12 +139,16 @@ def methods(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, fl
     else:
         start = time.perf_counter()
         peer = rabitqlib.SymqgIndex(base.shape[1], 32, "l2")
-        peer.build(base, 200, options.threads)
+        peer.build(base, 200, threads)
         seconds = time.perf_counter() - start
         with tempfile.TemporaryDirectory() as folder:
             peer.save(f"{folder}/index")
             size = Path(folder, "index").stat().st_size
         yield "SymphonyQG", seconds, size, lambda queries, ef: np.asarray(peer.search(queries, K, ef)[0])
+
+
+def graphs(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, float, float, Search]]:
+    """Yield our graphs with vectors stored as float16."""
     halves = base.astype(np.float16)
     for bits in options.bits:
         for passes in options.passes:
@@ -120,6 +161,30 @@ def methods(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, fl
             graph = Graph(navigator, records, len(base), halves)
             name = f"nestcode, {bits} bits, {passes} pass{'es' * (passes > 1)}"
             yield name, seconds, records.nbytes + halves.nbytes, partial(search_graph, graph)
+
+
+def codes_only(base: Floats, queries: Floats, exact: Ids, width: int, efs: list[int]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an index without vectors: walks, whose pools are ranked by whole codes, and a full scan."""
+    start = time.perf_counter()
+    index = Index(LinearCoder(width, metric="cosine").fit(base), graph=True)
+    index.add(base)
+    index.compact()
+    seconds = time.perf_counter() - start
+    for ef in [*efs, len(base)]:
+        some = slice(None if ef < len(base) else 100)  # full scans take long
+        search = partial(index.search, queries[some], k=K, candidates=ef, rerank=ef)
+        recall = metrics.recall(search().ids, exact[some])
+        spent = seconds_each({"": search}, 1 if ef == len(base) else 3, time.process_time)[""]
+        parts = index.nbytes_by_part()
+        yield {
+            "bits": width,
+            "ef": ef,
+            "recall@10": recall,
+            "QPS": len(queries[some]) / spent,
+            "build s": seconds,
+            "bytes of codes": parts["codes"] / len(base),
+            "bytes of the graph": (parts["neighbors"] + parts["prepared"]) / len(base),
+        }
 
 
 def search_graph(graph: Graph, queries: Floats, ef: int) -> Ids:

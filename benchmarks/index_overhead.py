@@ -1,8 +1,9 @@
 """What an index costs beside its codes: bytes per item by part, and the first search after opening it.
 
-Items are CIFAR-10 with --data DIR, else patches of the sample images. "heads", "tables" and "places" are what the
-prefix tree and the lookup of ids need; "prepared" is what the first search makes of the codes: their bits in the blocks
-that fast-scan reads, or the norms that ADC needs. Times are CPU times; NumPy's is a matrix product and argpartition.
+Items are CIFAR-10 with --data DIR, else patches of the sample images. "heads" and "tables" are the prefix tree,
+"places" finds items by id; "blocks" are the bits that fast-scan reads, in its own order, with "biases", and "norms"
+those that ADC and angles need; "prepared" is what a search keeps beside these. Times are CPU times; NumPy's is a matrix
+product and argpartition.
 """
 
 import shutil
@@ -20,6 +21,7 @@ from nestcode import CellCoder, Coder, Index, LinearCoder, ResidualCoder
 
 Rows = NDArray[np.float32]
 SMALL = 1000  # items of an index that is searched exhaustively
+PARTS = ("ids", "heads", "tables", "places", "blocks", "biases", "norms", "prepared", "buffer")
 
 
 def main() -> None:
@@ -46,8 +48,10 @@ def bytes_of(coder: Coder, items: Rows, queries: Rows) -> dict[str, Any]:
     index = Index(coder)
     index.add(items)
     index.search(queries)
-    parts = {part: size / len(index) for part, size in index.nbytes_by_part().items() if part != "codes"}
-    return {"coder": type(coder).__name__, **parts, "all": sum(parts.values())}
+    sizes = index.nbytes_by_part()
+    sizes.pop("codes", None)  # a small index has all items in its buffer
+    parts = {part: sizes.get(part, 0) / len(index) for part in PARTS}
+    return {"coder": type(coder).__name__, **parts, "all": sum(sizes.values()) / len(index)}
 
 
 def times_of(coder: Coder, items: Rows, queries: Rows) -> dict[str, Any]:

@@ -8,10 +8,11 @@ get L2-normalized vectors and the best of these scores: distance, inner product,
 of more than 512 features is reduced to 512 principal components for peers, which saves time and changes little.
 
 --tables speed: QPS by recall@10 and recall@100 on one thread, for indexes that store codes only and for indexes that
-rerank by stored vectors. Each is built on all cores in a process of its own, then swept over its settings; its Pareto
-front is printed. Without --peers the strongest of each kind run, with `--peers all` all; those that are not installed
-(`pip install 'nestcode[peers]'`) are named. Data of more than 512 features is reduced to 256 principal components for
-FAISS's quantizers.
+rerank by stored vectors. Each is built on all cores in a process of its own, then swept over its settings: a sample of
+the queries shows which are near its Pareto front, and these are measured. --at-once N builds N methods one after the
+other, then sweeps them at once on a core each, which share caches and memory bandwidth. Without --peers the strongest
+of each kind run, with `--peers all` all; those that are not installed (`pip install 'nestcode[peers]'`) are named. Data
+of more than 512 features is reduced to 256 principal components for FAISS's quantizers.
 
 --tables exhaustive: the time of exhaustive search over that of NumPy's matrix product and argpartition, for one query
 and for 256, by codes and by vectors. Set OPENBLAS_NUM_THREADS=1: ours runs on one thread.
@@ -87,11 +88,17 @@ def read_options() -> argparse.Namespace:
         metavar="S",
         help="seconds for all sizes, or CPU seconds for the sweeps of a method (60)",
     )
-    parser.add_argument("--most", type=float, default=900, metavar="S", help="speed: seconds of a method in all (900)")
     parser.add_argument(
-        "--total", type=float, default=float("inf"), metavar="S", help="speed: start no method after so many seconds"
+        "--most", type=float, default=900, metavar="S", help="speed: seconds of a build, and of its sweeps (900)"
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="speed: methods measured at once, on a core each (1)"
+    )
+    parser.add_argument(
+        "--total", type=float, default=float("inf"), metavar="S", help="speed: build no method after so many seconds"
     )
     parser.add_argument("--peers", nargs="*", metavar="WORD", help="only peers whose names contain one of the words")
+    parser.add_argument("--ours", nargs="*", metavar="WORD", help="speed: the same for our indexes (all)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="speed: draw the Pareto fronts")
     options = parser.parse_args()

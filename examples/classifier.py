@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from nestcode.data import digits
-from nestcode.lengths import Empirical, Lengths, LogUniform
+from nestcode.lengths import Empirical, Full, Lengths, LogUniform
 from nestcode.nn import NestedLoss, keep_prefix
 
 WIDTH = 64
@@ -30,7 +30,7 @@ MATRYOSHKA = (4, 8, 16, 32, 64)
 METHODS: dict[str, tuple[Lengths, int | None]] = {  # distribution of lengths, and samples per step (None: all)
     "nested": (LogUniform(), 1),
     "Matryoshka": (Empirical([1] * len(MATRYOSHKA), lengths=MATRYOSHKA), None),
-    "ordinary": (Empirical([1], lengths=[WIDTH]), None),
+    "ordinary": (Full(), None),
 }
 
 

@@ -1,6 +1,7 @@
 """Settings of all tests, and which of them are slow."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ SLOW = [  # they train networks, start processes or run whole programs
         "cli", "coders/test_adaptive.py", "coders/test_auto.py", "coders/test_autoencoder.py",
         "coders/test_contract.py", "coders/test_estimator.py", "coders/test_refined.py", "coders/test_supervised.py",
         "demo", "docs", "images", "index/test_compaction.py", "index/test_damage.py", "index/test_durability.py",
-        "integrations", "nn", "reproduce", "simulate", "test_annbench.py", "test_compression_benchmark.py",
+        "integrations", "nn", "reproduce", "simulate", "stores", "test_annbench.py", "test_compression_benchmark.py",
         "test_import.py", "test_scripts.py", "test_vibe.py", "training",
     )
 ]  # fmt: skip
@@ -35,6 +36,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out slow files and folders where --quick is given."""
     return True if config.getoption("--quick") and collection_path in SLOW else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that skips because a program is missing, where all of them must run."""
+    report = yield
+    if report.skipped and "NESTCODE_CI" in os.environ and "apt-get install" in str(report.longrepr):
+        report.outcome = "failed"
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Beyond, Empirical, Geometric, Lengths, LogUniform, Mixture, Uniform
+from nestcode.lengths import Beyond, Empirical, Full, Geometric, Lengths, LogUniform, Mixture, Uniform
 
 CHOICES: list[Lengths] = [
+    Full(),
     Geometric(0.9),
     Geometric(0.5),
     Uniform(),

@@ -1,7 +1,9 @@
 """Metrics equal their definitions, written out in plain loops, and refuse what they cannot compare."""
 
+import re
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +15,7 @@ from nestcode import metrics
 from nestcode.arrays import Doubles
 from nestcode.data import sample_images
 from nestcode.errors import InvalidInput
-from nestcode.metrics import bd_rate, distortion, exact_neighbors, psnr, recall, ssim
+from nestcode.metrics import bd_rate, by_length, distortion, exact_neighbors, plot_by_length, psnr, recall, ssim
 from nestcode.search.hits import Hits
 
 Metric = Literal["l2", "cosine", "inner"]
@@ -200,3 +202,31 @@ def test_mistakes_are_named(mistake: str) -> None:
     call, message = MISTAKES[mistake]
     with pytest.raises(InvalidInput, match=message):
         call()
+
+
+def test_by_length_calls_the_model_at_each_length() -> None:
+    rows = np.arange(6.0).reshape(2, 3)
+    curve = by_length(lambda X, length: X * (np.arange(3) < length), rows, [0, 1, 3], distortion)
+    assert curve == {0: 55 / 6, 1: (55 - 9) / 6, 3: 0.0}
+    labels = np.array([0, 1])
+    accuracy = by_length(lambda X, length: X[:, length] > 3, rows, [0, 2], lambda y, out: (y == out).mean(), labels)
+    assert accuracy == {0: 0.5, 2: 1.0}
+
+
+def test_by_length_takes_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    X = torch.ones(2, 4, requires_grad=True)
+    assert by_length(lambda X, length: X * (torch.arange(4) < length), X, [1, 4], distortion) == {1: 0.75, 4: 0.0}
+
+
+def test_curves_are_drawn(tmp_path: Path) -> None:
+    plot_by_length({"a": {0: 1.0, 4: 0.5}, "b": {1: 0.9, 64: 0.1}}, tmp_path / "curves.svg", "MSE", "tokens")
+    drawn = (tmp_path / "curves.svg").read_text()
+    assert all(f"<!-- {text} -->" in drawn for text in ("a", "b", "64", "MSE", "tokens"))
+    for call, message in (
+        (lambda: plot_by_length({}, tmp_path / "x.png"), "curves must have at least one model, got none"),
+        (lambda: by_length(lambda X, _: X, [1], [], distortion), "lengths must name at least one length, got none"),
+        (lambda: by_length(lambda X, _: X, [1], [-1], distortion), "a length must be an integer of at least 0, got -1"),
+    ):
+        with pytest.raises(InvalidInput, match=re.escape(message)):
+            call()

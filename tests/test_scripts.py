@@ -16,6 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 
 from nestcode.data import digits
 
@@ -62,7 +63,7 @@ def test_the_search_benchmark_reads_hdf5_of_ann_benchmarks(distance: str, run: R
     with h5py.File(file, "w") as data:
         data["train"], data["test"] = rows[:-50], rows[-50:]
         data.attrs["distance"] = distance
-    options = ["--quick", "--tables", "speed", "--peers", "usearch"]
+    options = ["--quick", "--tables", "speed", "--ours", "256", "--peers", "usearch"]
     run(BENCHMARKS / "search.py", *options, "--hdf5", file, "--json", out, "--figure", figure)
     saved = json.loads(out.read_text())["rows"]
     assert {row["data"].split(",")[0] for row in saved} == {"digits"}
@@ -77,8 +78,8 @@ def test_the_search_benchmark_reads_sentences_and_names_missing_peers(run: Run, 
     np.save(tmp_path / "sentences.npy", rows.astype(np.float16))  # what embedding the sentences would write
     np.save(tmp_path / "sentences-keywords-50.npy", np.roll(rows[-50:], 1, axis=1))
     out = tmp_path / "figures.json"
-    options = ["--quick", "--tables", "speed", "--peers", "HGraph", "--sentences", tmp_path, "--json", out]
-    printed = run(BENCHMARKS / "search.py", *options)
+    options = ["--quick", "--tables", "speed", "--ours", "256", "--peers", "HGraph", "--at-once", "2"]
+    printed = run(BENCHMARKS / "search.py", *options, "--sentences", tmp_path, "--json", out)
     saved = json.loads(out.read_text())["rows"]
     assert {row["data"].split(", 1,")[0] for row in saved if "data" in row} == {
         "sentences, cosine",
@@ -87,6 +88,7 @@ def test_the_search_benchmark_reads_sentences_and_names_missing_peers(run: Run, 
     missing = {row["method"]: row["missing"] for row in saved if "missing" in row}
     assert set(missing) == (set() if find_spec("pyvsag") else {"VSAG HGraph, 32 links"})
     assert all(f"Not measured: {name}: {reason}" in printed for name, reason in missing.items())
+    assert "compressed: sentences, cosine, 1,000 items, 50 queries: nothing was measured" in printed
 
 
 def test_only_nested_losses_order_the_classifier() -> None:
@@ -111,6 +113,36 @@ def test_only_nested_dropout_orders_the_autoencoder() -> None:
     assert all(nested[k] < ordinary[k] / 1.2 for k in (1, 2, 4, 8, 16))
     assert nested[8] < components[8]  # a network beats a linear model
     assert ordinary[32] < ordinary[16] / 2  # the ordinary model is trained well
+
+
+def test_a_prefix_of_the_tokenizers_codes_decodes_to_its_first_tokens() -> None:
+    example: Any = runpy.run_path(str(EXAMPLES / "image_tokenizer.py"))
+    images = example["read_data"](None)[0][:60]
+    model = example["train"](images, nested=True, epochs=2, patch=2, tokens=4, dim=16, depth=1)
+    codes = model.quantize.codes(model.encode(images))
+    for kept in (1, 3):
+        decoded = model.decode(model.quantize.decode(codes.prefix(kept * 15)))
+        np.testing.assert_allclose(decoded.detach(), model(images, kept).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_fine_tuning_by_length_improves_recall() -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    rng = np.random.default_rng(0)
+    words = [f"word{number}" + "x" * (number % 7) for number in range(40)]
+    sentences = [" ".join(rng.choice(words, 6, replace=False)) for _ in range(200)]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["?", *words])}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    torch.manual_seed(0)
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=16)], device="cpu")
+    example: Any = runpy.run_path(str(EXAMPLES / "matryoshka_text.py"))
+    before = example["recall_by_length"](model, sentences[:100], 50)
+    tuned = example["fine_tune"](model, sentences[100:] * 5, example["METHODS"]["nested"], batch=50, lr=0.05)
+    after = example["recall_by_length"](tuned, sentences[:100], 50)
+    assert np.mean(list(after.values())) > np.mean(list(before.values()))
+    assert example["keywords"]("a very long sentence") == "very long sentence"
 
 
 def test_text_search_has_higher_recall_in_fewer_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nestcode.errors import DamagedFile
-from nestcode.storage import Record, parse_record, record_bytes, write_atomic
+from nestcode.storage import Record, parse_record, read_record, record_bytes, write_atomic
 
 
 def test_write_atomic_creates_folders_and_replaces(tmp_path: Path) -> None:
@@ -115,3 +115,17 @@ def test_notes_are_kept_outside_the_fingerprint() -> None:
 def test_damaged_notes_are_refused(change: Callable[[dict[str, str]], Any]) -> None:
     with pytest.raises(DamagedFile, match="it is damaged"):
         parse_record(edited(change), "it")
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "F8_E8M0", "BF16", "F4"])
+def test_types_that_numpy_lacks_are_refused(dtype: str, tmp_path: Path) -> None:
+    data = record_bytes(Record("LinearCoder", 1, {}, {"x": np.zeros(16, np.uint8)}))
+    size = {"BF16": 8, "F4": 32}.get(dtype, 16)
+    forged = data.replace(b'"dtype":"U8","shape":[16]', f'"dtype":"{dtype}","shape":[{size}]'.encode())
+    text = forged[8:-16].rstrip()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    (tmp_path / "a.coder").write_bytes(len(text).to_bytes(8, "little") + text + data[-16:])
+    with pytest.raises(DamagedFile, match="damaged or not a Nestcode file"):
+        read_record(tmp_path / "a.coder")
+    with pytest.raises(DamagedFile, match="damaged or not a Nestcode file"):
+        parse_record((tmp_path / "a.coder").read_bytes(), "it")

@@ -108,15 +108,17 @@ class CodeDecoder {
   public:
     CodeDecoder(std::size_t count, std::size_t width) : count_(count), width_(width) {}
 
-    // Appends bytes and writes every bit that can be decoded into `plain`, in the order of a stream without entropy
-    // coding; `plain` must be 0 before the first call. Returns how many bits have been decoded so far.
-    std::uint64_t feed(const std::uint8_t* bytes, std::size_t count, std::uint8_t* plain) {
+    // Appends bytes and writes every bit that can be decoded into `plain`, at most `most` bits in all, in the order of
+    // a stream without entropy coding; `plain` must be 0 before the first call. Returns how many bits have been decoded
+    // so far.
+    std::uint64_t feed(const std::uint8_t* bytes, std::size_t count, std::uint64_t most, std::uint8_t* plain) {
         decoder_.feed(bytes, count);
         for (; kGroup * group_ < width_; ++group_, item_ = 0, model_.reset()) {
             const std::size_t bits = group_bits(width_, group_), stride = (bits + 7) / 8;
             for (; item_ < count_; ++item_, bit_ = 0) {
                 std::uint8_t* code = plain + 8 * group_ * count_ + stride * item_;
                 for (; bit_ < bits; ++bit_, ++decoded_) {
+                    if (decoded_ >= most) return decoded_;
                     std::uint8_t& byte = code[bit_ / 8];
                     const int bit = model_.code(bit_, before(plain, code), path(byte),
                                                 [&](Probability one) { return decoder_.decode(one); });

@@ -13,6 +13,7 @@
 
 #include "inverted_lists.hpp"
 #include "metric.hpp"
+#include "parallel.hpp"
 #include "simd.hpp"
 
 namespace nestcode {
@@ -32,6 +33,44 @@ struct FastScanGroup {
     std::int32_t directions[4];  // -1 for none
     float levels[4][16];
 };
+
+// What corrects the estimates of an item for its centroid and its norm: coefficients around the mean, by direction.
+struct ItemCorrections {
+    const float* centroids;  // (centroids, directions)
+    const float* offsets;    // (centroids, directions): from their parents
+    const float* mean;       // (directions); null where distances are not by angle
+    const double* squares;   // (centroids): squared norms, the mean included
+    std::size_t directions;
+    float bias_unit;
+};
+
+// Writes the biases of grouped items, two groups a byte, and, for angles, the norms of what the groups decode to, the
+// mean included. `centroids` has the centroid of each item, `slots` its place in `biases` and `norms`.
+inline void correct_items(const std::vector<FastScanGroup>& groups, Rows grouped, const std::int64_t* centroids,
+                          const std::uint32_t* slots, const ItemCorrections& with, std::int16_t* biases, float* norms,
+                          std::size_t threads) {
+    parallel_for(grouped.count, 1 << 10, threads, [=, &groups](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i) {
+            const auto own = static_cast<std::size_t>(centroids[i]) * with.directions;
+            const float *centroid = with.centroids + own, *offset = with.offsets + own;
+            double bias = 0, square = 0;
+            for (std::size_t g = 0; g < groups.size(); ++g) {
+                const int value = grouped[i][g / 2] >> 4 * (g % 2) & 15;
+                for (int j = 0; j < 4 && groups[g].directions[j] >= 0; ++j) {
+                    const auto d = static_cast<std::size_t>(groups[g].directions[j]);
+                    const double level = groups[g].levels[j][value];
+                    bias += level * offset[d];
+                    if (with.mean != nullptr)
+                        square += level * (level + 2 * (static_cast<double>(centroid[d]) + with.mean[d]));
+                }
+            }
+            biases[slots[i]] =
+                static_cast<std::int16_t>(std::clamp(std::nearbyint(2 * bias / with.bias_unit), -32768.0, 32767.0));
+            if (with.mean != nullptr)
+                norms[slots[i]] = static_cast<float>(std::sqrt(std::max(with.squares[centroids[i]] + square, 0.0)));
+        }
+    });
+}
 
 // Clips entries to [0, largest]. NaN becomes the largest: it fails the comparison.
 inline void clip_entries(std::vector<float>& entries, float largest) {
@@ -188,6 +227,43 @@ inline std::uint32_t fastscan_avx2(const std::uint8_t* block, const std::int16_t
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(below[0], below[1]), 0xd8);
     return static_cast<std::uint32_t>(_mm256_movemask_epi8(packed));
 }
+
+// The sums of the entries that a block's nibbles select, in the order of the items. A register holds two columns.
+NESTCODE_AVX512 inline __m512i fastscan_sums_avx512(const std::uint8_t* block, std::size_t columns,
+                                                    const std::uint8_t* entries) {
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i both = _mm512_setzero_si512(), odd = both;  // items 2 i + 256 * items 2 i + 1, and those alone
+    const auto add = [&](__m512i nibbles, __m512i tables) NESTCODE_AVX512 {
+        const __m512i first = _mm512_shuffle_i32x4(tables, tables, 0xa0);  // for both halves of a column
+        const __m512i second = _mm512_shuffle_i32x4(tables, tables, 0xf5);
+        const __m512i high = _mm512_and_si512(_mm512_srli_epi16(nibbles, 4), low);
+        const __m512i sum = _mm512_add_epi8(_mm512_shuffle_epi8(first, _mm512_and_si512(nibbles, low)),
+                                            _mm512_shuffle_epi8(second, high));
+        both = _mm512_add_epi16(both, sum);
+        odd = _mm512_add_epi16(odd, _mm512_srli_epi16(sum, 8));
+    };
+    std::size_t c = 0;
+    for (; c + 2 <= columns; c += 2) add(_mm512_loadu_si512(block + 32 * c), _mm512_loadu_si512(entries + 32 * c));
+    if (c < columns)
+        add(_mm512_maskz_loadu_epi8(0xffffffff, block + 32 * c), _mm512_maskz_loadu_epi8(0xffffffff, entries + 32 * c));
+    const __m512i even = _mm512_sub_epi16(both, _mm512_slli_epi16(odd, 8));
+    const auto fold = [&](__m512i sums) NESTCODE_AVX512 {
+        return _mm256_add_epi16(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64(sums, 1));
+    };
+    const __m256i evens = fold(even), odds = fold(odd);
+    const __m256i lows = _mm256_unpacklo_epi16(evens, odds), highs = _mm256_unpackhi_epi16(evens, odds);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_permute2x128_si256(lows, highs, 0x20)),
+                              _mm256_permute2x128_si256(lows, highs, 0x31), 1);
+}
+
+NESTCODE_AVX512 inline std::uint32_t fastscan_avx512(const std::uint8_t* block, const std::int16_t* biases,
+                                                     std::size_t columns, const FastScanTables& tables,
+                                                     std::int16_t limit, std::int16_t* out) {
+    const __m512i bias = _mm512_mulhrs_epi16(_mm512_loadu_si512(biases), _mm512_set1_epi16(tables.bias_factor));
+    const __m512i sums = _mm512_adds_epi16(fastscan_sums_avx512(block, columns, tables.entries.data()), bias);
+    _mm512_storeu_si512(out, sums);
+    return _mm512_cmplt_epi16_mask(sums, _mm512_set1_epi16(limit));
+}
 #endif
 
 inline FastScanKernel fastscan_kernel(Simd simd) {
@@ -196,8 +272,8 @@ inline FastScanKernel fastscan_kernel(Simd simd) {
         case Simd::neon: return fastscan_neon;
 #endif
 #if NESTCODE_X86
-        case Simd::avx2:
-        case Simd::avx512: return fastscan_avx2;
+        case Simd::avx2: return fastscan_avx2;
+        case Simd::avx512: return fastscan_avx512;
 #endif
         default: return fastscan_portable;
     }

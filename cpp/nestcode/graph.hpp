@@ -96,7 +96,7 @@ struct GraphQuery {
 // Queries prepared a batch at a time, so that the directions are read once for all of them.
 class GraphQueries {
   public:
-    static constexpr std::size_t kBatch = 16;
+    static constexpr std::size_t kBatch = 32;
 
     GraphQueries(const GraphProjection& projection, std::size_t count, Metric metric, Simd simd)
         : projection_(projection),
@@ -144,29 +144,83 @@ class GraphQueries {
     std::vector<float> features_, centered_, coefficients_;
 };
 
-// Estimates the distances of the 32 neighbors in a record, up to a constant of the query.
+// Writes the estimated distances of the 32 neighbors in a record, up to a constant of the query, and returns a mask of
+// those that are not above the limit; NaN is not.
+using GraphKernel = std::uint32_t (*)(GraphRecord record, std::size_t columns, const FastScanTables& tables,
+                                      float norm_unit, float limit, float* out);
+
+template <auto scan, auto expand>
+std::uint32_t estimate_neighbors(GraphRecord record, std::size_t columns, const FastScanTables& tables, float norm_unit,
+                                 float limit, float* out) {
+    static constexpr std::int16_t no_biases[kDegree] = {};
+    std::int16_t sums[kDegree];
+    float corrections[2 * kDegree];  // norms, then factors
+    scan(record.block(), no_biases, columns, tables, INT16_MIN, sums);
+    expand(record.norms_and_factors(), corrections, 2 * kDegree);
+    const float step = 1 / tables.scale;
+    for (std::size_t i = 0; i < kDegree; ++i)
+        out[i] = norm_unit * corrections[i] +
+                 corrections[kDegree + i] * (tables.offset + static_cast<float>(sums[i]) * step);
+    std::uint32_t mask = 0;
+#if NESTCODE_X86
+    for (int i = 0; i < 32; i += 4)
+        mask |= static_cast<std::uint32_t>(_mm_movemask_ps(_mm_cmpngt_ps(_mm_loadu_ps(out + i), _mm_set1_ps(limit))))
+                << i;
+#else
+    for (int i = 0; i < 32; ++i) mask |= static_cast<std::uint32_t>(!(out[i] > limit)) << i;
+#endif
+    return mask;
+}
+
+#if NESTCODE_X86
+NESTCODE_AVX512 inline std::uint32_t estimate_neighbors_avx512(GraphRecord record, std::size_t columns,
+                                                               const FastScanTables& tables, float norm_unit,
+                                                               float limit, float* out) {
+    const __m512i sums = fastscan_sums_avx512(record.block(), columns, tables.entries.data());
+    const __m512 step = _mm512_set1_ps(1 / tables.scale), offset = _mm512_set1_ps(tables.offset);
+    const __m256i halves[2] = {_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64(sums, 1)};
+    std::uint32_t mask = 0;
+    for (std::size_t i = 0; i < 2; ++i) {
+        const Half* values = record.norms_and_factors() + 16 * i;
+        const auto load = [&](const Half* from) NESTCODE_AVX512 {
+            return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+        };
+        const __m512 sum = _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(halves[i]));
+        const __m512 product = _mm512_mul_ps(load(values + kDegree), _mm512_fmadd_ps(sum, step, offset));
+        const __m512 estimates = _mm512_fmadd_ps(_mm512_set1_ps(norm_unit), load(values), product);
+        _mm512_storeu_ps(out + 16 * i, estimates);
+        const __mmask16 near = _mm512_cmp_ps_mask(estimates, _mm512_set1_ps(limit), _CMP_NGT_UQ);
+        mask |= std::uint32_t{near} << 16 * i;
+    }
+    return mask;
+}
+#endif
+
+inline GraphKernel graph_kernel(Simd simd) {
+    switch (simd) {
+#if NESTCODE_NEON
+        case Simd::neon: return estimate_neighbors<fastscan_neon, expand_half_neon>;
+#endif
+#if NESTCODE_X86
+        case Simd::avx2: return estimate_neighbors<fastscan_avx2, expand_half_f16c>;
+        case Simd::avx512: return estimate_neighbors_avx512;
+#endif
+        default: return estimate_neighbors<fastscan_portable, expand_half_portable>;
+    }
+}
+
 struct GraphEstimator {
     std::size_t columns;
     float norm_unit;  // 0 for inner products
-    FastScanKernel kernel;
-    HalfExpander expand;
+    GraphKernel kernel;
 
     GraphEstimator(const GraphProjection& projection, Metric metric, Simd simd)
         : columns((projection.groups->size() + 1) / 2),
           norm_unit(metric == Metric::inner ? 0 : projection.norm_unit),
-          kernel(fastscan_kernel(simd)),
-          expand(half_expander(simd)) {}
+          kernel(graph_kernel(simd)) {}
 
-    void operator()(GraphRecord record, const FastScanTables& tables, float* out) const {
-        static constexpr std::int16_t no_biases[kDegree] = {};
-        std::int16_t sums[kDegree];
-        float corrections[2 * kDegree];  // norms, then factors
-        kernel(record.block(), no_biases, columns, tables, INT16_MIN, sums);
-        expand(record.norms_and_factors(), corrections, 2 * kDegree);
-        const float step = 1 / tables.scale;
-        for (std::size_t i = 0; i < kDegree; ++i)
-            out[i] = norm_unit * corrections[i] +
-                     corrections[kDegree + i] * (tables.offset + static_cast<float>(sums[i]) * step);
+    std::uint32_t operator()(GraphRecord record, const FastScanTables& tables, float limit, float* out) const {
+        return kernel(record, columns, tables, norm_unit, limit, out);
     }
 };
 

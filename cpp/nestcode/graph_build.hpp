@@ -5,6 +5,9 @@
 // rule of relative neighborhood graphs: a candidate is occluded if a selected neighbor is nearer to it than the item is
 // (robust pruning: Subramanya et al., "DiskANN", 2019). Passes read one graph and write another, so the result depends
 // on the seed and not on the threads.
+//
+// Lists name items by how far they come after the list's own item, counted in a circle. Ties go to the next ones, so
+// equal items, whose distances are all ties, form a ring and not a star around the first of them.
 #pragma once
 
 #include <random>
@@ -14,9 +17,9 @@
 namespace nestcode {
 
 struct GraphBuildOptions {
-    std::size_t ef = 128;    // of the searches
+    std::size_t ef = 160;    // of the searches
     std::size_t passes = 1;  // of search and pruning
-    std::size_t trees = 8;
+    std::size_t trees = 24;
     std::size_t leaf = 128;  // items of a tree's leaf, at most
     float slack = 1.03f;     // by what factor a neighbor must be nearer to occlude a candidate
     std::uint64_t seed = 0;
@@ -80,6 +83,14 @@ class GraphBuilder {
         return lists.data() + item * kDegree;
     }
 
+    // How far `other` comes after `item`, and the inverse.
+    std::uint32_t after(std::size_t item, std::size_t other) const {
+        return static_cast<std::uint32_t>(other >= item ? other - item : other + count_ - item);
+    }
+    std::uint32_t find(std::size_t item, std::size_t steps) const {
+        return static_cast<std::uint32_t>(item + steps < count_ ? item + steps : item + steps - count_);
+    }
+
     float between(std::uint32_t a, std::uint32_t b) const {
         return clamp_to_finite(distance_(vectors_[a], vectors_[b]));
     }
@@ -135,8 +146,8 @@ class GraphBuilder {
                     for (std::size_t j = i + 1; j < tree.ends[leaf]; ++j) {
                         const std::uint32_t a = tree.order[i], b = tree.order[j];
                         const float distance = between(a, b);
-                        keep_nearest(list(near_, a), Hit::pack(distance, b));
-                        keep_nearest(list(near_, b), Hit::pack(distance, a));
+                        keep_nearest(list(near_, a), Hit::pack(distance, after(a, b)));
+                        keep_nearest(list(near_, b), Hit::pack(distance, after(b, a)));
                     }
         });
     }
@@ -151,21 +162,23 @@ class GraphBuilder {
 
     // Replaces each item's list by a selection among it and the nodes that a search for the item visits.
     void search(const GraphRecords& records) {
-        const GraphEstimator estimate(projection_, Metric::l2, simd_);
+        const GraphWalker<float> walker(records, vectors_, projection_, Metric::l2, simd_);
         parallel_for(count_, 16, threads_, [&](std::size_t begin, std::size_t end) {
             GraphQueries batch(projection_, end - begin, Metric::l2, simd_);
-            GraphPool pool;
-            std::vector<std::uint64_t> candidates;
-            for (std::size_t i = begin; i < end; ++i) {
-                if ((i - begin) % GraphQueries::kBatch == 0) batch.prepare(vectors_[i], end - i);
-                const GraphQuery& query = batch[(i - begin) % GraphQueries::kBatch];
-                pool.reset(options_.ef, {});
-                candidates.assign(list(near_, i), list(near_, i) + kDegree);
-                walk_graph(records, vectors_, estimate, distance_, query, pool, [&](std::uint32_t id, float distance) {
-                    if (id != i) candidates.push_back(Hit::pack(clamp_to_finite(distance), id));
+            std::vector<std::uint64_t> candidates[kTurns];
+            walk_graph(
+                walker, batch, vectors_[begin], end - begin, options_.ef, {},
+                [&](std::size_t turn, std::size_t q, std::uint32_t id, float distance) {
+                    if (id != begin + q)
+                        candidates[turn].push_back(Hit::pack(clamp_to_finite(distance), after(begin + q, id)));
+                },
+                [&](std::size_t turn, std::size_t q, const GraphPool&, std::size_t) {
+                    std::vector<std::uint64_t>& own = candidates[turn];
+                    const std::size_t i = begin + q;
+                    own.insert(own.end(), list(near_, i), list(near_, i) + kDegree);
+                    select(i, own, list(next_, i));
+                    own.clear();
                 });
-                select(candidates, list(next_, i));
-            }
         });
         near_.swap(next_);
     }
@@ -178,33 +191,34 @@ class GraphBuilder {
             for (std::size_t i = 0; i < count_; ++i)
                 for (std::size_t j = 0; j < kDegree; ++j) {
                     const std::uint64_t key = near_[i * kDegree + j];
-                    const std::size_t to = Hit::position(key);
-                    if (key != kNone && to >= begin && to < end)
-                        candidates[to - begin].push_back(Hit::pack(Hit::score(key), static_cast<std::uint32_t>(i)));
+                    if (key == kNone) break;
+                    const std::size_t to = find(i, Hit::position(key));
+                    if (to >= begin && to < end)
+                        candidates[to - begin].push_back(Hit::pack(Hit::score(key), after(to, i)));
                 }
             for (std::size_t i = begin; i < end; ++i) {
                 std::vector<std::uint64_t>& own = candidates[i - begin];
                 own.insert(own.end(), list(near_, i), list(near_, i) + kDegree);
-                select(own, list(next_, i));
+                select(i, own, list(next_, i));
                 own = {};
             }
         });
         near_.swap(next_);
     }
 
-    void select(std::vector<std::uint64_t>& candidates, std::uint64_t* out) const {
+    void select(std::size_t item, std::vector<std::uint64_t>& candidates, std::uint64_t* out) const {
         std::sort(candidates.begin(), candidates.end());
         candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
         if (!candidates.empty() && candidates.back() == kNone) candidates.pop_back();
         candidates.resize(std::min(candidates.size(), std::max(options_.ef, 2 * kDegree)));  // hubs have thousands
         select_neighbors(candidates, options_.slack,
-                         [this](std::uint32_t a, std::uint32_t b) { return between(a, b); });
+                         [&](std::uint32_t a, std::uint32_t b) { return between(find(item, a), find(item, b)); });
         std::fill(std::copy(candidates.begin(), candidates.end(), out), out + kDegree, kNone);
     }
 
     void write(std::uint32_t* neighbors) const {
         for (std::size_t i = 0; i < near_.size(); ++i)
-            neighbors[i] = near_[i] != kNone ? Hit::position(near_[i]) : static_cast<std::uint32_t>(i / kDegree);
+            neighbors[i] = find(i / kDegree, near_[i] != kNone ? Hit::position(near_[i]) : 0);
     }
 
     const GraphVectors<float> vectors_;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <span>
 
@@ -23,36 +24,57 @@ namespace nestcode {
 class GraphPool {
   public:
     void reset(std::size_t ef, std::span<const std::uint64_t> skipped) {
-        ef_ = ef;
         skipped_ = skipped;
         allowed_ = cursor_ = 0;
         keys_.clear();
-        keys_.reserve(ef + 1);
-        recent_.assign(std::bit_ceil(8 * ef), UINT32_MAX);
-        limit = std::numeric_limits<float>::infinity();
+        widen(ef);
+    }
+
+    // Lets more items in. Those that fell off the end before may come back.
+    void widen(std::size_t ef) {
+        ef_ = ef;
+        keys_.reserve(ef + kDegree);
+        recent_.resize(std::bit_ceil(8 * ef));
+        std::memset(recent_.data(), 0xff, recent_.size() * sizeof recent_[0]);  // no id
+        if (allowed_ < ef_) limit = std::numeric_limits<float>::infinity();
     }
 
     float limit;  // items of a greater estimate do not enter
 
     bool allows(std::uint32_t id) const { return skipped_.empty() || !(skipped_[id / 64] >> id % 64 & 1); }
 
-    void insert(float estimate, std::uint32_t id) {
-        std::uint32_t& recent = recent_[id * 0x9e3779b1u >> 7 & (recent_.size() - 1)];
-        if (recent == id) return;
-        recent = id;
-        const std::uint64_t key = Hit::pack(clamp_to_finite(estimate), id << 1);
-        const std::size_t place = place_of(key);
-        if (place == keys_.size() ? allowed_ == ef_ : (keys_[place] | kVisited) == (key | kVisited)) return;
-        cursor_ = std::min(cursor_, place);
-        keys_.insert(keys_.begin() + static_cast<std::ptrdiff_t>(place), key);
-        allowed_ += allows(id);
-        if (allowed_ < ef_) return;
-        if (allowed_ > ef_) {  // drop the last allowed item, and what was kept for being nearer than it
-            keys_.pop_back();
-            --allowed_;
+    // Adds those of a record's neighbors that the mask selects: all whose estimates are not above the limit.
+    void insert(const float* estimates, const std::uint32_t* ids, std::uint32_t near) {
+        std::uint64_t found[kDegree], fresh[kDegree];
+        std::size_t count = 0, added = 0, places[kDegree];
+        for (; near != 0; near &= near - 1) {
+            const int j = std::countr_zero(near);
+            std::uint32_t& recent = recent_[ids[j] * 0x9e3779b1u >> 7 & (recent_.size() - 1)];
+            found[count] = Hit::pack(clamp_to_finite(estimates[j]), ids[j] << 1);
+            count += recent != ids[j];
+            recent = ids[j];
         }
-        while (!allows(id_of(keys_.back()))) keys_.pop_back();
-        limit = Hit::score(keys_.back());
+        sort_few(found, count);
+        // All are searched for before any is inserted: searches that are independent overlap.
+        for (std::size_t i = 0; i < count; ++i) places[i] = place_of(found[i]);
+        std::size_t end = keys_.size();
+        for (std::size_t i = 0; i < count; ++i) {
+            const bool known = places[i] < end && (keys_[places[i]] | kVisited) == (found[i] | kVisited);
+            const bool again = i > 0 && found[i] == found[i - 1];
+            fresh[added] = found[i];
+            places[added] = places[i];
+            added += !known && !again;
+        }
+        if (added == 0) return;
+        cursor_ = std::min(cursor_, places[0]);
+        keys_.resize(end + added);
+        for (std::size_t i = added; i-- > 0; end = places[i]) {
+            std::uint64_t* place = keys_.data() + places[i];
+            std::memmove(place + i + 1, place, (end - places[i]) * sizeof *place);
+            place[i] = fresh[i];
+            allowed_ += allows(id_of(fresh[i]));
+        }
+        if (allowed_ >= ef_) shrink();
     }
 
     // The nearest item that was not visited, which is marked; UINT32_MAX when all were.
@@ -74,6 +96,27 @@ class GraphPool {
   private:
     static constexpr std::uint64_t kVisited = 1;  // the last bit of a key: ids have 31 bits
 
+    // Drops what comes after the ef-th item that may be returned.
+    void shrink() {
+        for (; allowed_ > ef_; keys_.pop_back()) allowed_ -= allows(id_of(keys_.back()));
+        while (!allows(id_of(keys_.back()))) keys_.pop_back();
+        limit = Hit::score(keys_.back());
+    }
+
+    // Sorts few keys by their ranks: no branch depends on their order, which nothing predicts.
+    static void sort_few(std::uint64_t* keys, std::size_t count) {
+        constexpr std::size_t few = 8;
+        if (count > few) return std::sort(keys, keys + count);
+        std::uint64_t unsorted[few];
+        std::copy_n(keys, count, unsorted);
+        for (std::size_t i = 0; i < count; ++i) {
+            std::size_t rank = 0;
+            for (std::size_t j = 0; j < count; ++j)
+                rank += j < i ? unsorted[j] <= unsorted[i] : unsorted[j] < unsorted[i];
+            keys[rank] = unsorted[i];
+        }
+    }
+
     // Where a key belongs: a binary search without branches, which would be mispredicted.
     std::size_t place_of(std::uint64_t key) const {
         const std::uint64_t* base = keys_.data();
@@ -93,22 +136,11 @@ class GraphPool {
 
 // Begins to read memory into the second-level cache. The processor's own prefetcher goes on from there; asking for more
 // lines would hold up other reads. Inlined at once, as GCC 12 drops calls of functions that do nothing but prefetch.
-[[gnu::always_inline]] inline void prefetch_bytes(const void* from, std::size_t bytes) {
+// Lines behind the end do no harm, and a constant number takes no branches.
+[[gnu::always_inline]] inline void prefetch_lines(const void* from) {
     const char* data = static_cast<const char*>(from);
-    for (std::size_t i = 0; i < std::min<std::size_t>(bytes, 640); i += 64) __builtin_prefetch(data + i, 0, 2);
-}
-
-// A bit for each of 32 values that is not above the limit; NaN is not.
-inline std::uint32_t mask_not_above(const float* values, float limit) {
-    std::uint32_t mask = 0;
-#if NESTCODE_X86
-    for (int i = 0; i < 32; i += 4)
-        mask |= static_cast<std::uint32_t>(_mm_movemask_ps(_mm_cmpngt_ps(_mm_loadu_ps(values + i), _mm_set1_ps(limit))))
-                << i;
-#else
-    for (int i = 0; i < 32; ++i) mask |= static_cast<std::uint32_t>(!(values[i] > limit)) << i;
-#endif
-    return mask;
+#pragma GCC unroll 10
+    for (std::size_t i = 0; i < 640; i += 64) __builtin_prefetch(data + i, 0, 2);
 }
 
 // Vectors in the order of the nodes; none where `data` is null.
@@ -120,37 +152,96 @@ struct GraphVectors {
     const Element* operator[](std::size_t i) const { return data + i * features; }
 };
 
-// Walks from the entry points until every item of the pool was visited, and calls visit(id, distance) for each; the
-// distance is NaN without vectors. Returns how many were visited.
-template <class Element, class Visit>
-std::size_t walk_graph(const GraphRecords& records, const GraphVectors<Element>& vectors,
-                       const GraphEstimator& estimate, const RowDistance<Element>& distance, const GraphQuery& query,
-                       GraphPool& pool, const Visit& visit) {
-    float estimates[kDegree];
-    const std::size_t size = GraphRecord::size(records.columns);
-    const auto scan = [&](std::size_t i) {
-        const GraphRecord record = records[i];
-        estimate(record, query.tables, estimates);
-        const std::uint32_t* ids = record.ids();
-        for (std::uint32_t below = mask_not_above(estimates, pool.limit); below != 0; below &= below - 1) {
-            const int j = std::countr_zero(below);
-            pool.insert(estimates[j], ids[j]);
-        }
-    };
-    const auto prefetch = [&](std::uint32_t id) __attribute__((always_inline)) {
-        if (id == UINT32_MAX) return;
-        prefetch_bytes(records[id].data, size);
-        if (vectors.data != nullptr) prefetch_bytes(vectors[id], vectors.features * sizeof(Element));
-    };
-    for (std::size_t i = records.nodes; i < records.count; ++i) scan(i);
-    std::size_t visited = 0;
-    for (std::uint32_t id = pool.visit_next(); id != UINT32_MAX; id = pool.visit_next(), ++visited) {
-        scan(id);
-        prefetch(pool.peek());  // arrives while this node's own distance is computed
+constexpr std::size_t kStarts = 8;  // entry points that a walk begins at
+
+// What the walks through a graph share.
+template <class Element>
+struct GraphWalker {
+    GraphRecords records;
+    GraphVectors<Element> vectors;
+    GraphEstimator estimate;
+    RowDistance<Element> distance;
+
+    GraphWalker(const GraphRecords& graph, const GraphVectors<Element>& rows, const GraphProjection& projection,
+                Metric metric, Simd simd)
+        : records(graph), vectors(rows), estimate(projection, metric, simd), distance(metric, rows.features, simd) {}
+
+    // Begins a walk with a pool of `ef` items at the nearest entry points; the others would only be replaced.
+    void start(const GraphQuery& query, std::size_t ef, std::span<const std::uint64_t> skipped, GraphPool& pool) const {
+        pool.reset(std::min(ef, kStarts), skipped);
+        for (std::size_t i = records.nodes; i < records.count; ++i) scan(records[i], query, pool);
+        pool.widen(ef);
+        prefetch(pool.peek());
+    }
+
+    // Visits the nearest item that was not visited, and calls visit(id, distance); the distance is NaN without vectors.
+    // Returns false once every item of the pool was visited.
+    template <class Visit>
+    bool step(const GraphQuery& query, GraphPool& pool, const Visit& visit) const {
+        const std::uint32_t id = pool.visit_next();
+        if (id == UINT32_MAX) return false;
+        const std::uint32_t second = pool.peek();
+        prefetch(second);  // most often the next one
+        scan(records[id], query, pool);
+        if (pool.peek() != second) prefetch(pool.peek());
         visit(id, vectors.data != nullptr ? distance(query.features, vectors[id])
                                           : std::numeric_limits<float>::quiet_NaN());
+        return true;
     }
-    return visited;
+
+  private:
+    void scan(GraphRecord record, const GraphQuery& query, GraphPool& pool) const {
+        float estimates[kDegree];
+        pool.insert(estimates, record.ids(), estimate(record, query.tables, pool.limit, estimates));
+    }
+
+    [[gnu::always_inline]] void prefetch(std::uint32_t id) const {
+        if (id == UINT32_MAX) return;
+        prefetch_lines(records[id].data);
+        if (vectors.data != nullptr) prefetch_lines(vectors[id]);
+    }
+};
+
+constexpr std::size_t kTurns = 4;  // walks of one thread that take turns
+
+// Walks for `count` queries. Several walks take turns, so that memory arrives for one while another one computes.
+// Calls visit(turn, query, id, distance) and, at the end of a walk, finish(turn, query, pool, visited); turn < kTurns.
+template <class Element, class Visit, class Finish>
+void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const float* queries, std::size_t count,
+                std::size_t ef, std::span<const std::uint64_t> skipped, const Visit& visit, const Finish& finish) {
+    struct Walk {
+        std::size_t query, visited;
+        GraphPool pool;
+    };
+    std::vector<Walk> walks(std::min(count, kTurns));
+    std::size_t active[kTurns];
+    for (std::size_t first = 0; first < count; first += GraphQueries::kBatch) {
+        const std::size_t many = std::min(count - first, GraphQueries::kBatch);
+        batch.prepare(queries + first * walker.vectors.features, many);
+        std::size_t started = 0, running = 0;
+        const auto start = [&](Walk& walk) {
+            walk.query = started++;
+            walk.visited = 0;
+            walker.start(batch[walk.query], ef, skipped, walk.pool);
+        };
+        for (; running < std::min(many, walks.size()); ++running) start(walks[active[running] = running]);
+        while (running > 0)
+            for (std::size_t i = 0; i < running; ++i) {
+                const std::size_t turn = active[i];
+                Walk& walk = walks[turn];
+                if (walker.step(batch[walk.query], walk.pool, [&](std::uint32_t id, float distance) {
+                        visit(turn, first + walk.query, id, distance);
+                    })) {
+                    ++walk.visited;
+                    continue;
+                }
+                finish(turn, first + walk.query, walk.pool, walk.visited);
+                if (started < many)
+                    start(walk);
+                else
+                    active[i--] = active[--running];
+            }
+    }
 }
 
 // Writes the k nearest items of each query that are not skipped: of those visited, by the distance of their vectors;
@@ -160,27 +251,27 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
                   Metric metric, const float* queries, std::size_t count, std::size_t ef,
                   std::span<const std::uint64_t> skipped, const SearchResults& results, Simd simd,
                   std::size_t threads) {
-    const GraphEstimator estimate(projection, metric, simd);
-    const RowDistance<Element> distance(metric, vectors.features, simd);
+    const GraphWalker<Element> walker(records, vectors, projection, metric, simd);
+    const auto allows = [skipped](std::uint32_t id) { return skipped.empty() || !(skipped[id / 64] >> id % 64 & 1); };
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
         GraphQueries batch(projection, end - begin, metric, simd);
-        GraphPool pool;
-        TopK top(results.k);
-        for (std::size_t q = begin; q < end; ++q) {
-            if ((q - begin) % GraphQueries::kBatch == 0) batch.prepare(queries + q * projection.features(), end - q);
-            const GraphQuery& query = batch[(q - begin) % GraphQueries::kBatch];
-            pool.reset(std::max(ef, results.k), skipped);
-            top.clear();
-            results.compared[q] = static_cast<std::int64_t>(
-                walk_graph(records, vectors, estimate, distance, query, pool, [&](std::uint32_t id, float exact) {
-                    if (vectors.data != nullptr && pool.allows(id)) top.add(exact, id);
-                }));
-            if (vectors.data == nullptr)
-                for (const std::uint64_t key : pool.keys())
-                    if (pool.allows(GraphPool::id_of(key)))
-                        top.add(query.distance(Hit::score(key), metric), GraphPool::id_of(key));
-            results.write(q, top);
-        }
+        std::vector<TopK> tops(std::min(end - begin, kTurns), TopK(results.k));
+        walk_graph(
+            walker, batch, queries + begin * projection.features(), end - begin, std::max(ef, results.k), skipped,
+            [&](std::size_t turn, std::size_t, std::uint32_t id, float exact) {
+                if (vectors.data != nullptr && !(exact > tops[turn].threshold) && allows(id)) tops[turn].add(exact, id);
+            },
+            [&](std::size_t turn, std::size_t q, const GraphPool& pool, std::size_t visited) {
+                TopK& top = tops[turn];
+                if (vectors.data == nullptr)
+                    for (const std::uint64_t key : pool.keys())
+                        if (allows(GraphPool::id_of(key)))
+                            top.add(batch[q % GraphQueries::kBatch].distance(Hit::score(key), metric),
+                                    GraphPool::id_of(key));
+                results.compared[begin + q] = static_cast<std::int64_t>(visited);
+                results.write(begin + q, top);
+                top.clear();
+            });
     });
 }
 

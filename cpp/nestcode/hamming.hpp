@@ -174,7 +174,6 @@ inline void hamming_avx2(const std::uint8_t* query, Rows rows, std::int32_t* out
     });
 }
 
-#define NESTCODE_AVX512 NESTCODE_TARGET("avx2,avx512f,avx512bw,avx512vl,avx512vpopcntdq")
 NESTCODE_AVX512 inline __m256i fold_halves(__m512i lanes) {
     return _mm256_add_epi64(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
 }

@@ -6,11 +6,23 @@
 // of the coarse quantizer; lists that differ only in their last `fine bits` share it and are adjacent.
 #pragma once
 
+#include "checksum.hpp"
 #include "fastscan_blocks.hpp"
 #include "tombstones.hpp"
 #include "top_k.hpp"
 
 namespace nestcode {
+
+// What verifies the arrays of a segment that are mapped from files; null in memory.
+struct ScanGuards {
+    ChecksumGuard *codes = nullptr, *blocks = nullptr, *biases = nullptr, *norms = nullptr;
+
+    bool damaged() const {
+        for (const ChecksumGuard* guard : {codes, blocks, biases, norms})
+            if (guard != nullptr && guard->first_damaged() >= 0) return true;
+        return false;
+    }
+};
 
 // The inverted lists of one segment, with what the scorers need of its items.
 struct InvertedLists {
@@ -19,6 +31,7 @@ struct InvertedLists {
     FastScanBlocks blocks;         // for fast-scan, if there are any
     const float* norms = nullptr;  // for ADC: squared, of the decoded codes
     const Tombstones* tombstones = nullptr;
+    ScanGuards guards = {};
     std::uint32_t offset = 0;  // the number of items in the segments before this one
 
     bool is_live(std::uint32_t position) const { return tombstones == nullptr || !tombstones->contains(position); }
@@ -116,6 +129,27 @@ struct ScanRange {
     std::uint32_t centroid;
     std::uint32_t centroid_begin;  // the first position of the centroid's lists
     float distance;                // of its first list
+
+    // Verifies what a scorer reads of it.
+    void touch() const {
+        const ScanGuards& guards = lists->guards;
+        const FastScanBlocks& blocks = lists->blocks;
+        const auto touch = [](ChecksumGuard* guard, const auto* data, std::size_t first, std::size_t last,
+                              std::size_t each = 1) {
+            if (guard != nullptr && first * each < last * each)
+                guard->touch(data + first * each, (last - first) * each * sizeof *data);
+        };
+        if (blocks.starts == nullptr) {
+            touch(guards.codes, lists->codes.data, range.begin, range.end, lists->codes.bytes);
+            touch(guards.norms, lists->norms, range.begin, range.end);
+            return;
+        }
+        const std::size_t first = blocks.starts[centroid] + (range.begin - centroid_begin) / kBlockItems,
+                          last = blocks.starts[centroid] + (range.end - centroid_begin - 1) / kBlockItems + 1;
+        touch(guards.blocks, blocks.groups, first, last, blocks.columns * kBlockItems);
+        touch(guards.biases, blocks.biases, first, last, kBlockItems);
+        touch(guards.norms, blocks.norms, first, last, kBlockItems);
+    }
 };
 
 // Writes the ranges of the probed lists; a centroid has 2^`fine_bits` lists.

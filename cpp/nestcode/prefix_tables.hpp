@@ -109,10 +109,10 @@ struct PrefixTable {
 // below it while all of them take at most `max_words` words.
 inline void append_tables(const std::uint64_t* heads, Range range, std::int32_t shared, std::int32_t width,
                           std::size_t max_words, std::vector<std::uint32_t>& words) {
-    constexpr std::uint32_t crowded = 32;  // binary search is as fast for fewer items
+    constexpr std::uint32_t crowded = 64;  // binary search is as fast for fewer items
     const std::int32_t bits = std::min(width, 64);
     const auto depth_of = [bits](Range items, std::int32_t above) {
-        return std::clamp(static_cast<std::int32_t>(std::bit_width(items.size())) - 2, 0, bits - above);
+        return std::clamp(static_cast<std::int32_t>(std::bit_width(items.size())) - 4, 0, bits - above);
     };
     const std::int32_t depth = depth_of(range, shared);
     const std::size_t start = words.size(), prefixes = std::size_t{1} << depth;
@@ -139,11 +139,12 @@ inline void append_tables(const std::uint64_t* heads, Range range, std::int32_t 
     }
 }
 
-// Returns the tables of sorted heads, at most 3 words per item beside the root's table.
+// Returns the tables of sorted heads: 8 to 15 items share a prefix at the bottom of a balanced table, and beside the
+// root's table there is at most one word for each item.
 inline std::vector<std::uint32_t> build_prefix_tables(const std::uint64_t* heads, std::uint32_t count,
                                                       std::int32_t width) {
     std::vector<std::uint32_t> words;
-    append_tables(heads, {0, count}, 0, width, std::size_t{3} * count, words);
+    append_tables(heads, {0, count}, 0, width, count, words);
     words.shrink_to_fit();
     return words;
 }

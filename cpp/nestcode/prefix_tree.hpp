@@ -87,6 +87,21 @@ struct PrefixTree {
         return {from, first(from, 1)};
     }
 
+    // Writes where the items of each prefix of `length` bits begin, and where the last ones end.
+    void find_starts(std::int32_t length, std::uint32_t* out) const {
+        const PrefixTable root(tables, 0);
+        const std::size_t prefixes = std::size_t{1} << length;
+        if (length <= root.depth) {
+            std::copy_n(tables.at(root.start + level_offset(length), prefixes + 1), prefixes + 1, out);
+            return;
+        }
+        std::size_t prefix = 0;
+        if (count() != 0) heads.at(0, count());
+        for (std::uint32_t i = 0; i < count(); ++i)
+            for (const std::size_t own = leading(heads.data[i], length); prefix <= own; ++prefix) out[prefix] = i;
+        for (; prefix <= prefixes; ++prefix) out[prefix] = count();
+    }
+
     // All items that share the query's first `length` bits.
     Range find(const Query& query, std::int32_t length) const {
         PrefixTable table(tables, 0);

@@ -44,6 +44,7 @@ void search(std::span<const InvertedLists> segments, std::span<const std::uint32
             distances_of(q, distances.data());
             results.compared[q] = static_cast<std::int64_t>(selector.select(distances.data(), candidates));
             find_scan_ranges(segments, selector.probed, distances.data(), fine_bits, ranges);
+            for (const ScanRange& range : ranges) range.touch();
             // The nearest range first: once good hits are known, the threshold rejects most others.
             const auto nearest =
                 std::min_element(ranges.begin(), ranges.end(),

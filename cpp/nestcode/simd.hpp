@@ -14,6 +14,8 @@
 #define NESTCODE_X86 1
 #include <immintrin.h>
 #define NESTCODE_TARGET(features) __attribute__((target(features)))
+#define NESTCODE_AVX2 NESTCODE_TARGET("avx2,fma,f16c")
+#define NESTCODE_AVX512 NESTCODE_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vpopcntdq")
 #elif defined(__aarch64__)
 #define NESTCODE_NEON 1
 #include <arm_neon.h>

@@ -87,13 +87,13 @@ RowSums row_sums_neon(const float* query, const Element* row, std::size_t featur
     const auto total = [](const float32x4_t(&sums)[4]) {
         return vaddvq_f32(vaddq_f32(vaddq_f32(sums[0], sums[1]), vaddq_f32(sums[2], sums[3])));
     };
-    const RowSums rest = row_sums_portable<Element, squares>(query + whole, row + whole, features - whole);
+    RowSums rest;
+    if (whole < features) rest = row_sums_portable<Element, squares>(query + whole, row + whole, features - whole);
     return {total(products) + rest.product, total(norms) + rest.norm};
 }
 #endif
 
 #if NESTCODE_X86
-#define NESTCODE_AVX2 NESTCODE_TARGET("avx2,fma,f16c")
 NESTCODE_AVX2 inline __m256 load_avx2(const float* from) {
     return _mm256_loadu_ps(from);
 }
@@ -125,9 +125,46 @@ NESTCODE_AVX2 RowSums row_sums_avx2(const float* query, const Element* row, std:
                 norms[part] = _mm256_fmadd_ps(item, item, norms[part]);
             }
         }
-    const RowSums rest = row_sums_portable<Element, squares>(query + whole, row + whole, features - whole);
+    RowSums rest;
+    if (whole < features) rest = row_sums_portable<Element, squares>(query + whole, row + whole, features - whole);
     return {sum_avx2(_mm256_add_ps(products[0], products[1]), _mm256_add_ps(products[2], products[3])) + rest.product,
             sum_avx2(_mm256_add_ps(norms[0], norms[1]), _mm256_add_ps(norms[2], norms[3])) + rest.norm};
+}
+
+NESTCODE_AVX512 inline __m512 load_avx512(const float* from, __mmask16 lanes) {
+    return _mm512_maskz_loadu_ps(lanes, from);
+}
+
+NESTCODE_AVX512 inline __m512 load_avx512(const Half* from, __mmask16 lanes) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, from));
+}
+
+template <class Element, bool squares>
+NESTCODE_AVX512 RowSums row_sums_avx512(const float* query, const Element* row, std::size_t features) {
+    __m512 products[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    __m512 norms[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    const auto add = [&](std::size_t f, __mmask16 lanes, int sum) NESTCODE_AVX512 {
+        const __m512 item = load_avx512(row + f, lanes), values = _mm512_maskz_loadu_ps(lanes, query + f);
+        if constexpr (squares) {
+            const __m512 difference = _mm512_sub_ps(values, item);
+            norms[sum] = _mm512_fmadd_ps(difference, difference, norms[sum]);
+        } else {
+            products[sum] = _mm512_fmadd_ps(values, item, products[sum]);
+            norms[sum] = _mm512_fmadd_ps(item, item, norms[sum]);
+        }
+    };
+    std::size_t f = 0;
+    for (; f + 32 <= features; f += 32) {
+        add(f, 0xffff, 0);
+        add(f + 16, 0xffff, 1);
+    }
+    if (f + 16 <= features) {
+        add(f, 0xffff, 0);
+        f += 16;
+    }
+    if (f < features) add(f, static_cast<__mmask16>((1u << (features - f)) - 1), 1);
+    return {_mm512_reduce_add_ps(_mm512_add_ps(products[0], products[1])),
+            _mm512_reduce_add_ps(_mm512_add_ps(norms[0], norms[1]))};
 }
 #endif
 
@@ -141,8 +178,8 @@ RowSumsKernel<Element> row_sums_kernel(Simd simd) {
         case Simd::neon: return row_sums_neon<Element, squares>;
 #endif
 #if NESTCODE_X86
-        case Simd::avx2:
-        case Simd::avx512: return row_sums_avx2<Element, squares>;
+        case Simd::avx2: return row_sums_avx2<Element, squares>;
+        case Simd::avx512: return row_sums_avx512<Element, squares>;
 #endif
         default: return row_sums_portable<Element, squares>;
     }
@@ -214,6 +251,24 @@ NESTCODE_AVX2 inline void project_block_avx2(const float* block, const float* ve
     if (f < features) add(f, even);
     for (int j = 0; j < 4; ++j) _mm256_storeu_ps(out + 8 * j, _mm256_add_ps(even[j], odd[j]));
 }
+
+NESTCODE_AVX512 inline void project_block_avx512(const float* block, const float* vector, std::size_t features,
+                                                 float* out) {
+    __m512 sums[4][2];  // of features 4 i + 0 … 3, to hide the latency of additions
+    for (auto& [left, right] : sums) left = right = _mm512_setzero_ps();
+    const auto add = [&](std::size_t f, __m512(&sum)[2]) NESTCODE_AVX512 {
+        const __m512 value = _mm512_set1_ps(vector[f]);
+        sum[0] = _mm512_fmadd_ps(value, _mm512_loadu_ps(block + 32 * f), sum[0]);
+        sum[1] = _mm512_fmadd_ps(value, _mm512_loadu_ps(block + 32 * f + 16), sum[1]);
+    };
+    std::size_t f = 0;
+    for (; f + 4 <= features; f += 4)
+        for (std::size_t i = 0; i < 4; ++i) add(f + i, sums[i]);
+    for (; f < features; ++f) add(f, sums[0]);
+    for (int j = 0; j < 2; ++j)
+        _mm512_storeu_ps(out + 16 * j,
+                         _mm512_add_ps(_mm512_add_ps(sums[0][j], sums[1][j]), _mm512_add_ps(sums[2][j], sums[3][j])));
+}
 #endif
 
 template <auto project_block>
@@ -227,7 +282,8 @@ void project(const ProjectionBlocks& directions, const float* vectors, std::size
 
 inline ProjectKernel project_kernel(Simd simd) {
 #if NESTCODE_X86
-    if (simd == Simd::avx2 || simd == Simd::avx512) return project<project_block_avx2>;
+    if (simd == Simd::avx2) return project<project_block_avx2>;
+    if (simd == Simd::avx512) return project<project_block_avx512>;
 #endif
     static_cast<void>(simd);
     return project<project_block_portable>;

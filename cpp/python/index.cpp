@@ -57,6 +57,13 @@ struct PyPrefixTree {
     }
 };
 
+void find_starts(const PyPrefixTree& self, std::int32_t length, const Array<std::uint32_t, 1>& out) {
+    if (length < 0 || length > std::min(self.tree.width, 31) || out.size() != (std::size_t{1} << length) + 1)
+        throw nb::value_error("there must be room for the start of each prefix of this length, and the end");
+    nb::gil_scoped_release released;
+    self.tree.find_starts(length, out.data());
+}
+
 struct PyForest {
     std::vector<nestcode::PrefixTree> trees;
     std::vector<nb::object> owners;  // of the trees' arrays
@@ -298,7 +305,9 @@ void add_index(nb::module_& m) {
              "owner"_a, "rows"_a.noconvert(), "heads"_a.noconvert(), "order"_a.noconvert(), "tables"_a.noconvert(),
              "tombstones"_a.noconvert(), "ids"_a.noconvert(), "width"_a, "rows_guard"_a.none() = nb::none(),
              "heads_guard"_a.none() = nb::none(), "tables_guard"_a.none() = nb::none(),
-             "ids_guard"_a.none() = nb::none());
+             "ids_guard"_a.none() = nb::none())
+        .def("find_starts", find_starts, "length"_a, "out"_a.noconvert(),
+             "Write where the items of each prefix of this length begin, and where the last ones end.");
     nb::class_<PyForest>(m, "Forest", "Prefix trees that are queried as one.")
         .def(nb::init<const std::vector<nb::object>&, std::int32_t>(), "trees"_a, "width"_a)
         .def("neighborhood", neighborhood, "query"_a, nb::kw_only(), "size"_a = nb::none(), "fraction"_a = nb::none(),

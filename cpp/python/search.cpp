@@ -9,6 +9,7 @@
 #include "nestcode/adc.hpp"
 #include "nestcode/hamming.hpp"
 #include "nestcode/rerank.hpp"
+#include "storage.hpp"
 
 namespace {
 
@@ -19,42 +20,43 @@ struct PyInvertedLists {
     Array<const std::uint8_t, 3> blocks;
     Vec<std::uint32_t> block_starts;
     Vec<std::int16_t> biases;
-    Vec<float> block_norms;
     Vec<float> norms;
     std::unique_ptr<nestcode::Tombstones> tombstones;
     nestcode::InvertedLists lists;
 
     PyInvertedLists(Packed given_codes, Vec<std::uint32_t> given_starts, const Vec<std::uint32_t>& deleted,
                     Array<const std::uint8_t, 3> given_blocks, Vec<std::uint32_t> given_block_starts,
-                    Vec<std::int16_t> given_biases, float bias_unit, Vec<float> given_block_norms,
-                    Vec<float> given_norms)
+                    Vec<std::int16_t> given_biases, float bias_unit, Vec<float> given_norms,
+                    PyChecksumGuard* codes_guard, PyChecksumGuard* blocks_guard, PyChecksumGuard* biases_guard,
+                    PyChecksumGuard* norms_guard)
         : codes(std::move(given_codes)),
           starts(std::move(given_starts)),
           blocks(std::move(given_blocks)),
           block_starts(std::move(given_block_starts)),
           biases(std::move(given_biases)),
-          block_norms(std::move(given_block_norms)),
           norms(std::move(given_norms)) {
         const std::size_t count = codes.shape(0);
         if (starts.size() < 2 || starts(0) != 0 || starts(starts.size() - 1) != count ||
             !std::is_sorted(starts.data(), starts.data() + starts.size()))
             throw nb::value_error("the starts of lists must ascend from 0 to the number of codes");
         check_blocks(bias_unit);
-        if (norms.size() != 0 && norms.size() != count) throw nb::value_error("there must be a norm for each code");
+        const bool scanned = block_starts.size() != 0;
+        if (norms.size() != 0 && norms.size() != (scanned ? biases.size() : count))
+            throw nb::value_error("there must be a norm for each code, or for each item of the blocks");
         for (std::size_t i = 0; i < deleted.size(); ++i)
             if (deleted(i) >= count || (i > 0 && deleted(i) <= deleted(i - 1)))
                 throw nb::value_error("tombstones must be ascending positions of codes");
         if (deleted.size() != 0)
             tombstones = std::make_unique<nestcode::Tombstones>(std::span(deleted.data(), deleted.size()), count);
-        lists = {rows_of(codes), starts.data(), {}, norms.size() != 0 ? norms.data() : nullptr, tombstones.get()};
-        if (block_starts.size() != 0)
-            lists.blocks = {block_starts.data(),
-                            block_starts.size(),
-                            blocks.data(),
-                            biases.data(),
-                            blocks.shape(1),
-                            bias_unit,
-                            block_norms.size() != 0 ? block_norms.data() : nullptr};
+        const float* const own_norms = norms.size() != 0 ? norms.data() : nullptr;
+        lists = {rows_of(codes), starts.data(), {}, scanned ? nullptr : own_norms, tombstones.get()};
+        if (scanned)
+            lists.blocks = {block_starts.data(), block_starts.size(), blocks.data(), biases.data(),
+                            blocks.shape(1),     bias_unit,           own_norms};
+        lists.guards = {guard_of(codes_guard, codes.data(), count * codes.shape(1)),
+                        guard_of(blocks_guard, blocks.data(), blocks.nbytes()),
+                        guard_of(biases_guard, biases.data(), biases.nbytes()),
+                        guard_of(norms_guard, norms.data(), norms.nbytes())};
     }
 
   private:
@@ -65,8 +67,6 @@ struct PyInvertedLists {
             throw nb::value_error("bias_unit must be finite and not negative");
         if (blocks.shape(2) != nestcode::kBlockItems || biases.size() != blocks.shape(0) * nestcode::kBlockItems)
             throw nb::value_error("blocks must have 32 items each, and biases one value for each item");
-        if (block_norms.size() != 0 && block_norms.size() != biases.size())
-            throw nb::value_error("there must be a norm for each item of the blocks");
         if (!std::has_single_bit(centroids) || !std::has_single_bit(count) || centroids > count)
             throw nb::value_error("the numbers of centroids and lists must be powers of two, and lists no fewer");
         for (std::size_t c = 0; c < centroids; ++c) {
@@ -244,6 +244,29 @@ void select_top_k(const Mat<float>& distances, const Mat<std::int64_t>& ids, con
                            top_distances.data(), top_ids.data(), threads);
 }
 
+void correct_items(const PyFastScanGroups& self, const Packed& grouped, const Vec<std::int64_t>& owners,
+                   const Vec<std::uint32_t>& slots, const Mat<float>& centroids, const Mat<float>& offsets,
+                   const Vec<float>& mean, const Vec<double>& squares, float bias_unit,
+                   const Array<std::int16_t, 1>& biases, const Array<float, 1>& norms, std::size_t threads) {
+    const nestcode::Rows rows = rows_of(grouped);
+    const std::size_t directions = self.parents.shape(1);
+    if (rows.bytes != (self.groups.size() + 1) / 2 || owners.size() != rows.count || slots.size() != rows.count)
+        throw nb::value_error("there must be a centroid and a slot for each item of these groups");
+    if (centroids.shape(1) != directions || offsets.shape(0) != centroids.shape(0) || offsets.shape(1) != directions)
+        throw nb::value_error("centroids and their offsets must have all directions");
+    const bool by_angle = mean.size() != 0;
+    if (by_angle && (mean.size() != directions || squares.size() != centroids.shape(0)))
+        throw nb::value_error("the mean must have all directions, and each centroid a squared norm");
+    for (std::size_t i = 0; i < rows.count; ++i)
+        if (slots(i) >= biases.size() || (by_angle && slots(i) >= norms.size()) || owners(i) < 0 ||
+            static_cast<std::size_t>(owners(i)) >= centroids.shape(0))
+            throw nb::value_error("slots must lie in the biases and norms, and items have one of the centroids");
+    const nestcode::ItemCorrections with{centroids.data(), offsets.data(), by_angle ? mean.data() : nullptr,
+                                         squares.data(),   directions,     bias_unit};
+    nb::gil_scoped_release released;
+    nestcode::correct_items(self.groups, rows, owners.data(), slots.data(), with, biases.data(), norms.data(), threads);
+}
+
 void pack_blocks(const Packed& grouped, const Vec<std::uint32_t>& slots, const Array<std::uint8_t, 3>& out) {
     if (slots.size() != grouped.shape(0) || out.shape(1) != grouped.shape(1) || out.shape(2) != nestcode::kBlockItems)
         throw nb::value_error("there must be a slot for each row, and blocks of 32 items with as many bytes");
@@ -259,13 +282,19 @@ void pack_blocks(const Packed& grouped, const Vec<std::uint32_t>& slots, const A
 void add_search(nb::module_& m) {
     nb::class_<PyInvertedLists>(m, "InvertedLists", "The inverted lists of one segment: sorted codes and scorer data.")
         .def(nb::init<Packed, Vec<std::uint32_t>, const Vec<std::uint32_t>&, Array<const std::uint8_t, 3>,
-                      Vec<std::uint32_t>, Vec<std::int16_t>, float, Vec<float>, Vec<float>>(),
+                      Vec<std::uint32_t>, Vec<std::int16_t>, float, Vec<float>, PyChecksumGuard*, PyChecksumGuard*,
+                      PyChecksumGuard*, PyChecksumGuard*>(),
              "codes"_a.noconvert(), "starts"_a.noconvert(), "tombstones"_a.noconvert(), "blocks"_a.noconvert(),
-             "block_starts"_a.noconvert(), "biases"_a.noconvert(), "bias_unit"_a, "block_norms"_a.noconvert(),
-             "norms"_a.noconvert());
+             "block_starts"_a.noconvert(), "biases"_a.noconvert(), "bias_unit"_a, "norms"_a.noconvert(),
+             "codes_guard"_a.none() = nb::none(), "blocks_guard"_a.none() = nb::none(),
+             "biases_guard"_a.none() = nb::none(), "norms_guard"_a.none() = nb::none());
     nb::class_<PyFastScanGroups>(m, "FastScanGroups", "The 4-bit groups of codes, and what their values decode to.")
         .def(nb::init<const Mat<std::int32_t>&, const Array<const float, 3>&, Mat<float>>(), "directions"_a.noconvert(),
-             "levels"_a.noconvert(), "parents"_a.noconvert());
+             "levels"_a.noconvert(), "parents"_a.noconvert())
+        .def("correct_items", correct_items, "grouped"_a.noconvert(), "owners"_a.noconvert(), "slots"_a.noconvert(),
+             "centroids"_a.noconvert(), "offsets"_a.noconvert(), "mean"_a.noconvert(), "squares"_a.noconvert(),
+             "bias_unit"_a, "biases"_a.noconvert(), "norms"_a.noconvert(), "threads"_a = 1,
+             "Write the biases and norms of grouped items into their slots.");
     nb::class_<PySearchResults>(m, "SearchResults", "The arrays that a search writes into.")
         .def(nb::init<Array<float, 2>, Array<std::uint32_t, 2>, Ids>(), "scores"_a.noconvert(),
              "positions"_a.noconvert(), "compared"_a.noconvert());
@@ -274,6 +303,12 @@ void add_search(nb::module_& m) {
              "fine_products"_a.noconvert(), "offsets"_a.noconvert(), "scales"_a.noconvert(), "shifts"_a.noconvert());
     nb::class_<PySearcher>(m, "Searcher", "Segments of inverted lists that are searched as one.")
         .def(nb::init<const std::vector<nb::object>&>(), "segments"_a)
+        .def_prop_ro(
+            "damaged",
+            [](const PySearcher& self) {
+                return std::ranges::any_of(self.segments, [](const auto& lists) { return lists.guards.damaged(); });
+            },
+            "Whether a search read from a damaged block: its results must be discarded.")
         .def("fastscan", search_fastscan, "centroids"_a, "norms"_a.noconvert(), "queries"_a.noconvert(),
              "mean_terms"_a.noconvert(), "groups"_a, "metric"_a, "candidates"_a, "out"_a, "threads"_a = 1,
              "simd"_a = "", "Write the hits of least estimated distance by 4-bit fast-scan.")

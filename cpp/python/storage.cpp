@@ -45,6 +45,16 @@ void add_storage(nb::module_& m) {
             },
             "begin"_a, "end"_a, nb::call_guard<nb::gil_scoped_release>(), "Verify the blocks of a range of bytes.")
         .def(
+            "touch_rows",
+            [](PyChecksumGuard& self, const Vec<std::uint32_t>& positions, std::size_t row_bytes) {
+                if (row_bytes == 0) return;
+                const std::size_t rows = self.data.size() / row_bytes;
+                for (std::size_t i = 0; i < positions.size(); ++i)
+                    if (positions(i) < rows) self.guard.touch(self.data.data() + positions(i) * row_bytes, row_bytes);
+            },
+            "positions"_a.noconvert(), "row_bytes"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "Verify the blocks of some rows; positions beyond the last row are ignored.")
+        .def(
             "verify", [](PyChecksumGuard& self) { self.guard.verify(); }, nb::call_guard<nb::gil_scoped_release>(),
             "Verify every block, including those that were verified before.")
         .def_prop_ro(

@@ -25,11 +25,11 @@ class PyCodeDecoder {
         : decoder_(count, width), plain_(std::move(plain)) {
         if (plain_.shape(0) != count * ((width + 7) / 8)) throw nb::value_error("plain must have room for every code");
     }
-    std::uint64_t feed(const Vec<std::uint8_t>& bytes) {
+    std::uint64_t feed(const Vec<std::uint8_t>& bytes, std::uint64_t most) {
         const std::uint8_t* data = bytes.data();
         const std::size_t count = bytes.shape(0);
         nb::gil_scoped_release released;
-        return decoder_.feed(data, count, plain_.data());
+        return decoder_.feed(data, count, most, plain_.data());
     }
 
   private:
@@ -47,6 +47,8 @@ void add_streams(nb::module_& m) {
         .def("finish", &finish, "Return the bytes.");
     nb::class_<PyCodeDecoder>(m, "CodeDecoder", "The decoder of a string that arrives in pieces.")
         .def(nb::init<std::size_t, std::size_t, Array<std::uint8_t, 1>>(), "count"_a, "width"_a, "plain"_a)
-        .def("feed", &PyCodeDecoder::feed, "data"_a,
-             "Append bytes, write every bit that can be decoded, and return how many there are so far.");
+        .def("feed", &PyCodeDecoder::feed, "data"_a, "most"_a,
+             "Append bytes, write every bit that can be decoded, at most `most` in all, and return how many there are "
+             "so "
+             "far.");
 }

@@ -27,11 +27,13 @@ void test_round_trip(std::mt19937& random) {
     CodeDecoder decoder(count, width);
     std::uint64_t before = 0;
     for (std::size_t at = 0; at < bytes.size(); ++at) {
-        const std::uint64_t bits = decoder.feed(bytes.data() + at, 1, found.data());
+        const std::uint64_t bits = decoder.feed(bytes.data() + at, 1, count * width, found.data());
         CHECK(bits >= before);
         before = bits;
         std::vector<std::uint8_t> fresh(plain.size());  // all bytes at once give the same
-        CHECK(CodeDecoder(count, width).feed(bytes.data(), at + 1, fresh.data()) == bits);
+        CodeDecoder slow(count, width);                 // with half of the bits held back at first
+        CHECK(slow.feed(bytes.data(), at + 1, bits / 2, fresh.data()) == bits / 2);
+        CHECK(slow.feed(bytes.data(), 0, count * width, fresh.data()) == bits);
         CHECK(fresh == found);
         for (std::size_t i = 0; i < found.size(); ++i) CHECK((found[i] & ~plain[i]) == 0);
     }
@@ -43,7 +45,7 @@ void test_noise(std::mt19937& random) {
     const std::size_t count = random() % 9, width = random() % 200;
     std::vector<std::uint8_t> noise(random() % 500), found(count * ((width + 7) / 8));
     for (auto& byte : noise) byte = static_cast<std::uint8_t>(random());
-    CHECK(CodeDecoder(count, width).feed(noise.data(), noise.size(), found.data()) <= count * width);
+    CHECK(CodeDecoder(count, width).feed(noise.data(), noise.size(), count * width, found.data()) <= count * width);
 }
 
 int main() {

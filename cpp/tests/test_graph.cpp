@@ -7,6 +7,8 @@
 
 namespace {
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 // The nearest float16 of small integers and quarters is exact.
 Half to_half(float value) {
     if (value == 0) return 0;
@@ -169,8 +171,9 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     std::map<std::uint32_t, float> estimates;
     for (std::size_t i = 0; i <= count; ++i) {
         float out[kDegree];
-        estimate(records[i], batch[0].tables, out);
+        const std::uint32_t near = estimate(records[i], batch[0].tables, 0.5f, out);
         for (std::size_t j = 0; j < kDegree; ++j) {
+            CHECK((near >> j & 1) == (out[j] <= 0.5f));
             const auto [place, fresh] = estimates.emplace(records[i].ids()[j], out[j]);
             CHECK(fresh || place->second == out[j]);  // the same in all records
         }
@@ -182,6 +185,9 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
         for (std::size_t j = 0; j < kDegree; ++j) seen.emplace(estimates[ids[j]], ids[j]);
     };
     add(plane.entries.data());
+    std::size_t starts = 0;
+    for (auto place = seen.begin(); place != seen.end();)
+        place = starts == std::min(ef, kStarts) ? seen.erase(place) : (starts += allowed(place->second), ++place);
     for (bool more = true; more;) {
         more = false;
         std::size_t counted = 0;
@@ -197,13 +203,14 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
         }
     }
     GraphPool pool;
-    pool.reset(ef, skipped);
     const GraphVectors<float> vectors{plane.vectors.data(), 2};
     const RowDistance<float> distance(Metric::l2, 2, simd);
     std::vector<std::uint32_t> visited;
-    const std::size_t total = walk_graph(records, vectors, estimate, distance, batch[0], pool,
-                                         [&](std::uint32_t id, float) { visited.push_back(id); });
-    CHECK(visited == order && total == order.size());
+    const GraphWalker<float> walker(records, vectors, projection, Metric::l2, simd);
+    walker.start(batch[0], ef, skipped, pool);
+    while (walker.step(batch[0], pool, [&](std::uint32_t id, float) { visited.push_back(id); })) {
+    }
+    CHECK(visited == order);
 
     constexpr std::size_t k = 5;
     std::vector<std::pair<float, std::uint32_t>> nearest;
@@ -221,6 +228,71 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
         CHECK(i < nearest.size() ? positions[i] == nearest[i].second : positions[i] == UINT32_MAX);
 }
 
+// Estimates of several columns against decoded levels, where the tables are exact.
+void test_estimates(std::size_t columns, std::mt19937& random) {
+    FastScanTables tables;
+    tables.offset = -1;
+    tables.scale = 4;
+    tables.entries.resize(columns * 32);
+    for (std::uint8_t& entry : tables.entries) entry = static_cast<std::uint8_t>(random() % 128);
+    const std::unique_ptr<std::uint8_t[]> data(new std::uint8_t[GraphRecord::size(columns)]);
+    for (std::size_t i = 0; i < GraphRecord::size(columns); ++i) data[i] = static_cast<std::uint8_t>(random());
+    auto* corrections = reinterpret_cast<Half*>(data.get() + 4 * kDegree);
+    for (std::size_t i = 0; i < 2 * kDegree; ++i) corrections[i] = to_half(static_cast<float>(random() % 9) / 4);
+    const GraphRecord record{data.get()};
+    float expected[kDegree];
+    for (std::size_t i = 0; i < kDegree; ++i) {
+        int sum = 0;
+        for (std::size_t c = 0; c < columns; ++c) {
+            const std::uint8_t nibbles = record.block()[c * kDegree + i];
+            sum += tables.entries[32 * c + nibbles % 16] + tables.entries[32 * c + 16 + nibbles / 16];
+        }
+        expected[i] = 2 * to_float(corrections[i]) +
+                      to_float(corrections[kDegree + i]) * (tables.offset + static_cast<float>(sum) / tables.scale);
+    }
+    for (const Simd simd : available_simd())
+        for (const float limit : {-kInfinity, expected[7], kInfinity}) {
+            float out[kDegree];
+            const std::uint32_t near = graph_kernel(simd)(record, columns, tables, 2, limit, out);
+            for (std::size_t i = 0; i < kDegree; ++i) {
+                CHECK(out[i] == expected[i]);
+                CHECK((near >> i & 1) == (expected[i] <= limit));
+            }
+        }
+}
+
+// Queries that take turns find what each of them finds alone.
+void test_turns(std::size_t queries, Simd simd, std::mt19937& random) {
+    constexpr std::size_t count = 300, k = 5;
+    const Plane plane(count, random);
+    const std::vector<std::uint32_t> neighbors = plane.build(1, simd);
+    const GraphProjection projection = plane.projection();
+    std::vector<std::uint8_t> data((count + 1) * GraphRecord::size(1));
+    pack_graph(neighbors.data(), count, plane.entries.data(), kDegree, plane.codes(), data.data(), 1);
+    const GraphRecords records{data.data(), count, count + 1, 1};
+    std::normal_distribution<float> normal;
+    std::vector<float> rows(2 * queries);
+    for (float& value : rows) value = normal(random);
+    for (const bool exact : {true, false}) {
+        const GraphVectors<float> vectors{exact ? plane.vectors.data() : nullptr, 2};
+        std::vector<float> scores(queries * k);
+        std::vector<std::uint32_t> positions(queries * k);
+        std::vector<std::int64_t> compared(queries);
+        search_graph(records, vectors, projection, Metric::l2, rows.data(), queries, 12, {},
+                     {k, scores.data(), positions.data(), compared.data()}, simd, 2);
+        for (std::size_t q = 0; q < queries; ++q) {
+            float score[k];
+            std::uint32_t position[k];
+            std::int64_t visited;
+            search_graph(records, vectors, projection, Metric::l2, &rows[2 * q], 1, 12, {},
+                         {k, score, position, &visited}, simd, 1);
+            CHECK(std::equal(score, score + k, &scores[q * k]) &&
+                  std::equal(position, position + k, &positions[q * k]));
+            CHECK(visited == compared[q]);
+        }
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -235,5 +307,8 @@ int main() {
     for (const Simd simd : available_simd())
         for (const std::size_t ef : {1, 5, 20, 400})
             for (const unsigned skip : {0u, 1u, 2u, 7u}) test_walk(300, ef, skip, simd, random);
+    for (const std::size_t columns : {0, 1, 2, 7, 40, 128}) test_estimates(columns, random);
+    for (const Simd simd : available_simd())
+        for (const std::size_t queries : {1, 3, 4, 70}) test_turns(queries, simd, random);
     print_simd("graph");
 }

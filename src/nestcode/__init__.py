@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nestcode import nn as nn
     from nestcode import search as search
     from nestcode import simulate as simulate
+    from nestcode import stores as stores
     from nestcode import streams as streams
     from nestcode import training as training
     from nestcode.coders import AdaptiveCoder as AdaptiveCoder
@@ -87,6 +88,7 @@ _HOMES = {
     "nn": "nestcode.nn",
     "search": "nestcode.search",
     "simulate": "nestcode.simulate",
+    "stores": "nestcode.stores",
     "stream_info": "nestcode.streams",
     "streams": "nestcode.streams",
     "training": "nestcode.training",
@@ -124,6 +126,7 @@ __all__ = [
     "metrics",
     "search",
     "simulate",
+    "stores",
     "stream_info",
     "streams",
 ]

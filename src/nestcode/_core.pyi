@@ -111,6 +111,8 @@ class ChecksumGuard:
     def __init__(self, data: NDArray[np.uint8], checksums: NDArray[np.uint64], block: int = 65536) -> None: ...
     def touch(self, begin: int, end: int) -> None:
         """Verify the blocks of a range of bytes that have not been verified yet."""
+    def touch_rows(self, positions: NDArray[np.uint32], row_bytes: int) -> None:
+        """Verify the blocks of some rows of `row_bytes` bytes; positions beyond the last row are ignored."""
     def verify(self) -> None:
         """Verify every block, including those that were verified before."""
     @property
@@ -145,6 +147,8 @@ class PrefixTree:
         tables_guard: ChecksumGuard | None = None,
         ids_guard: ChecksumGuard | None = None,
     ) -> None: ...
+    def find_starts(self, length: int, out: NDArray[np.uint32]) -> None:
+        """Write where the items of each prefix of this length begin, and where the last ones end, (2^length + 1,)."""
 
 class Forest:
     """Prefix trees that are queried as one.
@@ -236,8 +240,8 @@ class InvertedLists:
 
     `starts` has the first position of each list and the end, `tombstones` the ascending positions to skip. Fast-scan
     reads `blocks`, (blocks, bytes, 32), the first block of each centroid in `block_starts`, and `biases` in units of
-    `bias_unit`, for angles also `block_norms`, of what the blocks' items decode to; ADC reads `norms`. Arrays that a
-    scorer does not need are empty.
+    `bias_unit`, for angles also `norms`, of what the blocks' items decode to; ADC reads codes, and the squared norms of
+    what they decode to. Arrays that a scorer does not need are empty. Mapped arrays come with their guards.
     """
 
     def __init__(
@@ -249,8 +253,11 @@ class InvertedLists:
         block_starts: NDArray[np.uint32],
         biases: NDArray[np.int16],
         bias_unit: float,
-        block_norms: NDArray[np.float32],
         norms: NDArray[np.float32],
+        codes_guard: ChecksumGuard | None = None,
+        blocks_guard: ChecksumGuard | None = None,
+        biases_guard: ChecksumGuard | None = None,
+        norms_guard: ChecksumGuard | None = None,
     ) -> None: ...
 
 class FastScanGroups:
@@ -259,6 +266,25 @@ class FastScanGroups:
     def __init__(
         self, directions: NDArray[np.int32], levels: NDArray[np.float32], parents: NDArray[np.float32]
     ) -> None: ...
+    def correct_items(
+        self,
+        grouped: NDArray[np.uint8],
+        owners: NDArray[np.int64],
+        slots: NDArray[np.uint32],
+        centroids: NDArray[np.float32],
+        offsets: NDArray[np.float32],
+        mean: NDArray[np.float32],
+        squares: NDArray[np.float64],
+        bias_unit: float,
+        biases: NDArray[np.int16],
+        norms: NDArray[np.float32],
+        threads: int = 1,
+    ) -> None:
+        """Write the biases of grouped items, (n, bytes), into their slots.
+
+        `owners` are their centroids, `offsets` those of centroids from their parents. Where `mean` is not empty, write
+        the norms of what the groups decode to with it; `squares` are the squared norms of the centroids with it.
+        """
 
 class CentroidDistances:
     """Distances from queries to the centroids of lists: (coarse + fine product + offset) * scale + shift."""
@@ -286,6 +312,9 @@ class Searcher:
     """
 
     def __init__(self, segments: Sequence[InvertedLists]) -> None: ...
+    @property
+    def damaged(self) -> bool:
+        """Whether a search read from a damaged block: its results must be discarded."""
     def fastscan(
         self,
         centroids: CentroidDistances,
@@ -475,8 +504,8 @@ class CodeDecoder:
     """The decoder of entropy-coded codes that arrive in pieces; it writes into `plain`, which must be zeros."""
 
     def __init__(self, count: int, width: int, plain: NDArray[np.uint8]) -> None: ...
-    def feed(self, data: NDArray[np.uint8]) -> int:
-        """Append bytes, write every bit that can be decoded, and return how many there are so far."""
+    def feed(self, data: NDArray[np.uint8], most: int) -> int:
+        """Append bytes, write every bit that can be decoded, at most `most` in all, and return how many there are."""
 
 # Bit-plane coding of images (cpp/python/images.cpp)
 

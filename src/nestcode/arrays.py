@@ -19,6 +19,8 @@ StoredIds = NDArray[np.uint32] | NDArray[np.int64]  # of 32 bits where all of th
 Bytes = NDArray[np.uint8]
 PIECE = 4096  # rows
 FLOAT32_MAX = np.finfo(np.float32).max
+LARGEST = 1e36  # of values that are not L2-normalized: their differences and norms fit float32 too
+LARGEST_SQUARE = 1e37  # squared norm of a vector whose distances fit float32
 FINITE_REMEDY = "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
 
 
@@ -101,9 +103,10 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floa
     if rows.dtype.kind != "f" and not normalize:
         return floats
     largest = np.abs(floats).max(axis=-1, keepdims=True, initial=0)
-    if rows.dtype.kind == "f" and not (largest <= FLOAT32_MAX).all():
-        first = rows[~(np.abs(floats) <= FLOAT32_MAX)][0]
-        remedy = "rescale the data" if np.isfinite(first) else FINITE_REMEDY
+    most = FLOAT32_MAX if normalize else LARGEST
+    if rows.dtype.kind == "f" and not (largest <= most).all():
+        first = rows[~(np.abs(floats) <= most)][0]
+        remedy = f"rescale the data to at most {most:.1g}" if np.isfinite(first) else FINITE_REMEDY
         raise InvalidInput(f"data must be finite and within float32, but some of it is {first}: {remedy}")
     if normalize:
         largest[largest == 0] = 1

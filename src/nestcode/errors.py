@@ -5,7 +5,7 @@ NestcodeError
 │   └── NotFitted (AttributeError)   a coder or model was used before fit
 ├── DamagedFile (ValueError)     a file is cut short, changed, foreign or newer than this version
 ├── Diverged (ArithmeticError)   training diverged: the loss is NaN or infinite
-├── OutOfMemory (MemoryError)    a batch exceeds a device's memory; the message names the settings to lower
+├── OutOfMemory (MemoryError)    a batch or a file exceeds the memory; the message names the remedy
 └── MissingExtra (ImportError)   an optional dependency is missing; the message holds the pip command
 
 >>> import nestcode as nc
@@ -57,7 +57,7 @@ class Diverged(NestcodeError, ArithmeticError):
 
 
 class OutOfMemory(NestcodeError, MemoryError):
-    """A batch exceeds a device's memory."""
+    """A batch exceeds a device's memory, or a file the machine's."""
 
 
 class MissingExtra(NestcodeError, ImportError):

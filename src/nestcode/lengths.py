@@ -30,12 +30,12 @@ from nestcode.errors import InvalidInput
 class Lengths(ABC):
     """A distribution over lengths 1, …, width. Subclasses are frozen dataclasses that define its survival function.
 
-    >>> class Always(Lengths):
-    ...     '''Keep everything: the ordinary autoencoder.'''
+    >>> class First(Lengths):
+    ...     '''The first unit only.'''
     ...     def _survival(self, k, width):
-    ...         return np.ones(len(k))
-    >>> Always().pmf(4)
-    array([0., 0., 0., 1.])
+    ...         return (k == 1).astype(float)
+    >>> First().pmf(4)
+    array([1., 0., 0., 0.])
     """
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -177,6 +177,18 @@ class LogUniform(Lengths):
 
 
 @dataclass(frozen=True)
+class Full(Lengths):
+    """The whole width, always: the ordinary model without truncation.
+
+    >>> Mixture([Full(), Uniform()], weights=[1, 3]).pmf(4)     # keep everything in one of four draws, or more
+    array([0.1875, 0.1875, 0.1875, 0.4375])
+    """
+
+    def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:  # noqa: ARG002
+        return np.ones(len(k))
+
+
+@dataclass(frozen=True)
 class Empirical(Lengths):
     """A distribution with a weight for each of `lengths`, which default to 1, 2, ….
 
@@ -185,8 +197,7 @@ class Empirical(Lengths):
     >>> Empirical([1, 3], lengths=[2, 4]).pmf(4)
     array([0.  , 0.25, 0.  , 0.75])
 
-    `Empirical([1], lengths=[width])` keeps everything: the ordinary autoencoder. Lengths beyond the width count as the
-    width; a width beyond all lengths has no support there.
+    Lengths beyond the width count as the width; a width beyond all lengths has no support there.
     """
 
     weights: Sequence[float]

@@ -1,4 +1,4 @@
-"""Measures of search and of compression: recall@k, exact neighbors, distortion, PSNR, SSIM, BD-rate.
+"""Measures of search and of compression: recall@k, exact neighbors, distortion, PSNR, SSIM, BD-rate, by length.
 
 >>> exact = exact_neighbors([[0.0]], [[1.0], [2.0], [3.0]], k=2)
 >>> recall([[0, 2]], exact)
@@ -7,8 +7,9 @@
 Every function checks its arguments, works on blocks of bounded size, and computes in float64.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -178,6 +179,80 @@ def bd_rate(rates: ArrayLike, qualities: ArrayLike, anchor_rates: ArrayLike, anc
     interpolate = import_extra("scipy.interpolate", extra="reproduce", purpose="bd_rate").PchipInterpolator
     areas = [float(interpolate(quality, logs).integrate(low, high)) for quality, logs in curves]
     return float(np.exp((areas[0] - areas[1]) / (high - low)) - 1)
+
+
+def by_length(
+    model: Callable[[Any, int], Any],
+    data: Any,
+    lengths: Iterable[int],
+    metric: Callable[[Any, Any], float],
+    targets: Any = None,
+) -> dict[int, float]:
+    """Return the metric of a truncated model at each length.
+
+    >>> def keep(rows, length):
+    ...     return np.where(np.arange(3) < length, rows, 0.0)
+    >>> by_length(keep, np.array([[3.0, 2.0, 1.0]]), [1, 2, 3], lambda rows, kept: float(np.abs(rows - kept).max()))
+    {1: 2.0, 2: 1.0, 3: 0.0}
+
+    Of a coder, `model` is `lambda X, length: coder.decode(coder.encode(X).prefix(length))`; of a PyTorch model with
+    nested dropout `lambda X, length: network(X, kept=length)`, in evaluation mode and under `torch.no_grad()`.
+
+    Args:
+        model: called as `model(data, length)`; returns what the metric compares.
+        data: what the model takes.
+        lengths: bits, units, channels or tokens to keep.
+        metric: called as `metric(targets, output)`, such as `distortion` or `psnr`. Tensors come as arrays.
+        targets: what outputs are compared with; the data by default.
+
+    """
+    expected = _as_array(data if targets is None else targets)
+    kept = [check_int(length, "a length", least=0) for length in lengths]
+    if not kept:
+        raise InvalidInput("lengths must name at least one length, got none")
+    return {length: float(metric(expected, _as_array(model(data, length)))) for length in kept}
+
+
+def plot_by_length(
+    curves: Mapping[str, Mapping[int, float]],
+    path: str | PathLike[str] | BinaryIO,
+    metric: str = "",
+    unit: str = "length",
+) -> None:
+    """Draw curves of `by_length`, one for each model, over a logarithmic axis of lengths, and write the figure.
+
+    >>> from io import BytesIO
+    >>> plot_by_length({"nested": {1: 0.5, 8: 0.9}, "ordinary": {1: 0.1, 8: 0.9}}, BytesIO(), "accuracy")
+
+    Args:
+        curves: the metric by length of each model, by its name.
+        path: the figure's file, whose suffix is its format; or a file object, for PNG.
+        metric: the label of the vertical axis.
+        unit: the label of the horizontal axis.
+
+    """
+    if not curves:
+        raise InvalidInput("curves must have at least one model, got none: give {name: by_length(…)}")
+    figure = import_extra("matplotlib.figure", extra="reproduce", purpose="plot_by_length").Figure(
+        figsize=(5, 3.5), layout="constrained"
+    )
+    axes = figure.subplots()
+    axes.set_xscale("symlog", base=2, linthresh=1)  # a length may be 0
+    for name, curve in curves.items():
+        axes.plot(list(curve), list(curve.values()), ".-", label=name)
+    ticks = sorted({length for curve in curves.values() for length in curve})
+    ticks = ticks[:: -(-len(ticks) // 12)]
+    axes.set_xticks(ticks, labels=[str(length) for length in ticks])
+    axes.minorticks_off()
+    axes.set(xlabel=unit, ylabel=metric)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=150)
+
+
+def _as_array(values: Any) -> Any:
+    """Return a tensor of PyTorch, on any device, as an array; anything else as it is."""
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
 
 
 def _k_smallest(queries: Doubles, items: Doubles, k: int, metric: str) -> tuple[Ids, Doubles]:

@@ -15,18 +15,19 @@ import math
 import mmap
 import os
 import secrets
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import IO, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput, OutOfMemory
 
 FORMAT = "nestcode"
 Arrays = Mapping[str, NDArray[Any]]
@@ -122,7 +123,9 @@ def _verified(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]]
         record = Record(metadata["kind"], int(metadata["version"]), json.loads(metadata["settings"]), arrays)
         record = replace(record, notes=_notes(metadata))
         expected = metadata["sha256"]
-    except (SafetensorError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except MemoryError as error:
+        raise OutOfMemory(f"{path} takes more memory than there is: give a smaller file, or make room") from error
+    except (SafetensorError, AttributeError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
         if isinstance(error, DamagedFile):
             raise
         raise DamagedFile(f"{path} is damaged or not a Nestcode file: save it again or restore a copy") from error
@@ -279,6 +282,18 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def open_file(path: Path) -> IO[bytes]:
+    """Open a regular file for reading; a pipe or a device in its place, which could block forever, is refused."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{path} must be a file, but it is a folder: restore a copy")
+    raise DamagedFile(f"{path} must be a file, but it is a pipe or a device: restore a copy")
+
+
 def write_array(path: Path, array: NDArray[Any], block: int = BLOCK) -> NDArray[np.uint64]:
     """Write an array as a durable `.npy` file, and return the checksums of its blocks for `Mapped`."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -310,7 +325,7 @@ class Mapped:
     ) -> None:
         self.path, self._block = path, block
         header = _npy_header(dtype, shape)
-        with path.open("rb") as file:
+        with open_file(path) as file:
             found, bytes_there = file.read(len(header)), os.fstat(file.fileno()).st_size
             bytes_due = len(header) + dtype.itemsize * math.prod(shape)
             if found != header or bytes_there != bytes_due:
@@ -333,11 +348,22 @@ class Mapped:
             self.guard.touch(begin, end)
         self.check()
 
+    def touch_rows(self, positions: NDArray[np.uint32]) -> None:
+        """Check the blocks of some rows; raise if one is damaged. Positions beyond the last row are ignored."""
+        if self.guard is not None and len(self.array):
+            self.guard.touch_rows(positions, self.array.nbytes // len(self.array))
+        self.check()
+
     def expect_few_reads(self) -> None:
         """Let go of the memory that reading took, and read no pages beside those that are needed from now on."""
+        self.unmap_pages()
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_RANDOM)
+
+    def unmap_pages(self) -> None:
+        """Let go of the memory that reading took; the system may keep it in its page cache."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
-            self._map.madvise(mmap.MADV_RANDOM)
 
     def verify(self) -> None:
         """Check all blocks again; raise if one is damaged."""

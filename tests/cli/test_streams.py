@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
 from nestcode.images import ImageCodec, ImageStreamReader
 from nestcode.images.codec import Image as Pixels
 from nestcode.streams import decompress
+from nestcode.streams.format import parse_header
 from tests.images.samples import crop, error, stream_info
+from tests.streams.collections import some_coder, some_items
+from tests.streams.collections import stream as item_stream
 from tests.streams.collections import stream_info as item_stream_info
 
 PIECE = crop((40, 60, 3), seed=3)
@@ -305,6 +309,23 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
     assert run("compress", photos, "-o", out, "--bpp", -1).exit_code == 2
 
 
+def test_few_bytes_decode_to_many_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    """A header of some 400 bytes can claim any number of items, of which none need arrive."""
+    header = parse_header(memoryview(item_stream(some_items(3))))
+    claims = replace(header, count=3 << 20, payload=19 * (3 << 20)).data
+    (tmp_path / "a.nest").write_bytes(claims)
+    some_coder().save(tmp_path / "a.coder")
+    options = (tmp_path / "a.nest", "-o", tmp_path / "a.npy", "-c", tmp_path / "a.coder")
+    said = refused("decompress", *options)
+    assert "decodes to 301,989,888 bytes, more than the limit of 268,435,456: give --limit 301989888" in said
+    assert not (tmp_path / "a.npy").exists()
+    assert "more than the limit of 5" in refused("decompress", *options, "--limit", 5)
+    small = replace(header, count=50, payload=950).data
+    (tmp_path / "a.nest").write_bytes(small)
+    fine("decompress", *options, "--limit", 50 * 96)
+    assert np.load(tmp_path / "a.npy").shape == (50, 24)
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("0", 0), ("12", 12), ("1.5kB", 1500), ("2 MiB", 2 << 20), (" 1gb ", 10**9), ("3B", 3)]
 )
@@ -312,7 +333,7 @@ def test_byte_sizes_are_parsed(text: str, size: int) -> None:
     assert read_bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "MB", "-1", "1e3", "2 TB", "1.", "1,5MB", "²MB"])
+@pytest.mark.parametrize("text", ["", "MB", "-1", "1e3", "2 TB", "1.", "1,5MB", "²MB", "9" * 400, "9" * 400 + "MB"])
 def test_invalid_byte_sizes_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="must be a number of bytes"):
         read_bytes(text)

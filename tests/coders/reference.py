@@ -153,3 +153,13 @@ def decode_adaptive(coder: AdaptiveCoder, codes: Codes) -> Doubles:
     model = coder._fitted()
     twin = AdaptiveTwin(model.codebooks, codes.width)
     return np.array([model.mean + twin.decode(code) @ model.directions for code in codes.packed])
+
+
+def tree_order(points: NDArray[np.float32]) -> NDArray[np.intp]:
+    """The order of 2^bits points as leaves of a tree whose nodes are halved along their principal directions."""
+    if len(points) == 1:
+        return np.zeros(1, dtype=np.intp)
+    centered = points - points.mean(axis=0)
+    _, vectors = np.linalg.eigh(centered.T.astype(np.float64) @ centered)
+    order, half = np.argsort(centered @ vectors[:, -1], kind="stable"), len(points) // 2
+    return np.concatenate([part[tree_order(points[part])] for part in (order[:half], order[half:])])

@@ -1,6 +1,7 @@
 """The autoencoder coder: errors never rise with the length, bits are balanced, files round-trip."""
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from nestcode.nn import Groups, OrderedAutoencoder, Tree
 from nestcode.search import asymmetric_distances
 from nestcode.storage import Record, write_record
 from nestcode.training import AdaptivePenalty, Growth, Network, Training
-from nestcode.training.presets import PRESETS
+from nestcode.training.presets import PRESETS, Preset
 
 QUICK = Training(steps=120, learning_rate=0.02)
 
@@ -141,6 +142,40 @@ def test_damaged_files_are_refused(coder: AutoencoderCoder, what: str, tmp_path:
     write_record(tmp_path / "bad.coder", Record(record.kind, record.version, settings, arrays))
     with pytest.raises(DamagedFile, match="is not a AutoencoderCoder as it should be"):
         nc.load_coder(tmp_path / "bad.coder")
+
+
+FORGED: dict[str, Callable[[int], dict[str, Any]]] = {  # of the number of values in the file
+    "wide layers": lambda held: {"layers": [held, held]},
+    "many layers": lambda _: {"layers": [1] * 100_000},
+    "many blocks": lambda _: {"blocks": [1] * 100_000},
+    "wide blocks": lambda held: {"blocks": [held, held]},
+    "features": lambda held: {"features": held},
+    "size": lambda held: {"features": held + 1},
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_networks_larger_than_their_file_are_never_allocated(
+    coder: AutoencoderCoder, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, build = [], Preset.build
+
+    def recorded(self: Preset, features: int) -> OrderedAutoencoder:
+        network = build(self, features)
+        built.append(network.mean.device.type)
+        return network
+
+    monkeypatch.setattr(Preset, "build", recorded)
+    record = coder.to_record()
+    changes = FORGED[what](sum(array.size for array in record.arrays.values()))
+    forged = Record(record.kind, record.version, {**record.settings, **changes}, record.arrays)
+    write_record(tmp_path / "forged.coder", forged)
+    with pytest.raises(DamagedFile, match=r"is not a AutoencoderCoder as it should be: its (settings|network|decod)"):
+        nc.load_coder(tmp_path / "forged.coder")
+    assert set(built) <= {"meta"}
+    write_record(tmp_path / "good.coder", record)
+    nc.load_coder(tmp_path / "good.coder")
+    assert built[-2:] == ["meta", "cpu"]
 
 
 def test_an_index_searches_its_codes(coder: AutoencoderCoder, tmp_path: Path) -> None:

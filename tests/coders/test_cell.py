@@ -52,6 +52,21 @@ def test_expected_errors_never_rise(width: int, cells: int | None) -> None:
     assert mse(rows, coder.decode(codes)) == pytest.approx(errors[-1], rel=1e-3)
 
 
+def subtree_errors(points: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The mean squared error of ordered points around the mean of their subtree, for every depth."""
+    parts = (points.reshape(1 << depth, -1, points.shape[1]) for depth in range(len(points).bit_length()))
+    return np.array([np.mean((part - part.mean(axis=1, keepdims=True)) ** 2) for part in parts])
+
+
+def test_cells_are_ordered_as_by_eigendecompositions_of_all_nodes() -> None:
+    points = clustered(256)
+    order = kmeans.tree_order(points)
+    assert sorted(order) == list(range(256))
+    expected = subtree_errors(points[reference.tree_order(points)])
+    assert (subtree_errors(points[order]) <= 1.05 * expected)[:-2].all()  # but for nodes of two and four cells
+    assert sorted(kmeans.tree_order(np.ones((8, 3), dtype=np.float32))) == list(range(8))  # there is no direction
+
+
 def test_cells_beat_single_directions_where_data_is_clustered() -> None:
     data, fresh = training_rows("cell"), fresh_rows("cell")
     coders = CellCoder(width=24, cells=64).fit(data), LinearCoder(width=24).fit(data)

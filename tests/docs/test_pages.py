@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 
 from nestcode.cli.app import app
+from nestcode.cli.reproduce import Name as Experiment
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
@@ -110,3 +111,12 @@ def test_unknown_words_are_noticed() -> None:
     assert unknown_words(["make", "PYTHON=python3.12", "test", "odd"]) == {"odd"}
     assert unknown_words(["python", "benchmarks/bits.py", "--odd"]) == {"--odd"}
     assert missing_files("`search/adc.py` and `benchmarks/odd.py`") == {"benchmarks/odd.py"}
+
+
+def test_sentences_of_the_paper_lead_to_sections_of_the_report() -> None:
+    page, report = ((ROOT / "docs" / name).read_text() for name in ("paper.md", "reproduction/report.html"))
+    links = dict(re.findall(r"^\[(\w+)\]: reproduction/report\.html#(\S+)$", page, flags=re.MULTILINE))
+    assert set(links) == {name.value for name in Experiment} - {"all", "networks"}
+    for name, anchor in links.items():
+        assert f"[`{name}`][{name}]" in page
+        assert f'id="{anchor}"' in report

@@ -1,11 +1,22 @@
 """The lapped transform: it inverts, its DC subband is that of the blocks, and blocks overlap without a seam."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestcode.images.lapped_dct import BLOCK, OVERLAP, dc_subband, inverse_lapped_dct, lapped_dct, predict_gradients
+from nestcode.images.lapped_dct import (
+    BLOCK,
+    DC_PREFILTER,
+    DC_TRANSFORMS,
+    OVERLAP,
+    dc_subband,
+    inverse_lapped_dct,
+    lapped_dct,
+    predict_gradients,
+)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4))
@@ -13,6 +24,33 @@ from nestcode.images.lapped_dct import BLOCK, OVERLAP, dc_subband, inverse_lappe
 def test_the_inverse_transform_returns_the_channels(seed: int, rows: int, columns: int, channels: int) -> None:
     image = np.random.default_rng(seed).uniform(-128, 128, (channels, rows * BLOCK, columns * BLOCK))
     assert np.abs(inverse_lapped_dct(lapped_dct(image.astype(np.float32))) - image).max() < 1e-3
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 10, 13])
+def test_the_second_stage_is_one_matrix_along_each_axis(count: int) -> None:
+    """The plain twin: the matrix of the whole row, pre-filter, then DCT of macroblocks."""
+    matrix = np.eye(count)
+    for first in range(4, count - 1, 4):
+        near = slice(first - 2, first + 2)
+        matrix[near] = DC_PREFILTER @ matrix[near]
+    for first in range(0, count, 4):
+        matrix[first : first + 4] = DC_TRANSFORMS[min(4, count - first) - 1] @ matrix[first : first + 4]
+    dc = np.random.default_rng(count).uniform(-1, 1, (2, count, 3))
+    coefficients = np.zeros((2, count, 3, BLOCK, BLOCK), dtype=np.float32)
+    coefficients[..., 0, 0] = matrix @ dc @ DC_TRANSFORMS[2].T
+    assert dc_subband(coefficients) == pytest.approx(dc, abs=1e-6)
+    assert dc_subband(coefficients.swapaxes(1, 2)) == pytest.approx(dc.swapaxes(1, 2), abs=1e-6)
+
+
+def test_memory_of_long_images_is_proportional_to_their_size() -> None:
+    """Blocks are filtered and transformed locally: a matrix of the whole row would be quadratic."""
+    for shape in ((1, BLOCK, 4000 * BLOCK), (1, 4000 * BLOCK, BLOCK)):
+        image = np.zeros(shape, dtype=np.float32)
+        tracemalloc.start()
+        inverse_lapped_dct(lapped_dct(image))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 5 * image.nbytes
 
 
 def test_the_dc_subband_is_that_of_the_blocks() -> None:

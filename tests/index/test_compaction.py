@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nestcode import Codes, Index
 from nestcode.errors import InvalidInput
 from nestcode.index import buffer, compaction
-from nestcode.index.segment import LiveSegment, Segment
+from nestcode.index.segment import LayOut, LiveSegment, Segment
 from nestcode.index.snapshot import Snapshot
 from tests import twins
 
@@ -233,8 +233,8 @@ def during_compaction(monkeypatch: pytest.MonkeyPatch, happen: Callable[[], obje
     """Run `happen` once, after segments were read and before the merged one takes their place."""
     plain, happened = Segment.merge, threading.Event()
 
-    def merge(segments: Sequence[LiveSegment], width: int) -> Segment:
-        merged = plain(segments, width)
+    def merge(segments: Sequence[LiveSegment], width: int, lay_out: LayOut) -> Segment:
+        merged = plain(segments, width, lay_out)
         if not happened.is_set():
             happened.set()
             happen()

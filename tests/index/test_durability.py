@@ -36,8 +36,6 @@ from tests.index.writer import (
 )
 
 ROOT = Path(__file__).parents[2]
-ARRAYS = ("codes", "ids", "heads", "tables", "places", "sums")
-VECTORS = ("vectors", "scales")
 
 
 def index_of(*ids: int) -> Index:
@@ -78,7 +76,7 @@ def strays(folder: Path) -> set[str]:
     manifest = json.loads((folder / "manifest.json").read_text())
     named = {"manifest.json", "lock", (manifest["coder"] or {}).get("name")}
     for entry in manifest["segments"]:
-        named |= {f"{entry['name']}.{array}.npy" for array in (*ARRAYS, *(VECTORS if "vectors" in manifest else ()))}
+        named |= {f"{entry['name']}.{array}.npy" for array in (*entry["arrays"], "sums")}
         named |= {f"{entry['removed']['name']}.removed.npy"} if entry["removed"] else set()
         graph = entry.get("graph", {}).get("name")
         named |= {f"{graph}.neighbors.npy", f"{graph}.sums.npy"} if graph else set()
@@ -349,6 +347,14 @@ def test_a_killed_writer_leaves_its_last_commit(tmp_path: Path) -> None:
     assert counts["kills"] == 200
     assert counts["commits"] > 60
     assert counts["midway"] > 20  # files were found that no manifest names
+
+
+def test_a_writer_killed_at_any_step_leaves_a_complete_segment_with_its_graph(tmp_path: Path) -> None:
+    out, err = start_writer(tmp_path / "index", "graph").communicate()
+    assert err == b""
+    counts = json.loads(out)
+    assert counts["before"] > 30  # each array of the segment is created, written and synced
+    assert counts["after"] > 0  # files of the segment before are deleted
 
 
 def test_readers_always_find_a_complete_commit(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from tests.search.searching import ERROR, KINDS, Q, X, assert_same, bare, fill, 
 
 TIERS: dict[str, set[str]] = {  # and what stays in files
     "all": set(),
-    "codes": {"vectors"},
-    "prefix=17": {"codes", "heads", "tables", "places", "vectors"},
+    "codes": {"heads", "tables", "places", "vectors"},
+    "prefix=17": {"codes", "heads", "tables", "places", "vectors", "blocks", "biases", "norms"},
 }
 
 
@@ -30,7 +30,9 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize("memory", TIERS)
 def test_a_tier_holds_its_arrays_in_memory(memory: str, saved: Path) -> None:
     for one in Index.open(saved, memory=memory)._live.current.segments:
-        assert set(one.segment.mapped) == TIERS[memory]
+        arrays = set(one.segment.arrays())
+        reranked = {"codes"} if memory == "codes" and "blocks" in arrays else set()  # by vectors: codes are not read
+        assert set(one.segment.mapped) == (TIERS[memory] | reranked) & arrays
 
 
 @pytest.mark.parametrize("memory", ["all", "codes"])

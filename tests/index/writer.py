@@ -2,10 +2,12 @@
 
 python -m tests.index.writer FOLDER          commit and report each commit, forever
 python -m tests.index.writer FOLDER KILLS    kill such a process again and again, and check what it left
+python -m tests.index.writer FOLDER graph    kill a process before each step of a commit of a segment with a graph
 """
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -17,6 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import Codes, Index, LinearCoder
+from nestcode.index import compaction
+from tests.index.disk import Recorder
 
 WIDTH = 96
 EACH = 8  # items of one commit
@@ -39,9 +43,9 @@ def vectors_of(seeds: ArrayLike) -> NDArray[np.float32]:
     return codes_of(seeds).packed.astype(np.float32) - 100
 
 
-def empty() -> Index:
+def empty(*, graph: bool = False) -> Index:
     """An index of codes with vectors."""
-    return Index(CODER, vectors="int8")
+    return Index(CODER, vectors="int8", graph=graph)
 
 
 def put(index: Index, seeds: ArrayLike, ids: ArrayLike, **options: Any) -> None:
@@ -144,8 +148,57 @@ def kill_often(folder: Path, kills: int) -> dict[str, int]:
     return {"kills": kills, "commits": last, "unreported": unreported, "midway": midway}
 
 
+class Killer(Recorder):
+    """Kills its own process before step `fail_at`."""
+
+    def note(self, *step: Any, **more: Any) -> None:
+        if len(self.steps) == self._fail_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().note(*step, **more)
+
+
+def kill_at_each_step(folder: Path) -> dict[str, int]:
+    """Kill writers that seal a segment with blocks and a graph: they leave this commit or the one before."""
+    compaction.MIN_GRAPH = 3 * EACH
+    index, outcomes, more = empty(graph=True), {"before": 0, "after": 0}, np.arange(100, 130)
+    put(index, ids_of(1), ids_of(1))
+    index.save(folder)
+    before = held(index)
+    put(index, more, more)
+    after = held(index)
+    while True:
+        work = folder.with_name("work")
+        shutil.copytree(folder, work)
+        child = os.fork()
+        if child == 0:
+            try:
+                with Killer(work, sum(outcomes.values())), Index.open(work, mode="a") as writer:
+                    put(writer, more, more)
+                    writer.compact()
+                    writer.commit()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert ended in (0, -signal.SIGKILL), "the writer failed"
+        with Index.open(work) as index:
+            index.verify()
+            found, (segment,) = held(index), index._live.current.segments
+            assert found in (before, after)
+            assert segment.layout.blocks.size > 0
+            assert (segment.graph is not None) == (found == after)
+            if sum(outcomes.values()) % 8 == 0:  # it takes longer than the rest
+                assert index.search(vectors_of([9]), 1, candidates=20).ids.tolist() == [[9]]
+        shutil.rmtree(work)
+        if ended == 0:
+            return outcomes
+        outcomes["after" if found == after else "before"] += 1
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
+    if sys.argv[2:] == ["graph"]:
+        print(json.dumps(kill_at_each_step(Path(sys.argv[1]))))
+    elif len(sys.argv) > 2:
         print(json.dumps(kill_often(Path(sys.argv[1]), int(sys.argv[2]))))
     else:
         write_forever(Path(sys.argv[1]), sys.stdout.fileno())

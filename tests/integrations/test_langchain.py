@@ -1,6 +1,7 @@
 """LangChain's own integration tests of vector stores, with vectors and with codes, and tests beyond them."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from langchain_tests.integration_tests import VectorStoreIntegrationTests
 import nestcode as nc
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.integrations.langchain import FILE, NestcodeVectorStore
+from nestcode.storage import read_record, write_record
 
 SIZE = 24
 TEXTS = [f"text {i}" for i in range(300)]
@@ -119,6 +121,21 @@ def test_save_then_load_is_identity(kind: str, tmp_path: Path) -> None:
     nc.LinearCoder(width=8).fit(np.eye(9)).save(path)
     with pytest.raises(DamagedFile, match="LinearCoder"):
         NestcodeVectorStore.load_local(tmp_path / "store", EMBEDDING)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["5", "[5]", "[[0]]", '[["0", "a", "b", {}]]', '[[0, "a", 7, {}]]', "[" * 10**5, "{", "[]", '[[0, [], "b", {}]]'],
+    ids=range(9),
+)
+def test_forged_documents_are_refused(text: str, tmp_path: Path) -> None:
+    """With a matching checksum, which anybody can compute."""
+    stores()["vectors"].save_local(tmp_path)
+    record = read_record(tmp_path / FILE)
+    arrays = {**record.arrays, "documents": np.frombuffer(text.encode(), dtype=np.uint8)}
+    write_record(tmp_path / FILE, replace(record, arrays=arrays))
+    with pytest.raises(DamagedFile, match=r"the documents in .* are damaged"):
+        NestcodeVectorStore.load_local(tmp_path, EMBEDDING)
 
 
 def test_unsavable_stores_are_refused(tmp_path: Path) -> None:

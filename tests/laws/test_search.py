@@ -467,7 +467,7 @@ def test_searchers_have_parts_of_one_kind() -> None:
 
     def part(starts: list[int], rows: NDArray[np.uint8] = codes.packed) -> Any:
         biases = np.zeros(0, dtype=np.int16)
-        return _core.InvertedLists(rows, np.array(starts, dtype=np.uint32), *none, biases, 0.0, NONE, NONE)
+        return _core.InvertedLists(rows, np.array(starts, dtype=np.uint32), *none, biases, 0.0, NONE)
 
     _core.Searcher([part([0, 50]), part([0, 50])])
     for wrong in ([], [0], [50], [0, 49], [1, 50], [0, 51], [0, 60, 50]):

@@ -1,11 +1,14 @@
-"""Nested dropout and binarization in two processes have the gradients and thresholds of one."""
+"""Nested dropout and binarization in two processes (DDP, FSDP) have the gradients and thresholds of one."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
@@ -19,7 +22,8 @@ class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.encoder, self.drop, self.decoder = nn.Linear(5, 8), NestedDropout(Uniform()), nn.Linear(8, 5)
+        self.encoder, self.decoder = nn.Linear(5, 8), nn.Linear(8, 5)
+        self.drop = NestedDropout(Uniform(), fill=nn.Parameter(torch.full((8,), 0.5)))
 
     def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:
         out: Tensor = self.decoder(self.drop(self.encoder(x), kept))
@@ -43,6 +47,9 @@ def work(rank: int, folder: str) -> None:
     gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
     model(x).sum().backward()  # lengths of its own, too
     torch.save(gradients, f"{folder}/gradients.{rank}")
+    sharded: Any = fully_shard(Model(), mesh=init_device_mesh("cpu", (2,)))
+    sharded(x, kept).square().mean().backward()
+    torch.save([parameter.grad.full_tensor() for parameter in sharded.parameters()], f"{folder}/shards.{rank}")
     binarize = Binarize(16, 0.2)
     for step in range(3):
         binarize(skewed(step)[rank::2])
@@ -64,8 +71,9 @@ def test_two_processes_give_the_gradients_of_one(folder: Path) -> None:
     x, kept = batch()
     model(x, kept).square().mean().backward()
     for rank in range(2):
-        for got, parameter in zip(torch.load(folder / f"gradients.{rank}"), model.parameters(), strict=True):
-            torch.testing.assert_close(got, parameter.grad)
+        for kind in ("gradients", "shards"):
+            for got, parameter in zip(torch.load(folder / f"{kind}.{rank}"), model.parameters(), strict=True):
+                torch.testing.assert_close(got, parameter.grad)
 
 
 def test_thresholds_follow_the_sums_of_all_processes(folder: Path) -> None:

@@ -13,8 +13,8 @@ from scipy.stats import chi2
 from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Beyond, Empirical, Geometric, Lengths, LogUniform, Uniform
-from nestcode.nn import NestedDropout, keep_prefix, sample_lengths
+from nestcode.lengths import Beyond, Empirical, Full, Geometric, Lengths, LogUniform, Mixture, Uniform
+from nestcode.nn import FSQ, LengthSchedule, NestedDropout, ResidualVQ, keep_prefix, prefix_mask, sample_lengths
 from nestcode.nn.dropout import keep_units
 from nestcode.nn.nesting import Chain, Groups, Nesting, Tree
 
@@ -87,6 +87,77 @@ def test_a_prefix_equals_its_mask() -> None:
     assert torch.equal(drop(torch.ones(3, 3), kept=mask), drop(torch.ones(3, 3), kept=[1, 2, 3]))
 
 
+@pytest.mark.parametrize("block", [1, 2, (2, 3), (5, 1)])
+def test_spatial_blocks_count_in_raster_order(block: int | tuple[int, int]) -> None:
+    x = torch.randn(3, 2, 4, 6, generator=torch.Generator().manual_seed(0))
+    high, wide = block if isinstance(block, tuple) else (block, block)
+    across = -(-6 // wide)
+    for kept in (0, 1, 3, 24):
+        out = keep_prefix(x, torch.tensor([kept] * 3), dim=(2, 3), block=block)
+        for row in range(4):
+            for column in range(6):  # pixel by pixel
+                number = row // high * across + column // wide
+                assert torch.equal(out[:, :, row, column], x[:, :, row, column] * (number < kept))
+    mask = torch.arange(-(-4 // high) * across) < 2
+    expected = keep_prefix(x, 2, dim=(2, 3), block=block)
+    assert torch.equal(keep_units(x, mask, dim=(2, 3), block=block), expected)
+    assert torch.equal(keep_units(x, mask.expand(3, -1), dim=(-2, -1), block=block), expected)
+
+
+def test_a_mask_token_replaces_dropped_tokens_and_is_trained() -> None:
+    token = nn.Parameter(torch.tensor([2.0, 3.0]))
+    drop = NestedDropout(Uniform(), dim=1, fill=token)
+    x, kept = torch.ones(2, 3, 2), torch.tensor([1, 2])
+    out = drop(x, kept)
+    assert torch.equal(out, torch.where(prefix_mask(kept, 3)[:, :, None], x, token))
+    out.sum().backward()
+    assert token.grad is not None
+    assert token.grad.tolist() == [3, 3]  # three tokens were dropped
+    assert list(drop.parameters()) == [token]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert drop(x.bfloat16(), kept).dtype == torch.bfloat16
+    assert NestedDropout(Uniform(), fill=torch.ones(3)).state_dict()["fill"].tolist() == [1, 1, 1]
+    assert keep_prefix(torch.ones(1, 2), 1, fill=float("-inf")).tolist() == [[1, float("-inf")]]
+
+
+def test_one_draw_for_the_batch_and_one_for_several_layers() -> None:
+    drop, x = NestedDropout(Uniform(), together=True), torch.ones(50, 20)
+    assert len(drop(x).sum(dim=1).unique()) == 1
+    assert len({int(drop.sample(x)) for _ in range(50)}) > 5
+    nested = NestedDropout(Groups([10, 10], Uniform()), together=True)
+    assert nested.sample(x).shape == (20,)
+    wide, deep = NestedDropout(Uniform(), dim=1), NestedDropout(Uniform(), dim=2)
+    kept = wide.sample(torch.ones(4, 6, 3))
+    assert torch.equal(wide(torch.ones(4, 6, 3), kept).sum(dim=(1, 2)) / 3, kept.float())
+    assert torch.equal(deep(torch.ones(4, 2, 6), kept).sum(dim=(1, 2)) / 2, kept.float())
+    assert wide.eval().sample(torch.ones(4, 6, 3)).tolist() == [6] * 4
+
+
+def test_everything_is_kept_with_a_given_probability() -> None:
+    lengths = Mixture([Full(), Empirical([1])], weights=[1, 3])
+    kept = sample_lengths(lengths, 4000, 10, generator=torch.Generator().manual_seed(0))
+    assert set(kept.tolist()) == {1, 10}
+    assert 900 < int((kept == 10).sum()) < 1100
+
+
+def test_a_schedule_moves_from_one_distribution_to_the_other() -> None:
+    schedule = LengthSchedule(Full(), Empirical([1]), steps=4, after=2)
+    drop, x = NestedDropout(schedule), torch.ones(400, 8)
+    shares = []
+    for _ in range(8):
+        kept = drop.sample(x, torch.Generator().manual_seed(0))
+        twin = sample_lengths(schedule.lengths, 400, 8, generator=torch.Generator().manual_seed(0))
+        assert torch.equal(kept, twin)
+        shares.append(round(float((kept == 1).float().mean()), 1))
+        schedule.step()
+    assert shares[:3] == [0, 0, 0]
+    assert shares == sorted(shares)
+    assert shares[6:] == [1, 1]
+    again = NestedDropout(LengthSchedule(Full(), Empirical([1]), steps=4, after=2))
+    again.load_state_dict(drop.state_dict())  # a run that resumes
+    assert torch.equal(again.sample(x), drop.sample(x))
+
+
 def test_truncations_nest() -> None:
     x = torch.randn(3, 8)
     assert torch.equal(keep_prefix(keep_prefix(x, 5), 3), keep_prefix(x, 3))
@@ -153,6 +224,7 @@ def test_any_dimension_of_a_module() -> None:
 def test_modules_print_pickle_and_copy() -> None:
     drop = NestedDropout(Geometric(0.9), dim=1)
     assert str(drop) == "NestedDropout(Geometric(decay=0.9), dim=1)"
+    assert str(NestedDropout(Uniform(), (2, 3), block=4, together=True)).endswith("dim=(2, 3), block=4, together=True)")
     for other in (pickle.loads(pickle.dumps(drop)), copy.deepcopy(drop)):
         assert (other.lengths, other.dim) == (drop.lengths, drop.dim)
     assert not drop.state_dict()
@@ -203,10 +275,49 @@ def test_it_compiles_without_graph_breaks(backend: str) -> None:
 def test_every_nesting_compiles_without_graph_breaks(lengths: Lengths | Nesting) -> None:
     torch._dynamo.reset()
     drop = NestedDropout(lengths)
-    compiled = torch.compile(drop, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(drop, fullgraph=True, backend="eager")
     nesting = Chain(lengths) if isinstance(lengths, Lengths) else lengths
     rows = {tuple(row) for row in compiled(torch.ones(400, 12)).tolist()}
     assert rows == {tuple(row) for row in nesting.masks(12)[nesting.probabilities(12) > 0].float().tolist()}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_schedule_and_a_mask_token_compile_once() -> None:
+    torch._dynamo.reset()
+    schedule = LengthSchedule(Full(), Empirical([1]), steps=2)
+    drop = NestedDropout(schedule, dim=(1, 2), block=2, fill=nn.Parameter(torch.tensor(5.0)))
+    compiled = torch.compile(drop, fullgraph=True, backend="aot_eager")
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for expected in (1.0, None, (4 + 12 * 5) / 16):
+            mean = compiled(torch.ones(3, 4, 4)).mean().item()
+            assert expected is None or mean == pytest.approx(expected)
+            schedule.step()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_quantizers_compile_without_graph_breaks() -> None:
+    torch._dynamo.reset()
+    z = torch.randn(9, 3, 4, generator=torch.Generator().manual_seed(0))
+    for quantizer in (FSQ([8, 5, 3, 2], tokens=3), ResidualVQ(4, stages=2, codewords=4, tokens=3)):
+        compiled = torch.compile(quantizer, fullgraph=True, backend="eager")
+        assert torch.equal(compiled(z), quantizer(z))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_exported_models_take_lengths() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop = NestedDropout(Uniform(), dim=1, fill=nn.Parameter(torch.ones(3)))
+
+        def forward(self, x: Tensor, kept: Tensor) -> Tensor:
+            out: Tensor = self.drop(x, kept) * 2
+            return out
+
+    model, x = Model().eval(), torch.randn(4, 5, 3)
+    exported = torch.export.export(model, (x, torch.tensor([5, 5, 5, 5])))
+    for kept in (torch.tensor([1, 2, 3, 5]), torch.tensor([0, 0, 4, 1])):
+        assert torch.equal(exported.module()(x, kept), model(x, kept))
 
 
 def test_tables_cached_in_inference_mode_work_in_training() -> None:
@@ -241,6 +352,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "examples as units": (lambda: NestedDropout(Uniform(), dim=0)(X), "dim must not be the batch dimension 0"),
     "no such dim": (lambda: keep_prefix(X, 1, dim=2), "dim must be a dimension of x, which has 2, got 2"),
     "no such dim in a module": (lambda: NestedDropout(Uniform(), dim=3)(X), "dim must be a dimension of x"),
+    "descending dims": (lambda: keep_prefix(X, 1, dim=(1, 0)), "dim must be ascending dimensions of x"),
+    "block of another rank": (lambda: keep_prefix(X, 1, block=(2, 2)), "block a number for each, got dim=-1"),
+    "no block": (lambda: keep_prefix(X, 1, block=0), "block must be an integer of at least 1, got 0"),
+    "a schedule from nothing": (lambda: LengthSchedule(None, Uniform(), 3), "start and end must be distributions"),  # type: ignore[arg-type]
     "mask of numbers": (lambda: keep_units(X, torch.ones(2, 5)), "the mask (2, 5) of torch.float32"),
     "mask of another width": (lambda: keep_units(X, torch.ones(2, 4).bool()), "x has shape (2, 5), the mask (2, 4)"),
     "mask of one number": (lambda: keep_units(X, torch.tensor(True)), "x has shape (2, 5), the mask ()"),

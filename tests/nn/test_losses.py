@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Empirical, Geometric, Lengths, LogUniform, Mixture, Uniform
-from nestcode.nn import NestedLoss, expected_loss, keep_prefix
+from nestcode.lengths import Empirical, Full, Geometric, Lengths, LogUniform, Mixture, Uniform
+from nestcode.nn import LengthSchedule, NestedLoss, expected_loss, keep_prefix
 
 CHOICES: list[Lengths] = [
     Geometric(0.7),
@@ -70,6 +70,38 @@ def test_keeping_everything_is_the_ordinary_squared_error() -> None:
     code, weight, target, bias = problem(6, 5, 4)
     exact = expected_loss(code, weight, target, Empirical([0, 0, 0, 1]), bias)
     torch.testing.assert_close(exact, squared_error(code, weight, target, bias))
+
+
+def test_a_linear_layer_tokens_and_reductions() -> None:
+    code, weight, target, bias = problem(6, 5, 4)
+    layer = nn.Linear(4, 5, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+    exact = expected_loss(code, weight, target, Uniform(), bias)
+    torch.testing.assert_close(expected_loss(code, layer, target, Uniform()), exact)
+    each = expected_loss(code, layer, target, Uniform(), reduction="none")
+    assert each.shape == (6,)
+    for example, error in enumerate(each):
+        one = slice(example, example + 1)
+        torch.testing.assert_close(expected_loss(code[one], layer, target[one], Uniform()), error)
+    torch.testing.assert_close(each.mean(), exact)
+    torch.testing.assert_close(expected_loss(code, layer, target, Uniform(), reduction="sum"), each.sum())
+    tokens = expected_loss(code.view(2, 3, 4), layer, target.view(2, 3, 5), Uniform(), reduction="none")
+    torch.testing.assert_close(tokens, each.view(2, 3))
+    plain = nn.Linear(4, 5, bias=False, dtype=torch.float64)
+    without = expected_loss(code, plain.weight, target, Uniform())
+    torch.testing.assert_close(expected_loss(code, plain, target, Uniform()), without)
+
+
+def test_a_schedule_is_the_mixture_of_the_moment() -> None:
+    code, weight, target, _ = problem(6, 5, 4)
+    schedule = LengthSchedule(Full(), Uniform(), steps=4)
+    schedule.step()
+    mixed = Mixture([Full(), Uniform()], [3, 1])
+    torch.testing.assert_close(
+        expected_loss(code, weight, target, schedule), expected_loss(code, weight, target, mixed)
+    )
 
 
 def test_low_precision_is_computed_in_float32() -> None:
@@ -161,6 +193,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "other batch": (lambda: expected_loss(CODE[:2], WEIGHT, TARGET, Uniform()), "got (2, 5), (4, 5), (3, 4)"),
     "bias of the code": (lambda: expected_loss(CODE, WEIGHT, TARGET, Uniform(), CODE[0]), "(3, 4), (5,)"),
     "empty batch": (lambda: expected_loss(CODE[:0], WEIGHT, TARGET[:0], Uniform()), "needs at least one example"),
+    "two biases": (lambda: expected_loss(CODE, nn.Linear(5, 4), TARGET, Uniform(), BIAS), "bias must be left out"),
+    "no reduction": (
+        lambda: expected_loss(CODE, WEIGHT, TARGET, Uniform(), reduction="max"),  # type: ignore[arg-type]
+        "reduction must be one of mean, sum, none, got 'max'",
+    ),
     "lengths drawn": (lambda: expected_loss(CODE, WEIGHT, TARGET, 3), "must be a distribution from nestcode.lengths"),  # type: ignore[arg-type]
     "no draws": (lambda: NestedLoss(mse_loss, Uniform(), draws=0), "draws must be an integer of at least 1, got 0"),
     "no loss": (lambda: NestedLoss(None, Uniform()), "loss must be called as loss(code, …), got None"),  # type: ignore[arg-type]

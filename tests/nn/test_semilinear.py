@@ -134,11 +134,14 @@ def test_integers_and_float32_give_the_same_solution() -> None:
         assert cosines(model.decoder_weight.numpy(), models[0].decoder_weight.numpy()).min() > 1 - 1e-6
 
 
-@pytest.mark.parametrize("scale", [1e-6, 255.0])
 @pytest.mark.parametrize("encoder", ["linear", "tanh"])
-def test_the_scale_of_the_data_does_not_matter(encoder: Any, scale: float) -> None:
-    model = SemiLinearAutoencoder(3, encoder=encoder).fit(X * scale, by="exact", steps=300)
-    assert cosines(model.decoder_weight.numpy(), DIRECTIONS).min() > 0.99
+def test_the_scale_of_the_data_does_not_matter(encoder: Any) -> None:
+    decoders = [
+        SemiLinearAutoencoder(3, encoder=encoder).fit(X * scale, by="exact", steps=20).decoder_weight / scale
+        for scale in (1.0, 1e-6, 255.0)
+    ]
+    for decoder in decoders[1:]:
+        torch.testing.assert_close(decoder, decoders[0], rtol=1e-6, atol=1e-6)
 
 
 def test_it_is_a_module_whose_state_can_be_saved() -> None:

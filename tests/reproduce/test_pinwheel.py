@@ -7,7 +7,7 @@ import torch
 
 from nestcode.data import pinwheel
 from nestcode.nn import Binarize, OrderedAutoencoder
-from nestcode.reproduce.pinwheel.experiment import ARMS, NEAR, boundary_angles, tangents
+from nestcode.reproduce.pinwheel.experiment import ARMS, NEAR, boundary_angles, split, tangents
 from tests.reproduce.toy import run
 
 
@@ -45,3 +45,10 @@ def test_angles_are_those_of_known_boundaries() -> None:
         near = np.abs(points[:, bit]) < NEAR
         expected = np.degrees(np.arccos(np.abs(along[near, bit])))
         np.testing.assert_allclose(angles[angles[:, 0] == bit, 1], expected, atol=1e-3)
+
+
+def test_a_long_cell_is_split_across() -> None:
+    rows = np.random.default_rng(0).normal(size=(500, 2)) * [1.0, 10.0]
+    upper, normal, middle = split(rows)
+    assert abs(normal[1]) > 0.999
+    assert np.array_equal(upper, (rows - middle) @ normal > 0)

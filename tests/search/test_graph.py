@@ -12,6 +12,7 @@ from nestcode.coders.base import Metric
 from nestcode.search.graph import DEGREE, Graph, Navigator, bitmap, build_graph, entry_points, pack_graph
 
 MISSING = 2**32 - 1
+STARTS = 8  # entry points that a walk begins at
 
 
 class Scene:
@@ -47,7 +48,9 @@ def greedy_search(
     allowed: NDArray[np.bool_],
 ) -> list[int]:
     """Return the nodes in the order of their visits: the nearest first, until the best ef allowed ones are visited."""
-    seen = set(entries.tolist())
+    near = sorted(set(entries.tolist()), key=lambda i: (estimates[i], i))
+    starts = np.cumsum(allowed[near]).searchsorted(min(ef, STARTS)) + 1
+    seen = set(near[:starts])
     visited: list[int] = []
     while True:
         pool = sorted(seen, key=lambda i: (estimates[i], i))

@@ -1,17 +1,23 @@
 """Search on snapshots: while the index changes, after it was saved or damaged, and from several threads."""
 
 import re
+import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from nestcode import CellCoder, Index
+from nestcode import CellCoder, Codes, Index
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import buffer
+from nestcode.index.segment import LiveSegment, Segment
+from nestcode.search.fastscan import FastScanScorer
+from nestcode.search.scorer import NO_LAYOUT
+from nestcode.search.searcher import scorer_for
 from tests import twins
 from tests.search.searching import ERROR, ROWS, Q, X, assert_close, assert_same, fill, fitted, kinds, plain
 
@@ -78,26 +84,116 @@ def test_merged_indexes_share_no_tombstones() -> None:
     assert (other.search(Q, candidates=ROWS).compared == ROWS).all()
 
 
-@pytest.mark.parametrize("name", ["codes", "ids", "heads"])
-def test_a_damaged_file_is_noticed_by_every_search(name: str, tmp_path: Path) -> None:
-    plain("cell").save(tmp_path)
-    path = next(tmp_path.glob(f"*.{name}.npy"))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x10
-    path.write_bytes(data)
-    index = Index.open(tmp_path)
-    calls: list[Callable[[], Any]] = [
-        lambda: index.search(Q[0]),
-        lambda: index.search(Q, candidates=10),
-        lambda: index.search(Q, filter=[1]),
-        lambda: index.search(fitted("cell").encode(Q)),
-        lambda: index.range_search(Q, 1.0),
-        lambda: index.evaluate(Q),
-        lambda: index.tune(Q),
+@pytest.mark.parametrize("name", ["codes", "ids", "heads", "tables", "blocks", "biases", "norms"])
+def test_a_search_notices_damage_to_what_it_reads(name: str, tmp_path: Path) -> None:
+    built = Index(fitted("cell", "cosine"))
+    built.add(X)
+    built.save(tmp_path / "intact")
+    calls: list[Callable[[Index], Any]] = [
+        lambda index: index.search(Q[0], candidates=200),
+        lambda index: index.search(Q, candidates=10),
+        lambda index: index.search(Q, candidates=ROWS - 1),
+        lambda index: index.search(Q, candidates=ROWS),
+        lambda index: index.search(Q, filter=[1]),
+        lambda index: index.search(fitted("cell").encode(Q), candidates=ROWS - 1),
     ]
-    for call in calls * 2:
+    expected = [call(Index.open(tmp_path / "intact")) for call in calls]
+    unread = {"heads", "tables", *(() if name in ("codes", "ids") else ("blocks", "biases", "norms"))}
+    for place in (0.1, 0.5, 0.9):
+        shutil.copytree(tmp_path / "intact", tmp_path / f"{place}")
+        path = next((tmp_path / f"{place}").glob(f"*.{name}.npy"))
+        data = bytearray(path.read_bytes())
+        data[128 + int(place * (len(data) - 128))] ^= 0x10
+        path.write_bytes(data)
+        noticed = 0
+        index = Index.open(tmp_path / f"{place}")
+        for call, hits in zip(calls * 2, expected * 2, strict=True):
+            try:
+                assert_same(call(index), hits)
+            except DamagedFile as error:
+                assert str(path) in str(error)  # noqa: PT017
+                noticed += 1
+        assert noticed > 0 or name in unread
         with pytest.raises(DamagedFile, match=re.escape(str(path))):
-            call()
+            index.verify()
+
+
+@pytest.mark.parametrize("own", ["l2", "cosine"])
+@kinds
+def test_stored_layouts_are_those_that_a_search_would_prepare(kind: str, own: str, tmp_path: Path) -> None:
+    """Bit for bit, and so are the hits; files without layouts are prepared by the first search."""
+    filled = fill(Index(fitted(kind, own)))
+    filled.index.save(tmp_path)
+    opened, prepared = Index.open(tmp_path), Index.open(tmp_path)
+    prepared._live.current = replace(
+        prepared._live.current,
+        segments=tuple(
+            LiveSegment(replace(one.segment, layout=NO_LAYOUT), one.tombstones)
+            for one in prepared._live.current.segments
+        ),
+    )
+    options: list[dict[str, Any]] = [{}, {"metric": "cosine"}, {"rank": "hamming"}, {"filter": filled.ids[::3]}]
+    for some in options:
+        assert_same(opened.search(Q, 5, candidates=300, **some), prepared.search(Q, 5, candidates=300, **some))
+    for one, twin in zip(opened._live.current.segments, prepared._live.current.segments, strict=True):
+        layout = prepared._searcher._caches[False][1]._layouts[twin.segment]
+        assert one.layout.format == layout.format
+        for name, array in layout.arrays().items():
+            assert np.array_equal(one.layout.arrays()[name], array)
+    parts, twins_parts = opened.nbytes_by_part(), prepared.nbytes_by_part()
+    assert sum(parts.values()) == sum(twins_parts.values())
+    assert parts["prepared"] < twins_parts["prepared"]
+
+
+@pytest.mark.parametrize("own", ["l2", "cosine"])
+@pytest.mark.parametrize("kind", ["linear", "cell"])
+def test_blocks_hold_the_groups_of_all_items_with_their_corrections(kind: str, own: str) -> None:
+    """The twin decodes groups in NumPy."""
+    index = Index(fitted(kind, own))
+    index.add(X)
+    scorer = scorer_for(index.coder, index.width)  # type: ignore[arg-type]
+    assert isinstance(scorer, FastScanScorer)
+    (segment,) = (one.segment for one in index._live.current.segments)
+    layout, scan, codes = segment.layout, scorer._scan, segment.codes
+    centroids = codes.leading_bits(scorer._layout.centroid_bits)
+    ends = np.cumsum(-(-np.bincount(centroids) // 32) * 32)
+    slots = np.concatenate(
+        [np.arange(e - -(-n // 32) * 32, e)[:n] for n, e in zip(np.bincount(centroids), ends, strict=True)]
+    )
+    grouped = scan.group(codes)
+    assert np.array_equal(layout.blocks.transpose(0, 2, 1).reshape(-1, scan.columns)[slots], grouped)
+    residuals, offsets = scan.decode(grouped), scan._offsets[centroids]
+    biases = 2 * np.sum(residuals * offsets, axis=1) / scan.bias_unit
+    np.testing.assert_allclose(layout.biases[slots], biases, atol=0.6)
+    if own == "cosine":
+        x = residuals + scorer._layout.centroids[centroids]
+        squares = np.sum(x**2, axis=1) + 2 * x @ scorer.mean + scorer.mean_square
+        np.testing.assert_allclose(layout.norms[slots], np.sqrt(squares), rtol=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 5, 700])
+def test_lists_begin_where_their_prefixes_do(count: int) -> None:
+    codes = Codes.from_bits(np.random.default_rng(count).random((count, 70)) < np.linspace(0.1, 0.9, 70))
+    one = LiveSegment(Segment.build(codes, np.arange(count)))
+    for bits in range(14):
+        starts = np.searchsorted(one.codes.leading_bits(bits), np.arange((1 << bits) + 1))
+        assert np.array_equal(one.list_starts(bits), starts)
+
+
+def test_the_first_search_reads_only_what_it_scans_and_reranks(tmp_path: Path) -> None:
+    """So it takes no time linear in the number of items: the rest may be damaged, and is not noticed."""
+    built = Index(fitted("cell"), vectors="float16")
+    built.add(X)
+    built.compact()
+    built.save(tmp_path)
+    expected = Index.open(tmp_path).search(Q[:1], candidates=50)
+    for name in ("codes", "heads", "places"):
+        path = next(tmp_path.glob(f"*.{name}.npy"))
+        path.write_bytes(path.read_bytes()[:128].ljust(path.stat().st_size, b"?"))
+    index = Index.open(tmp_path)
+    assert_same(index.search(Q[:1], candidates=50), expected)
+    with pytest.raises(DamagedFile, match="codes"):
+        index.search(Q[:1], candidates=50, rank="asymmetric")
 
 
 def test_a_search_sees_one_snapshot_while_others_write(monkeypatch: pytest.MonkeyPatch) -> None:

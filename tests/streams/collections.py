@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nestcode import LinearCoder
 from nestcode.coders import Coder
-from nestcode.streams import ItemStreamInfo
+from nestcode.streams import ItemStreamInfo, StreamDecoder
 from nestcode.streams import stream_info as any_stream_info
 from nestcode.streams.format import Header
 from nestcode.streams.items import encode_items
@@ -44,10 +44,18 @@ def stream(
     return b"".join(lay_out(packed, coder, shape, dtype, 1.0, width, embed=embed, entropy=entropy, block=block))
 
 
-def stream_info(data: bytes | bytearray, coder: Coder | None = None, *, limit: int = 1 << 32) -> ItemStreamInfo:
-    known = any_stream_info(data, coder, limit=limit)
+def stream_info(data: bytes | bytearray, coder: Coder | None = None) -> ItemStreamInfo:
+    known = any_stream_info(data, coder)
     assert isinstance(known, ItemStreamInfo)
     return known
+
+
+def decoded_info(data: bytes | bytearray) -> ItemStreamInfo:
+    """Return what a stream holds by decoding all of it that arrived."""
+    decoder = StreamDecoder(some_coder())
+    decoder.feed(data)
+    assert decoder.info is not None
+    return decoder.info
 
 
 def rare_codes(count: int, width: int) -> NDArray[np.uint8]:

@@ -21,7 +21,7 @@ def decode(pieces: list[bytes], count: int, width: int) -> tuple[int, NDArray[np
     plain = np.zeros(count * -(-width // 8), dtype=np.uint8)
     decoder, certain = _core.CodeDecoder(count, width, plain), 0
     for piece in pieces:
-        certain = decoder.feed(np.frombuffer(piece, dtype=np.uint8))
+        certain = decoder.feed(np.frombuffer(piece, dtype=np.uint8), count * width)
     groups, at = [], 0
     for first in range(0, width, 64):
         wide = min(64, width - first)

@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,21 @@ from nestcode.coders import Coder
 from nestcode.coders.pretrained import find_pretrained
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.storage import Record
+from nestcode.streams import StreamDecoder, StreamReader
+from nestcode.streams.entropy import entropy_encode
 from nestcode.streams.format import parse_header
 from nestcode.streams.stream import lay_out
-from tests.streams.collections import FEATURES, few_items, skewed, some_coder, some_items, stream, stream_info
+from tests.streams.collections import (
+    FEATURES,
+    decoded_info,
+    few_items,
+    skewed,
+    some_coder,
+    some_items,
+    stream,
+    stream_info,
+    with_header,
+)
 
 counts = st.integers(0, 40)
 widths = st.sampled_from([0, 1, 7, 8, 63, 64, 65, 100, 128, 150])
@@ -154,6 +167,44 @@ def test_entropy_coding_is_skipped_where_it_does_not_pay() -> None:
     assert stream_info(skewed(500)).entropy
 
 
+def test_no_byte_of_an_entropy_coded_payload_stands_for_hours_of_work() -> None:
+    """Constant codes would be 40,000 times their payload: writers pad it, readers hold bits back till it comes."""
+    codes, dtype = np.zeros((3000, 19), np.uint8), np.dtype(np.float32)
+    data = b"".join(lay_out(codes, some_coder(), (FEATURES,), dtype, 1.0, 150, embed=False, entropy=True))
+    header = parse_header(memoryview(data))
+    assert (header.entropy, header.payload) == (True, -(-codes.size // 256))
+    assert stream_info(data).bits == decoded_info(data).bits == 3000 * 150
+    assert (decompress(data, some_coder()) == decompress(data, some_coder(), limit=1 << 20)).all()
+    for cut in (1, 10, 100):
+        assert decoded_info(data[: header.size + cut]).bits <= 8 * 256 * cut
+
+
+def test_codes_far_larger_than_their_payload_are_refused_unless_a_limit_is_given(tmp_path: Path) -> None:
+    header = parse_header(memoryview(skewed(2000)))
+    small = entropy_encode(np.zeros((2000, 19), np.uint8), 150)
+    forged = parse_header(memoryview(with_header(header, b"", payload=len(small))))
+    data = forged.data + b"".join(forged.seal([small]))
+    (tmp_path / "a.nest").write_bytes(data)
+    assert stream_info(data).bits == 2000 * 150
+    with pytest.raises(InvalidInput, match=rf"at most 256 times .* got 38000 bytes in {len(small)}: give a limit"):
+        decompress(data, some_coder())
+    with pytest.raises(InvalidInput, match="at most 256 times"):
+        StreamDecoder(some_coder()).feed(data)
+    with pytest.raises(InvalidInput, match="at most 256 times"):
+        StreamReader(tmp_path / "a.nest", some_coder())
+    assert len(decompress(data, some_coder(), limit=1 << 20)) == 2000
+
+
+def test_the_limit_covers_the_embedded_coder(tmp_path: Path) -> None:
+    data = stream(some_items(3), embed=True)
+    (tmp_path / "a.nest").write_bytes(data)
+    assert len(decompress(data, limit=10 * len(data))) == 3
+    with pytest.raises(InvalidInput, match="items and its coder take"):
+        decompress(data, limit=2 * len(data))
+    with pytest.raises(InvalidInput, match="items and its coder take"):
+        StreamReader(tmp_path / "a.nest", limit=2 * len(data))
+
+
 @settings(max_examples=30)
 @given(st.integers(30, 60), st.sampled_from([64, 100, 130]), st.data())
 def test_a_truncated_entropy_coded_stream_holds_a_prefix_of_its_bits(
@@ -163,8 +214,9 @@ def test_a_truncated_entropy_coded_stream_holds_a_prefix_of_its_bits(
     known = stream_info(data)
     assert (known.entropy, known.length, known.bits) == (True, width, count * width)
     cut = draw.draw(st.integers(known.header_bytes, len(data)))
-    seen, more = stream_info(data[:cut]), stream_info(data[: cut + 8])
+    seen, more = decoded_info(data[:cut]), decoded_info(data[: cut + 8])
     assert seen.bits <= more.bits
+    assert 0 <= stream_info(data[:cut]).bits <= stream_info(data[: cut + 8]).bits <= known.bits  # estimated
     expected = decompress(data, some_coder(), length=seen.length)
     np.testing.assert_allclose(
         decompress(data[:cut], some_coder(), length=seen.length), expected, atol=1e-5

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nestcode.data import ImageFiles
 
 UNITS = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
+LARGEST = 1 << 62  # bytes of a budget
 WIDTH = 256  # bits of a vector when a coder is fitted here
 PIECE = 1 << 16  # vectors encoded at a time
 HEADER = 1024  # bytes of a stream's header and checksums, at least
@@ -246,6 +247,7 @@ def read_bytes(text: str) -> int:
     (2000000, 65536, 100)
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    if found is None or found[2].upper() not in UNITS:
-        raise typer.BadParameter(f"budget must be a number of bytes such as 2MB or 64KiB, got {text!r}")
-    return int(float(found[1]) * UNITS[found[2].upper()])
+    size = float(found[1]) * UNITS.get(found[2].upper(), math.nan) if found else math.nan
+    if not size < LARGEST:  # as NaN is not
+        raise typer.BadParameter(f"budget must be a number of bytes such as 2MB or 64KiB, got {text[:40]!r}")
+    return int(size)

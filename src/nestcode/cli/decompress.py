@@ -11,6 +11,7 @@ from nestcode.cli.files import (
     STANDARD,
     check_distinct,
     check_out,
+    check_size,
     check_space,
     image_codec,
     item_coder,
@@ -48,6 +49,14 @@ def decompress(
     on_damage: Annotated[
         Literal["error", "keep"], typer.Option(help="Fail at a damaged block, or keep what precedes the first one.")
     ] = "error",
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Bytes of pixels or values to decode at most.",
+            show_default="1000 times the stream, at least 256 MiB",
+        ),
+    ] = None,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite existing outputs; inputs are never overwritten.")
@@ -67,16 +76,16 @@ def decompress(
         if bpp is not None and not has_images:
             raise typer.BadParameter(f"--bpp is for images, got {bpp:g} with a stream of vectors: give --length")
         if has_images:
-            written = _images(path, out, coder, force=force, bpp=bpp, on_damage=on_damage)
+            written = _images(path, out, coder, force=force, limit=limit, bpp=bpp, on_damage=on_damage)
         else:
-            written = _items(path, out, coder, force=force, length=length, on_damage=on_damage)
+            written = _items(path, out, coder, force=force, limit=limit, length=length, on_damage=on_damage)
     if as_json:
         print(json.dumps({"files": [str(path) for path in written]}))
     else:
         print(out)
 
 
-def _images(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
+def _images(stream: Path, out: Path, coder: str | None, *, force: bool, limit: int | None, **how: Any) -> list[Path]:
     from nestcode.data.images import png_paths, write_image
     from nestcode.images import ImageStreamReader
 
@@ -89,6 +98,7 @@ def _images(stream: Path, out: Path, coder: str | None, *, force: bool, **how: A
         for path in paths:
             check_out(path, force=force)
             check_distinct(path, stream, coder)
+        check_size(stream, sum(map(math.prod, reader.shapes)), limit)
         check_space(out, sum(map(math.prod, reader.shapes)) // PNG)
         written = 0
         try:
@@ -101,7 +111,7 @@ def _images(stream: Path, out: Path, coder: str | None, *, force: bool, **how: A
     return paths
 
 
-def _items(stream: Path, out: Path, coder: str | None, *, force: bool, **how: Any) -> list[Path]:
+def _items(stream: Path, out: Path, coder: str | None, *, force: bool, limit: int | None, **how: Any) -> list[Path]:
     from nestcode.streams import StreamReader
 
     with StreamReader(stream, None if coder is None else item_coder(coder), **how) as reader:
@@ -109,7 +119,9 @@ def _items(stream: Path, out: Path, coder: str | None, *, force: bool, **how: An
             raise InvalidInput(f"vectors need a .npy file, got {out}: give a name that ends in .npy")
         check_out(out, force=force)
         check_distinct(out, stream, coder)
-        check_space(out, len(reader) * math.prod(reader.shape) * reader.dtype.itemsize)
+        size = len(reader) * math.prod(reader.shape) * reader.dtype.itemsize
+        check_size(stream, size, limit)
+        check_space(out, size)
         total = -(-len(reader) // 1024)
         pieces = with_progress(reader.batches(), "Decoding", total, messages())
         write_array(out, reader.dtype, (len(reader), *reader.shape), pieces)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Piece = TypeVar("Piece")
 STANDARD = Path("-")  # standard input or output
+FREE, RATIO = 1 << 28, 1000  # bytes that any stream may decode to, and that each of its bytes may
 
 
 def check_out(path: Path, *, force: bool) -> None:
@@ -130,6 +131,16 @@ def out_file(path: Path) -> Iterator[Path]:
             sys.stdout.buffer.flush()
         except BrokenPipeError:  # the reader may stop early; Python must not complain about it at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def check_size(stream: Path, size: int, limit: int | None) -> None:
+    """Raise if a stream decodes to more bytes than a limit, or without one, than its own size justifies."""
+    allowed = max(FREE, RATIO * stream.stat().st_size) if limit is None else limit
+    if size > allowed:
+        raise InvalidInput(
+            f"the stream decodes to {size:,} bytes, more than the limit of {allowed:,}: give --limit {size} if you "
+            "trust it"
+        )
 
 
 def check_space(path: Path, size: int) -> None:

@@ -160,14 +160,14 @@ def _start(path: Path) -> bytes:
 
 
 def _show_stream(path: Path, *, as_json: bool) -> None:
-    from nestcode.container.files import map_file
+    from nestcode.container.files import FileView
     from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
     from nestcode.streams import ItemStreamInfo, stream_info
     from nestcode.streams.format import parse_header
 
     with stream_file(path) as found:
-        data = map_file(found)
-    if not data or not any(magic.startswith(data[:8]) for magic in (ITEMS_MAGIC, IMAGES_MAGIC)):
+        data = FileView(found)
+    if not len(data) or not any(magic.startswith(bytes(data[:8])) for magic in (ITEMS_MAGIC, IMAGES_MAGIC)):
         raise _foreign(f"{'standard input' if path == STANDARD else path} is not a file of Nestcode")
     known = stream_info(data)
     if as_json:

@@ -4,6 +4,7 @@ A codebook's 256 entries are the leaves of a binary tree, grown by two-means spl
 first bits of a byte name a subtree, and until the byte is complete it decodes to the subtree's mean.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from nestcode.codes import CORES
 
 ENTRIES = 256  # of a codebook or a lookup table: the values of a byte
 TREE_ROWS = 64 * ENTRIES  # that the tree of a codebook is grown on
+EXPONENT = 30  # of two: sums of squares of values up to here stay well within float32
 EARLY = 4  # times as many rows in the first Lloyd iterations; the last ones take all
 
 
@@ -43,6 +45,12 @@ class BeamSearch:
         self.errors = errors
         entries = self.entries.reshape(n * width, self.entries.shape[2]).take(parents, axis=0)
         self.entries = np.concatenate([entries.reshape(n, kept, -1), entry[:, :, None].astype(np.uint8)], axis=2)
+
+
+def scale_of(rows: Floats) -> np.float32:
+    """Return 1, or where squares could leave float32, the power of two below the largest value."""
+    exponent = math.frexp(float(np.abs(rows).max(initial=0)))[1]
+    return np.float32(1 if -EXPONENT < exponent < EXPONENT else 2.0 ** (exponent - 1))
 
 
 def encode(rows: Floats, codebooks: Sequence[Floats], beams: int) -> NDArray[np.uint8]:

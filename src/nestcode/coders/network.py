@@ -5,7 +5,7 @@
 Each coder has its algorithm in the `model.py` of its room; here that model meets the coders' protocol.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from nestcode.storage import Arrays, Record
 from nestcode.training.data import Source, as_source
 
 EVALUATED = 512  # held-out items that the error by length is measured on
+VALUES = 1 << 25  # of the widest layer that are in memory at a time
 
 
 class NetworkModel(Protocol):
@@ -58,6 +59,7 @@ class NetworkModel(Protocol):
 
 
 Model = TypeVar("Model", bound=NetworkModel)
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class NetworkCoder(Coder, Generic[Model]):
@@ -148,14 +150,21 @@ def rows_or_source(X: Any) -> Source:
 def encode_bits(network: OrderedAutoencoder, source: Source, width: int, *, normalize: bool) -> NDArray[np.uint8]:
     """Return the packed bits of a network's units, (n, bytes) of `width` bits; bits beyond the network's are 0."""
     packed = np.zeros((len(source), -(-width // 8)), dtype=np.uint8)
+    piece = piece_size(network, network.features)
     with torch.inference_mode():
-        for first in range(0, len(source), PIECE):
-            rows = source.rows(np.arange(first, min(first + PIECE, len(source))))
+        for first in range(0, len(source), piece):
+            rows = source.rows(np.arange(first, min(first + piece, len(source))))
             floats = as_floats(rows, normalize=normalize).astype(np.float32, copy=False)
             units = network.encode(torch.from_numpy(floats).to(network.mean.device))
             bits = np.packbits((units > 0).cpu().numpy(), axis=1)
             packed[first : first + len(bits), : bits.shape[1]] = bits
     return packed
+
+
+def piece_size(network: nn.Module, features: int) -> int:
+    """Return how many items to pass through a network at a time; convolutions have outputs at every pixel."""
+    widest = max(weight.shape[0] * (features if weight.ndim > 2 else 1) for weight in network.parameters())
+    return min(PIECE, max(VALUES // widest, 1))
 
 
 class UnitModel:
@@ -246,8 +255,15 @@ def weights_of(network: nn.Module) -> Arrays:
     return {name: tensor.cpu().numpy() for name, tensor in network.state_dict().items()}
 
 
-def load_weights(network: nn.Module, arrays: Arrays) -> None:
-    """Load what `weights_of` gave, also where it was stored as float16."""
+def load_network(build: Callable[[], Network], arrays: Arrays, *, modules: bool = False) -> Network:
+    """Return the network that `build` makes with the weights that `weights_of` gave, also if stored as float16.
+
+    One whose weights have other names or shapes than the file's is never allocated. With `modules` parts of it are the
+    user's, and so is their size.
+    """
+    if not modules:
+        _check_shapes(build, arrays)
+    network = build()
     known = network.state_dict()
     tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
     same = {name: tensor.to(known[name].dtype) if name in known else tensor for name, tensor in tensors.items()}
@@ -255,8 +271,19 @@ def load_weights(network: nn.Module, arrays: Arrays) -> None:
         raise ValueError("its weights are not finite")
     try:
         network.load_state_dict(same)
-    except RuntimeError as error:  # other names or shapes
+    except RuntimeError as error:  # the user's modules have other weights
         raise ValueError(str(error)) from error
+    return network.eval()
+
+
+def _check_shapes(build: Callable[[], nn.Module], arrays: Arrays) -> None:
+    """Raise unless arrays are the weights of the network that `build` makes; here it is built without memory."""
+    with torch.device("meta"):
+        shapes = {name: tuple(tensor.shape) or (1,) for name, tensor in build().state_dict().items()}
+    for name in sorted(shapes.keys() | arrays.keys()):
+        held = arrays[name].shape if name in arrays else None
+        if held != shapes.get(name):
+            raise ValueError(f"its {name} has shape {held}, its network {shapes.get(name)}")
 
 
 def check_errors(errors: NDArray[Any], lengths: NDArray[Any], width: int) -> None:
@@ -268,7 +295,7 @@ def check_errors(errors: NDArray[Any], lengths: NDArray[Any], width: int) -> Non
 
 
 def check_record_sizes(record: Record) -> None:
-    """Raise if the settings name a size beyond the values a file holds: no network of that size is built."""
+    """Raise if the settings name sizes beyond the values a file holds, or more layers than arrays."""
     held = sum(array.size for array in record.arrays.values())
     claimed = [value for name, value in record.settings.items() if name != "training"]
     while claimed:
@@ -277,3 +304,7 @@ def check_record_sizes(record: Record) -> None:
             claimed += value.values() if isinstance(value, dict) else value
         elif isinstance(value, int) and abs(value) > held:
             raise ValueError(f"its settings have a size of {value}, its arrays {held} values")
+    named = [record.settings.get(name, []) for name in ("layers", "blocks")]
+    named.append(record.settings.get("refiner", {}).get("channels", []))
+    if sum(map(len, named)) > len(record.arrays):
+        raise ValueError(f"its settings name {sum(map(len, named))} layers, it has {len(record.arrays)} arrays")

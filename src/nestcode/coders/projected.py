@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode.arrays import PIECE, Bytes, Doubles, Floats, check_rows, pieces, project
 from nestcode.coders.base import Coder, Layout, Metric, Projection, Selection, error_at, warn_of_unallocated_bits
 from nestcode.codes import CORES, Codes
+from nestcode.errors import InvalidInput
 from nestcode.storage import Arrays, Record
 
 
@@ -94,6 +95,10 @@ class ProjectedCoder(Coder, Generic[Model]):
     def fit(self, X: ArrayLike | Iterable[ArrayLike], y: object = None) -> Self:  # noqa: ARG002
         """Fit the coder to data, (n, features): an array, a memory map, or an iterable of arrays larger than memory."""
         model = self.MODEL.train(pieces(X), self._plain_settings())
+        if not all(np.isfinite(array).all() for array in model.arrays().values()):
+            raise InvalidInput(
+                f"{type(self).__name__} overflows float32 in training: rescale the data, or clip outliers"
+            )
         self._model, self.selection_ = model, None
         if model.useful_bits < model.width:
             warn_of_unallocated_bits(model.useful_bits, model.width)
@@ -160,7 +165,10 @@ class ProjectedCoder(Coder, Generic[Model]):
     @classmethod
     def _read(cls, record: Record) -> Self:
         coder = cls(**record.settings)
-        coder._model = cls.MODEL.from_arrays(coder._plain_settings(), record.arrays)
+        model = cls.MODEL.from_arrays(coder._plain_settings(), record.arrays)
+        if len(model.directions) > len(model.mean) or not len(model.mean):
+            raise ValueError(f"it has {len(model.directions)} directions for {len(model.mean)} features")
+        coder._model = model
         coder.selection_ = Selection.from_notes(record.notes)
         return coder
 

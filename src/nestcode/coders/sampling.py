@@ -95,7 +95,7 @@ def project_sample(
         rows.append(centered @ directions.T)
         outside += float((squared_norms(centered) - squared_norms(rows[-1])).sum())
     every = np.concatenate(rows)
-    return ProjectedSample(mean, directions, every, outside / len(every))
+    return ProjectedSample(mean, directions, every, max(outside / len(every), 0.0))
 
 
 def held_out_mask(count: int, rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from nestcode.arrays import Bytes
+from nestcode.container.files import FileView
 from nestcode.container.layout import CRC, Layout
 from nestcode.errors import DamagedFile, InvalidInput
 
@@ -15,9 +16,9 @@ OnDamage = Literal["error", "keep"]
 
 
 class StoredBlocks:
-    """The payload of a stream in memory or in a mapped file; blocks are verified when they are read."""
+    """The payload of a stream in memory or in a file; blocks are verified when they are read."""
 
-    def __init__(self, header: Layout, data: memoryview) -> None:
+    def __init__(self, header: Layout, data: memoryview | FileView) -> None:
         self.header = header
         self.damaged: int | None = None  # the first block that does not match its checksum, once `verify` was called
         self._data = data
@@ -60,8 +61,9 @@ class StoredBlocks:
     def _intact(self, number: int) -> bool:
         if not self._checked[number]:
             start, size = self.header.size + number * (self.header.block + CRC), self.header.block_size(number)
-            found = zlib.crc32(self._data[start : start + size], self.header.checksum_seed(number))
-            self._checked[number] = self._data[start + size : start + size + CRC] == found.to_bytes(CRC, "little")
+            block = self._data[start : start + size + CRC]
+            found = zlib.crc32(block[:size], self.header.checksum_seed(number))
+            self._checked[number] = block[size:] == found.to_bytes(CRC, "little")
         return bool(self._checked[number])
 
 

@@ -1,16 +1,17 @@
-"""Streams as files: a spool for writers, a memory map for readers."""
+"""Streams as files: a spool for writers, slices for readers."""
 
 import mmap
 import os
 import tempfile
+import weakref
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
-from nestcode.errors import InvalidInput
-from nestcode.storage import make_folder
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.storage import PIECE, make_folder, open_file
 
 
 class SpooledWriter(ABC):
@@ -71,12 +72,30 @@ def is_stream(path: Path) -> bool:
         return file.read(len(ITEMS_MAGIC)) in (ITEMS_MAGIC, IMAGES_MAGIC)
 
 
-def map_file(path: Path) -> memoryview:
-    """Map a file into memory and return its bytes."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} must be the file of a stream, but it is a folder: give the file in it")
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
-    with path.open("rb") as file:
-        empty = os.fstat(file.fileno()).st_size == 0  # an empty file cannot be mapped
-        return memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+class FileView:
+    """The bytes of a file, read by slices; it is not mapped, as another process may truncate it (SIGBUS)."""
+
+    def __init__(self, path: Path) -> None:
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} must be the file of a stream, but it is a folder: give the file in it")
+        if not path.exists():
+            raise FileNotFoundError(f"there is no file {path}: give the path of a stream")
+        self._path = path
+        with open_file(path) as file:
+            self._handle = os.dup(file.fileno())
+        self._size = os.fstat(self._handle).st_size
+        self.close = weakref.finalize(self, os.close, self._handle)  # at the latest when nobody reads it any more
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> memoryview:
+        begin, end, _ = part.indices(self._size)
+        pieces, at = [], begin
+        while at < end:
+            piece = os.pread(self._handle, min(end - at, PIECE), at)
+            if not piece:
+                raise DamagedFile(f"{self._path} was truncated to {at} bytes while it was read: open it again")
+            pieces.append(piece)
+            at += len(piece)
+        return memoryview(b"".join(pieces))

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nestcode.container.files import FileView
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.bitplanes import PASSES
@@ -164,7 +165,7 @@ def lay_out(header: ImageStreamHeader, embedded: bytes, read: Callable[[int, sli
     )
 
 
-def parse_image_header(data: memoryview) -> ImageStreamHeader:
+def parse_image_header(data: memoryview | FileView) -> ImageStreamHeader:
     """Return the verified header that `data` begins with, after which its embedded codec is complete too."""
     start = bytes(data[: FIXED.size])
     if start[:8] == ITEMS_MAGIC:

@@ -6,6 +6,7 @@ from typing import Any
 
 from nestcode.container.blocks import StoredBlocks
 from nestcode.container.decoder import Buffer, as_view
+from nestcode.container.files import FileView
 from nestcode.container.info import StreamInfo
 from nestcode.images.format import ImageStreamHeader, parse_image_header
 from nestcode.images.stream import find_codec
@@ -38,7 +39,7 @@ class ImageStreamInfo(StreamInfo):
         return "\n".join(lines)
 
 
-def image_stream_info(data: Buffer, codec: Any = None) -> ImageStreamInfo:
+def image_stream_info(data: Buffer | FileView, codec: Any = None) -> ImageStreamInfo:
     """Return what a stream of images holds; `nestcode.stream_info` takes both kinds of streams.
 
     >>> import nestcode as nc
@@ -53,7 +54,7 @@ def image_stream_info(data: Buffer, codec: Any = None) -> ImageStreamInfo:
         codec: if given, it must be the one that made the stream.
 
     """
-    view = as_view(data)
+    view = data if isinstance(data, FileView) else as_view(data)
     header = parse_image_header(view)
     if codec is not None:
         find_codec(header, view, codec)

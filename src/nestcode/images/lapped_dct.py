@@ -8,6 +8,8 @@ blocks, a macroblock, in the same way.
 This file knows nothing of colors, quantization or bits.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,12 +29,16 @@ def lapped_dct(channels: Floats) -> Floats:
     """
     filtered: Floats = channels.astype(np.float32)
     for axis in (1, 2):
-        _filter_borders(filtered, axis, PREFILTER)
+        _filter_borders(filtered, axis, BLOCK, PREFILTER)
     count, height, width = filtered.shape
     blocks: Floats = filtered.reshape(count, height // BLOCK, BLOCK, width // BLOCK, BLOCK).swapaxes(2, 3)
     columns: Floats = DCT @ blocks
     out: Floats = columns @ DCT.T
-    out[..., 0, 0] = _dc_transform(height // BLOCK) @ out[..., 0, 0] @ _dc_transform(width // BLOCK).T
+    dc = out[..., 0, 0].astype(np.float64)
+    for axis in (1, 2):
+        _filter_borders(dc, axis, MACROBLOCK, DC_PREFILTER)
+        _transform_macroblocks(dc, axis, DC_TRANSFORMS)
+    out[..., 0, 0] = dc
     return out
 
 
@@ -48,15 +54,17 @@ def inverse_lapped_dct(coefficients: Floats) -> Floats:
     blocks: Floats = vertical @ DCT
     filtered: Floats = np.ascontiguousarray(blocks.swapaxes(2, 3)).reshape(count, rows * BLOCK, columns * BLOCK)
     for axis in (2, 1):
-        _filter_borders(filtered, axis, POSTFILTER)
+        _filter_borders(filtered, axis, BLOCK, POSTFILTER)
     return filtered
 
 
 def dc_subband(coefficients: Floats) -> Floats:
     """Return the DC coefficient of each block, the second stage undone: (channels, rows, columns)."""
-    vertical, horizontal = (np.linalg.inv(_dc_transform(size)) for size in coefficients.shape[1:3])
-    subband: Floats = (vertical @ coefficients[..., 0, 0] @ horizontal.T).astype(np.float32)
-    return subband
+    dc = coefficients[..., 0, 0].astype(np.float64)
+    for axis in (2, 1):
+        _transform_macroblocks(dc, axis, [matrix.T for matrix in DC_TRANSFORMS])
+        _filter_borders(dc, axis, MACROBLOCK, DC_POSTFILTER)
+    return dc.astype(np.float32)
 
 
 def predict_gradients(coefficients: Floats, bound: int) -> None:
@@ -73,27 +81,27 @@ def predict_gradients(coefficients: Floats, bound: int) -> None:
         lowest[lowest == 0] = np.clip(GRADIENT * difference, -bound / 2, bound / 2)[lowest == 0]
 
 
-def _dc_transform(count: int) -> Floats:
-    """Return the matrix of the second stage for a row of `count` blocks: pre-filter, then DCT of macroblocks."""
-    prefilter, dct = np.eye(count), np.zeros((count, count))
-    for first in range(0, count, MACROBLOCK):
-        last = min(count, first + MACROBLOCK)
-        dct[first:last, first:last] = _dct(last - first, 0)
-        if first and first + DC_OVERLAP <= count:
-            near = slice(first - DC_OVERLAP, first + DC_OVERLAP)
-            prefilter[near, near] = _prefilter(DC_OVERLAP)
-    out: Floats = (dct @ prefilter).astype(np.float32)
-    return out
-
-
-def _filter_borders(channels: Floats, axis: int, matrix: Floats) -> None:
+def _filter_borders(channels: NDArray[Any], axis: int, block: int, matrix: NDArray[Any]) -> None:
     """Apply a filter across all block borders along an axis, in place."""
-    for border in range(BLOCK, channels.shape[axis], BLOCK):
-        near = slice(border - OVERLAP, border + OVERLAP)
-        if axis == 1:
-            channels[:, near] = matrix @ channels[:, near]
-        else:
-            channels[:, :, near] = channels[:, :, near] @ matrix.T
+    overlap = len(matrix) // 2
+    near = _blocks(channels, axis, block - overlap, block)[:, :, : 2 * overlap]
+    near[:] = matrix @ near
+
+
+def _transform_macroblocks(dc: NDArray[Any], axis: int, transforms: list[NDArray[Any]]) -> None:
+    """Transform all macroblocks along an axis, in place, also a last one of fewer blocks."""
+    whole = _blocks(dc, axis, 0, MACROBLOCK)
+    whole[:] = transforms[-1] @ whole
+    rest = dc.swapaxes(1, axis)[:, MACROBLOCK * whole.shape[1] :]
+    if rest.size:
+        rest[:] = transforms[rest.shape[1] - 1] @ rest
+
+
+def _blocks(channels: NDArray[Any], axis: int, start: int, block: int) -> NDArray[Any]:
+    """Return the complete blocks along an axis from `start` on, as a view: (channels, blocks, block, other axis)."""
+    lines = channels.swapaxes(1, axis)[:, start:]
+    count = lines.shape[1] // block
+    return lines[:, : count * block].reshape(len(lines), count, block, lines.shape[2])
 
 
 def _dct(count: int, shift: float) -> NDArray[np.float64]:
@@ -122,3 +130,6 @@ def _prefilter(overlap: int) -> NDArray[np.float64]:
 DCT: Floats = _dct(BLOCK, 0).astype(np.float32)
 PREFILTER: Floats = _prefilter(OVERLAP).astype(np.float32)
 POSTFILTER: Floats = np.linalg.inv(_prefilter(OVERLAP)).astype(np.float32)
+DC_PREFILTER = _prefilter(DC_OVERLAP)
+DC_POSTFILTER = np.linalg.inv(DC_PREFILTER)
+DC_TRANSFORMS = [_dct(size, 0) for size in range(1, MACROBLOCK + 1)]

@@ -10,6 +10,7 @@ from nestcode.arrays import check_int
 from nestcode.coders.pretrained import find_pretrained
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
 from nestcode.container.decoder import Buffer, as_view
+from nestcode.container.files import FileView
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.bitplanes import PASSES, Bitstream
 from nestcode.images.codec import RECORD_KIND, Image, ImageCodec
@@ -18,7 +19,7 @@ from nestcode.storage import parse_record, record_bytes
 
 LIMIT = 8 << 30  # bytes of memory
 # Bytes of memory for each coefficient while an image is decoded, and while its decoder waits for more bytes.
-DECODING, WAITING = 40, 9
+DECODING, WAITING = 32, 9
 MODEL = 1 << 20  # bytes of the context model of each decoder that waits
 
 
@@ -182,7 +183,7 @@ def check_codec(codec: Any) -> ImageCodec:
     return codec
 
 
-def find_codec(header: ImageStreamHeader, view: memoryview, codec: Any) -> ImageCodec:
+def find_codec(header: ImageStreamHeader, view: memoryview | FileView, codec: Any) -> ImageCodec:
     """Return the codec that made a stream: the given one, the embedded one or a pretrained one."""
     made_by = f"the stream was made by an ImageCodec with fingerprint {header.coder}"
     if codec is not None:
@@ -206,7 +207,8 @@ def check_memory(entries: Sequence[Entry], limit: int, *, progressive: bool = Fa
     counts = [entry.coefficients for entry in entries]
     most = sum(counts) + DECODING * max(counts, default=0)
     if progressive:
-        most += sum(WAITING * count + MODEL for count in counts)
+        most += sum((WAITING + 1) * count + MODEL for count in counts)  # and a second copy of the pixels
+        most -= WAITING * max(counts, default=0)  # the one that is decoded waited before
     if most > check_int(limit, "limit", least=0):
         raise InvalidInput(
             f"the stream's {len(counts)} images take {most} bytes of memory, more than the limit of {limit}: give a "

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
-from nestcode.container.files import map_file
+from nestcode.container.files import FileView
 from nestcode.errors import InvalidInput
 from nestcode.images.codec import Image, ImageCodec
 from nestcode.images.format import parse_image_header
@@ -28,7 +28,7 @@ class ImageStreamReader:
     ...         len(reader), reader.names, reader[0].shape
     (1, ('line',), (40, 50))
 
-    The file is memory mapped, and blocks are verified when they are read.
+    Blocks are verified when they are read.
 
     Args:
         path: the file.
@@ -50,7 +50,7 @@ class ImageStreamReader:
     ) -> None:
         check_on_damage(on_damage)
         self.path, self._limit = Path(path), limit
-        view = map_file(self.path)
+        view = FileView(self.path)
         self._header, self._view = parse_image_header(view), view
         self._codec = find_codec(self._header, view, codec)
         self._blocks: StoredBlocks | None = StoredBlocks(self._header, view)
@@ -96,7 +96,8 @@ class ImageStreamReader:
 
     def close(self) -> None:
         """Release the file."""
-        self._blocks, self._view = None, memoryview(b"")
+        self._blocks = None
+        self._view.close()
 
     def __enter__(self) -> Self:
         return self

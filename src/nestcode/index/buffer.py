@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from nestcode import _core
 from nestcode.arrays import Bytes, Ids
 from nestcode.codes import Codes
 from nestcode.index.segment import NO_TOMBSTONES
+from nestcode.search.scorer import NO_LAYOUT, ScanLayout
 from nestcode.search.vectors import StoredVectors, VectorFormat
 
 BUFFER_ITEMS, BUFFER_BYTES = 1024, 1 << 24  # that a buffer holds at most; more become a segment
@@ -101,7 +102,25 @@ class Buffer:
         """The buffer itself."""
         return self
 
+    @property
+    def layout(self) -> ScanLayout:
+        """None: it is computed for a search, of so few codes."""
+        return NO_LAYOUT
+
+    @property
+    def codes_guard(self) -> None:
+        """None: memory needs no verification."""
+
+    def list_starts(self, bits: int) -> NDArray[np.uint32]:
+        """Return where the codes of each prefix of `bits` bits begin, and the end."""
+        starts = np.empty((1 << bits) + 1, dtype=np.uint32)
+        self.tree.find_starts(bits, starts)
+        return starts
+
     def touch(self, *, vectors: bool = False) -> None:
+        """Do nothing: memory needs no verification."""
+
+    def touch_rows(self, name: Literal["codes", "ids"], positions: NDArray[np.uint32]) -> None:
         """Do nothing: memory needs no verification."""
 
     def check(self) -> None:
@@ -109,6 +128,11 @@ class Buffer:
 
     def release(self) -> None:
         """Do nothing: it is in memory."""
+
+    @property
+    def codes_in_files(self) -> bool:
+        """False: they are in memory."""
+        return False
 
     def read_ahead(self, positions: NDArray[np.int64]) -> bool:  # noqa: ARG002
         """Return that all is in memory."""

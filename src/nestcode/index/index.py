@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from typing import Any, Literal, Self
+from functools import partial
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,7 @@ from nestcode.errors import InvalidInput
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_WIDTH, Segment, StoredGraph
+from nestcode.index.shards import Shards
 from nestcode.index.snapshot import OnDuplicate, Snapshot
 from nestcode.index.store import Commit, Store
 from nestcode.index.tree import Neighborhoods
@@ -106,12 +108,12 @@ class Index:
         self.coder, self.effort, self.graph = start.coder, start.effort, start.graph
         self._vector_format = start.vector_format
         self._largest = start.largest  # id used so far
-        snapshot = Snapshot.of(start.width, start.segments, start.vector_format)
+        prefix = None if tier is None else tier.prefix
+        self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.everything)
+        snapshot = Snapshot.of(start.width, start.segments, self._searcher.lay_out, start.vector_format)
         self._live = LiveSnapshot(snapshot, self._build_graph if start.graph else None)
         self._store = store  # where it was opened
         self._committed = None if store is None else snapshot  # the last one
-        prefix = None if tier is None else tier.prefix
-        self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.vectors)
 
     # contents
 
@@ -298,18 +300,15 @@ class Index:
 
         """
         snapshot = self._live.current
-        plan = Plan(
-            self.coder,
-            lambda items: self._encode(items, snapshot.width),
+        plan = self._plan(
+            snapshot,
             queries,
             rank=rank,
             metric=metric,
             vectors=vectors,
-            stored=self._vector_format is not None,
             allowed=filter,
             candidates=candidates,
             rerank=rerank,
-            effort=self.effort,
             threads=threads,
         )
         return self._searcher.search(snapshot, plan, k)
@@ -336,17 +335,14 @@ class Index:
         Distances and the other arguments are those of `search`; only candidates are found.
         """
         snapshot = self._live.current
-        plan = Plan(
-            self.coder,
-            lambda items: self._encode(items, snapshot.width),
+        plan = self._plan(
+            snapshot,
             queries,
             rank=rank,
             metric=metric,
             vectors=vectors,
-            stored=self._vector_format is not None,
             allowed=filter,
             candidates=candidates,
-            effort=self.effort,
             threads=threads,
         )
         found: Hits | RangeHits = self._searcher.range_search(snapshot, plan, radius)
@@ -382,19 +378,9 @@ class Index:
         those of `search`.
         """
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
-        plan = Plan(
-            self.coder,
-            self._encode,
-            queries,
-            rank=rank,
-            metric=metric,
-            vectors=vectors,
-            stored=self._vector_format is not None,
-            candidates=candidates,
-            rerank=rerank,
-            effort=self.effort,
-        )
-        return trials.run(self._searcher.candidates(self._live.current, plan, k), plan.rerank(k))
+        snapshot, options = self._live.current, {"rank": rank, "metric": metric, "vectors": vectors}
+        plan = self._plan(snapshot, queries, candidates=candidates, rerank=rerank, **options)
+        return trials.run(self._searcher.candidates(snapshot, plan, k), plan.rerank(k))
 
     def tune(
         self,
@@ -443,7 +429,7 @@ class Index:
         if exact is None and self._vector_format is not None and options["rank"] == "asymmetric":
             exact = self.vectors
         if exact is not None:
-            plan = Plan(self.coder, self._encode, queries, rank="exact", metric=metric, vectors=exact)
+            plan = self._plan(self._live.current, queries, rank="exact", metric=metric, vectors=exact)
         return RecallTrials(self.search, queries, k, len(self), {"metric": metric, **options}, plan)
 
     # writes
@@ -601,7 +587,13 @@ class Index:
             store.commit(self._contents()[1])
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], mode: Literal["r", "a"] = "r", *, memory: str | None = None) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        mode: Literal["r", "a"] = "r",
+        *,
+        memory: str | None = None,
+    ) -> Self:
         """Open a saved index. It is memory-mapped, so that takes no time; pages are verified when first read.
 
         >>> import tempfile
@@ -617,20 +609,27 @@ class Index:
         3
 
         Args:
-            path: the folder.
+            path: the folder; or several, which are read as one index: a sharded one, whose parts were built apart with
+                one coder and distinct ids. Each is searched, and their answers are those of one index with all items.
             mode: "r" reads: any number of readers, each of which sees the snapshot that it opened, whatever others
                 commit, until `refresh()`. "a" writes too, one writer at a time: `commit()` makes changes durable, and
                 `close()` or leaving a `with` block lets others write.
-            memory: what is read into memory at once: "all"; "codes", while vectors stay in files; or "prefix=128", the
-                first 128 bits of codes, by which searches then estimate distances, while the rest of the codes and
-                vectors stay in files, read for the candidates to rerank. By default the system decides. Graphs, which
-                lie in memory, are used by default and with "all".
+            memory: what is read into memory at once: "all"; "codes", what searches scan of codes, while vectors stay in
+                files; or "prefix=128", the same of the first 128 bits of codes, by which searches then estimate
+                distances. What stays in files is read for the candidates to rerank. By default the system decides.
+                Graphs, which lie in memory, are used by default and with "all".
 
         """
         if mode not in ("r", "a"):
             raise InvalidInput(f'mode must be "r" to read or "a" to change, got {mode!r}')
         tier = None if memory is None else Memory.parse(memory)
-        store = Store(path, write=False, memory=tier) if mode == "r" else Store.existing(path, tier)
+        if isinstance(path, list | tuple):
+            if mode != "r":
+                raise InvalidInput(f"several folders are opened to read, got mode {mode!r}: open the one to change")
+            store: Store = Shards(path, memory=tier)
+        else:
+            single = cast("str | os.PathLike[str]", path)
+            store = Store(single, write=False, memory=tier) if mode == "r" else Store.existing(single, tier)
         try:
             index = object.__new__(cls)
             found = store.read()
@@ -676,7 +675,8 @@ class Index:
             if not self._store.changed():
                 return False
             found = self._store.read()
-            self._live.current = Snapshot.of(found.width, found.segments, found.vector_format)
+            lay_out = self._searcher.lay_out
+            self._live.current = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
             self._largest, self.effort, self.graph = found.largest, found.effort, found.graph
         return True
 
@@ -743,6 +743,12 @@ class Index:
         segment.touch()
         items = Items(self.coder, segment.codes, segment.vectors)
         return StoredGraph(build_graph(Navigator(self.coder, width=segment.codes.width), items, segment.codes))
+
+    def _plan(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Plan:
+        """Return the checked plan of a search; options are those of `Plan`."""
+        stored = self._vector_format is not None
+        encode = partial(self._encode, width=snapshot.width)
+        return Plan(self.coder, encode, queries, stored=stored, effort=self.effort, **options)
 
     def _write(self, edit: Callable[[Snapshot], Snapshot]) -> None:
         self._check_writable()

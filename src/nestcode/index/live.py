@@ -107,7 +107,7 @@ class LiveSnapshot:
             self.current = self.current.add_graph(one.segment, graph)
 
     def _merge(self, segments: Sequence[LiveSegment]) -> None:
-        merged = Segment.merge(segments, self.current.width)
+        merged = Segment.merge(segments, self.current.width, self.current.lay_out)
         with self._writing:
             self.current = self.current.replace_merged(segments, merged)
 

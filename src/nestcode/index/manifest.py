@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nestcode.errors import DamagedFile
-from nestcode.storage import write_atomic
+from nestcode.storage import open_file, write_atomic
 
-FORMAT, VERSION = "nestcode index", 3
+FORMAT, VERSION = "nestcode index", 4
 MANIFEST = "manifest.json"
 MALFORMED = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # what bad ones raise
 
@@ -18,6 +18,7 @@ MALFORMED = (KeyError, TypeError, ValueError, OverflowError, AttributeError, Rec
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Replace the manifest of a folder atomically, in the first version that can describe it."""
     version = 3 if "graph" in manifest else 2 if "vectors" in manifest else 1
+    version = 4 if any("arrays" in entry for entry in manifest["segments"]) else version
     manifest = {"format": FORMAT, "version": version, **manifest}
     data = json.dumps({**manifest, "sha256": sha256(_canonical(manifest))}, indent=1)
     write_atomic(folder / MANIFEST, data.encode())
@@ -27,7 +28,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a folder, or raise if its checksum does not match."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
+        with open_file(path) as file:
+            manifest = json.loads(file.read())
         found = manifest.pop("sha256")
         known, version = manifest["format"] == FORMAT, int(manifest["version"])
         intact = found == sha256(_canonical(manifest))
@@ -54,6 +56,15 @@ def checked_name(name: str, pattern: re.Pattern[str]) -> str:
     if not pattern.fullmatch(name):
         raise ValueError(f"{name!r} is no file of an index")
     return name
+
+
+def array_names(entry: dict[str, Any], manifest: dict[str, Any]) -> list[str]:
+    """Return the names of the arrays of a segment, in the order of their checksums."""
+    if "arrays" in entry:
+        return list(entry["arrays"])
+    vectors = manifest.get("vectors")
+    early = ["codes", "ids", "heads", "tables", "places"]
+    return early + ([] if vectors is None else ["vectors", "scales"] if vectors["dtype"] == "int8" else ["vectors"])
 
 
 def checked_int(value: Any, least: int, most: int) -> int:

@@ -1,11 +1,12 @@
 """Segments: immutable sorted runs of codes with their ids and vectors, and tombstones for what was deleted from them.
 
+What searches scan, the `ScanLayout` of codes, is computed when a segment is built or merged, and stored with it.
 A segment lies in memory or is mapped from files; mapped arrays are verified as they are touched (`storage.Mapped`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,19 @@ from nestcode import _core
 from nestcode.arrays import Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.search.scorer import NO_LAYOUT, ScanLayout
 from nestcode.search.vectors import StoredVectors
 from nestcode.storage import Mapped
 
 NO_TOMBSTONES = np.empty(0, dtype=np.uint32)
 MAX_WIDTH = 2**24  # bits of a code in a tree
-MAX_ITEMS = 2**30  # of a segment: its tables hold three times as many positions, counted in 32 bits
+MAX_ITEMS = 2**30  # of a segment: its tables hold about as many positions, counted in 32 bits
+LayOut = Callable[[Codes], ScanLayout]  # what searches scan of sorted codes
+
+
+def no_layout(codes: Codes) -> ScanLayout:  # noqa: ARG001
+    """Return nothing: codes themselves are scanned, or no search scans them."""
+    return NO_LAYOUT
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +40,12 @@ class Segment:
     ids: StoredIds  # of the codes
     by_id: NDArray[np.uint32]  # the positions of the codes in order of ids
     vectors: StoredVectors | None = None  # of the codes, where the index stores them
+    layout: ScanLayout = NO_LAYOUT  # of the codes; files of early versions lack it
     mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; others are in memory
     few_reads: bool = False  # from mapped arrays: a memory tier holds in memory what searches scan
 
     @classmethod
-    def build(cls, codes: Codes, ids: Ids, vectors: StoredVectors | None = None) -> Self:
+    def build(cls, codes: Codes, ids: Ids, vectors: StoredVectors | None = None, lay_out: LayOut = no_layout) -> Self:
         """Sort codes into a segment."""
         if codes.width > MAX_WIDTH:
             raise InvalidInput(
@@ -47,10 +56,10 @@ class Segment:
         codes = codes[order]
         heads = np.empty(len(codes), dtype=np.uint64)
         _core.load_heads(codes.packed, heads)
-        return cls._of(codes, heads, ids[order], None if vectors is None else vectors[order])
+        return cls._of(codes, heads, ids[order], None if vectors is None else vectors[order], lay_out(codes))
 
     @classmethod
-    def merge(cls, segments: Sequence["LiveSegment"], width: int) -> Self:
+    def merge(cls, segments: Sequence["LiveSegment"], width: int, lay_out: LayOut = no_layout) -> Self:
         """Merge segments into one, without what was deleted."""
         count = sum(len(one) for one in segments)
         _check_count(count)
@@ -61,13 +70,16 @@ class Segment:
         _core.merge_trees([one.tree for one in segments], packed, heads, ids, sources)
         stored = [one.vectors for one in segments if one.vectors is not None]
         vectors = StoredVectors.gather(stored, sources) if stored else None
-        return cls._of(Codes.unchecked(packed, width), heads, ids, vectors)
+        codes = Codes.unchecked(packed, width)
+        return cls._of(codes, heads, ids, vectors, lay_out(codes))
 
     @classmethod
-    def _of(cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids, vectors: StoredVectors | None) -> Self:
+    def _of(
+        cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids, vectors: StoredVectors | None, layout: ScanLayout
+    ) -> Self:
         by_id = np.argsort(ids, kind="stable").astype(np.uint32)
         stored: StoredIds = ids.astype(np.uint32) if ids.max(initial=0) < 2**32 else ids
-        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), stored, by_id, vectors)
+        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), stored, by_id, vectors, layout)
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -80,18 +92,20 @@ class Segment:
             "heads": self.heads,
             "tables": self.tables,
             "places": self.by_id,
+            **self.layout.arrays(),
             **({} if self.vectors is None else self.vectors.arrays()),
         }
 
-    def truncate(self, width: int) -> "Segment":
+    def truncate(self, width: int, lay_out: LayOut) -> "Segment":
         """Return the segment with the first `width` bits of its codes: they are in order already."""
         self.touch(vectors=False)
         packed = np.ascontiguousarray(self.codes.prefix(width).packed)
         heads = np.empty(len(packed), dtype=np.uint64)
         _core.load_heads(packed, heads)
-        mapped = {name: one for name, one in self.mapped.items() if name not in ("codes", "heads", "tables")}
-        tables = _core.build_prefix_tables(heads, width)
-        return Segment(Codes.unchecked(packed, width), heads, tables, self.ids, self.by_id, self.vectors, mapped)
+        changed = ("codes", "heads", "tables", *self.layout.arrays())
+        mapped = {name: one for name, one in self.mapped.items() if name not in changed}
+        tables, codes = _core.build_prefix_tables(heads, width), Codes.unchecked(packed, width)
+        return Segment(codes, heads, tables, self.ids, self.by_id, self.vectors, lay_out(codes), mapped)
 
     def guard(self, name: str) -> _core.ChecksumGuard | None:
         """Return what watches a mapped array; None in memory."""
@@ -192,9 +206,33 @@ class LiveSegment:
         """The segment, which outlives its tombstones."""
         return self.segment
 
+    @property
+    def layout(self) -> ScanLayout:
+        """What searches scan of the codes."""
+        return self.segment.layout
+
+    @property
+    def codes_guard(self) -> _core.ChecksumGuard | None:
+        """What watches mapped codes; None in memory."""
+        return self.segment.guard("codes")
+
+    def list_starts(self, bits: int) -> NDArray[np.uint32]:
+        """Return where the codes of each prefix of `bits` bits begin, and the end."""
+        starts = np.empty((1 << bits) + 1, dtype=np.uint32)
+        self.tree.find_starts(bits, starts)
+        self.check()
+        if starts[0] or starts[-1] != len(self.segment) or (starts[:-1] > starts[1:]).any():
+            raise DamagedFile(f"{self.segment.mapped['tables'].path} does not fit the other files: restore a copy")
+        return starts
+
     def touch(self, *, vectors: bool = False) -> None:
         """Verify the checksums of all but the vectors, of which most searches read few."""
         self.segment.touch(vectors=vectors)
+
+    def touch_rows(self, name: Literal["codes", "ids"], positions: NDArray[np.uint32]) -> None:
+        """Verify the checksums of some rows of an array; positions beyond the last one are ignored."""
+        if name in self.segment.mapped:
+            self.segment.mapped[name].touch_rows(positions)
 
     def release(self) -> None:
         """Let go of mapped arrays that were read whole, where a memory tier says so."""
@@ -202,10 +240,15 @@ class LiveSegment:
             for mapped in self.segment.mapped.values():
                 mapped.expect_few_reads()
 
+    @property
+    def codes_in_files(self) -> bool:
+        """Whether a memory tier leaves the codes in files."""
+        return self.segment.few_reads and "codes" in self.segment.mapped
+
     def read_ahead(self, positions: NDArray[np.int64]) -> bool:
         """Ask the system for codes that stay in files, and return whether some were not in memory."""
-        in_files = self.segment.few_reads and "codes" in self.segment.mapped
-        return in_files and _core.read_ahead(self.segment.codes.packed, None, positions)
+        codes = self.segment.codes.packed
+        return self.codes_in_files and _core.read_ahead(codes, self.codes_guard, positions)
 
     # what a snapshot reads
 
@@ -229,12 +272,8 @@ class LiveSegment:
 
     def codes_at(self, positions: NDArray[np.int64]) -> Codes:
         """Return the codes at some positions."""
-        segment = self.segment
-        if "codes" in segment.mapped:
-            step = segment.codes.packed.shape[1]
-            for position in positions.tolist():
-                segment.mapped["codes"].touch(position * step, (position + 1) * step)
-        return segment.codes[positions]
+        self.touch_rows("codes", positions.astype(np.uint32))
+        return self.segment.codes[positions]
 
     def live_ids(self) -> Ids:
         """Return the ids of what was not deleted."""

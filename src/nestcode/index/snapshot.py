@@ -20,7 +20,7 @@ from nestcode.arrays import Floats, Ids
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.buffer import Buffer
-from nestcode.index.segment import LiveSegment, Segment, StoredGraph
+from nestcode.index.segment import LayOut, LiveSegment, Segment, StoredGraph
 from nestcode.index.tree import Forest
 from nestcode.search.vectors import RunVectors, StoredVectors, VectorFormat
 
@@ -36,12 +36,19 @@ class Snapshot:
     segments: tuple[LiveSegment, ...]
     buffer: Buffer
 
+    lay_out: LayOut  # what searches scan of the codes of new segments
     vector_format: VectorFormat | None = None  # how the vectors of items are stored, if they are
 
     @classmethod
-    def of(cls, width: int, segments: Sequence[LiveSegment] = (), vector_format: VectorFormat | None = None) -> Self:
+    def of(
+        cls,
+        width: int,
+        segments: Sequence[LiveSegment],
+        lay_out: LayOut,
+        vector_format: VectorFormat | None = None,
+    ) -> Self:
         """Return a snapshot of these segments and an empty buffer."""
-        return cls(width, tuple(segments), Buffer.empty(width, vector_format), vector_format)
+        return cls(width, tuple(segments), Buffer.empty(width, vector_format), lay_out, vector_format)
 
     @cached_property
     def forest(self) -> Forest:
@@ -84,7 +91,7 @@ class Snapshot:
         """Return the run and position of each id, or raise if one is not in the index."""
         run, position = self.locate(ids)
         if (run < 0).any():
-            raise InvalidInput(f"ids must be of items in the index, but {_some(ids[run < 0])} not")
+            raise InvalidInput(f"ids must be of items in the index, but {some_ids(ids[run < 0])} not")
         return run, position
 
     def codes(self, located: Located) -> Codes:
@@ -113,8 +120,8 @@ class Snapshot:
             return replace(self, buffer=buffer.insert(codes, ids, vectors))
         if buffer.vectors is not None and vectors is not None:
             vectors = buffer.vectors.concat(vectors)
-        segment = Segment.build(buffer.codes.concat(codes), np.concatenate([buffer.ids, ids]), vectors)
-        return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)), self.vector_format)
+        segment = Segment.build(buffer.codes.concat(codes), np.concatenate([buffer.ids, ids]), vectors, self.lay_out)
+        return self._with(*self.segments, LiveSegment(segment))
 
     def attach(self, segments: Sequence[LiveSegment]) -> "Snapshot":
         """Add the segments of another snapshot, whose ids must be new."""
@@ -126,14 +133,17 @@ class Snapshot:
         """Turn the buffer into a segment."""
         if not len(self.buffer):
             return self
-        segment = Segment.build(self.buffer.codes, self.buffer.ids, self.buffer.vectors)
-        return Snapshot.of(self.width, (*self.segments, LiveSegment(segment)), self.vector_format)
+        segment = Segment.build(self.buffer.codes, self.buffer.ids, self.buffer.vectors, self.lay_out)
+        return self._with(*self.segments, LiveSegment(segment))
 
     def truncate(self, width: int) -> "Snapshot":
         """Keep the first `width` bits of each code."""
         flushed = self.flush()
-        segments = [LiveSegment(one.segment.truncate(width), one.tombstones, one.graph) for one in flushed.segments]
-        return Snapshot.of(width, segments, self.vector_format)
+        segments = (
+            LiveSegment(one.segment.truncate(width, self.lay_out), one.tombstones, one.graph)
+            for one in flushed.segments
+        )
+        return Snapshot.of(width, tuple(segments), self.lay_out, self.vector_format)
 
     def delete(self, located: Located) -> "Snapshot":
         """Delete located items: tombstones in segments, removal from the buffer. Segments without items are dropped."""
@@ -150,7 +160,7 @@ class Snapshot:
             return self
         if on_duplicate == "error":
             raise InvalidInput(
-                f'ids must be new, but {_some(ids[taken])} in use: give others, or pass on_duplicate="replace"'
+                f'ids must be new, but {some_ids(ids[taken])} in use: give others, or pass on_duplicate="replace"'
             )
         return self.delete((run[taken], position[taken]))
 
@@ -168,6 +178,10 @@ class Snapshot:
             live = live.delete(merged.find(np.concatenate(deleted).astype(np.int64, copy=False)))
         return replace(self, segments=(*((live,) if len(live) else ()), *now.values()))
 
+    def _with(self, *segments: LiveSegment) -> "Snapshot":
+        """Return these segments and an empty buffer."""
+        return Snapshot.of(self.width, segments, self.lay_out, self.vector_format)
+
     def add_graph(self, segment: Segment, graph: StoredGraph) -> "Snapshot":
         """Put a graph beside its segment, if that is still there."""
         segments = (
@@ -176,6 +190,7 @@ class Snapshot:
         return replace(self, segments=tuple(segments))
 
 
-def _some(ids: Ids) -> str:
+def some_ids(ids: Ids) -> str:
+    """Return the first of some ids as the subject of an error, with its verb."""
     listed = ", ".join(map(str, ids[:3].tolist())) + (", …" if len(ids) > 3 else "")
     return f"{listed} {'is' if len(ids) == 1 else 'are'}"

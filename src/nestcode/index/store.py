@@ -22,6 +22,7 @@ from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.manifest import (
     MALFORMED,
     MANIFEST,
+    array_names,
     checked_int,
     checked_name,
     file_numbers,
@@ -34,23 +35,23 @@ from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_ITEMS, MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.search.graph import DEGREE
 from nestcode.search.plan import Effort
+from nestcode.search.scorer import ScanLayout
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 from nestcode.storage import BLOCK, Mapped, make_folder, sync_folder, write_array
 
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
 OURS = re.compile(
-    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|vectors|scales|neighbors|sums|removed)\.npy|coder-[0-9a-f]{16}"
-    r"|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # drafts
+    r"[0-9]{6,18}\.(codes|ids|heads|tables|places|blocks|biases|norms|vectors|scales|neighbors|sums|removed)\.npy"
+    r"|coder-[0-9a-f]{16}|\.(manifest\.json|coder-[0-9a-f]{16})\.[0-9a-f]{16}"  # and drafts
 )
-BLOCKS = {"vectors": 1 << 12}  # bytes under one checksum; few vectors are read, from anywhere
-DTYPES = {"codes": "|u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4"}
-VECTOR_DTYPES = {
-    "float32": {"vectors": "<f4"},
-    "float16": {"vectors": "<f2"},
-    "int8": {"vectors": "|i1", "scales": "<f4"},
-}
+CHECKED = 1 << 12  # bytes under one checksum: searches read few of them, from anywhere
+EARLY_CHECKED = {"vectors": CHECKED}  # up to version 3: other arrays had BLOCK bytes under one
+DTYPES = {"codes": "|u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places": "<u4", "scales": "<f4"}
+LAYOUT_DTYPES = {"blocks": "|u1", "biases": "<i2", "norms": "<f4"}
+VECTOR_DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1"}
 MAX_FEATURES = 2**24
+Spec = tuple[np.dtype[Any], tuple[int, ...]]  # the dtype and the shape of an array
 
 
 @dataclass(frozen=True)
@@ -198,31 +199,25 @@ class Store:
         return LiveSegment(segment, tombstones.astype(np.uint32), graph)
 
     def _map_files(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> Segment:
-        name, count = checked_name(entry["name"], NUMBER), checked_int(entry["count"], 1, MAX_ITEMS)
-        shapes: dict[str, tuple[int, ...]] = {
-            "codes": (count, -(-width // 8)),
-            "ids": (count,),
-            "heads": (count,),
-            "tables": (checked_int(entry["tables"], 1, 2**32),),
-            "places": (count,),
-            "vectors": (count, 0 if vectors is None else vectors.features),
-            "scales": (count,),
-        }
-        dtypes = {key: np.dtype(dtype) for key, dtype in _dtypes(vectors).items()}
-        size_of = {key: BLOCKS.get(key, BLOCK) for key in dtypes}
-        blocks = {key: -(-math.prod(shapes[key]) * dtype.itemsize // size_of[key]) for key, dtype in dtypes.items()}
+        name, specs = checked_name(entry["name"], NUMBER), _specs(entry, width, vectors)
+        size_of = {key: CHECKED if "arrays" in entry else EARLY_CHECKED.get(key, BLOCK) for key in specs}
+        blocks = {key: -(-math.prod(shape) * dtype.itemsize // size_of[key]) for key, (dtype, shape) in specs.items()}
         sums = self._read_small(f"{name}.sums.npy", "<u8", sum(blocks.values()), entry["sums"])
         mapped, start = {}, 0
-        for key, dtype in dtypes.items():
+        for key, spec in specs.items():
             own = sums[start : start + blocks[key]]
-            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", dtype, shapes[key], own, size_of[key])
+            mapped[key] = Mapped(self.path / f"{name}.{key}.npy", *spec, own, size_of[key])
             start += blocks[key]
         arrays = {key: one.array for key, one in mapped.items()}
         if self._memory is not None:
-            for key in [key for key in mapped if self._memory.holds(key)]:
+            for key in self._memory.held(mapped):
                 mapped[key].touch(0, arrays[key].nbytes)
                 arrays[key] = np.array(mapped.pop(key).array)
         few_reads = self._memory is not None
+        if self._memory is not None and self._memory.prefix is None and "codes" in mapped:
+            mapped["codes"].expect_few_reads()  # a prefix is read whole by the first search
+        layout = {key: arrays[key] for key in LAYOUT_DTYPES if key in arrays}
+        guards = {key: guard for key in layout if key in mapped and (guard := mapped[key].guard) is not None}
         return Segment(
             Codes.unchecked(arrays["codes"], width),
             arrays["heads"],
@@ -230,6 +225,7 @@ class Store:
             arrays["ids"],
             arrays["places"],
             None if vectors is None else _stored_vectors(arrays, mapped, few_reads=few_reads),
+            ScanLayout.of_arrays(entry.get("layout", ""), layout, guards),
             mapped,
             few_reads,
         )
@@ -319,8 +315,11 @@ class Store:
     def delete_obsolete_files(self, manifest: dict[str, Any] | None = None) -> None:
         """Delete the index's files that the manifest does not name: an earlier commit's, or what a crash left."""
         manifest = manifest or read_manifest(self.path)
-        names = [entry["name"] for entry in manifest["segments"]]
-        named = {f"{name}.{key}.npy" for name in names for key in (*_dtypes(_vector_format(manifest)), "sums")}
+        named = {
+            f"{entry['name']}.{key}.npy"
+            for entry in manifest["segments"]
+            for key in (*array_names(entry, manifest), "sums")
+        }
         named |= {f"{entry['removed']['name']}.removed.npy" for entry in manifest["segments"] if entry["removed"]}
         graphs = [entry["graph"]["name"] for entry in manifest["segments"] if entry.get("graph")]
         named |= {f"{name}.{key}.npy" for name in graphs for key in ("neighbors", "sums")}
@@ -337,14 +336,20 @@ class Store:
         if segment in self._segments:
             return self._segments[segment]
         segment.touch()  # damage must not be copied under new checksums
-        name, dtypes = self._number(), _dtypes(None if segment.vectors is None else segment.vectors.format)
-        sums = [
-            write_array(self.path / f"{name}.{key}.npy", array.astype(dtypes[key], copy=False), BLOCKS.get(key, BLOCK))
-            for key, array in segment.arrays().items()
-        ]
+        name = self._number()
+        arrays = {
+            key: array.astype(array.dtype.newbyteorder("<"), copy=False) for key, array in segment.arrays().items()
+        }
+        sums = [write_array(self.path / f"{name}.{key}.npy", array, CHECKED) for key, array in arrays.items()]
         checks = np.concatenate(sums)
         write_array(self.path / f"{name}.sums.npy", checks)
-        return {"name": name, "count": len(segment), "tables": len(segment.tables), "sums": sha256(checks.tobytes())}
+        return {
+            "name": name,
+            "count": len(segment),
+            "arrays": {key: [array.dtype.str, *array.shape] for key, array in arrays.items()},
+            "layout": segment.layout.format,
+            "sums": sha256(checks.tobytes()),
+        }
 
     def _write_tombstones(self, one: LiveSegment) -> dict[str, Any] | None:
         if one in self._tombstones or not len(one.tombstones):
@@ -378,9 +383,25 @@ class Store:
         return {"name": f"coder-{fingerprint[:16]}", "fingerprint": fingerprint}
 
 
-def _dtypes(vectors: VectorFormat | None) -> dict[str, str]:
-    """Return the dtypes of a segment's arrays by their names, in the order of their checksums."""
-    return DTYPES | ({} if vectors is None else VECTOR_DTYPES[vectors.dtype])
+def _specs(entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> dict[str, Spec]:
+    """Return the dtypes and shapes of a segment's arrays by their names, in the order of their checksums."""
+    count = checked_int(entry["count"], 1, MAX_ITEMS)
+    shapes: dict[str, tuple[int, ...]] = {"codes": (count, -(-width // 8)), "ids": (count,), "heads": (count,)}
+    written = entry.get("arrays")
+    tables = entry["tables"] if written is None else written["tables"][1]
+    shapes |= {"tables": (checked_int(tables, 1, 2**32),), "places": (count,)}
+    known = dict(DTYPES)
+    if written is not None:
+        known["ids"] = "<u4" if written["ids"][0] == "<u4" else "<i8"
+        for key in [key for key in LAYOUT_DTYPES if key in written]:
+            known[key], shapes[key] = LAYOUT_DTYPES[key], tuple(checked_int(n, 0, 2**36) for n in written[key][1:])
+    if vectors is not None:
+        known["vectors"], shapes["vectors"] = VECTOR_DTYPES[vectors.dtype], (count, vectors.features)
+        if vectors.dtype == "int8":
+            shapes["scales"] = (count,)
+    if written is not None and written != {key: [known[key], *shape] for key, shape in shapes.items()}:
+        raise ValueError(f"the arrays of segment {entry['name']} are not those of a segment")
+    return {key: (np.dtype(known[key]), shape) for key, shape in shapes.items()}
 
 
 def _vector_format(manifest: dict[str, Any]) -> VectorFormat | None:
@@ -401,7 +422,10 @@ def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: dict[str, Mapped], 
 
 def _lock(folder: Path) -> IO[bytes]:
     """Lock the folder for writing. The system releases the lock when the process ends, however it ends."""
-    file = (folder / LOCK).open("ab")
+    path = folder / LOCK
+    if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
+        raise DamagedFile(f"{path} is not a file: remove it")
+    file = path.open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -4,6 +4,7 @@ A sorted array of codes is the tree: all codes that share a prefix lie side by s
 (`cpp/nestcode/prefix_tree.hpp`); this file has the public queries and their results.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import ceil
@@ -16,6 +17,7 @@ from nestcode import _core
 from nestcode.arrays import Ids, StoredIds, check_ids, check_int
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
+from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.segment import LiveSegment, Segment
 
 Neighborhood = _core.Neighborhood
@@ -220,6 +222,30 @@ class PrefixTree(Forest):
     def codes(self) -> Codes:
         """The codes in the order of the tree."""
         return self._segment.codes
+
+    def ascend(self, code: Codes, limit: int) -> Scan:
+        """Return the first `limit` items whose codes are at least `code`, ascending."""
+        self._check_query(code)
+        first = self._position(key_of(code))
+        return self._scan(slice(first, first + check_int(limit, "limit", least=1)))
+
+    def descend(self, code: Codes, limit: int) -> Scan:
+        """Return the last `limit` items whose codes are less than `code`, descending."""
+        self._check_query(code)
+        end = self._position(key_of(code))
+        return self._scan(np.arange(max(0, end - check_int(limit, "limit", least=1)), end)[::-1])
+
+    def range(self, prefix: Codes) -> Scan:
+        """Return all items whose codes begin with `prefix`, ascending."""
+        return self._scan(slice(*map(self._position, key_range(prefix, self.width))))
+
+    def _position(self, key: bytes) -> int:
+        """Return how many codes are less than a key."""
+        rows = self.codes.packed
+        return bisect_left(range(len(rows)), key, key=lambda row: rows[row].tobytes())
+
+    def _scan(self, positions: slice | NDArray[np.int64]) -> Scan:
+        return Scan(self._segment.ids[positions].astype(np.int64), self.codes[positions])
 
     def __repr__(self) -> str:
         return f"PrefixTree({len(self)} items of {self.width} bits)"

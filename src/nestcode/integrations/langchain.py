@@ -5,6 +5,7 @@ coder is fitted to them, and codes choose those to compare, as in `nestcode.inte
 """
 
 import json
+import operator
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -223,13 +224,17 @@ class NestcodeVectorStore(VectorStore):
                 "give a folder that save_local wrote, or upgrade nestcode"
             )
         arrays = dict(record.arrays)
-        rows = json.loads(arrays.pop("documents").tobytes())
         store = cls(embeddings)
         index = Record(NestedIndex.KIND, record.version, record.settings, arrays)
+        try:
+            for row, name, text, metadata in json.loads(arrays.pop("documents").tobytes()):
+                store._documents[operator.index(row)] = Document(id=name, page_content=text, metadata=metadata)
+                store._rows[name] = row
+            if not np.array_equal(sorted(store._documents), np.sort(arrays["ids"])):
+                raise ValueError("they have other ids than its vectors")
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise DamagedFile(f"the documents in {path} are damaged ({error}): restore a copy") from error
         store._index = NestedIndex.from_record(index, str(path))
-        for row, name, text, metadata in rows:
-            store._documents[row] = Document(id=name, page_content=text, metadata=metadata)
-            store._rows[name] = row
         return store
 
     @classmethod

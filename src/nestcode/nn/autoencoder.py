@@ -91,10 +91,11 @@ class OrderedAutoencoder(nn.Module):
             decoder = MirrorDecoder(encoder)
         self.encoder, self.decoder = encoder, decoder
         self.binarize = binarize
-        self.nested = NestedDropout(LogUniform() if lengths is None else lengths)
+        lengths = LogUniform() if lengths is None else lengths
+        self.nested = NestedDropout(lengths)
         self.spread_of: Spread = spread
         self.width = width
-        self.set_lengths(self.nested.lengths)
+        self.set_lengths(lengths)
         self.register_buffer("mean", torch.zeros(features))
         self.register_buffer("spread", torch.ones(features))
 
@@ -108,7 +109,7 @@ class OrderedAutoencoder(nn.Module):
 
     def set_lengths(self, lengths: Lengths | Nesting) -> None:
         """Draw lengths from another distribution from now on."""
-        self.nested.lengths = lengths
+        self.lengths = self.nested.lengths = lengths
         # A table on the device: a compiled step would otherwise copy it from the host each time.
         table = torch.from_numpy(lengths.cdf(self.width)) if isinstance(lengths, Lengths) else None
         self.register_buffer("_cdf", None if table is None else table.to(self._device()), persistent=False)
@@ -228,7 +229,7 @@ class OrderedAutoencoder(nn.Module):
         self.decoder.requires_grad_(False)
         self._own_encoder().grow(units)
         self.width += units
-        self.set_lengths(self.nested.lengths)
+        self.set_lengths(self.lengths)
         if self.binarize is not None:
             self.binarize.grow(units)
 

@@ -1,73 +1,99 @@
 """Nested dropout: keep a random prefix of the representation (section 2 of the paper).
 
+A prefix is of units, channels, tokens or spatial blocks: whatever lies along `dim`.
+
 Not here: the loss of a truncated code (`losses.py`), distributions of the length (`nestcode.lengths`), other subsets of
-the units than prefixes (`nesting.py`).
+the units than prefixes (`nesting.py`), tokens that are removed instead of masked (`packing.py`).
 """
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn.nesting import Nesting
-from nestcode.nn.sampling import check_lengths, sample_lengths
+from nestcode.nn.sampling import LengthSchedule, check_lengths, sample_lengths
 
 Kept = Tensor | int | Sequence[int]
+Dims = int | tuple[int, ...]
 
 
-def keep_prefix(x: Tensor, kept: Kept, dim: int = -1) -> Tensor:
-    """Zero all but the first `kept` entries along `dim` (x↓b in the paper): (n, width), (n,) -> (n, width).
+def keep_prefix(x: Tensor, kept: Kept, dim: Dims = -1, *, block: Dims = 1, fill: float | Tensor = 0) -> Tensor:
+    """Mask all but the first `kept` entries along `dim` (x↓b in the paper): (n, width), (n,) -> (n, width).
 
     >>> keep_prefix(torch.ones(3, 4), torch.tensor([0, 1, 3]))
     tensor([[0., 0., 0., 0.],
             [1., 0., 0., 0.],
             [1., 1., 1., 0.]])
+    >>> keep_prefix(torch.ones(1, 1, 4, 4), 3, dim=(2, 3), block=2)[0, 0]    # 3 of 4 blocks of 2 x 2 pixels
+    tensor([[1., 1., 1., 1.],
+            [1., 1., 1., 1.],
+            [1., 1., 0., 0.],
+            [1., 1., 0., 0.]])
 
     Args:
-        x: any tensor; dropped entries become 0 also where they were infinite or NaN.
+        x: any tensor; dropped entries are replaced also where they were infinite or NaN.
         kept: integers, one for each example: their shape is that of the leading dimensions of `x`. A single
             integer serves all. Lengths beyond the width keep everything, negative ones in a tensor nothing.
-        dim: the dimension to truncate, for example units (-1), channels (1) or tokens (1). It comes after
-            the dimensions that `kept` has.
+        dim: the dimension to truncate, for example units (-1), channels (1) or tokens (1); or several, such as
+            (2, 3) of images, whose entries count in raster order. It comes after the dimensions that `kept` has.
+        block: how many consecutive entries count as one: a number for all dimensions, or one for each.
+        fill: what replaces dropped entries: a number, or a tensor that broadcasts to `x`, such as a mask token.
 
     """
-    dim = check_dim(x, dim)
+    dims, numbers, _ = _numbering(x, dim, block)
     lengths = _as_lengths(kept, x.device)
-    if lengths.shape != x.shape[: lengths.ndim] or lengths.ndim > dim:
+    if lengths.shape != x.shape[: lengths.ndim] or lengths.ndim > dims[0]:
         raise InvalidInput(
-            f"kept must have one length for each example, the leading dimensions of x before dimension {dim}: "
+            f"kept must have one length for each example, the leading dimensions of x before dimension {dims[0]}: "
             f"x has shape {tuple(x.shape)}, kept {tuple(lengths.shape)}"
         )
-    places = torch.arange(x.shape[dim], device=x.device).view(-1, *[1] * (x.ndim - 1 - dim))
-    dropped = places >= lengths.view(*lengths.shape, *[1] * (x.ndim - lengths.ndim))
-    return x.masked_fill(dropped, 0)
+    return _replace(x, numbers >= lengths.view(*lengths.shape, *[1] * (x.ndim - lengths.ndim)), fill)
 
 
-def keep_units(x: Tensor, mask: Tensor, dim: int = -1) -> Tensor:
-    """Zero the entries along `dim` where `mask` is false: (n, width), (n, width) -> (n, width).
+def keep_units(x: Tensor, mask: Tensor, dim: Dims = -1, *, block: Dims = 1, fill: float | Tensor = 0) -> Tensor:
+    """Mask the entries along `dim` where `mask` is false: (n, width), (n, width) -> (n, width).
 
     >>> keep_units(torch.ones(2, 3), torch.tensor([[True, False, True], [True, False, False]]))
     tensor([[1., 0., 1.],
             [1., 0., 0.]])
 
     Args:
-        x: any tensor; dropped entries become 0 also where they were infinite or NaN.
+        x: any tensor; dropped entries are replaced also where they were infinite or NaN.
         mask: true where an entry is kept: one row for each example, (n, width), or one for all, (width,).
-        dim: the dimension to mask: units (-1), channels or tokens (1).
+        dim: the dimension to mask: units (-1), channels or tokens (1); or several, as in `keep_prefix`.
+        block: how many consecutive entries count as one.
+        fill: what replaces dropped entries: a number, or a tensor that broadcasts to `x`.
 
     """
-    dim = check_dim(x, dim)
-    n, width = x.shape[0], x.shape[dim]
-    if mask.dtype != torch.bool or not (mask.shape == (width,) or (dim > 0 and mask.shape == (n, width))):
+    dims, numbers, width = _numbering(x, dim, block)
+    first, n = dims[0], x.shape[0]
+    if mask.dtype != torch.bool or not (mask.shape == (width,) or (first > 0 and mask.shape == (n, width))):
         raise InvalidInput(
-            f"mask must be true where an entry of dimension {dim} is kept, (n, width) or (width,): "
+            f"mask must be true where an entry of dimension {first} is kept, (n, width) or (width,): "
             f"x has shape {tuple(x.shape)}, the mask {tuple(mask.shape)} of {mask.dtype}"
         )
-    examples = [n, *[1] * (dim - 1)] if mask.ndim == 2 else []
-    return x.masked_fill(~mask.reshape(*examples, width, *[1] * (x.ndim - 1 - dim)), 0)
+    examples = [n, *[1] * (first - 1)] if mask.ndim == 2 else []
+    return _replace(x, ~mask[..., numbers].reshape(*examples, *numbers.shape), fill)
+
+
+def prefix_mask(kept: Tensor | Sequence[int], width: int) -> Tensor:
+    """Return a mask of the first `kept` of `width` entries, true where one is kept: (n,) -> (n, width).
+
+    >>> prefix_mask([1, 3], width=4)
+    tensor([[ True, False, False, False],
+            [ True,  True,  True, False]])
+
+    Of tokens it is an attention mask: `mask[:, None, None, :]` for `scaled_dot_product_attention`, `mask` for models of
+    Transformers, `~mask` as `key_padding_mask` of `nn.MultiheadAttention`.
+    """
+    lengths = _as_lengths(kept, kept.device if isinstance(kept, Tensor) else None)
+    return torch.arange(check_int(width, "width", least=0), device=lengths.device) < lengths[..., None]
 
 
 class NestedDropout(nn.Module):
@@ -84,18 +110,35 @@ class NestedDropout(nn.Module):
     Nothing is rescaled: unlike in ordinary dropout, truncated codes are what the decoder gets at test time too.
 
     Args:
-        lengths: the distribution of the kept length, drawn for each example; or a `Nesting`, which keeps other subsets
-            than prefixes.
-        dim: the dimension to truncate: units (-1), channels or tokens (1).
+        lengths: the distribution of the kept length, drawn for each example; a `LengthSchedule`, which changes it over
+            training; or a `Nesting`, which keeps other subsets than prefixes.
+        dim: the dimension to truncate: units (-1), channels or tokens (1); or several, such as (2, 3) of images.
+        block: how many consecutive entries count as one, in each dimension.
+        fill: what replaces dropped entries: a number, or a tensor that broadcasts to the input. An `nn.Parameter` is
+            trained with the model: of shape (features,) it is the mask token of tokens (n, tokens, features).
+        together: draw one length for the whole batch instead of one for each example. Processes that are to agree on it
+            pass generators of one seed.
 
     """
 
-    def __init__(self, lengths: Lengths | Nesting, dim: int = -1) -> None:
+    def __init__(
+        self,
+        lengths: Lengths | LengthSchedule | Nesting,
+        dim: Dims = -1,
+        *,
+        block: Dims = 1,
+        fill: float | Tensor = 0,
+        together: bool = False,
+    ) -> None:
         super().__init__()
         if not isinstance(lengths, Nesting):
             check_lengths(lengths)
         self.lengths = lengths
-        self.dim = dim
+        self.dim, self.block, self.together = dim, block, together
+        if isinstance(fill, Tensor) and not isinstance(fill, nn.Parameter):
+            self.register_buffer("fill", fill)
+        else:
+            self.fill = fill
 
     def forward(self, x: Tensor, kept: Kept | None = None, generator: torch.Generator | None = None) -> Tensor:
         """Return `x`, (n, …), truncated to `kept`, or in training to a draw of `generator`.
@@ -105,29 +148,74 @@ class NestedDropout(nn.Module):
         if kept is None:
             if not self.training:
                 return x
-            kept = self._draw(x, generator)
+            kept = self.sample(x, generator)
         if isinstance(kept, Tensor) and kept.dtype == torch.bool:
-            return keep_units(x, kept, self.dim)
-        return keep_prefix(x, kept, self.dim)
+            return keep_units(x, kept, self.dim, block=self.block, fill=self.fill)
+        return keep_prefix(x, kept, self.dim, block=self.block, fill=self.fill)
 
-    def _draw(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return lengths, (n,), or a mask, (n, width)."""
-        dim = check_dim(x, self.dim)
-        if dim == 0:
+    def sample(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw what to keep of `x`, (n, …): lengths, (n,), or a mask, (n, width), of a `Nesting`; for `kept`.
+
+        >>> from nestcode.lengths import Uniform
+        >>> drop, tokens = NestedDropout(Uniform(), dim=1), torch.ones(2, 4, 3)
+        >>> kept = drop.sample(tokens)                       # shared by several layers, or for an attention mask
+        >>> bool((drop(tokens, kept)[:, :, 0].bool() == prefix_mask(kept, 4)).all())
+        True
+
+        In evaluation mode it keeps everything. With `together` it is one length, (), or one mask, (width,).
+        """
+        dims, _, width = _numbering(x, self.dim, self.block)
+        if dims[0] == 0:
             raise InvalidInput(
                 f"dim must not be the batch dimension 0, got dim={self.dim} and x of shape {tuple(x.shape)}: "
                 "truncate another one, or make a batch of one by x[None]"
             )
-        if isinstance(self.lengths, Nesting):
-            return self.lengths.sample(x.shape[0], x.shape[dim], device=x.device, generator=generator)
-        return sample_lengths(self.lengths, x.shape[0], x.shape[dim], device=x.device, generator=generator)
+        n = 1 if self.together else x.shape[0]
+        if not self.training:
+            kept = torch.full((n,), width, device=x.device)
+        elif isinstance(self.lengths, Nesting):
+            kept = self.lengths.sample(n, width, device=x.device, generator=generator)
+        else:
+            kept = sample_lengths(self.lengths, n, width, device=x.device, generator=generator)
+        return kept[0] if self.together else kept
 
     def extra_repr(self) -> str:
         """Return what `print(model)` shows."""
-        return f"{self.lengths}, dim={self.dim}"
+        fill = tuple(self.fill.shape) if isinstance(self.fill, Tensor) else self.fill
+        extras = {"block": (self.block, 1), "fill": (fill, 0), "together": (self.together, False)}
+        parts = [] if isinstance(self.lengths, nn.Module) else [str(self.lengths)]  # a schedule is shown as a child
+        parts += [f"dim={self.dim}", *(f"{name}={now}" for name, (now, default) in extras.items() if now != default)]
+        return ", ".join(parts)
 
 
-def _as_lengths(kept: Kept, device: torch.device) -> Tensor:
+def _numbering(x: Tensor, dim: Dims, block: Dims) -> tuple[tuple[int, ...], Tensor, int]:
+    """Return the dimensions, the number of each entry's block, which broadcasts to `x`, and how many blocks there are.
+
+    Blocks are numbered from 0 in raster order; the numbers begin with the first of the dimensions.
+    """
+    dims = tuple(check_dim(x, one) for one in (dim if isinstance(dim, tuple) else (dim,)))
+    blocks = block if isinstance(block, tuple) else (block,) * len(dims)
+    if not dims or list(dims) != sorted(set(dims)) or len(blocks) != len(dims):
+        raise InvalidInput(
+            f"dim must be ascending dimensions of x, and block a number for each, got dim={dim} and block={block}"
+        )
+    sides = [-(-x.shape[d] // check_int(size, "block", least=1)) for d, size in zip(dims, blocks, strict=True)]
+    numbers = torch.zeros((), dtype=torch.long, device=x.device)
+    for d, size, side in zip(dims, blocks, sides, strict=True):
+        places = torch.arange(x.shape[d], device=x.device)
+        places = places if size == 1 else places // size
+        numbers = numbers * side + places.view(-1, *[1] * (x.ndim - 1 - d))
+    return dims, numbers, prod(sides)
+
+
+def _replace(x: Tensor, dropped: Tensor, fill: float | Tensor) -> Tensor:
+    """Return `x` with `fill` where `dropped`."""
+    if not isinstance(fill, Tensor):
+        return x.masked_fill(dropped, fill)
+    return torch.where(dropped, fill.to(x.dtype), x)
+
+
+def _as_lengths(kept: Kept, device: torch.device | None) -> Tensor:
     """Return lengths as a tensor of integers, from an int, a list or an array too."""
     if not isinstance(kept, Tensor):
         try:

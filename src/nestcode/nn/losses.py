@@ -1,25 +1,35 @@
 """The expected loss over truncations of the code: exact for linear decoders, sampled for others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Lengths
+from nestcode.lengths import Empirical, Lengths
 from nestcode.nn.dropout import check_dim, keep_prefix
-from nestcode.nn.sampling import check_lengths, length_table, sample_lengths
+from nestcode.nn.sampling import LengthSchedule, check_lengths, length_table, sample_lengths
+
+Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS = ("mean", "sum", "none")
 
 
-def expected_loss(code: Tensor, weight: Tensor, target: Tensor, lengths: Lengths, bias: Tensor | None = None) -> Tensor:
+def expected_loss(
+    code: Tensor,
+    decoder: nn.Linear | Tensor,
+    target: Tensor,
+    lengths: Lengths | LengthSchedule,
+    bias: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
     """Return the exact expectation of |target − (weight · code↓b + bias)|² over the kept length b.
 
     >>> from nestcode.lengths import Uniform
-    >>> code, weight = torch.tensor([[1.0, 2.0]]), torch.eye(2)
-    >>> expected_loss(code, weight, target=code, lengths=Uniform())   # (2² + 0) / 2
+    >>> code, decoder = torch.tensor([[1.0, 2.0]]), torch.eye(2)
+    >>> expected_loss(code, decoder, target=code, lengths=Uniform())   # (2² + 0) / 2
     tensor(2.)
 
     With S_k = P(b ≥ k) and γ_k the columns of the weight it is
@@ -27,30 +37,40 @@ def expected_loss(code: Tensor, weight: Tensor, target: Tensor, lengths: Lengths
     no sampling noise, as line searches need it, at about the cost of one squared error.
 
     Args:
-        code: (n, width), the full codes.
-        weight: (features, width), as in `torch.nn.Linear`.
-        target: (n, features).
-        lengths: the distribution of the kept length.
-        bias: (features,), added at every length.
+        code: (…, width), the full codes: (n, width), or (batch, tokens, width).
+        decoder: a `torch.nn.Linear` from the code to the target, or a weight laid out like its own, (features, width).
+        target: (…, features).
+        lengths: the distribution of the kept length, or a `LengthSchedule`.
+        bias: (features,), added at every length; that of an `nn.Linear` is its own.
+        reduction: over the examples, as in PyTorch's losses: "mean", "sum" or "none", which returns (…). The error of
+            an example is the sum over its features: divide by their number to compare with `mse_loss`.
 
     Returns:
-        The squared error, summed over features and averaged over the batch, in float32 at least, also under autocast.
-        The terms cancel: the absolute error is about 1e-6 of the mean |target − bias|² in float32, so use a bias or
-        centered data, and float64 where the loss itself gets that small.
+        The squared error, in float32 at least, also under autocast. The terms cancel: the absolute error is about 1e-6
+        of the mean |target − bias|² in float32, so use a bias or centered data, and float64 where the loss itself gets
+        that small.
 
     """
     check_lengths(lengths)
-    _check_shapes(code, weight, target, bias)
+    weight = decoder
+    if isinstance(decoder, nn.Linear):
+        if bias is not None:
+            raise InvalidInput("bias must be left out where the decoder is an nn.Linear, which has its own")
+        weight, bias = decoder.weight, decoder.bias
+    assert isinstance(weight, Tensor)
+    _check_shapes(code, weight, target, bias, reduction)
     dtype = reduce(torch.promote_types, (code.dtype, weight.dtype, target.dtype), torch.float32)
     with torch.autocast(code.device.type, enabled=False):
         code, weight, target = code.to(dtype), weight.to(dtype), target.to(dtype)
         if bias is not None:
             target = target - bias.to(dtype)
-        survival = length_table("survival", lengths, code.shape[1], code.device, dtype)  # (width,)
-        aligned = (target @ weight * code).sum(dim=0) @ survival
+        survival = length_table("survival", lengths, code.shape[-1], code.device, dtype)  # (width,)
         both_kept = torch.minimum(survival[:, None], survival)  # S_max(k, l), as survival never rises
-        energy = (both_kept * _gram(code) * _gram(weight)).sum()
-        return (target.square().sum() - 2 * aligned + energy) / len(code)
+        energy = code @ (both_kept * _gram(weight))
+        error = target.square().sum(dim=-1) + ((energy - 2 * (target @ weight) * survival) * code).sum(dim=-1)
+    if reduction == "none":
+        return error
+    return error.sum() if reduction == "sum" else error.mean()
 
 
 def _gram(a: Tensor) -> Tensor:
@@ -95,12 +115,13 @@ class NestedLoss(nn.Module):
     >>> loss(encoder(x), label).shape
     torch.Size([])
 
-    `draws=None` with `Empirical` weights on a few lengths is Matryoshka representation learning. Being a loss, it draws
-    in evaluation mode too; evaluate a prefix with `keep_prefix`.
+    The probability of a length is its weight. Being a loss, it draws in evaluation mode too; evaluate a prefix with
+    `keep_prefix`.
 
     Args:
-        loss: called as `loss(code, …)` with the truncated code and whatever else came in.
-        lengths: the distribution of the kept length.
+        loss: called as `loss(code, …)` with the truncated code and whatever else came in. One whose attribute
+            `takes_length` is true, such as `InfoNCE`, gets the kept length too, as `length=`.
+        lengths: the distribution of the kept length, or a `LengthSchedule`.
         dim: the dimension of the code to truncate.
         draws: how many draws to average in each step. None takes every length with support, weighted by its
             probability: exact, at the cost of one loss for each (not for `torch.compile(fullgraph=True)`).
@@ -112,7 +133,7 @@ class NestedLoss(nn.Module):
     def __init__(
         self,
         loss: Callable[..., Tensor],
-        lengths: Lengths,
+        lengths: Lengths | LengthSchedule,
         *,
         dim: int = -1,
         draws: int | None = 1,
@@ -135,7 +156,8 @@ class NestedLoss(nn.Module):
         width = code.shape[check_dim(code, self.dim)]
         total = None
         for share, kept in self._truncations(code, width, generator):
-            loss = self.loss(keep_prefix(code, kept, self.dim), *others, **options)
+            given = {"length": kept, **options} if getattr(self.loss, "takes_length", False) else options
+            loss = self.loss(keep_prefix(code, kept, self.dim), *others, **given)
             if not isinstance(loss, Tensor):
                 raise InvalidInput(f"loss must return a tensor, got {type(loss).__name__}: return what to minimize")
             total = share * loss if total is None else total + share * loss
@@ -147,7 +169,8 @@ class NestedLoss(nn.Module):
     ) -> list[tuple[float, Tensor | int]]:
         """Return weights that add up to 1, each with its lengths."""
         if self.draws is None:
-            pmf = self.lengths.pmf(width)
+            lengths = self.lengths.lengths if isinstance(self.lengths, LengthSchedule) else self.lengths
+            pmf = lengths.pmf(width)
             return [(float(pmf[k]), int(k) + 1) for k in pmf.nonzero()[0]]
         n = 1 if self.together else code.shape[0]
         kept = [
@@ -160,18 +183,51 @@ class NestedLoss(nn.Module):
         return f"{self.lengths}, dim={self.dim}, draws={self.draws}, together={self.together}"
 
 
-def _check_shapes(code: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None) -> None:
+class MatryoshkaLoss(NestedLoss):
+    """Matryoshka representation learning (Kusupati et al., 2022): the weighted sum of a loss over fixed lengths.
+
+    >>> loss = MatryoshkaLoss(lambda code: code.sum(), lengths=[1, 3])
+    >>> loss(torch.tensor([[1.0, 10.0, 100.0]]))                      # 1 + 111
+    tensor(112.)
+
+    Every step takes all lengths. It is `NestedLoss` with `Empirical` weights and `draws=None`, which averages where
+    this one sums.
+
+    Args:
+        loss: called as `loss(code, …)` with the truncated code and whatever else came in.
+        lengths: to keep.
+        weights: of the lengths; 1 by default.
+        dim: the dimension of the code to truncate.
+
+    """
+
+    def __init__(
+        self, loss: Callable[..., Tensor], lengths: Sequence[int], weights: Sequence[float] | None = None, dim: int = -1
+    ) -> None:
+        fixed = Empirical([1.0] * len(lengths) if weights is None else weights, lengths)
+        super().__init__(loss, fixed, dim=dim, draws=None, together=True)
+        self.total = sum(fixed.weights)
+
+    def forward(self, code: Tensor, *others: Any, generator: torch.Generator | None = None, **options: Any) -> Tensor:
+        """Return the sum of `weight * loss(truncated code, *others, **options)`."""
+        return self.total * super().forward(code, *others, generator=generator, **options)
+
+
+def _check_shapes(code: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, reduction: str) -> None:
     fits = (
-        code.ndim == weight.ndim == target.ndim == 2
-        and code.shape[1] == weight.shape[1]
-        and target.shape == (code.shape[0], weight.shape[0])
+        code.ndim >= 2
+        and weight.ndim == 2
+        and code.shape[-1] == weight.shape[1]
+        and target.shape == (*code.shape[:-1], weight.shape[0])
         and (bias is None or bias.shape == weight.shape[:1])
     )
     if not fits:
         got = [tuple(tensor.shape) for tensor in (code, weight, target, bias) if tensor is not None]
         raise InvalidInput(
-            "code must be (n, width), weight (features, width), target (n, features) and bias (features,), "
+            "code must be (…, width), weight (features, width), target (…, features) and bias (features,), "
             f"got {', '.join(map(str, got))}: weight is laid out as in torch.nn.Linear"
         )
-    if len(code) == 0:
+    if reduction not in REDUCTIONS:
+        raise InvalidInput(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+    if reduction == "mean" and code.numel() == 0:
         raise InvalidInput("the mean over a batch needs at least one example, got an empty code")

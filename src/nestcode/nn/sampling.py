@@ -1,4 +1,4 @@
-"""Kept lengths as tensors: drawing them, and the tables of their distributions on a device."""
+"""Kept lengths as tensors: drawing them, schedules over training, and the tables of their distributions on a device."""
 
 from functools import lru_cache
 from typing import Literal
@@ -6,17 +6,73 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Lengths
+from nestcode.lengths import Lengths, Mixture
 
 Device = torch.device | str | None
 Table = Literal["cdf", "survival"]
 
 
+class LengthSchedule(nn.Module):
+    """A distribution of lengths that changes over training: from `start` to `end`, linearly in `steps` steps.
+
+    >>> from nestcode.lengths import Full, Uniform
+    >>> schedule = LengthSchedule(Full(), Uniform(), steps=2)       # first the ordinary model, then nested dropout
+    >>> for _ in range(3):
+    ...     print(schedule.lengths.pmf(4))
+    ...     schedule.step()
+    [0. 0. 0. 1.]
+    [0.125 0.125 0.125 0.625]
+    [0.25 0.25 0.25 0.25]
+
+    At each step it is the mixture of both. `NestedDropout`, `NestedLoss` and `expected_loss` take it in place of a
+    distribution; call `step` after each step of the optimizer, as of a learning rate schedule. The position is saved
+    with the model, and a compiled model is not compiled anew.
+
+    Args:
+        start: the distribution of the first steps.
+        end: the distribution from then on.
+        steps: how many steps it takes from one to the other.
+        after: how many steps to stay at the start.
+
+    """
+
+    taken: Tensor  # (), steps
+
+    def __init__(self, start: Lengths, end: Lengths, steps: int, after: int = 0) -> None:
+        super().__init__()
+        for lengths in (start, end):
+            if not isinstance(lengths, Lengths):
+                raise InvalidInput(f"start and end must be distributions from nestcode.lengths, got {lengths!r}")
+        self.start, self.end = start, end
+        self.steps, self.after = check_int(steps, "steps", least=1), check_int(after, "after", least=0)
+        self.register_buffer("taken", torch.zeros((), dtype=torch.int64))
+
+    def step(self) -> None:
+        """Count one step."""
+        self.taken += 1
+
+    @property
+    def share(self) -> Tensor:
+        """The present share of `end`, ()."""
+        return ((self.taken - self.after) / self.steps).clamp(0, 1)
+
+    @property
+    def lengths(self) -> Lengths:
+        """The present distribution."""
+        share = float(self.share)
+        return Mixture([self.start, self.end], [1 - share, share])
+
+    def extra_repr(self) -> str:
+        """Return what `print(model)` shows."""
+        return f"{self.start} to {self.end}, steps={self.steps}, after={self.after}"
+
+
 def sample_lengths(
-    lengths: Lengths,
+    lengths: Lengths | LengthSchedule,
     n: int,
     width: int,
     *,
@@ -48,8 +104,13 @@ def sample_from_cdf(cdf: Tensor, n: int, generator: torch.Generator | None = Non
     return 1 + torch.searchsorted(cdf, draws, right=True)
 
 
-def length_table(table: Table, lengths: Lengths, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def length_table(
+    table: Table, lengths: Lengths | LengthSchedule, width: int, device: torch.device, dtype: torch.dtype
+) -> Tensor:
     """Return `lengths.cdf(width)` or `lengths.survival(width)` as a tensor, (width,)."""
+    if isinstance(lengths, LengthSchedule):  # the functions of a mixture are the mixtures of the functions
+        first, last = (length_table(table, part, width, device, dtype) for part in (lengths.start, lengths.end))
+        return torch.lerp(first, last, lengths.share.to(device, dtype))
     if torch.compiler.is_compiling():  # a constant of the graph; len(range()) makes a symbolic width an int
         return torch.as_tensor(_values(table, lengths, len(range(width))), device=device, dtype=dtype)
     # NumPy values are cached, not the tensor: one made in inference mode or as a fake tensor is useless elsewhere.
@@ -65,8 +126,8 @@ _cached_values = lru_cache(maxsize=64)(_values)
 
 
 def check_lengths(lengths: object) -> None:
-    """Raise unless this is a distribution of lengths."""
-    if not isinstance(lengths, Lengths):
+    """Raise unless this is a distribution of lengths, or a schedule of distributions."""
+    if not isinstance(lengths, Lengths | LengthSchedule):
         raise InvalidInput(
             f"lengths must be a distribution from nestcode.lengths, got {lengths!r}: for example LogUniform()"
         )

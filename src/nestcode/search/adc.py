@@ -24,8 +24,8 @@ from nestcode.coders.scalar_quantizer import bits_per_direction
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import ProjectedScorer
-from nestcode.search.inverted_lists import all_codes, list_starts
-from nestcode.search.scorer import PreparedCodes, QueryBatch
+from nestcode.search.inverted_lists import all_codes
+from nestcode.search.scorer import QueryBatch, ScanLayout
 
 QUERIES = 256  # whose tables are in memory at once: 1 kB for each query and byte of code
 
@@ -290,6 +290,7 @@ class AdcScorer(ProjectedScorer):
     def __init__(self, coder: Coder, layout: CodebookLayout, width: int) -> None:
         super().__init__(coder, width)
         self._codebooks = layout.codebooks[: self.BYTES]
+        self.layout_format = f"norms of {len(self._codebooks)} bytes"
 
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
@@ -303,15 +304,15 @@ class AdcScorer(ProjectedScorer):
         second = self.coder.coefficients(all_codes(bits)[: 1 << (bits - 8)])
         return first, second - first[:1]
 
-    def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
-        """Return sorted codes with their inverted lists and the norms of their first bytes' sums."""
+    def lay_out(self, codes: Codes) -> ScanLayout:
+        """Return the squared norms of the sums of codes' first bytes."""
         norms = np.empty(len(codes), dtype=np.float32)
         for first in range(0, len(codes), PIECE):
             packed = codes.packed[first : first + PIECE, : len(self._codebooks)]
             sums = np.zeros((len(packed), self._codebooks.shape[2]), dtype=np.float32)
             _core.sum_codebook_entries(packed, self._codebooks, sums, threads=CORES)
             norms[first : first + PIECE] = squared_norms(sums)
-        return PreparedCodes(codes.packed, list_starts(codes, bits), norms=norms)
+        return ScanLayout(self.layout_format, norms=norms)
 
     def estimate(
         self,

@@ -16,7 +16,7 @@ from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.inverted_lists import ListCentroids
-from nestcode.search.scorer import NO_CODES, NO_NORMS, PreparedCodes, QueryBatch, Scorer, SearchMetric
+from nestcode.search.scorer import NO_CODES, NO_NORMS, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
 
 
 class DecodedScorer(Scorer):
@@ -46,6 +46,10 @@ class DecodedScorer(Scorer):
             return out
         _core.rerank(decoded, queries.coefficients, items, queries.metric, out, threads, NO_NORMS, 0.0, NO_NORMS)
         return out + queries.outside[:, None] if queries.metric == "l2" else out - queries.mean_products[:, None]
+
+    def score(self, queries: QueryBatch, codes: Codes, threads: int) -> Floats:
+        """Return distances for choosing the codes to rerank, of the same shape: estimates where decoding is slow."""
+        return self.rerank(queries, codes, threads)
 
     def _around_zero(self, queries: QueryBatch) -> Floats:
         return queries.coefficients if queries.metric == "inner" else queries.coefficients + self.mean
@@ -90,10 +94,17 @@ class ProjectedScorer(DecodedScorer):
 
     def coarse_distances(self, queries: QueryBatch, bits: int) -> _core.CentroidDistances:
         """Return the distances from queries to the centroids of all lists, up to a term that the lists share."""
+        return self._list_centroids(bits).coarse_distances(queries.metric, *self._coefficients_for_lists(queries))
+
+    def list_distances(self, queries: QueryBatch, bits: int) -> Floats:
+        """Return the same distances as an array, (queries, 2^bits)."""
+        return self._list_centroids(bits).distances(queries.metric, *self._coefficients_for_lists(queries))
+
+    def _coefficients_for_lists(self, queries: QueryBatch) -> tuple[Floats, Floats]:
+        """Return coefficients, (queries, directions), and what their inner products with centroids lack, (queries,)."""
         by_angle = queries.metric == "cosine"
         coefficients = self._around_zero(queries) if by_angle else queries.coefficients
-        offsets = queries.mean_products if by_angle else np.zeros(len(coefficients), dtype=np.float32)
-        return self._list_centroids(bits).coarse_distances(queries.metric, coefficients, offsets)
+        return coefficients, queries.mean_products if by_angle else np.zeros(len(coefficients), dtype=np.float32)
 
     def _make_list_centroids(self, bits: int) -> ListCentroids:
         return ListCentroids(*self.split_centroids(bits), self.mean, self.mean_square)
@@ -111,15 +122,29 @@ class RefinedScorer(DecodedScorer):
 
     def __init__(self, coder: Coder, base: DecodedScorer) -> None:
         super().__init__(coder)
-        self._base, self.scans_codes = base, base.scans_codes
+        self._base, self.scans_codes, self.layout_format = base, base.scans_codes, base.layout_format
 
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
         return self._base.list_bits(count)
 
-    def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
-        """Return sorted codes with what the base's scorer scans."""
-        return self._base.prepare(codes, bits)
+    def list_distances(self, queries: QueryBatch, bits: int) -> Floats:
+        """Return the distances from queries to all inverted lists, (queries, 2^bits)."""
+        assert isinstance(queries, RefinedBatch)
+        return self._base.list_distances(queries.base, bits)
+
+    def score(self, queries: QueryBatch, codes: Codes, threads: int) -> Floats:
+        """Return distances to what the base decodes."""
+        assert isinstance(queries, RefinedBatch)
+        return self._base.score(queries.base, codes, threads)
+
+    def lay_out(self, codes: Codes) -> ScanLayout:
+        """Return what the base's scorer scans."""
+        return self._base.lay_out(codes)
+
+    def prepare(self, codes: Codes, list_starts: NDArray[np.uint32], layout: ScanLayout) -> PreparedCodes:
+        """Return sorted codes as the base's scorer reads them."""
+        return self._base.prepare(codes, list_starts, layout)
 
     def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> RefinedBatch:
         """Return queries, (n, features), as they are and projected for the base."""

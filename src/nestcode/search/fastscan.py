@@ -13,7 +13,7 @@ Items of a coder for the cosine have norm 1, whatever they decode to: their inne
 what they decode to. That finds among the best 40 what distances find among the best 60.
 """
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,22 +26,12 @@ from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
 from nestcode.codes import CORES, Codes
 from nestcode.search.adc import BitGroups, group_bits
 from nestcode.search.decoded import ProjectedScorer
-from nestcode.search.inverted_lists import all_codes, default_list_bits, list_starts
-from nestcode.search.scorer import BLOCK, NO_NORMS, PreparedCodes, QueryBatch, SearchMetric
+from nestcode.search.inverted_lists import all_codes, default_list_bits
+from nestcode.search.scorer import BLOCK, NO_NORMS, PreparedCodes, QueryBatch, ScanLayout, SearchMetric
 
 GROUPS = 52  # that are scanned: 208 bits
 GROUP_BITS = 4
 USEFUL = 0.97  # a bit that leaves at most this share of the error makes lists tighter
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """The 4-bit groups of items as the core scans them."""
-
-    groups: Bytes  # (blocks, bytes, 32): two groups a byte
-    starts: NDArray[np.uint32]  # the first block of each centroid: no block is shared
-    biases: NDArray[np.int16]  # (blocks * 32,)
-    norms: Floats  # (blocks * 32,): of what the groups decode to, the mean included; empty but for angles
 
 
 class FastScan:
@@ -56,9 +46,15 @@ class FastScan:
 
     def __init__(self, layout: ScalarLayout, most: int = GROUPS, mean: tuple[Floats, float] | None = None) -> None:
         centroids, planes = layout.centroids, layout.planes
-        self._centroids, self._mean = centroids, mean
+        self._centroids = np.ascontiguousarray(centroids, dtype=np.float32)
+        self._bits = layout.centroid_bits
+        self._mean, self._squares = NO_NORMS, np.zeros(0)
+        if mean is not None:
+            self._mean = mean[0]
+            self._squares = np.sum((centroids.astype(np.float64) + mean[0]) ** 2, axis=1)
+            self._squares += mean[1] - np.sum(mean[0].astype(np.float64) ** 2)  # of the mean in other directions
         parents = _choose_parents(centroids, spread=float(np.sqrt(planes.errors[0])))
-        self._offsets = centroids - np.repeat(parents, len(centroids) // len(parents), axis=0)
+        self._offsets = self._centroids - np.repeat(parents, len(centroids) // len(parents), axis=0)
         self._groups = _most_groups(planes, layout.centroid_bits, most)
         groups = self._groups.directions
         self._levels = np.zeros((len(groups), GROUP_BITS, 1 << GROUP_BITS), dtype=np.float32)
@@ -77,27 +73,33 @@ class FastScan:
         bound = 2 * float((np.abs(self._offsets) @ largest).max(initial=0))
         self.bias_unit = min(max(bound / np.iinfo(np.int16).max, 1e-30), 1e38)
 
-    def blocks(self, codes: Codes, centroids: NDArray[np.int64]) -> Blocks:
-        """Return sorted codes as blocks; `centroids` has the centroid of each."""
+    def lay_out(self, codes: Codes, name: str) -> ScanLayout:
+        """Return sorted codes as blocks, in a format of this name."""
+        centroids = codes.leading_bits(self._bits)
         counts = np.bincount(centroids, minlength=len(self._offsets))
-        ends = np.cumsum(-(-counts // BLOCK))
-        starts = (ends - -(-counts // BLOCK)).astype(np.uint32)
-        shifts = BLOCK * starts.astype(np.int64) - (np.cumsum(counts) - counts)
-        positions = (np.arange(len(codes)) + shifts[centroids]).astype(np.uint32)
-        out = np.zeros((int(ends[-1]), self.columns, BLOCK), dtype=np.uint8)
-        biases = np.zeros(len(out) * BLOCK, dtype=np.int16)
-        norms = np.zeros(0 if self._mean is None else len(biases), dtype=np.float32)
+        starts = block_starts(counts)
+        shifts = BLOCK * starts[:-1].astype(np.int64) - (np.cumsum(counts) - counts)
+        slots = (np.arange(len(codes)) + shifts[centroids]).astype(np.uint32)
+        blocks = np.zeros((int(starts[-1]), self.columns, BLOCK), dtype=np.uint8)
+        biases = np.zeros(len(blocks) * BLOCK, dtype=np.int16)
+        norms = np.zeros(len(biases) if len(self._mean) else 0, dtype=np.float32)
         for first in range(0, len(codes), PIECE):
-            grouped, at = self.group(codes[first : first + PIECE]), positions[first : first + PIECE]
-            _core.pack_blocks(grouped, at, out)
-            if self._mean is None and not self._offsets.any():
-                continue
-            residuals, own = self.decode(grouped), centroids[first : first + PIECE]
-            twice = 2 * np.einsum("nd,nd->n", residuals, self._offsets.take(own, axis=0))
-            biases[at] = np.rint(twice / self.bias_unit).clip(-32768, 32767)
-            if self._mean is not None:
-                norms[at] = _norms(residuals + self._centroids.take(own, axis=0), *self._mean)
-        return Blocks(out, starts, biases, norms)
+            grouped, at = self.group(codes[first : first + PIECE]), slots[first : first + PIECE]
+            _core.pack_blocks(grouped, at, blocks)
+            self.core.correct_items(
+                grouped,
+                centroids[first : first + PIECE],
+                at,
+                self._centroids,
+                self._offsets,
+                self._mean,
+                self._squares,
+                self.bias_unit,
+                biases,
+                norms,
+                CORES,
+            )
+        return ScanLayout(name, blocks, biases, norms)
 
     @property
     def columns(self) -> int:
@@ -123,11 +125,9 @@ class FastScan:
         return residuals
 
 
-def _norms(coefficients: Floats, mean: Floats, mean_square: float) -> Floats:
-    """Return the norms of rows with their mean, (n,), given their coefficients around it."""
-    squares = np.einsum("nd,nd->n", coefficients, coefficients) + 2 * (coefficients @ mean) + mean_square
-    norms: Floats = np.sqrt(np.maximum(squares, 0)).astype(np.float32)
-    return norms
+def block_starts(counts: NDArray[np.integer[Any]]) -> NDArray[np.uint32]:
+    """Return the first block of each centroid, and the end, given how many items each has: no block is shared."""
+    return np.concatenate([[0], np.cumsum(-(-counts.astype(np.int64) // BLOCK))]).astype(np.uint32)
 
 
 class FastScanScorer(ProjectedScorer):
@@ -139,6 +139,7 @@ class FastScanScorer(ProjectedScorer):
         super().__init__(coder, width)
         by_angle = coder.metric_ == "cosine"
         self._layout, self._scan = layout, FastScan(layout, mean=(self.mean, self.mean_square) if by_angle else None)
+        self.layout_format = f"fast-scan blocks of {self._scan.columns} bytes" + (" and norms" if by_angle else "")
         norms = squared_norms(layout.centroids)
         self._norms: dict[SearchMetric, Floats] = {  # less twice the products of `coarse_distances`: squared distances
             "l2": norms.astype(np.float32),
@@ -161,11 +162,15 @@ class FastScanScorer(ProjectedScorer):
         length = bits - self._layout.centroid_bits
         return self._layout.centroids, dequantize(all_codes(length).packed, self._layout.planes, length)
 
-    def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
+    def lay_out(self, codes: Codes) -> ScanLayout:
+        """Return sorted codes as blocks."""
+        return self._scan.lay_out(codes, self.layout_format)
+
+    def prepare(self, codes: Codes, list_starts: NDArray[np.uint32], layout: ScanLayout) -> PreparedCodes:
         """Return sorted codes with their inverted lists and blocks."""
-        blocks = self._scan.blocks(codes, codes.leading_bits(self._layout.centroid_bits))
-        starts, unit = list_starts(codes, bits), self._scan.bias_unit
-        return PreparedCodes(codes.packed, starts, blocks.groups, blocks.starts, blocks.biases, unit, blocks.norms)
+        lists = (len(list_starts) - 1) >> self._layout.centroid_bits  # of each centroid
+        starts = block_starts(np.diff(list_starts[::lists]))[:-1]
+        return PreparedCodes(codes.packed, list_starts, layout, starts, self._scan.bias_unit)
 
     def estimate(
         self,
@@ -197,13 +202,18 @@ def _choose_parents(centroids: Floats, spread: float) -> Floats:
 
 
 def _most_groups(planes: BitPlanes, first: int, most: int) -> BitGroups:
-    """Return the groups of as many bit planes as fit into `most` groups, by bisection."""
+    """Return the groups of as many bit planes as fit into `most` groups, by galloping search from the most that may."""
 
     def groups(length: int) -> BitGroups:
         return group_bits(planes.allocation[:length], len(planes.levels), first, GROUP_BITS)
 
-    low, high = 0, len(planes.allocation)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if len(groups(middle).directions) <= most else (low, middle - 1)
-    return groups(low)
+    low, high, step = 0, min(len(planes.allocation), GROUP_BITS * most), 1
+    trial, best = high, groups(0)
+    while low <= high:
+        found = groups(trial)
+        if len(found.directions) <= most:
+            low, best, step = trial + 1, found, 0
+        else:
+            high, step = trial - 1, 2 * step
+        trial = max(high - step, low) if step else (low + high + 1) // 2
+    return best

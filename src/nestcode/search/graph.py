@@ -29,7 +29,8 @@ from nestcode.search.vectors import StoredVectors
 DEGREE = 32
 BITS = 320  # that navigate
 ENTRIES = 512  # entry points of a search
-EF, PASSES = 128, 1  # of a build
+EF, PASSES = 160, 1  # of a build
+CACHE_LINE = 64
 MOST = float(np.finfo(np.float16).max)
 NOTHING_SKIPPED = np.zeros(0, dtype=np.uint64)
 
@@ -165,10 +166,17 @@ def pack_graph(
 
     """
     items = navigator.encode(vectors, codes)
-    records = np.empty((len(codes) + ENTRIES // DEGREE, navigator.record_bytes), dtype=np.uint8)
+    records = _empty_aligned(len(codes) + ENTRIES // DEGREE, navigator.record_bytes)
     parts = items.grouped, items.norms, items.factors
     _core.pack_graph(np.ascontiguousarray(neighbors), entry_points(len(codes)), *parts, records, threads)
     return records
+
+
+def _empty_aligned(rows: int, columns: int) -> Bytes:
+    """Return an uninitialized array that begins at a cache line, as NumPy's own need not."""
+    memory = np.empty(rows * columns + CACHE_LINE, dtype=np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    return memory[start : start + rows * columns].reshape(rows, columns)
 
 
 class Graph:

@@ -14,8 +14,8 @@ from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.inverted_lists import default_list_bits, list_starts
-from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer, SearchMetric
+from nestcode.search.inverted_lists import default_list_bits
+from nestcode.search.scorer import QueryBatch, Scorer, SearchMetric
 
 
 class HammingScorer(Scorer):
@@ -34,9 +34,11 @@ class HammingScorer(Scorer):
         """Return how many leading bits name an inverted list when there are `count` items."""
         return default_list_bits(count, self.width)
 
-    def prepare(self, codes: Codes, bits: int) -> PreparedCodes:
-        """Return sorted codes with their inverted lists."""
-        return PreparedCodes(codes.packed, list_starts(codes, bits))
+    def list_distances(self, queries: QueryBatch, bits: int) -> Floats:
+        """Return the Hamming distances from queries to the names of all inverted lists, (queries, 2^bits)."""
+        own = Codes.unchecked(queries.packed, self.width).leading_bits(bits)
+        distances: Floats = np.bitwise_count(own[:, None] ^ np.arange(1 << bits)).astype(np.float32)
+        return distances
 
     def estimate(
         self,
@@ -57,6 +59,10 @@ class HammingRerankScorer(HammingScorer, DecodedScorer):
     def __init__(self, coder: Coder, width: int) -> None:
         HammingScorer.__init__(self, width)
         DecodedScorer.__init__(self, coder)
+
+    def score(self, queries: QueryBatch, codes: Codes, threads: int) -> Floats:  # noqa: ARG002
+        """Return Hamming distances, as decoding takes a network."""
+        return self.rerank_codes(Codes.unchecked(queries.packed, self.width), codes)
 
     def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> QueryBatch:
         """Return queries with their codes, (n, features); for "cosine" they are L2-normalized already."""

@@ -10,7 +10,6 @@ matrix products. `cpp/nestcode/inverted_lists.hpp` adds them up and probes.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nestcode import _core
 from nestcode.arrays import Floats
@@ -23,11 +22,6 @@ MAX_LIST_BITS = 14
 def default_list_bits(count: int, width: int) -> int:
     """Return how many bits name a list without a coarse quantizer: lists hold 64 to 128 of `count` items on average."""
     return max(0, min(count.bit_length() - 7, MAX_LIST_BITS, width))
-
-
-def list_starts(codes: Codes, bits: int) -> NDArray[np.uint32]:
-    """Return where each list begins in sorted codes, and the end."""
-    return np.searchsorted(codes.leading_bits(bits), np.arange((1 << bits) + 1)).astype(np.uint32)
 
 
 def all_codes(bits: int) -> Codes:
@@ -67,9 +61,21 @@ class ListCentroids:
             offsets: (queries,): what all inner products lack.
 
         """
+        return _core.CentroidDistances(*self._products(coefficients), offsets, *self._by_metric[metric])
+
+    def distances(self, metric: SearchMetric, coefficients: Floats, offsets: Floats) -> Floats:
+        """Return the same distances as an array, (queries, lists)."""
+        coarse, fine = self._products(coefficients)
+        scales, shifts = self._by_metric[metric]
+        products = (coarse + offsets[:, None])[:, :, None] + fine[:, None]
+        distances: Floats = (products * scales + shifts).reshape(len(coefficients), -1)
+        return distances
+
+    def _products(self, coefficients: Floats) -> tuple[Floats, Floats]:
+        """Return the inner products of queries with the coarse and with the fine parts."""
         coarse: Floats = coefficients[:, : self._coarse.shape[1]] @ self._coarse.T
         fine: Floats = coefficients[:, : self._fine.shape[1]] @ self._fine.T
-        return _core.CentroidDistances(coarse, fine, offsets, *self._by_metric[metric])
+        return coarse, fine
 
 
 def _without_trailing_zeros(centroids: Floats) -> Floats:

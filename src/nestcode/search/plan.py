@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import StoredIds, as_floats, check_ids, check_int, check_rows
+from nestcode.arrays import LARGEST_SQUARE, StoredIds, as_floats, check_ids, check_int, check_rows
 from nestcode.coders import Coder
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
@@ -103,6 +103,8 @@ class Plan:
             if vectors is not None:
                 self.vectors = GivenVectors(vectors, self.queries.shape[1])
             self.rows = as_floats(self.queries, normalize=self.metric == "cosine")  # L2-normalized for "cosine"
+            if self.metric != "cosine":
+                _check_norms(self.rows)
             self.codes = encode(self.queries) if self.rank == "hamming" else None
         else:
             self.single = len(codes) == 1
@@ -135,6 +137,19 @@ class Plan:
         assert isinstance(scorer, HammingScorer)
         packed = np.ascontiguousarray(self.codes[slice(first, last)].prefix(scorer.width).packed)
         return QueryBatch(self.metric, NO_COEFFICIENTS, NO_NORMS, NO_NORMS, packed)
+
+
+def _check_norms(rows: NDArray[np.floating[Any]]) -> None:
+    """Raise if distances to a query would exceed float32, in which estimates are computed."""
+    with np.errstate(over="ignore"):
+        if np.vdot(rows, rows) < LARGEST_SQUARE:  # of all queries together: mostly enough
+            return
+    most = float(np.square(rows, dtype=np.float64).sum(axis=1).max(initial=0))
+    if most >= LARGEST_SQUARE:
+        raise InvalidInput(
+            f"the squared norm of a query must be below {LARGEST_SQUARE:g}, so that distances fit float32, "
+            f"got {most:.2g}: rescale the data and the queries"
+        )
 
 
 def candidate_budget(candidates: int | None, effort: Effort | None, count: int) -> int:

@@ -7,7 +7,7 @@ them deleted: a segment, or the write buffer. A `Snapshot` is the runs of an ind
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from nestcode import _core
 from nestcode.arrays import Floats, Ids, StoredIds
 from nestcode.codes import Codes
+from nestcode.errors import DamagedFile
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.graph import NOTHING_SKIPPED, Graph, Items, Navigator, bitmap, pack_graph
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
 from nestcode.search.read_ahead import ReadAhead
-from nestcode.search.scorer import PreparedCodes, QueryBatch, Scorer, SearchMetric
+from nestcode.search.scorer import NO_LAYOUT, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
 from nestcode.search.vectors import RunVectors, StoredVectors
 
 Positions = NDArray[np.uint32]
@@ -61,6 +62,14 @@ class SortedRun(Protocol):
         """The vectors of the codes, where the index stores them."""
 
     @property
+    def layout(self) -> ScanLayout:
+        """What a search scans of the codes, where the index stores it."""
+
+    @property
+    def codes_guard(self) -> _core.ChecksumGuard | None:
+        """What watches codes that are mapped from a file."""
+
+    @property
     def graph(self) -> "NeighborGraph | None":
         """The graph of the run, if it has one."""
 
@@ -68,14 +77,24 @@ class SortedRun(Protocol):
     def owner(self) -> object:
         """The object that lives as long as these codes do: what was prepared of them is cached with it."""
 
+    def list_starts(self, bits: int) -> Positions:
+        """Return where the codes of each prefix of `bits` bits begin, and the end."""
+
     def touch(self, *, vectors: bool = False) -> None:
         """Verify the checksums of everything but the vectors, or of them too, before everything is read."""
+
+    def touch_rows(self, name: Literal["codes", "ids"], positions: Positions) -> None:
+        """Verify the checksums of some codes or ids, before they are read."""
 
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""
 
     def release(self) -> None:
         """Let go of files that were read whole and of which few rows will be read from now on."""
+
+    @property
+    def codes_in_files(self) -> bool:
+        """Whether codes stay in files, of which a search reads a few."""
 
     def read_ahead(self, positions: NDArray[np.int64]) -> bool:
         """Ask the system for codes that stay in files, and return whether some were not in memory."""
@@ -116,6 +135,7 @@ class PreparationCache:
     def __init__(self, scorer: Scorer, prefix: int | None = None) -> None:
         self.scorer, self.prefix = scorer, prefix
         self._prepared: WeakKeyDictionary[object, tuple[int, PreparedCodes]] = WeakKeyDictionary()
+        self._layouts: WeakKeyDictionary[object, ScanLayout] = WeakKeyDictionary()  # those that no file holds
         self._adc: WeakKeyDictionary[object, AdcCodes] = WeakKeyDictionary()
         self._graphs: WeakKeyDictionary[object, PackedGraph] = WeakKeyDictionary()
         self._navigator: Navigator | None = None  # of the graphs
@@ -125,15 +145,27 @@ class PreparationCache:
         """Return the prepared codes of a run whose inverted lists are named by `bits` bits."""
         known = self._prepared.get(run.owner)
         if known is None or known[0] != bits:
-            run.touch()
             codes = run.codes
             if self.prefix is not None:
                 codes = codes.prefix(self.prefix)
                 if self.scorer.scans_codes:
+                    run.touch()
                     codes = Codes.unchecked(np.ascontiguousarray(codes.packed), codes.width)
-            known = self._prepared[run.owner] = bits, self.scorer.prepare(codes, bits)
-            run.release()
+            prepared = self.scorer.prepare(codes, run.list_starts(bits), self._layout(run, codes))
+            known = self._prepared[run.owner] = bits, prepared
         return known[1]
+
+    def _layout(self, run: SortedRun, codes: Codes) -> ScanLayout:
+        """Return the layout that the index stores, or compute it: of a prefix, a buffer, or files of early versions."""
+        wanted = self.scorer.layout_format
+        if self.prefix is None and run.layout.format == wanted:
+            return run.layout
+        known = self._layouts.get(run.owner)
+        if known is None and wanted:
+            run.touch()
+            known = self._layouts[run.owner] = self.scorer.lay_out(codes)
+            run.release()
+        return known or NO_LAYOUT
 
     def pack(self, run: SortedRun) -> PackedGraph:
         """Return the graph of a run as searches read it."""
@@ -164,6 +196,7 @@ class PreparationCache:
         """Return the codes of a run as these tables score them."""
         known = self._adc.get(run.owner)
         if known is None or len(known.squares) != len(run.codes):
+            run.touch()
             known = self._adc[run.owner] = tables.prepare(run.codes)
         return known
 
@@ -171,6 +204,7 @@ class PreparationCache:
     def nbytes(self) -> int:
         """Bytes of what was prepared."""
         prepared = [codes.nbytes for _, codes in list(self._prepared.values())]
+        prepared += [layout.nbytes for layout in list(self._layouts.values())]
         others = [one.nbytes for one in list(self._adc.values())] + [one.nbytes for one in list(self._graphs.values())]
         return sum(prepared) + sum(others)
 
@@ -194,7 +228,7 @@ class PreparedSnapshot:
         listed = [run for run in snapshot.runs if run not in graphs]
         self._runs = [*listed, *graphs]  # whose positions are counted in this order
         self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
-        self._ahead = ReadAhead()
+        self._ahead, self._in_files = ReadAhead(), any(run.codes_in_files for run in self._runs)
         self._ids: list[NDArray[Any]] = [run.ids for run in self._runs]
         self._skipped = [_skipped(run, allowed) for run in self._runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
@@ -208,7 +242,13 @@ class PreparedSnapshot:
         ]
         self._rows = [*rows, *(run.codes.packed for run in graphs)]
         self._bitmaps = [_bitmap(run, own) for run, own in zip(graphs, self._skipped[len(listed) :], strict=True)]
-        lists = [run.inverted_lists(own) for run, own in zip(self._prepared, self._skipped, strict=False)]
+        try:
+            lists = [
+                own.inverted_lists(skipped, None if self.by_prefix else run.codes_guard)
+                for run, own, skipped in zip(listed, self._prepared, self._skipped, strict=False)
+            ]
+        except ValueError as error:  # from the core: arrays do not fit each other
+            raise DamagedFile(f"the files of a segment do not fit each other ({error}): restore a copy") from error
         self.searcher = _core.Searcher(lists) if lists else None
 
     @property
@@ -240,6 +280,9 @@ class PreparedSnapshot:
                 candidates = max(candidates, SCANNED + self._listed // 50)
             out = _core.SearchResults(distances, positions, compared)
             self.scorer.estimate(self.searcher, queries, self.list_bits, candidates, out, threads)
+            if self.searcher.damaged:
+                for run in self._runs:
+                    run.check()
         return distances, positions, compared
 
     def walk(
@@ -263,7 +306,9 @@ class PreparedSnapshot:
 
     def ids_at(self, positions: Positions) -> Ids:
         """Return the ids of items by their positions in all runs together, -1 for missing ones."""
-        taken = self._take(self._ids, positions.reshape(-1))
+        flat = positions.reshape(-1)
+        self._touch_rows("ids", flat)
+        taken = self._take(self._ids, flat)
         found: Ids = taken.astype(np.int64, copy=False).reshape(positions.shape)
         found[positions == MISSING] = -1
         return found
@@ -271,10 +316,19 @@ class PreparedSnapshot:
     def codes_at(self, positions: Positions) -> Codes:
         """Return the codes of items by their positions in all runs together; any code for missing ones."""
         flat = positions.reshape(-1)
-        if not self.by_prefix:
+        if not self._in_files:
+            self._touch_rows("codes", flat)
             return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
         with self._ahead.reading(lambda: self._request(np.unique(flat[flat != MISSING]).astype(np.int64))):
+            self._touch_rows("codes", flat)
             return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
+
+    def _touch_rows(self, name: Literal["codes", "ids"], positions: Positions) -> None:
+        """Verify the checksums of codes or ids by their positions in all runs together."""
+        start = 0
+        for run, end in zip(self._runs, self._ends.tolist(), strict=True):
+            run.touch_rows(name, positions - np.uint32(start) if start else positions)  # others lie beyond its rows
+            start = end
 
     def _request(self, positions: Ids) -> bool:
         """Ask the system for codes in files, and return whether some were not in memory."""
@@ -292,6 +346,8 @@ class PreparedSnapshot:
     def items(self) -> list[tuple[Ids, Ids, Codes]]:
         """Return the ids, the positions in all runs and the codes of all items that may be found, run by run."""
         found = []
+        for run in self._runs:
+            run.touch()
         for ids, rows, skipped, end in zip(self._ids, self._rows, self._skipped, self._ends, strict=True):
             positions = np.arange(end - len(ids), end)
             if len(skipped):
@@ -358,6 +414,7 @@ def _skipped(run: SortedRun, allowed: Filter | None) -> Positions:
     """Return the positions that must not be found, ascending: tombstones and what the filter refuses."""
     if allowed is None:
         return run.tombstones
+    run.touch_rows("ids", np.arange(len(run.ids), dtype=np.uint32))
     refused = ~allowed(run.ids)
     refused[run.tombstones] = True
     return np.flatnonzero(refused).astype(np.uint32)

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats, Ids
+from nestcode.arrays import FLOAT32_MAX, Floats, Ids
 from nestcode.coders import Coder
 from nestcode.coders.base import BaseLayout, CodebookLayout, ScalarLayout
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.adc import AdcScorer
 from nestcode.search.decoded import DecodedScorer, RefinedScorer
@@ -18,7 +19,7 @@ from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import Plan, check_k
 from nestcode.search.prepared import Positions, PreparationCache, PreparedSnapshot, Snapshot
-from nestcode.search.scorer import QueryBatch, Scorer
+from nestcode.search.scorer import QueryBatch, ScanLayout, Scorer
 
 QUERIES = 256  # estimated and reranked at once
 VISIT = 16  # items that an exhaustive search compares while a walk visits one node of a graph
@@ -38,6 +39,7 @@ class Searcher:
     def __init__(self, coder: Coder | None, prefix: int | None = None, *, by_graph: bool = True) -> None:
         self._coder, self._prefix, self._by_graph = coder, prefix, by_graph
         self._caches: dict[bool, tuple[int, PreparationCache]] = {}  # with their width, by whether codes are compared
+        self._stored: tuple[int, Scorer] | None = None  # the scorer of all bits that layouts are stored for, by width
         self._latest: dict[tuple[bool, bool], PreparedSnapshot] = {}  # by that, and whether graphs are used
 
     @property
@@ -45,12 +47,19 @@ class Searcher:
         """Bytes of what scorers prepared."""
         return sum(cache.nbytes for _, cache in list(self._caches.values()))
 
+    def lay_out(self, codes: Codes) -> ScanLayout:
+        """Return what searches by distance scan of sorted codes, for an index to store."""
+        if self._stored is None or self._stored[0] != codes.width:
+            self._stored = codes.width, self._scorer(codes.width)
+        return self._stored[1].lay_out(codes)
+
     def search(self, snapshot: Snapshot, plan: Plan, k: int) -> Hits:
         """Return the k nearest items of each query."""
         prepared = self.prepare(snapshot, plan)
         k = check_k(k, prepared.count)
         budget = max(_candidates(prepared, plan, k), k)  # k hits wherever there are so many
         found = top_k(prepared, plan, k, budget, plan.rerank(k))
+        _check_range(found)
         if plan.single:
             return Hits(found.ids[0], found.distances[0], int(found.compared[0]))
         return found
@@ -100,9 +109,23 @@ class Searcher:
 
     def _cache(self, by_codes: bool, width: int) -> PreparationCache:
         prefix = None if self._prefix is None or self._prefix >= width else self._prefix
-        bits, coder = width if prefix is None else prefix, self._coder
-        scorer: Scorer = HammingScorer(bits) if by_codes or coder is None else scorer_for(coder, bits)
-        return PreparationCache(scorer, prefix)
+        bits = width if prefix is None else prefix
+        return PreparationCache(HammingScorer(bits) if by_codes else self._scorer(bits), prefix)
+
+    def _scorer(self, bits: int) -> Scorer:
+        return HammingScorer(bits) if self._coder is None else scorer_for(self._coder, bits)
+
+
+def _check_range(hits: Hits) -> None:
+    """Raise if distances exceed float32, in which case hits come in no order."""
+    first, last = hits.distances[:, 0].min(initial=0), hits.distances[:, -1].max(initial=0)
+    if first > -FLOAT32_MAX and last < FLOAT32_MAX:
+        return
+    if (np.abs(hits.distances[hits.ids >= 0]) >= FLOAT32_MAX).any():  # missing hits are at infinite distance
+        raise InvalidInput(
+            f"distances and inner products must be below {FLOAT32_MAX:.2g}, the largest float32, but some exceed it: "
+            "rescale the data and the queries"
+        )
 
 
 def _candidates(prepared: PreparedSnapshot, plan: Plan, k: int) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats, Ids, as_floats, check_rows
+from nestcode.arrays import LARGEST_SQUARE, Floats, Ids, as_floats, check_rows
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.read_ahead import ReadAhead
@@ -58,6 +58,12 @@ class VectorFormat:
     def round(self, X: ArrayLike) -> "StoredVectors":
         """Return vectors, (n, features), rounded to nearest."""
         rows = as_floats(check_rows(X, self.features))
+        square = float(np.square(rows, dtype=np.float64).sum(axis=1).max(initial=0))
+        if square >= LARGEST_SQUARE:
+            raise InvalidInput(
+                f"the squared norm of a stored vector must be below {LARGEST_SQUARE:g}, so that distances fit float32, "
+                f"got {square:.2g}: rescale the data"
+            )
         if self.dtype == "int8":
             scales = (np.abs(rows).max(axis=1) / LARGEST_INT8).astype(np.float32)
             steps = rows / np.where(scales > 0, scales, 1)[:, None]
@@ -165,7 +171,7 @@ class Vectors(ABC):
 
     def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:
         """Return distances from each query to the vectors of its keys, (queries, keys); infinite for keys of -1."""
-        vectors = self.direct(keys)
+        vectors, compared = self.direct(keys), keys
         if vectors is None:
             kept, keys = np.unique(keys[keys >= 0]), keys.copy()
             keys[keys >= 0] = np.searchsorted(kept, keys[keys >= 0])
@@ -181,6 +187,10 @@ class Vectors(ABC):
         vectors.rerank(own, np.ascontiguousarray(keys), metric, out, threads)
         self.check()
         if np.isnan(out).any():
+            if np.isfinite(self.rows(np.unique(compared[np.isnan(out)]))).all():
+                raise InvalidInput(
+                    "inner products must be within float32, but some overflow: rescale the data and queries"
+                )
             raise InvalidInput("vectors must be finite, but some of those compared hold NaN: drop or impute such rows")
         return out
 

@@ -29,17 +29,18 @@ class StreamDecoder(ProgressiveDecoder[ArrivingCodes]):
 
     Args:
         coder: the one that made the stream, unless it is embedded or ships with Nestcode.
-        limit: refuse streams whose items take more bytes of memory than this.
+        limit: refuse streams whose items and coder take more bytes of memory than this; by default 4 GiB, and codes of
+            at most 256 times their entropy-coded payload.
 
     """
 
-    def __init__(self, coder: Coder | None = None, *, limit: int = LIMIT) -> None:
-        super().__init__(limit)
-        self._given = coder
+    def __init__(self, coder: Coder | None = None, *, limit: int | None = None) -> None:
+        super().__init__(LIMIT if limit is None else limit)
+        self._given, self._given_limit = coder, limit
 
     def _begin(self, view: memoryview) -> ArrivingCodes:
         header = parse_header(view)
-        check_limit(header, self._limit)
+        check_limit(header, self._given_limit)
         self._coder = find_coder(header, view, self._given)
         self._decoded: NDArray[Any] = np.empty((header.count, *header.shape), dtype=header.numpy_dtype)
         self._decoded_at = np.full(header.count, -1, dtype=np.int32)  # the length that each item was decoded at

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from nestcode.container.files import FileView
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
 
@@ -25,6 +26,7 @@ MAX_JSON = 1 << 20  # bytes
 MAX_WIDTH = 1 << 20  # bits of an item
 MAX_COUNT = 1 << 40  # items
 MAX_FEATURES = 1 << 31  # values of an item
+RATIO = 256  # bytes of codes for each byte of entropy-coded payload, at most, as streams are written
 DTYPES = ("u1", "u2", "i1", "i2", "f2", "f4", "f8")
 SCALES = (1e-30, 1e30)
 
@@ -113,7 +115,7 @@ def check_length(length: int | None, width: int) -> int:
     return int(length)
 
 
-def parse_header(data: memoryview) -> Header:
+def parse_header(data: memoryview | FileView) -> Header:
     """Return the verified header that `data` begins with, after which its embedded coder is complete too."""
     start = bytes(data[:FIXED])
     if start[:8] == IMAGES_MAGIC:

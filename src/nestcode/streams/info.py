@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 
 from nestcode.coders import Coder
+from nestcode.container.blocks import StoredBlocks
 from nestcode.container.decoder import Buffer, as_view
+from nestcode.container.files import FileView
 from nestcode.container.info import StreamInfo
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
 from nestcode.images import ImageCodec, ImageStreamInfo, image_stream_info
 from nestcode.streams.format import Header, parse_header
 from nestcode.streams.items import find_coder
-from nestcode.streams.payload import LIMIT, Payload, check_limit, read_payload
+from nestcode.streams.payload import CountedBits, Payload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +30,8 @@ class ItemStreamInfo(StreamInfo):
     shape: tuple[int, ...]  # of an item
     dtype: str
     width: int  # bits of an item in the whole stream
-    length: int  # bits that arrived of every item
-    bits: int  # that arrived of all items together
+    length: int  # bits that arrived of every item; estimated for entropy-coded streams that nothing is decoded of
+    bits: int  # that arrived of all items together, likewise
     kind: str  # of coder
     scale: float  # items are divided by it before they are encoded
     entropy: bool  # whether codes are entropy coded
@@ -44,9 +46,7 @@ class ItemStreamInfo(StreamInfo):
         return "\n".join(lines)
 
 
-def stream_info(
-    data: Buffer, coder: Coder | ImageCodec | None = None, *, limit: int = LIMIT
-) -> ItemStreamInfo | ImageStreamInfo:
+def stream_info(data: Buffer | FileView, coder: Coder | ImageCodec | None = None) -> ItemStreamInfo | ImageStreamInfo:
     """Return what a stream of items or of images holds and how much of it arrived; no coder is needed.
 
     >>> import numpy as np
@@ -58,25 +58,27 @@ def stream_info(
     >>> stream_info(data).names, stream_info(data).shapes
     (('black.png',), ((64, 48),))
 
+    Checksums are verified and nothing is decoded: of a truncated entropy-coded stream, `length` and `bits` are
+    estimated by the share of the payload that arrived. `StreamReader.info` has the exact ones.
+
     Args:
         data: the stream, whole or truncated.
         coder: the one that made the stream. It reports the expected error of items at every length and not only at
             multiples of 64 bits.
-        limit: refuse streams of items whose codes or items take more bytes of memory than this.
 
     """
-    view = as_view(data)
+    view = data if isinstance(data, FileView) else as_view(data)
     start = bytes(view[:8])
     if IMAGES_MAGIC.startswith(start) and not ITEMS_MAGIC.startswith(start):
         return image_stream_info(view, coder)
     header = parse_header(view)
-    if header.entropy:
-        check_limit(header, limit)
-    payload, _ = read_payload(header, view)
+    blocks = StoredBlocks(header, view)
+    blocks.verify()
+    payload = CountedBits(header, blocks) if header.entropy else blocks
     return describe(header, payload, None if coder is None else find_coder(header, view, coder), len(view))
 
 
-def describe(header: Header, payload: Payload, coder: Coder | None, size: int) -> ItemStreamInfo:
+def describe(header: Header, payload: Payload | CountedBits, coder: Coder | None, size: int) -> ItemStreamInfo:
     """Return what is known of a stream of items, of which `size` bytes arrived."""
     runs = header.runs(payload.bits, header.width)
     length = runs[-1][2] if runs else header.width

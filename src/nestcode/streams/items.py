@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from nestcode.coders import Coder, coder_from_record, load_coder
 from nestcode.coders.pretrained import find_pretrained
 from nestcode.codes import Codes
+from nestcode.container.files import FileView
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import parse_record
 from nestcode.streams.format import DTYPES, SCALES, Header
@@ -89,7 +90,7 @@ def _as_floats(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return rows.astype(np.float64 if dtype.itemsize == 8 else np.float32, copy=False)
 
 
-def find_coder(header: Header, view: memoryview, given: Any) -> Coder:
+def find_coder(header: Header, view: memoryview | FileView, given: Any) -> Coder:
     """Return the coder that made a stream: the given one, the embedded one or a pretrained one."""
     made_by = f"the stream was made by a {header.kind} with fingerprint {header.coder}"
     if given is not None:

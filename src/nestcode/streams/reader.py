@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from nestcode.arrays import check_int
 from nestcode.coders import Coder
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
-from nestcode.container.files import map_file
+from nestcode.container.files import FileView
 from nestcode.errors import InvalidInput
 from nestcode.streams.format import check_length, parse_header
 from nestcode.streams.info import ItemStreamInfo, describe
 from nestcode.streams.items import find_coder
-from nestcode.streams.payload import LIMIT, Payload, check_limit, decode_range, read_payload
+from nestcode.streams.payload import Payload, check_limit, decode_range, read_payload
 
 
 class StreamReader:
@@ -33,14 +33,15 @@ class StreamReader:
     ...         len(reader), reader[3].shape, reader[10:20].shape, sum(len(batch) for batch in reader.batches(40))
     (100, (8,), (10, 8), 100)
 
-    The file is memory mapped, and blocks are verified when they are read. An entropy coded stream can only be decoded
+    Blocks are verified when they are read. An entropy coded stream can only be decoded
     from its beginning: opening it does so and keeps the codes in memory.
 
     Args:
         path: the file.
         coder: the one that made it, unless it is embedded or ships with Nestcode.
         length: use at most this many bits of each item.
-        limit: refuse entropy coded streams whose codes take more bytes of memory than this.
+        limit: refuse streams whose coder, and entropy-coded ones whose items, take more bytes of memory than this; by
+            default 4 GiB, and codes of at most 256 times their entropy-coded payload.
         on_damage: "keep" reads what precedes the first damaged block, and warns.
 
     """
@@ -51,19 +52,19 @@ class StreamReader:
         coder: Coder | None = None,
         *,
         length: int | None = None,
-        limit: int = LIMIT,
+        limit: int | None = None,
         on_damage: OnDamage = "error",
     ) -> None:
         check_on_damage(on_damage)
         self.path = Path(path)
-        self._view = map_file(self.path)
+        self._view = FileView(self.path)
         self._header = header = parse_header(self._view)
         self.length = check_length(length, header.width)
+        check_limit(header, limit, header.count if header.entropy else 0)
         self._coder = find_coder(header, self._view, coder)
         blocks = StoredBlocks(header, self._view)
         self._payload: Payload | None = blocks
         if header.entropy:
-            check_limit(header, limit)
             self._payload, error = read_payload(header, self._view)
         else:
             if on_damage == "keep":
@@ -112,7 +113,8 @@ class StreamReader:
 
     def close(self) -> None:
         """Release the file."""
-        self._view, self._payload = memoryview(b""), None
+        self._payload = None
+        self._view.close()
 
     def __enter__(self) -> Self:
         return self

@@ -16,9 +16,9 @@ from nestcode.container.layout import BLOCK
 from nestcode.errors import InvalidInput
 from nestcode.storage import record_bytes
 from nestcode.streams.entropy import entropy_encode
-from nestcode.streams.format import GROUP, MAX_WIDTH, Header, check_length, parse_header
+from nestcode.streams.format import GROUP, MAX_WIDTH, RATIO, Header, check_length, parse_header
 from nestcode.streams.items import as_items, check_coder, encode_items, find_coder, scale_for
-from nestcode.streams.payload import LIMIT, check_limit, decode_range, read_payload
+from nestcode.streams.payload import check_limit, decode_range, read_payload
 
 BATCH = 1 << 16  # items whose codes are laid out at a time
 
@@ -80,12 +80,17 @@ def lay_out(
         raise InvalidInput("a coder with custom modules cannot be embedded: leave out embed, and send it separately")
     embedded = record_bytes(record) if embed else b""
     coded = entropy_encode(packed, width) if entropy else b""
+    coded = coded.ljust(-(-packed.size // RATIO), b"\0")  # readers refuse a payload that stands for more
     entropy = entropy and len(coded) < packed.size  # incompressible codes stay as they are
-    lengths = [*range(0, width, GROUP), width]
+    errors = [coder.expected_error(length) * scale**2 for length in (*range(0, width, GROUP), width)]
+    if not np.isfinite(errors).all():
+        raise InvalidInput(
+            f"expected squared errors must be finite, got {max(errors)}: rescale the items, or give scale"
+        )
     header = Header(
         count=len(packed), shape=shape, dtype=dtype.str, width=width, scale=scale,
         coder=record.fingerprint, kind=record.kind,
-        errors=tuple(float(f"{coder.expected_error(k) * scale**2:.5g}") for k in lengths),
+        errors=tuple(float(f"{error:.5g}") for error in errors),
         payload=len(coded) if entropy else packed.size, entropy=entropy,
         embedded=len(embedded), embedded_crc=zlib.crc32(embedded), block=block,
     )  # fmt: skip
@@ -106,7 +111,7 @@ def decompress(
     coder: Coder | None = None,
     *,
     length: int | None = None,
-    limit: int = LIMIT,
+    limit: int | None = None,
     on_damage: OnDamage = "error",
 ) -> NDArray[Any]:
     """Return the items of a stream, each from the longest prefix that arrived; without any bits, the mean.
@@ -121,7 +126,8 @@ def decompress(
         data: what `compress` or `StreamWriter` made, whole or truncated.
         coder: the one that made it, unless it is embedded or ships with Nestcode.
         length: use at most this many bits of each item.
-        limit: refuse streams whose items take more bytes of memory than this.
+        limit: refuse streams whose items and coder take more bytes of memory than this; by default 4 GiB, and codes of
+            at most 256 times their entropy-coded payload.
         on_damage: "keep" decodes what precedes the first damaged block, and warns.
 
     """

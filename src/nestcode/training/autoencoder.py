@@ -82,7 +82,7 @@ class AutoencoderObjective(Objective):
         self.training, self.source = training, as_source(X)
         self._labels = check_labels(model, labels, len(self.source))
         self.examples = len(split_holdout(len(self.source), training)[1])
-        self.lengths, self.discrete = model.nested.lengths, model.binarize is not None
+        self.lengths, self.discrete = model.lengths, model.binarize is not None
         self._anchors: defaultdict[int, Anchor] | None = None  # by micro-batch, within a line search
 
     def identity(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nestcode.arrays import PIECE, Floats
+from nestcode.arrays import Floats
 from nestcode.coders.network import (
     EVALUATED,
     NormalizedSource,
@@ -17,7 +17,8 @@ from nestcode.coders.network import (
     best_lengths,
     check_errors,
     evaluated_lengths,
-    load_weights,
+    load_network,
+    piece_size,
     weights_of,
 )
 from nestcode.codes import Codes
@@ -80,11 +81,12 @@ class AutoencoderModel(UnitModel):
         if length == 0:
             return out
         zero = -1.0 if network.binarize is not None and network.binarize.signed else 0.0
+        piece = piece_size(network, network.features)
         with torch.inference_mode():
-            for first in range(0, len(codes), PIECE):
-                bits = codes[first : first + PIECE].prefix(length).bits()
+            for first in range(0, len(codes), piece):
+                bits = codes[first : first + piece].prefix(length).bits()
                 units = torch.from_numpy(np.where(bits, np.float32(1), np.float32(zero)))
-                out[first : first + PIECE] = network.decode(units.to(network.mean.device)).cpu().numpy()
+                out[first : first + piece] = network.decode(units.to(network.mean.device)).cpu().numpy()
         return out
 
     def to_record(self) -> tuple[dict[str, Any], Arrays]:
@@ -99,12 +101,18 @@ class AutoencoderModel(UnitModel):
         errors, decode_at = arrays.pop("errors"), arrays.pop("useful")
         check_errors(errors, decode_at, settings.width)
         blocks = values["blocks"]  # the widths that the code grew by
+        if sum(blocks) > settings.width:
+            raise ValueError(f"its network has {sum(blocks)} units for a width of {settings.width}")
         first = replace(settings, width=blocks[0], training=settings.training.but(growth=None))
-        network = first.build(values["features"])
-        for units in blocks[1:]:
-            network.grow(units)
-        load_weights(network, arrays)
-        return cls(settings, network.eval(), errors, decode_at, values["metric"] == "cosine")
+
+        def build() -> OrderedAutoencoder:
+            network = first.build(values["features"])
+            for units in blocks[1:]:
+                network.grow(units)
+            return network
+
+        network = load_network(build, arrays, modules=settings.network.encoder is not None)
+        return cls(settings, network, errors, decode_at, values["metric"] == "cosine")
 
 
 def settings_to_json(settings: Preset) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
         below = Record(written["kind"], written["version"], written["settings"], arrays)
         base = BASES[written["kind"]].from_record(below, "its base")
         network = network_from_json(settings["refiner"])
-        model = RefinedModel.read(settings, record.arrays, base, network.build(base.n_features_in_))
+        model = RefinedModel.read(settings, record.arrays, base, network)
         if settings["metric"] != base.metric_:
             raise ValueError(f"its metric is {settings['metric']}, that of its base {base.metric_}")
         coder = cls(base, network, settings.get("lengths"), model.training)

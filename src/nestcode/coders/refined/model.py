@@ -22,10 +22,11 @@ from nestcode.coders.network import (
     best_lengths,
     check_errors,
     evaluated_lengths,
-    load_weights,
+    load_network,
+    piece_size,
     weights_of,
 )
-from nestcode.coders.refined.network import Refiner, network_to_json
+from nestcode.coders.refined.network import MLP, Refiner, UNet, network_to_json
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.storage import Arrays
@@ -123,9 +124,10 @@ class RefinedModel:
         length = int(self.decode_at[codes.width])
         out = np.empty((len(codes), self.features), dtype=np.float32)
         share = np.float32(self.shrinkage[length])
-        for first in range(0, len(codes), PIECE):
-            plain = self.base.decode(codes[first : first + PIECE].prefix(length))
-            out[first : first + PIECE] = plain + share * (self.refined(plain, length) - plain) if share else plain
+        piece = piece_size(self.network, self.features)
+        for first in range(0, len(codes), piece):
+            plain = self.base.decode(codes[first : first + piece].prefix(length))
+            out[first : first + piece] = plain + share * (self.refined(plain, length) - plain) if share else plain
         return out
 
     def refined(self, plain: Floats, length: int) -> Floats:
@@ -153,7 +155,7 @@ class RefinedModel:
         return settings, {**arrays, **weights_of(self.network), **tables}
 
     @classmethod
-    def read(cls, settings: dict[str, Any], arrays: Arrays, base: Coder, network: Refiner) -> Self:
+    def read(cls, settings: dict[str, Any], arrays: Arrays, base: Coder, network: MLP | UNet) -> Self:
         """Return the model that `to_record` described."""
         arrays = {name: array for name, array in arrays.items() if not name.startswith(BASE)}
         shrinkage, errors, decode_at = (arrays.pop(name) for name in ("trust", "errors", "useful"))
@@ -162,10 +164,10 @@ class RefinedModel:
             raise ValueError("the shrinkage of its network is out of range")
         if not 0 < settings["scale"] < np.inf:
             raise ValueError(f"its scale is {settings['scale']}")
-        load_weights(network, arrays)
+        module = load_network(lambda: network.build(base.n_features_in_), arrays)
         training, lengths = Training.from_json(settings["training"]), settings.get("lengths")
         return cls(
-            base, network.eval(), training, settings["scale"], shrinkage, errors, decode_at,
+            base, module, training, settings["scale"], shrinkage, errors, decode_at,
             base.metric_ == "cosine", None if lengths is None else tuple(lengths),
         )  # fmt: skip
 

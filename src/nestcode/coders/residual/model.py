@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from nestcode import _core
 from nestcode.arrays import PIECE, Bytes, Doubles, Floats, squared_norms
 from nestcode.coders.base import CodebookLayout
-from nestcode.coders.codebooks import ENTRIES, BeamSearch, encode, train_codebook, truncate_codebook
+from nestcode.coders.codebooks import ENTRIES, BeamSearch, encode, scale_of, train_codebook, truncate_codebook
 from nestcode.coders.projected import ProjectedModel
 from nestcode.coders.sampling import held_out_mask, project_sample
 from nestcode.codes import Codes
@@ -33,15 +34,23 @@ class ResidualModel(ProjectedModel):
         rng, width, beams = np.random.default_rng(settings["seed"]), settings["width"], settings["beams"]
         normalize = settings["metric"] == "cosine"
         sample = project_sample(parts, width, rng, SAMPLE_BYTES // beams, normalize=normalize)
-        held_out = held_out_mask(len(sample.rows), rng)
-        codebooks, counts = _train_codebooks(sample.rows[~held_out], width, beams, rng)
-        test = sample.rows[held_out] if held_out.any() else sample.rows
-        errors = _measure_errors(test, codebooks, counts, width, beams) + sample.outside
-        return cls(settings, sample.mean, sample.directions, errors, codebooks, counts)
+        held_out, scale = held_out_mask(len(sample.rows), rng), scale_of(sample.rows)
+        rows = sample.rows / scale
+        codebooks, counts = _train_codebooks(rows[~held_out], width, beams, rng)
+        test = rows[held_out] if held_out.any() else rows
+        errors = _measure_errors(test, codebooks, counts, width, beams) * float(scale) ** 2 + sample.outside
+        return cls(settings, sample.mean, sample.directions, errors, codebooks * scale, counts)
 
     def encode(self, coefficients: Floats, packed: Bytes) -> None:
         """Write the codes of coefficients, (n, directions), into packed rows."""
-        packed[:] = _encode(coefficients, self.codebooks, self.width, self.settings["beams"])
+        scale, codebooks = self._scaled_codebooks
+        packed[:] = _encode(coefficients / scale, codebooks, self.width, self.settings["beams"])
+
+    @cached_property
+    def _scaled_codebooks(self) -> tuple[np.float32, Floats]:
+        """A scale and the codebooks divided by it: no square of them overflows float32."""
+        scale = scale_of(self.codebooks)
+        return scale, self.codebooks if scale == 1 else self.codebooks / scale
 
     def decode(self, codes: Codes, threads: int) -> Floats:
         """Return the sums of the entries that codes of any length choose, (n, directions)."""

@@ -18,7 +18,7 @@ from nestcode.coders.network import (
     best_lengths,
     check_errors,
     encode_bits,
-    load_weights,
+    load_network,
     weights_of,
 )
 from nestcode.coders.supervised.decoder import PrefixDecoder
@@ -86,10 +86,13 @@ class SupervisedModel(UnitModel):
         errors, decode_at = arrays.pop("errors"), arrays.pop("useful")
         check_errors(errors, decode_at, settings.width)
         decoder = PrefixDecoder.from_arrays(arrays, settings.width, values["features"])
-        network = build_classifier(settings, values["features"], len(values["classes"]))
-        load_weights(network, arrays)
+        network = load_network(
+            lambda: build_classifier(settings, values["features"], len(values["classes"])),
+            arrays,
+            modules=settings.network.encoder is not None,
+        )
         normalize = values["metric"] == "cosine"
-        return cls(settings, network.eval(), np.array(values["classes"]), decoder, errors, decode_at, normalize)
+        return cls(settings, network, np.array(values["classes"]), decoder, errors, decode_at, normalize)
 
 
 def build_classifier(settings: Preset, features: int, classes: int) -> OrderedClassifier:

@@ -50,7 +50,7 @@ def figure_depth(counts: Sequence[int], random: Mapping[str, Any], images: Mappi
         law = counts[-2] * (beta**2 + (1 - beta) ** 2) ** lengths
         right.semilogy(lengths[law > 0.1], law[law > 0.1], "-", color=color, linewidth=1)
     expected = expected_depth(images["counts"].tolist(), float(images["entropy"].mean()))
-    left.plot(expected[expected > 0], images["depth"][expected > 0], "k*", markersize=8, label="codes of images")
+    left.plot(expected[expected > 0], images["depth"][expected > 0], "k*", markersize=8, label="retrieval network")
     left.set(
         xlabel="log2(N/R) / H(β); circles R = 2, squares 32, diamonds 512",
         ylabel="mean depth (bits)",

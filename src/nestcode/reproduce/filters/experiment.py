@@ -94,14 +94,16 @@ def preset(lab: Lab, recipe: str, kind: str, seed: int) -> Preset:
 def measure(lab: Lab, images: Images, recipe: str, kind: str, seed: int) -> Trained:
     """Return the measurements of a trained network."""
     own = preset(lab, recipe, kind, seed)
-    network = trained_network(lab, "filters", own, as_rows(images.train))[0].cpu()
+    network, _ = trained_network(lab, "filters", own, as_rows(images.train))
+    test = torch.from_numpy(as_rows(images.test)).to(network.mean.device)
+    errors = errors_by_length(network, test, range(WIDTH + 1))
+    network.cpu()
     torch.manual_seed(seed)
     start = own.build(network.features)  # the same random start
     start.mean.copy_(network.mean)
     start.spread.copy_(network.spread)
     before, after = filters(start), filters(network)
     moved = np.linalg.norm(after - before, axis=1) / np.linalg.norm(before, axis=1)
-    errors = errors_by_length(network, torch.from_numpy(as_rows(images.test)), range(WIDTH + 1))
     return Trained(after, fineness(after, images.side), moved.astype(np.float64), errors)
 
 

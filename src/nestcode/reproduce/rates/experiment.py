@@ -265,8 +265,8 @@ def add_departures(lab: Lab, images: Images, runs: Runs, missing: list[str]) -> 
         f"{measured_images(lab):,} of these. Decoded pixels are rounded to 8 bits."
     )
     lab.departure(
-        "The rate of p_B and the lengths that the decoder is refitted for were chosen out of two and three on 1,000 of "
-        "the test images, downsampled, with a network of 256 bits: these errors are not of wholly unseen images. A "
+        "The rate of p_B and the lengths that the decoder is refitted for are those, out of two and three, of least "
+        "error at full width on 1,000 training images that a network of 256 bits had not seen, downsampled. A "
         "claim counts as holding if it holds under one of both readings."
     )
     lab.departure("The paper does not state whether JPEG's headers count: both are shown. Its libjpeg is Pillow's "

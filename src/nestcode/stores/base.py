@@ -1,0 +1,385 @@
+"""What all stores share: codes by id in the order of their bytes, the checks at the door, search and neighborhoods."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nestcode.arrays import Bytes, Ids, check_ids, check_int
+from nestcode.coders import Coder, coder_from_record
+from nestcode.codes import Codes
+from nestcode.errors import InvalidInput
+from nestcode.index.ordered import Scan, key_of, key_range
+from nestcode.index.snapshot import OnDuplicate, some_ids
+from nestcode.search.hamming import HammingScorer
+from nestcode.search.hits import Hits
+from nestcode.search.plan import Plan, Rank, check_k
+from nestcode.search.scorer import Scorer, SearchMetric
+from nestcode.search.searcher import scorer_for
+from nestcode.search.vectors import VectorsById
+from nestcode.storage import parse_record, record_bytes
+from nestcode.stores.neighborhood import find_neighborhood
+from nestcode.stores.search import KeyRange, list_ranges, search_lists
+
+
+class DuplicateIds(Exception):
+    """Some of the ids to insert are in the store."""
+
+
+class MissingIds(Exception):
+    """Some of the ids to delete are not in the store."""
+
+
+class CodeStore(ABC):
+    """Codes by id in a database, found by prefix or by distance as in a `nestcode.Index`.
+
+    >>> from nestcode import LinearCoder
+    >>> from nestcode.stores import SqliteStore
+    >>> X = np.random.default_rng(0).standard_normal((500, 8))
+    >>> store = SqliteStore.create(":memory:", LinearCoder(width=32).fit(X))
+    >>> store.add(X, ids=np.arange(500))
+    >>> store.neighborhood(X[3], size=1).ids, store.search(X[3], k=1).ids
+    (array([3]), array([3]))
+
+    Subclasses scan keys, which are the bytes of codes. They never hold more of the database than an answer needs, so
+    any number of processes may read and write it; each scan is of one snapshot.
+    """
+
+    MAX_BYTES: int | None = None  # of a code
+
+    def __init__(self, width: int, coder: Coder | None) -> None:
+        self.width, self.coder = width, coder
+        self._scorer = lru_cache(maxsize=2)(self._make_scorer)
+
+    # what a database does
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _ascend(self, key: bytes, limit: int) -> Scan:
+        """Return the first `limit` items of at least a key, ascending."""
+
+    @abstractmethod
+    def _descend(self, key: bytes, limit: int) -> Scan:
+        """Return the last `limit` items below a key, descending."""
+
+    @abstractmethod
+    def _range(self, low: bytes, high: bytes) -> Scan:
+        """Return all items from key `low` to below key `high`, ascending."""
+
+    def _around(self, key: bytes, limit: int) -> tuple[Scan, Scan]:
+        """Return what `_ascend` and what `_descend` return, both of one snapshot."""
+        with self._reading():
+            return self._ascend(key, limit), self._descend(key, limit)
+
+    @abstractmethod
+    def _select(self, ids: Ids) -> Scan:
+        """Return the items of some ids, without those that are not in the store."""
+
+    @abstractmethod
+    def _insert(self, items: Scan, *, replace: bool) -> None:
+        """Insert all items or none; raise DuplicateIds where an id is in use and not to be replaced."""
+
+    @abstractmethod
+    def _delete(self, ids: Ids) -> None:
+        """Delete all items of these ids; delete none and raise MissingIds where one is missing."""
+
+    @abstractmethod
+    def _estimated_count(self) -> int:
+        """Return about how many items there are, fast."""
+
+    def _reading(self) -> AbstractContextManager[object]:
+        """Return a context whose scans are of one snapshot."""
+        return nullcontext()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what the store opened itself; a connection that was given stays open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ordered access (nestcode.index.ordered)
+
+    def ascend(self, code: Codes, limit: int) -> Scan:
+        """Return the first `limit` items whose codes are at least `code`, ascending."""
+        return self._ascend(key_of(self._encode(code)), check_int(limit, "limit", least=1))
+
+    def descend(self, code: Codes, limit: int) -> Scan:
+        """Return the last `limit` items whose codes are less than `code`, descending."""
+        return self._descend(key_of(self._encode(code)), check_int(limit, "limit", least=1))
+
+    def around(self, code: Codes, limit: int) -> tuple[Scan, Scan]:
+        """Return what `ascend` and what `descend` return, both of one snapshot."""
+        return self._around(key_of(self._encode(code)), check_int(limit, "limit", least=1))
+
+    def range(self, prefix: Codes) -> Scan:
+        """Return all items whose codes begin with `prefix`, ascending.
+
+        >>> from nestcode.stores import SqliteStore
+        >>> store = SqliteStore.create(":memory:", width=2)
+        >>> store.add(Codes.from_bits([[0, 1], [1, 1], [1, 0]]), ids=[5, 3, 4])
+        >>> store.range(Codes.from_bits([[1]]))
+        Scan(ids=array([4, 3]), codes=Codes(2 items of 2 bits: 10, 11))
+        """
+        return self._range(*key_range(prefix, self.width))
+
+    # contents
+
+    def __contains__(self, item: object) -> bool:
+        if not isinstance(item, int | np.integer) or isinstance(item, bool) or not 0 <= item < 2**63:
+            return False
+        return len(self._select(np.array([item], dtype=np.int64)).ids) > 0
+
+    def codes(self, ids: ArrayLike) -> Codes:
+        """Return the codes of items by id."""
+        wanted = check_ids(ids, distinct=False)
+        found = self._select(np.unique(wanted))
+        order = np.argsort(found.ids)
+        place = np.searchsorted(found.ids, wanted, sorter=order)
+        missing = ~np.isin(wanted, found.ids)
+        if missing.any():
+            raise InvalidInput(f"ids must be of items in the store, but {some_ids(wanted[missing])} not")
+        return found.codes[order[place]]
+
+    # retrieval
+
+    def neighborhood(
+        self,
+        queries: Codes | ArrayLike,
+        *,
+        size: int,
+        filter: Any = None,  # noqa: A002
+    ) -> Any:
+        """Return the smallest neighborhood of each query that has at least `size` members.
+
+        Args:
+            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or codes of one item, give a
+                `Neighborhood`; more give a list of them.
+            size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
+            filter: a condition in SQL on the items that count, in SQL stores: see `search`.
+
+        """
+        size = check_int(size, "size", least=1)
+        view, chosen = self._filtered(filter)
+        if chosen is not None:
+            raise InvalidInput("neighborhoods are filtered by SQL, got ids: give a condition to a SQL store")
+        codes = self._encode(queries)
+        found = [find_neighborhood(view, code, size) for code in codes]
+        single = len(codes) == 1 if isinstance(queries, Codes) else np.ndim(queries) == 1
+        return found[0] if single else found
+
+    def search(
+        self,
+        queries: Codes | ArrayLike,
+        k: int = 10,
+        *,
+        candidates: int | None = None,
+        rerank: int | None = None,
+        rank: Rank | None = None,
+        metric: SearchMetric | None = None,
+        vectors: VectorsById | None = None,
+        filter: Any = None,  # noqa: A002
+        threads: int | None = 1,
+    ) -> Hits:
+        """Return the k nearest items of each query, as `nestcode.Index.search` does.
+
+        Args:
+            queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, give arrays (k,).
+            k: how many.
+            candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
+                by default 1,000 plus 2 % of the items. All candidates are ranked by their whole codes.
+            rerank: how many of them are reranked by `vectors`, or by what a network decodes; by default 10 k and at
+                least 100.
+            rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
+                with `vectors`. By default the most precise that is possible.
+            metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, 2 - 2 cos, "inner" negative
+                inner products; the coder's by default.
+            vectors: the items themselves by id: an array with a row for each id, a mapping from ids to vectors, or a
+                function that returns the vectors of an array of ids, for example from a column of your table.
+            filter: which items may be found: their ids, a mask by id, or, in SQL stores, a condition in SQL, alone or
+                with the values of its placeholders: `("price < ? AND stock > 0", 10)`.
+            threads: how many threads decode candidates; None is one for each core.
+
+        """
+        view, chosen = self._filtered(filter)
+        plan = Plan(
+            self.coder, self._encode, queries, rank=rank, metric=metric, vectors=vectors, candidates=candidates,
+            rerank=rerank, threads=threads,
+        )  # fmt: skip
+        count = self._estimated_count()
+        budget = max(plan.candidates(count if chosen is None else len(chosen)), check_k(k, count))
+        scorer = self._scorer(plan.codes is not None)
+        lists = list_ranges(scorer.list_bits(count), self.width)
+        if budget >= count:
+            few: Scan | None = keep(view._range(*list_ranges(0, self.width)[0]), chosen)
+        else:
+            few = view._at_most(budget, chosen)
+        if few is not None:
+            return search_lists(plan, scorer, k, lists, plan.rerank(k), lambda _: few)
+        return search_lists(plan, scorer, k, lists, plan.rerank(k), lambda near: view._probe(near, budget, chosen))
+
+    def _at_most(self, budget: int, chosen: Ids | None) -> Scan | None:
+        """Return all items that a filter leaves if they are at most `budget`, or None."""
+        return self._select(chosen) if chosen is not None and len(chosen) <= budget else None
+
+    def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None) -> Scan:
+        """Return the items of the first lists that hold `budget` items, or of all lists."""
+        scans, held = [self._scan([], [])], 0
+        with self._reading():
+            for low, high in lists:
+                scans.append(keep(self._range(low, high), chosen))
+                held += len(scans[-1].ids)
+                if held >= budget:
+                    break
+        return concat(scans)
+
+    def _filtered(self, condition: Any) -> tuple[CodeStore, Ids | None]:
+        """Return a view of the items that a filter leaves, and the ids that it leaves of them, or None for all."""
+        return self, None if condition is None else _chosen_ids(condition)
+
+    # writes
+
+    def add(self, items: Codes | ArrayLike, ids: ArrayLike, *, on_duplicate: OnDuplicate = "error") -> None:
+        """Add items, vectors for the coder or codes: all of them or, on an error, none.
+
+        >>> from nestcode.stores import SqliteStore
+        >>> store = SqliteStore.create(":memory:", width=2)
+        >>> store.add(Codes.from_bits([[0, 1], [1, 1]]), ids=[5, 3])
+        >>> store.add(Codes.from_bits([[0, 0]]), ids=[5], on_duplicate="replace")
+        >>> store.codes([3, 5])
+        Codes(2 items of 2 bits: 11, 00)
+
+        Args:
+            items: (n, features), one vector, or `Codes`.
+            ids: a distinct integer of at least 0 for each, such as the keys of your own table.
+            on_duplicate: where an id is in use, "error" raises and changes nothing, "replace" takes the new item.
+
+        """
+        if on_duplicate not in ("error", "replace"):
+            raise InvalidInput(f'on_duplicate must be "error" or "replace", got {on_duplicate!r}')
+        codes = self._encode(items)
+        known = check_ids(ids, len(codes))
+        order = codes.sort_order()  # a b-tree takes sorted keys several times as fast
+        try:
+            self._insert(Scan(known[order], codes[order]), replace=on_duplicate == "replace")
+        except DuplicateIds as error:
+            taken = self._select(known).ids
+            if not len(taken) and error.__cause__ is not None:  # another constraint, or the id is free again
+                raise error.__cause__ from None
+            raise InvalidInput(
+                f'ids must be new, but {some_ids(taken)} in use: give others, or pass on_duplicate="replace"'
+            ) from None
+
+    def remove(self, ids: ArrayLike) -> None:
+        """Remove items; if an id is not in the store, raise and remove nothing."""
+        unwanted = check_ids(ids)
+        try:
+            self._delete(unwanted)
+        except MissingIds:
+            missing = np.setdiff1d(unwanted, self._select(unwanted).ids)
+            raise InvalidInput(f"ids must be of items in the store, but {some_ids(missing)} not") from None
+
+    # internals
+
+    def _make_scorer(self, by_codes: bool) -> Scorer:
+        return HammingScorer(self.width) if by_codes or self.coder is None else scorer_for(self.coder, self.width)
+
+    def _encode(self, items: Codes | ArrayLike) -> Codes:
+        """Return vectors or codes as codes of the store's width."""
+        if isinstance(items, Codes):
+            if items.width == self.width:
+                return items
+            if self.coder is not None and items.width == self.coder.width_:
+                return items.prefix(self.width)
+            raise InvalidInput(
+                f"codes must have the store's width {self.width}, got {items.width}: take prefix({self.width}), "
+                "or create a store of that width"
+            )
+        if self.coder is None:
+            raise InvalidInput(
+                f"a store without a coder takes Codes, got {type(items).__name__}: encode them first, or create the "
+                "store with a coder"
+            )
+        rows = np.asarray(items)
+        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(self.width)
+
+    def _scan(self, ids: Sequence[int], codes: Iterable[bytes]) -> Scan:
+        """Return items from the keys and values of a database."""
+        return self._packed_scan(np.array(ids, dtype=np.int64), b"".join(codes))
+
+    def _packed_scan(self, ids: Ids, codes: bytes) -> Scan:
+        packed: Bytes = np.frombuffer(codes, dtype=np.uint8).reshape(len(ids), -(-self.width // 8))
+        return Scan(ids, Codes.unchecked(packed, self.width))
+
+    def __repr__(self) -> str:
+        coder = "" if self.coder is None else f", {self.coder!r}"
+        return f"{type(self).__name__}({self.width} bits{coder})"
+
+
+def concat(scans: Sequence[Scan]) -> Scan:
+    """Return the items of at least one scan."""
+    if len(scans) == 1:
+        return scans[0]
+    ids, codes = zip(*scans, strict=True)
+    return Scan(np.concatenate(ids), codes[0].concat(*codes[1:]))
+
+
+def keep(scan: Scan, chosen: Ids | None) -> Scan:
+    """Return the items whose ids are chosen; None chooses all."""
+    if chosen is None:
+        return scan
+    kept = np.isin(scan.ids, chosen)
+    return Scan(scan.ids[kept], scan.codes[kept])
+
+
+def check_settings(coder: Coder | None, width: int | None, most_bytes: int | None) -> tuple[int, Coder | None]:
+    """Return the width and the coder of a new store, or raise."""
+    if coder is not None and not isinstance(coder, Coder):
+        raise InvalidInput(f"expected a coder, got {type(coder).__name__}: give a fitted coder, or width=...")
+    if coder is None and width is None:
+        raise InvalidInput("give a coder or a width: a store with a coder takes vectors, one with a width takes codes")
+    width = coder.width_ if width is None and coder is not None else check_int(width, "width", least=1)
+    if coder is not None and width > coder.width_:
+        raise InvalidInput(f"width must be at most the coder's {coder.width_}, got {width}: keep fewer bits")
+    if most_bytes is not None and width > 8 * most_bytes:
+        raise InvalidInput(f"keys of this database hold {8 * most_bytes} bits, got width {width}: keep fewer bits")
+    return width, copy(coder)
+
+
+def dump_coder(coder: Coder | None) -> bytes:
+    """Return a coder as bytes, none as b""."""
+    return b"" if coder is None else record_bytes(coder.to_record())
+
+
+def load_coder(data: bytes, source: str) -> Coder | None:
+    """Return the coder in the bytes of `dump_coder`; errors call it `source`."""
+    return coder_from_record(parse_record(data, source), source) if data else None
+
+
+def _chosen_ids(allowed: Any) -> Ids:
+    """Return ids, ascending, given ids or a mask by id."""
+    array = np.asarray(allowed if isinstance(allowed, np.ndarray) or not isinstance(allowed, Iterable) else [*allowed])
+    if array.dtype == bool and array.ndim == 1:
+        return np.flatnonzero(array)
+    try:
+        return np.unique(check_ids(array, distinct=False))
+    except InvalidInput as error:
+        raise InvalidInput(f"filter must be ids, a mask by id, or SQL in a SQL store: {error}") from None
+
+
+def batches(items: Scan, size: int) -> Iterator[Scan]:
+    """Yield items in batches."""
+    for first in range(0, len(items.ids), size):
+        yield Scan(items.ids[first : first + size], items.codes[first : first + size])

@@ -1,0 +1,193 @@
+"""Codes in an LMDB environment: a memory-mapped b-tree in a folder.
+
+codes      key: code, id      the order of codes; ids, 8 bytes each, big-endian
+ids        key: id            value: code
+settings   key: width, coder
+"""
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice, takewhile
+from os import PathLike, fspath
+from typing import Any, Self
+
+import numpy as np
+
+from nestcode.arrays import Bytes, Ids
+from nestcode.coders import Coder
+from nestcode.codes import Codes
+from nestcode.errors import InvalidInput, import_extra
+from nestcode.index.ordered import Scan
+from nestcode.stores.base import CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, load_coder
+
+import_extra("lmdb", extra="lmdb", purpose="LmdbStore")
+
+import lmdb  # noqa: E402
+
+ID_BYTES = 8
+MAP_SIZE = 1 << 40  # bytes of address space; the file grows as it is needed
+
+
+class LmdbStore(CodeStore):
+    """Codes in an LMDB environment; one store serves all threads of a process.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, LmdbStore.create(folder, width=3) as store:
+    ...     store.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 1]]), ids=[5, 6, 7])
+    ...     store.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2).ids
+    array([6, 5])
+
+    Each call is a transaction. A process opens a folder once; other processes may open it too.
+
+    Args:
+        path: the folder.
+        map_size: how large the database may become, in bytes.
+
+    """
+
+    MAX_BYTES = 511 - ID_BYTES  # LMDB's longest key
+
+    def __init__(self, path: str | PathLike[str], *, map_size: int = MAP_SIZE) -> None:
+        self._open(path, map_size)
+        with self._environment.begin(self._settings) as transaction:
+            width = transaction.get(b"width")
+            if width is None:
+                self._environment.close()
+                raise InvalidInput(f"there is no store in {fspath(path)}: make it with LmdbStore.create")
+            coder = load_coder(bytes(transaction.get(b"coder") or b""), f"the store in {fspath(path)}")
+        super().__init__(int.from_bytes(width), coder)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | PathLike[str],
+        coder: Coder | None = None,
+        *,
+        width: int | None = None,
+        map_size: int = MAP_SIZE,
+    ) -> Self:
+        """Create a store in a folder, and return it.
+
+        Args:
+            path: the folder; it is made if it does not exist.
+            coder: a fitted coder; without one the store takes `Codes` only.
+            width: how many leading bits are kept, at most 4,024; the coder's width by default.
+            map_size: how large the database may become, in bytes.
+
+        """
+        width, coder = check_settings(coder, width, cls.MAX_BYTES)
+        store = object.__new__(cls)
+        store._open(path, map_size)
+        with store._environment.begin(store._settings, write=True) as transaction:
+            if not transaction.put(b"width", width.to_bytes(4), overwrite=False):
+                transaction.abort()
+                store._environment.close()
+                raise InvalidInput(f"there is a store in {fspath(path)}: open it, or choose another folder")
+            transaction.put(b"coder", dump_coder(coder))
+        CodeStore.__init__(store, width, coder)
+        return store
+
+    def _open(self, path: str | PathLike[str], map_size: int) -> None:
+        self._environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3)
+        self._codes, self._ids, self._settings = map(self._environment.open_db, (b"codes", b"ids", b"settings"))
+        self._snapshot = threading.local()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+    def __len__(self) -> int:
+        with self._transaction() as transaction:
+            return int(transaction.stat(self._ids)["entries"])
+
+    def _estimated_count(self) -> int:
+        return len(self)
+
+    def _ascend(self, key: bytes, limit: int) -> Scan:
+        with self._cursor() as cursor:
+            return self._parse(islice(_keys(cursor), limit) if cursor.set_range(key) else ())
+
+    def _descend(self, key: bytes, limit: int) -> Scan:
+        with self._cursor() as cursor:
+            found = cursor.prev() if cursor.set_range(key) else cursor.last()
+            return self._parse(islice(cursor.iterprev(values=False), limit) if found else ())
+
+    def _range(self, low: bytes, high: bytes) -> Scan:
+        with self._cursor() as cursor:
+            return self._parse(takewhile(high.__gt__, _keys(cursor)) if cursor.set_range(low) else ())
+
+    def _select(self, ids: Ids) -> Scan:
+        with self._transaction() as transaction:
+            found = [(item, transaction.get(_key(item), db=self._ids)) for item in ids.tolist()]
+        known = [(item, bytes(code)) for item, code in found if code is not None]
+        return self._scan([item for item, _ in known], [code for _, code in known])
+
+    def _insert(self, items: Scan, *, replace: bool) -> None:
+        with self._writing() as transaction:
+            for item, row in zip(items.ids.tolist(), items.codes.packed, strict=True):
+                key, code = _key(item), row.tobytes()
+                if replace and (old := transaction.get(key, db=self._ids)) is not None:
+                    transaction.delete(bytes(old) + key, db=self._codes)
+                if not transaction.put(key, code, db=self._ids, overwrite=replace):
+                    raise DuplicateIds
+                transaction.put(code + key, b"", db=self._codes)
+
+    def _delete(self, ids: Ids) -> None:
+        with self._writing() as transaction:
+            for key in map(_key, ids.tolist()):
+                code = transaction.pop(key, db=self._ids)
+                if code is None:
+                    raise MissingIds
+                transaction.delete(bytes(code) + key, db=self._codes)
+
+    def _parse(self, keys: Iterable[bytes]) -> Scan:
+        """Return the items of keys."""
+        row = -(-self.width // 8)
+        found: Bytes = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, row + ID_BYTES)
+        ids = np.ascontiguousarray(found[:, row:]).view(">i8")[:, 0].astype(np.int64)
+        return Scan(ids, Codes.unchecked(np.ascontiguousarray(found[:, :row]), self.width))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._environment.begin() as transaction:
+            self._snapshot.transaction = transaction
+            try:
+                yield
+            finally:
+                del self._snapshot.transaction
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """Yield the transaction of `_reading`, or a new one."""
+        known = getattr(self._snapshot, "transaction", None)
+        if known is not None:
+            yield known
+            return
+        with self._environment.begin() as transaction:
+            yield transaction
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        with self._transaction() as transaction, transaction.cursor(db=self._codes) as cursor:
+            yield cursor
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        """Yield a transaction that is committed at the end, or aborted by an error."""
+        try:
+            with self._environment.begin(write=True) as transaction:
+                yield transaction
+        except lmdb.MapFullError:
+            size = self._environment.info()["map_size"]
+            raise InvalidInput(
+                f"the database may have at most {size} bytes, which are used up: open it with a larger map_size"
+            ) from None
+
+
+def _key(item: int) -> bytes:
+    return item.to_bytes(ID_BYTES)
+
+
+def _keys(cursor: Any) -> Iterator[bytes]:
+    return cursor.iternext(values=False)  # type: ignore[no-any-return]

@@ -1,0 +1,222 @@
+"""Codes in PostgreSQL, or in a database that speaks its protocol."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import ceil
+from typing import Any, Self
+
+import numpy as np
+
+from nestcode.arrays import Ids
+from nestcode.coders import Coder
+from nestcode.errors import InvalidInput, import_extra
+from nestcode.index.ordered import Scan
+from nestcode.stores.base import DuplicateIds, MissingIds, batches, check_settings, concat, dump_coder, keep, load_coder
+from nestcode.stores.search import KeyRange, list_ranges
+from nestcode.stores.sql import SqlStore, opened, quoted
+
+import_extra("psycopg", extra="postgres", purpose="PostgresStore")
+
+import psycopg  # noqa: E402
+from psycopg.pq import TransactionStatus  # noqa: E402
+from psycopg.rows import tuple_row  # noqa: E402
+
+COPIED = 1 << 13  # items that a message of COPY holds
+COUNTED = 10_000  # items that are counted; more are estimated from the statistics
+# Ids and codes come as two long values: thousands of items as rows take almost twice the time.
+COLUMNS = "string_agg(int8send(id), ''::bytea), string_agg(code, ''::bytea)"
+
+
+class PostgresStore(SqlStore):
+    """Codes in a table of PostgreSQL with an ordinary b-tree, `(code) INCLUDE (id)`; no extension is needed.
+
+        store = PostgresStore.create("dbname=shop", coder, items="products")
+        store.add(X, ids=ids)
+        store.search(query, k=10, filter=("price < %s", 100))
+
+    >>> PostgresStore("host=/nowhere")
+    Traceback (most recent call last):
+        ...
+    psycopg.OperationalError: ...
+
+    Args:
+        database: a connection string, or a connection of psycopg. On a given connection everything is part of your
+            transaction, and yours to commit; on a connection string, each call is a transaction of its own.
+        table: where `create` put the codes.
+        items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
+
+    """
+
+    PLACEHOLDER = "%s"
+    _held = 0.0  # items that a probed list held on average, in the last search
+    MAX_BYTES = 2600  # a key of PostgreSQL's b-tree takes a third of a page at most
+
+    def __init__(
+        self, database: "str | psycopg.Connection[Any]", table: str = "codes", *, items: str | None = None
+    ) -> None:
+        connection, self._owned = _connect(database)
+        settings = quoted(table, "_settings")
+        with opened(connection, owned=self._owned):
+            if _execute(connection, "SELECT to_regclass(%s)", (settings,)) == [(None,)]:
+                raise InvalidInput(f"there is no store {table!r}: make it with PostgresStore.create")
+            ((width, coder),) = _execute(connection, f"SELECT width, coder FROM {settings}")
+            super().__init__(connection, table, items, width, load_coder(coder, f"the store {table}"))
+
+    @classmethod
+    def create(
+        cls,
+        database: "str | psycopg.Connection[Any]",
+        coder: Coder | None = None,
+        *,
+        width: int | None = None,
+        table: str = "codes",
+        items: str | None = None,
+    ) -> Self:
+        """Create a store, and return it.
+
+        Args:
+            database: as of the store.
+            coder: a fitted coder; without one the store takes `Codes` only.
+            width: how many leading bits are kept, at most 20,800; the coder's width by default.
+            table: the name. A table that exists, with columns `id` and `code`, is taken as it is: partitioned, with
+                columns of yours, with an index of yours over `code`.
+            items: as of the store.
+
+        """
+        width, coder = check_settings(coder, width, cls.MAX_BYTES)
+        connection, owned = _connect(database)
+        store = object.__new__(cls)
+        with opened(connection, owned=owned):
+            SqlStore.__init__(store, connection, table, items, width, coder)
+            store._owned = owned
+            try:
+                store._create(quoted(table.split(".")[-1], "_code"))
+            except psycopg.errors.DuplicateTable:
+                raise InvalidInput(f"the store {table!r} exists: open it, or choose another name") from None
+        return store
+
+    def _create(self, index: str) -> None:
+        with self._transaction():
+            if self._value("SELECT to_regclass(%s)", (self._table,)) is None:
+                self._execute(f"CREATE TABLE {self._table} (id bigint PRIMARY KEY, code bytea NOT NULL)")
+                self._execute(f"CREATE INDEX {index} ON {self._table} (code) INCLUDE (id)")
+            self._execute(f"CREATE TABLE {self._settings} (width integer NOT NULL, coder bytea NOT NULL)")
+            self._execute(f"INSERT INTO {self._settings} VALUES (%s, %s)", (self.width, dump_coder(self.coder)))
+
+    def _around(self, key: bytes, limit: int) -> tuple[Scan, Scan]:
+        after, before = (f"SELECT {COLUMNS} FROM ({side}) AS side" for side in (self._ascending(), self._descending()))
+        both = self._execute(f"{after} UNION ALL {before}", (key, *self._values, limit) * 2)
+        return self._unpack(*both[0]), self._unpack(*both[1])
+
+    def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
+        (row,) = self._execute(f"SELECT {COLUMNS} FROM ({statement}) AS found", values)
+        return self._unpack(*row)
+
+    def _value(self, statement: str, values: tuple[Any, ...]) -> Any:
+        ((value,),) = self._execute(statement, values)
+        return value
+
+    def _range(self, low: bytes, high: bytes) -> Scan:
+        if low == b"":  # everything: in parts, as a value has at most 1 GB
+            return concat(self._ranges(list_ranges(min(8, self.width), self.width)))
+        within = self._from("c.code >= %s", "c.code < %s")
+        return self._fetch(f"SELECT c.id, c.code {within} ORDER BY c.code", (low, high, *self._values))
+
+    def _ranges(self, ranges: list[KeyRange]) -> list[Scan]:
+        """Return the items of several ranges in one statement, so of one snapshot."""
+        within = self._from("c.code >= low", "c.code < high")
+        lateral = f"LATERAL (SELECT {COLUMNS} FROM (SELECT c.id, c.code {within}) AS part) AS found"
+        lists = "unnest(%s::bytea[], %s::bytea[]) WITH ORDINALITY AS lists (low, high, place)"
+        lows, highs = (list(bounds) for bounds in zip(*ranges, strict=True))
+        rows = self._execute(
+            f"SELECT found.* FROM {lists} CROSS JOIN {lateral} ORDER BY place", (lows, highs, *self._values)
+        )
+        return [self._unpack(*row) for row in rows]
+
+    def _probe(self, lists: list[KeyRange], budget: int, chosen: Ids | None) -> Scan:
+        """Return the items of the first lists that hold `budget` items, or of all lists.
+
+        The number of lists is predicted from what earlier searches found in theirs. Where they hold too little, more of
+        them are read again, all in one statement.
+        """
+        held = self._held or max(1.0, self._estimated_count() / len(lists))
+        many = ceil(budget / held)
+        while True:
+            scans = [keep(scan, chosen) for scan in self._ranges(lists[:many])]
+            ends = np.cumsum([len(scan.ids) for scan in scans])
+            enough = int(np.searchsorted(ends, budget)) + 1
+            self._held = max(1.0, float(ends[min(enough, len(ends)) - 1]) / min(enough, len(ends)))
+            if enough <= len(ends) or many >= len(lists):
+                return concat(scans[:enough])
+            many = max(2 * many, ceil(budget / self._held))
+
+    def _select(self, ids: Ids) -> Scan:
+        return self._fetch(f"SELECT id, code FROM {self._table} WHERE id = ANY(%s)", (ids.tolist(),))
+
+    def _insert(self, items: Scan, *, replace: bool) -> None:
+        try:
+            with self._transaction():
+                if replace:
+                    self._execute(f"DELETE FROM {self._table} WHERE id = ANY(%s)", (items.ids.tolist(),))
+                statement = f"COPY {self._table} (id, code) FROM STDIN (FORMAT BINARY)".encode()
+                with psycopg.Cursor(self._connection) as cursor, cursor.copy(statement) as copy:
+                    for message in _copy_messages(items):
+                        copy.write(message)
+        except psycopg.errors.UniqueViolation as error:
+            raise DuplicateIds from error
+
+    def _delete(self, ids: Ids) -> None:
+        with self._transaction():
+            gone = self._execute(f"DELETE FROM {self._table} WHERE id = ANY(%s) RETURNING id", (ids.tolist(),))
+            if len(gone) != len(ids):
+                raise MissingIds
+
+    def _estimated_count(self) -> int:
+        known = self._value("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(%s)", (self._table,))
+        return len(self) if known is None or known < COUNTED else int(known)
+
+    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return _execute(self._connection, statement, values)
+
+    def _unpack(self, ids: bytes | None, codes: bytes | None) -> Scan:
+        return self._packed_scan(np.frombuffer(ids or b"", dtype=">i8").astype(np.int64), codes or b"")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Run all statements or none; the user commits what a connection does not commit by itself."""
+        idle = self._connection.info.transaction_status == TransactionStatus.IDLE
+        if idle and not self._connection.autocommit:
+            self._execute("SELECT 1")  # begins the user's transaction, or else this one would commit
+        with self._connection.transaction():
+            yield
+
+
+def _connect(database: "str | psycopg.Connection[Any]") -> "tuple[psycopg.Connection[Any], bool]":
+    """Return a connection, and whether it was opened here."""
+    if isinstance(database, psycopg.Connection):
+        return database, False
+    if not isinstance(database, str):
+        raise InvalidInput(f"expected a connection string or a psycopg.Connection, got {type(database).__name__}")
+    return psycopg.connect(database, autocommit=True), True
+
+
+def _execute(
+    connection: "psycopg.Connection[Any]", statement: str, values: tuple[Any, ...] = ()
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement, whatever rows and cursors the connection makes."""
+    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    cursor.execute(statement.encode(), values, binary=True)
+    return cursor.fetchall() if cursor.description else []
+
+
+def _copy_messages(items: Scan) -> Iterator[bytes]:
+    """Yield what COPY reads: rows of two fields, each with its length before it."""
+    size = items.codes.packed.shape[1]
+    row = np.dtype([("fields", ">i2"), ("a", ">i4"), ("id", ">i8"), ("b", ">i4"), ("code", "u1", (size,))])
+    yield b"PGCOPY\n\xff\r\n\0" + bytes(8)
+    for ids, codes in batches(items, COPIED):
+        rows = np.empty(len(ids), dtype=row)
+        rows["fields"], rows["a"], rows["b"] = 2, 8, size
+        rows["id"], rows["code"] = ids, codes.packed
+        yield rows.tobytes()
+    yield b"\xff\xff"

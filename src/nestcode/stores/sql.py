@@ -1,0 +1,122 @@
+"""What SQL stores share: statements over a table of ids and codes, and filters on the columns of the user's own table.
+
+codes (id, code)                        an ordinary table; a b-tree over code answers every scan
+codes_settings (width, coder, items)    one row: the coder travels with the codes
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import Any, Self
+
+from nestcode.arrays import Ids
+from nestcode.coders import Coder
+from nestcode.errors import InvalidInput
+from nestcode.index.ordered import Scan
+from nestcode.stores.base import CodeStore
+
+
+class SqlStore(CodeStore):
+    """A table of ids and codes.
+
+    Args:
+        connection: of the database's driver.
+        table: the name of the table, which may have a schema: "public.codes".
+        items: the user's own table with a column `id`, whose columns filters name.
+        width: bits of a code.
+        coder: of the items, if there is one.
+
+    """
+
+    PLACEHOLDER = "?"
+    _owned = False  # whether the store opened its connection
+
+    def __init__(self, connection: Any, table: str, items: str | None, width: int, coder: Coder | None) -> None:
+        super().__init__(width, coder)
+        self._connection = connection
+        self._table, self._items = quoted(table), None if items is None else quoted(items)
+        self._settings = quoted(table, "_settings")
+        self._condition, self._values = "", ()
+
+    def using(self, connection: Any) -> Self:
+        """Return this store on another connection, for example one out of a pool; its coder is not read again."""
+        other = copy(self)
+        other._connection, other._owned = connection, False
+        return other
+
+    def close(self) -> None:
+        """Close the connection where the store opened it; one that was given stays open."""
+        if self._owned:
+            self._connection.close()
+
+    @abstractmethod
+    def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
+        """Return the items of a statement that selects ids and codes."""
+
+    @abstractmethod
+    def _value(self, statement: str, values: tuple[Any, ...]) -> Any:
+        """Return the only value of a statement."""
+
+    def __len__(self) -> int:
+        return int(self._value(f"SELECT count(*) FROM {self._table}", ()))
+
+    def _filtered(self, condition: Any) -> tuple[CodeStore, Ids | None]:
+        condition = (condition,) if isinstance(condition, str) else condition
+        if not isinstance(condition, tuple) or not condition or not isinstance(condition[0], str):
+            return super()._filtered(condition)
+        view = copy(self)
+        view._condition, view._values = f"({condition[0]})", condition[1:]
+        return view, None
+
+    def _at_most(self, budget: int, chosen: Ids | None) -> Scan | None:
+        if not self._condition:
+            return super()._at_most(budget, chosen)
+        few = f"SELECT count(*) FROM (SELECT 1 {self._from()} LIMIT {budget + 1}) AS few"
+        if self._value(few, self._values) > budget:
+            return None
+        return self._fetch(f"SELECT c.id, c.code {self._from()}", self._values)
+
+    def _ascend(self, key: bytes, limit: int) -> Scan:
+        return self._fetch(self._ascending(), (key, *self._values, limit))
+
+    def _descend(self, key: bytes, limit: int) -> Scan:
+        return self._fetch(self._descending(), (key, *self._values, limit))
+
+    def _ascending(self) -> str:
+        mark = self.PLACEHOLDER
+        return f"SELECT c.id, c.code {self._from(f'c.code >= {mark}')} ORDER BY c.code LIMIT {mark}"
+
+    def _descending(self) -> str:
+        mark = self.PLACEHOLDER
+        return f"SELECT c.id, c.code {self._from(f'c.code < {mark}')} ORDER BY c.code DESC LIMIT {mark}"
+
+    def _from(self, *conditions: str) -> str:
+        """Return the tables and the condition of a statement; the values of the filter come after the others."""
+        joined = f" JOIN {self._items} USING (id)" if self._items and self._condition else ""
+        every = " AND ".join([*conditions, *filter(None, [self._condition])])
+        return f"FROM {self._table} AS c{joined}" + (f" WHERE {every}" if every else "")
+
+
+@contextmanager
+def opened(connection: Any, *, owned: bool) -> Iterator[None]:
+    """Close a connection that was opened here if what follows fails."""
+    try:
+        yield
+    except BaseException:
+        if owned:
+            connection.close()
+        raise
+
+
+def quoted(name: str, suffix: str = "") -> str:
+    """Return the name of a table as SQL writes it.
+
+    >>> quoted("public.codes", "_settings"), quoted('odd"name')
+    ('"public"."codes_settings"', '"odd""name"')
+    """
+    if not isinstance(name, str) or not all(name.split(".")):
+        raise InvalidInput(f"a table must have a name, or schema.name, got {name!r}")
+    return ".".join('"' + part.replace('"', '""') + '"' for part in f"{name}{suffix}".split("."))

@@ -1,0 +1,190 @@
+"""Codes in an SQLite database."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike, fspath
+from typing import Any, Self
+
+from nestcode.arrays import Ids
+from nestcode.coders import Coder
+from nestcode.errors import InvalidInput
+from nestcode.index.ordered import Scan
+from nestcode.stores.base import DuplicateIds, MissingIds, check_settings, dump_coder, load_coder
+from nestcode.stores.sql import SqlStore, opened, quoted
+
+WAIT = 60.0  # seconds for another writer
+CACHE = 1 << 16  # KiB of pages: with SQLite's own 2 MB large additions take almost twice the time
+
+
+class SqliteStore(SqlStore):
+    """Codes in a table of an SQLite database.
+
+    >>> import numpy as np
+    >>> from nestcode import LinearCoder
+    >>> X = np.random.default_rng(0).standard_normal((500, 8))
+    >>> connection = sqlite3.connect(":memory:")
+    >>> _ = connection.execute("CREATE TABLE products (id INTEGER PRIMARY KEY, price REAL)")
+    >>> _ = connection.executemany("INSERT INTO products VALUES (?, ?)", enumerate(range(500)))
+    >>> store = SqliteStore.create(connection, LinearCoder(width=32).fit(X), items="products")
+    >>> store.add(X, ids=np.arange(500))  # in the connection's transaction
+    >>> connection.commit()
+    >>> store.search(X[3], k=1, filter=("price > ?", 100)).ids[0] > 100
+    np.True_
+
+    Args:
+        database: a path, or a connection. The changes of a given connection are yours to commit; on a path, each
+            call is a transaction of its own. A connection belongs to one thread: give each thread a store.
+        table: where `create` put the codes.
+        items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
+
+    """
+
+    def __init__(
+        self, database: str | PathLike[str] | sqlite3.Connection, table: str = "codes", *, items: str | None = None
+    ) -> None:
+        connection, self._owned = _connect(database)
+        with opened(connection, owned=self._owned):
+            try:
+                ((width, coder),) = _rows(connection, f"SELECT width, coder FROM {quoted(table, '_settings')}")
+            except sqlite3.OperationalError as error:
+                if "no such table" not in str(error):
+                    raise
+                raise InvalidInput(f"there is no store {table!r}: make it with SqliteStore.create") from None
+            super().__init__(connection, table, items, width, load_coder(coder, f"the store {table}"))
+
+    @classmethod
+    def create(
+        cls,
+        database: str | PathLike[str] | sqlite3.Connection,
+        coder: Coder | None = None,
+        *,
+        width: int | None = None,
+        table: str = "codes",
+        items: str | None = None,
+    ) -> Self:
+        """Create the table of a store, and return the store.
+
+        Args:
+            database: as of the store; of a path, the write-ahead log is turned on, so that readers and a writer do not
+                wait for each other.
+            coder: a fitted coder; without one the store takes `Codes` only.
+            width: how many leading bits are kept; the coder's width by default.
+            table: the name of a table that does not exist.
+            items: as of the store.
+
+        """
+        width, coder = check_settings(coder, width, cls.MAX_BYTES)
+        connection, owned = _connect(database)
+        store = object.__new__(cls)
+        with opened(connection, owned=owned):
+            SqlStore.__init__(store, connection, table, items, width, coder)
+            store._owned = owned
+            try:
+                store._create(table)
+            except sqlite3.OperationalError as error:
+                if "already exists" not in str(error):
+                    raise
+                raise InvalidInput(f"the store {table!r} exists: open it, or choose another name") from None
+        return store
+
+    def _create(self, table: str) -> None:
+        execute = self._connection.execute
+        if self._owned:
+            execute("PRAGMA journal_mode = WAL")
+        with _transaction(self._connection):
+            execute(f"CREATE TABLE {self._table} (id INTEGER PRIMARY KEY, code BLOB NOT NULL)")
+            execute(f"CREATE INDEX {quoted(table, '_code')} ON {quoted(table.split('.')[-1])} (code)")
+            execute(f"CREATE TABLE {self._settings} (width INTEGER, coder BLOB, items INTEGER)")
+            execute(f"INSERT INTO {self._settings} VALUES (?, ?, 0)", (self.width, dump_coder(self.coder)))
+
+    def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
+        rows = _rows(self._connection, statement, values)
+        return self._scan(*zip(*rows, strict=True)) if rows else self._scan([], [])
+
+    def _value(self, statement: str, values: tuple[Any, ...]) -> Any:
+        return _rows(self._connection, statement, values)[0][0]
+
+    def _range(self, low: bytes, high: bytes) -> Scan:
+        within = self._from("c.code >= ?", "c.code < ?")
+        return self._fetch(f"SELECT c.id, c.code {within} ORDER BY c.code", (low, high, *self._values))
+
+    def _select(self, ids: Ids) -> Scan:
+        among = f"FROM {self._table} WHERE id IN (SELECT value FROM json_each(?))"
+        return self._fetch(f"SELECT id, code {among}", (str(ids.tolist()),))
+
+    def _insert(self, items: Scan, *, replace: bool) -> None:
+        ids, packed = items.ids.tolist(), items.codes.packed
+        rows = zip(ids, (row.tobytes() for row in packed), strict=True)
+        with _transaction(self._connection):
+            gone = self._delete_some(items.ids) if replace else 0
+            try:
+                self._connection.executemany(f"INSERT INTO {self._table} (id, code) VALUES (?, ?)", rows)
+            except sqlite3.IntegrityError as error:
+                raise DuplicateIds from error
+            self._count(len(ids) - gone)
+
+    def _delete(self, ids: Ids) -> None:
+        with _transaction(self._connection):
+            gone = self._delete_some(ids)
+            if gone != len(ids):
+                raise MissingIds
+            self._count(-gone)
+
+    def _delete_some(self, ids: Ids) -> int:
+        chosen = f"DELETE FROM {self._table} WHERE id IN (SELECT value FROM json_each(?))"
+        return int(self._connection.execute(chosen, (str(ids.tolist()),)).rowcount)
+
+    def _count(self, change: int) -> None:
+        self._connection.execute(f"UPDATE {self._settings} SET items = items + ?", (change,))
+
+    def _estimated_count(self) -> int:
+        return int(self._value(f"SELECT items FROM {self._settings}", ()))  # count(*) reads the whole table
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        if self._connection.in_transaction:
+            yield
+            return
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.rollback()
+
+
+def _connect(database: str | PathLike[str] | sqlite3.Connection) -> tuple[sqlite3.Connection, bool]:
+    """Return a connection, and whether it was opened here."""
+    if isinstance(database, sqlite3.Connection):
+        return database, False
+    connection = sqlite3.connect(fspath(database), timeout=WAIT, isolation_level=None)
+    connection.execute(f"PRAGMA cache_size = -{CACHE}")
+    return connection, True
+
+
+def _rows(connection: sqlite3.Connection, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement as tuples, whatever rows the connection makes."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor.execute(statement, values).fetchall()
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Run all statements or none; the user commits what a connection does not commit by itself."""
+    commits = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
+    began = not connection.in_transaction
+    if began:
+        connection.execute("BEGIN IMMEDIATE")
+    connection.execute("SAVEPOINT nestcode")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK TO nestcode")
+        connection.execute("RELEASE nestcode")
+        if began:
+            connection.rollback()
+        raise
+    connection.execute("RELEASE nestcode")
+    if began and commits:
+        connection.commit()

@@ -1,0 +1,72 @@
+"""A private PostgreSQL server in a temporary folder, as an unprivileged user."""
+
+import glob
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+PROGRAMS = next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)), None)  # noqa: PTH207
+
+
+def programs() -> Path | None:
+    """Return the folder of the server's programs, or None where it is not installed."""
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).resolve().parent
+    return None if PROGRAMS is None else Path(PROGRAMS)
+
+
+@contextmanager
+def running_server(folder: Path) -> Iterator[str]:
+    """Start a server with its data and its socket in a folder, and yield its connection string."""
+    programs_folder = programs()
+    assert programs_folder is not None
+    options: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        nobody = pwd.getpwnam("nobody")
+        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        options |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    data = folder / "data"
+    init = ["--no-sync", "--auth=trust", "--username=nestcode", "--encoding=UTF8", "--locale=C"]
+    subprocess.run([programs_folder / "initdb", "-D", data, *init], check=True, **options)
+    settings = ["listen_addresses=", "fsync=off", "full_page_writes=off", "autovacuum=off", "shared_buffers=16MB"]
+    command = [f"{programs_folder}/postgres", "-D", str(data), "-k", str(folder), *(f"-c{one}" for one in settings)]
+    server: subprocess.Popen[bytes] = subprocess.Popen(command, **options)
+    try:
+        dsn = f"host={folder} user=nestcode dbname=postgres"
+        _wait_for(dsn, server)
+        yield dsn
+    finally:
+        server.send_signal(signal.SIGQUIT)
+        server.wait()
+
+
+def _wait_for(dsn: str, server: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        try:
+            psycopg.connect(dsn).close()
+            return
+        except psycopg.OperationalError:
+            assert server.poll() is None, "the server stopped"
+            time.sleep(0.05)
+    raise TimeoutError("the server does not answer")
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Yield a temporary folder with a short path, as that of a socket must be."""
+    folder = Path(tempfile.mkdtemp(prefix="nestcode-pg-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,249 @@
+"""Every store answers as the index in memory does, item for item."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nestcode import CellCoder, Codes, Index, LinearCoder
+from nestcode.coders import Coder
+from nestcode.errors import InvalidInput
+from nestcode.index import PrefixTree
+from nestcode.index.ordered import OrderedCodes
+from nestcode.stores import CodeStore
+from nestcode.stores.neighborhood import find_neighborhood
+from tests.stores.conftest import Create
+
+WIDTHS = [1, 7, 8, 13, 70]
+
+
+def clustered(count: int, width: int, seed: int = 0) -> Codes:
+    """Return codes that share prefixes of many lengths, some of them equal, with the first and the last code."""
+    rng = np.random.default_rng(seed)
+    bits = rng.random((count, width)) < rng.choice([0.02, 0.5, 0.98], (count, 1))
+    bits[0], bits[1], bits[2] = 0, 1, 1
+    return Codes.from_bits(bits)
+
+
+def shuffled_ids(count: int) -> NDArray[np.int64]:
+    return np.random.default_rng(1).permutation(10 * count)[:count] + (1 << 40)
+
+
+def filled(create: Create, codes: Codes, ids: NDArray[np.int64]) -> CodeStore:
+    store = create(width=codes.width)
+    store.add(codes, ids)
+    return store
+
+
+def pairs(scan: Any) -> list[tuple[bytes, int]]:
+    return [(row.tobytes(), item) for row, item in zip(scan.codes.packed, scan.ids.tolist(), strict=True)]
+
+
+def check_scans(store: OrderedCodes, codes: Codes, ids: NDArray[np.int64], queries: Codes) -> None:
+    """Compare the scans with a sorted list; equal codes may be in any order, so only codes are compared at a limit."""
+    every = sorted((row.tobytes(), item) for row, item in zip(codes.packed, ids.tolist(), strict=True))
+    for query in queries:
+        key = query.packed[0].tobytes()
+        after, before = [pair for pair in every if pair[0] >= key], [pair for pair in every if pair[0] < key][::-1]
+        for limit in (1, 5, len(codes) + 1):
+            up, down = pairs(store.ascend(query, limit)), pairs(store.descend(query, limit))
+            assert [code for code, _ in up] == [code for code, _ in after[:limit]]
+            assert [code for code, _ in down] == [code for code, _ in before[:limit]]
+            assert set(up) <= set(after)
+            assert set(down) <= set(before)
+            assert len(set(up) | set(down)) == len(up) + len(down)
+        for length in {0, 1, codes.width // 2, codes.width}:
+            members = pairs(store.range(query.prefix(length)))
+            shared = query.prefix(length).common_prefix(codes.prefix(length))[0] == length
+            assert sorted(members) == sorted(pair for pair, own in zip(
+                ((row.tobytes(), item) for row, item in zip(codes.packed, ids.tolist(), strict=True)), shared,
+                strict=True) if own)  # fmt: skip
+            assert [code for code, _ in members] == sorted(code for code, _ in members)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_scans_of_the_local_tree_are_those_of_a_sorted_list(width: int) -> None:
+    codes, ids = clustered(60, width), shuffled_ids(60)
+    check_scans(PrefixTree(codes, ids), codes, ids, codes[:6].concat(clustered(9, width, seed=5)))
+
+
+def test_scans_are_those_of_a_sorted_list(create: Create) -> None:
+    codes, ids = clustered(60, 13), shuffled_ids(60)
+    check_scans(filled(create, codes, ids), codes, ids, codes[:6].concat(clustered(9, 13, seed=5)))
+
+
+def check_neighborhoods(store: CodeStore, index: Index, queries: Codes, sizes: list[int]) -> None:
+    for size in sizes:
+        expected = index.neighborhood(queries, size=size)
+        for own, other in zip(store.neighborhood(queries, size=size), expected, strict=True):
+            assert (own.length, own.count) == (other.length, other.count)
+            assert sorted(own.ids.tolist()) == sorted(other.ids.tolist())
+
+
+@pytest.mark.parametrize("width", [1, 13, 70])
+def test_neighborhoods_are_those_of_the_index(width: int, create: Create) -> None:
+    codes, ids = clustered(80, width), shuffled_ids(80)
+    store, index = filled(create, codes, ids), Index(width=width)
+    index.add(codes, ids)
+    queries = codes[:10].concat(clustered(15, width, seed=5))
+    check_neighborhoods(store, index, queries, [1, 2, 7, 79, 80, 81])
+    for items in (store, index):
+        items.remove(ids[:40])
+        items.add(codes[:10], ids[40:50], on_duplicate="replace")
+    check_neighborhoods(store, index, queries, [1, 3, 39])
+    assert len(store) == len(index) == 40
+    assert store.codes(ids[40:60]) == index.codes(ids[40:60])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_scans_find_the_neighborhoods_that_the_core_finds(width: int) -> None:
+    codes = clustered(80, width)
+    tree = PrefixTree(codes)
+
+    class Local:
+        width, ascend, descend, range = tree.width, tree.ascend, tree.descend, tree.range
+
+        def around(self, code: Codes, limit: int) -> Any:
+            return tree.ascend(code, limit), tree.descend(code, limit)
+
+    for query in codes[:10].concat(clustered(15, width, seed=5)):
+        for size in (1, 2, 7, 79, 81):
+            own, other = find_neighborhood(Local(), query, size), tree.neighborhood(query, size=size)
+            assert (own.length, own.ids.tolist()) == (other.length, other.ids.tolist())
+
+
+def test_an_empty_store(create: Create) -> None:
+    store = create(width=9)
+    query = Codes.from_bits(np.zeros((1, 9), dtype=bool))
+    assert (store.neighborhood(query, size=3).length, store.neighborhood(query, size=3).count) == (0, 0)
+    assert store.search(query, k=2).ids.tolist() == [-1, -1]
+    assert (len(store), 0 in store, store.range(query.prefix(0)).ids.tolist()) == (0, False, [])
+    store.add(query[:0], [])
+    assert len(store) == 0
+
+
+RNG = np.random.default_rng(0)
+X = (RNG.standard_normal((900, 12)) * np.linspace(3, 0.3, 12) + RNG.standard_normal((900, 1))).astype(np.float32)
+QUERIES = X[:7] + RNG.standard_normal((7, 12)).astype(np.float32) / 4
+IDS = np.arange(900) * 3 + 5
+CODERS: dict[str, Coder] = {
+    "linear": LinearCoder(width=40).fit(X),
+    "cell": CellCoder(width=64, metric="cosine").fit(X),
+}
+
+
+@pytest.fixture(params=list(CODERS))
+def both(request: pytest.FixtureRequest, create: Create) -> tuple[CodeStore, Index]:
+    store, index = create(CODERS[request.param]), Index(CODERS[request.param])
+    for items in (store, index):
+        items.add(X, IDS)
+    return store, index
+
+
+def test_search_is_that_of_the_index(both: tuple[CodeStore, Index]) -> None:
+    store, index = both
+    for candidates in (900, 60):  # all items, and few lists
+        own, other = (
+            store.search(QUERIES, candidates=candidates),
+            index.search(QUERIES, candidates=candidates, rerank=candidates),
+        )
+        assert own.ids.tolist() == other.ids.tolist()
+        assert own.compared.tolist() == other.compared.tolist()
+        np.testing.assert_allclose(own.distances, other.distances, rtol=1e-4, atol=1e-5)
+    assert store.search(QUERIES[0], k=3).ids.tolist() == index.search(QUERIES[0], k=3).ids.tolist()
+
+
+def test_search_by_vectors_and_by_codes_is_that_of_the_index(both: tuple[CodeStore, Index]) -> None:
+    store, index = both
+    vectors = dict(zip(IDS.tolist(), X, strict=True))
+    own = store.search(QUERIES, candidates=200, vectors=vectors)
+    other = index.search(QUERIES, candidates=200, rerank=200, vectors=vectors)
+    assert own.ids.tolist() == other.ids.tolist()
+    by_codes = store.search(QUERIES, k=5, rank="hamming"), index.search(QUERIES, k=5, rank="hamming")
+    assert by_codes[0].ids.tolist() == by_codes[1].ids.tolist()
+    assert by_codes[0].distances.tolist() == by_codes[1].distances.tolist()
+
+
+def test_search_of_some_ids_is_that_of_the_index(both: tuple[CodeStore, Index]) -> None:
+    store, index = both
+    mask = np.zeros(IDS.max() + 1, dtype=bool)
+    mask[IDS[::2]] = True
+    for allowed in ([*IDS[:9].tolist(), 7], IDS[::2], mask, set(IDS[:3].tolist()), []):
+        for candidates in (100, 900):
+            own = store.search(QUERIES, k=4, filter=allowed, candidates=candidates)
+            other = index.search(QUERIES, k=4, filter=allowed, candidates=candidates, rerank=candidates)
+            assert own.ids.tolist() == other.ids.tolist()
+            np.testing.assert_allclose(own.distances, other.distances, rtol=1e-4, atol=1e-5)
+
+
+def test_a_store_is_opened_with_its_coder(place: tuple[type[Any], Any, dict[str, Any]], create: Create) -> None:
+    kind, database, table = place
+    with create(CODERS["linear"], width=24) as store:
+        store.add(X[:50], IDS[:50])
+        expected = store.search(QUERIES, k=3).ids.tolist()
+    with kind(database, **table) as opened:
+        assert (opened.width, len(opened)) == (24, 50)
+        assert opened.coder == CODERS["linear"] or opened.coder.fingerprint == CODERS["linear"].fingerprint
+        assert opened.search(QUERIES, k=3).ids.tolist() == expected
+        assert repr(opened).startswith(f"{kind.__name__}(24 bits, LinearCoder(")
+
+
+def test_errors_name_the_rule_and_change_nothing(create: Create) -> None:
+    codes = clustered(9, 13)
+    store = filled(create, codes[:6], np.arange(6))
+    calls: list[tuple[Any, str]] = [
+        (lambda: store.add(codes[5:9], [7, 8, 9, 3]), 'ids must be new, but 3 is in use: give others, or pass'),
+        (lambda: store.add(codes[:2], [8, 8]), "ids must be distinct, got 8"),
+        (lambda: store.add(codes[:2], [8]), "one id for each item"),
+        (lambda: store.add(codes[:1], [8], on_duplicate="skip"), "on_duplicate must be"),  # type: ignore[arg-type]
+        (lambda: store.add(codes.prefix(5), np.arange(20, 29)), "codes must have the store's width 13, got 5"),
+        (lambda: store.add(np.zeros((1, 3)), [8]), "a store without a coder takes Codes, got ndarray"),
+        (lambda: store.remove([0, 77, 78]), "ids must be of items in the store, but 77, 78 are not"),
+        (lambda: store.codes([2, 70]), "ids must be of items in the store, but 70 is not"),
+        (lambda: store.neighborhood(codes, size=0), "size must be an integer of at least 1, got 0"),
+        (lambda: store.neighborhood(codes, size=2, filter=[1]), "neighborhoods are filtered by SQL"),
+        (lambda: store.ascend(codes, 3), "Codes of one item, got 9"),
+        (lambda: store.range(clustered(3, 14)[0]), "at most the 13 bits"),
+        (lambda: store.search(codes, k=0), "k must be an integer"),
+        (lambda: store.search(codes, filter=[[1]]), "filter must be ids, a mask by id, or SQL"),
+    ]  # fmt: skip
+    for wrong, message in calls:
+        with pytest.raises(InvalidInput, match=message):
+            wrong()
+    assert len(store) == 6
+    assert store.codes(np.arange(6)) == codes[:6]
+    assert [item in store for item in (0, 5, 6, -1, True, "0", 2**63)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_errors_of_creation(place: tuple[type[Any], Any, dict[str, Any]], tmp_path: Path) -> None:
+    kind, database, table = place
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({}, "give a coder or a width"),
+        ({"coder": "linear"}, "expected a coder, got str"),
+        ({"coder": CODERS["linear"], "width": 41}, "width must be at most the coder's 40, got 41"),
+        ({"width": 0}, "width must be an integer of at least 1"),
+    ]
+    for settings, message in wrong:
+        with pytest.raises(InvalidInput, match=message):
+            kind.create(database, **settings, **table)
+    with pytest.raises(InvalidInput, match="there is no store"):
+        kind(tmp_path / "other" if kind.MAX_BYTES == 503 else database, **table)
+    if kind.MAX_BYTES is not None:
+        with pytest.raises(InvalidInput, match=f"hold {8 * kind.MAX_BYTES} bits"):
+            kind.create(database, width=8 * kind.MAX_BYTES + 1, **table)
+    with kind.create(database, width=8, **table) as store:
+        store.add(clustered(5, 8), np.arange(5))
+    with pytest.raises(InvalidInput, match=r"exists: open it|there is a store in"):
+        kind.create(database, width=8, **table)
+    with kind(database, **table) as store:
+        assert len(store) == 5
