@@ -29,10 +29,10 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_sdist_holds_everything_that_its_build_reads(unpacked: Path) -> None:
     """CMake checks the sources; headers are included by files that are there."""
-    command = [Path(sys.executable).parent / "cmake", "-S", unpacked, "-B", unpacked / "build", "-G", "Ninja"]
-    ninja = Path(sys.executable).parent / "ninja"
-    settings = [f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
-    run = subprocess.run([*command, *settings], capture_output=True, text=True, check=False)
+    programs = Path(sys.executable).parent
+    command = [f"{programs}/cmake", "-S", f"{unpacked}", "-B", f"{unpacked}/build", "-G", "Ninja"]
+    command += [f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_MAKE_PROGRAM={programs}/ninja"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     for source in (unpacked / "cpp").rglob("*.?pp"):
         for header in re.findall(r'#include "(.*)"', source.read_text()):
