@@ -8,7 +8,7 @@ SYSTEM := chromium postgresql
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native lint format bench wheels coverage clean
+.PHONY: help demo docs check test test-native torture lint format bench wheels coverage clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -37,6 +37,9 @@ test-native: .venv/ready  ## Run the C++ tests under sanitizers
 	@.venv/bin/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/.venv/bin/ninja" -DNESTCODE_TESTS=ON > build/native.log \
 		&& .venv/bin/cmake --build build/native >> build/native.log || (cat build/native.log; exit 1)
 	@.venv/bin/ctest --test-dir build/native --output-on-failure --parallel 4
+
+torture: .venv/ready  ## Kill, damage, starve and mislead everything for an hour, and write docs/reliability.md
+	@$(RUN) -m tests.torture --page docs/reliability.md
 
 lint: .venv/ready  ## Check style, types, formatting of the C++ code and the layers
 	@echo "== ruff" && $(RUN) -m ruff check && $(RUN) -m ruff format --check

@@ -404,8 +404,17 @@ class Mapped:
         # Without checksums the caller verifies the contents.
         self.guard = None if sums is None else _core.ChecksumGuard(self.array.reshape(-1).view(np.uint8), sums, block)
 
+    def check_size(self) -> None:
+        """Raise if the file was truncated since it was mapped: reading what it lost would be a SIGBUS."""
+        if self._map is not None and (bytes_there := self._map.size()) < len(self._map):
+            raise DamagedFile(
+                f"{self.path} was truncated from {len(self._map)} bytes to {bytes_there} since it was opened: "
+                "restore a copy, and open it again"
+            )
+
     def touch(self, begin: int, end: int) -> None:
         """Check the blocks of a range of bytes that were not checked yet; raise if one is damaged."""
+        self.check_size()
         if self.guard is not None:
             self.guard.touch(begin, end)
         self.check()
@@ -429,6 +438,7 @@ class Mapped:
 
     def verify(self) -> None:
         """Check all blocks again; raise if one is damaged."""
+        self.check_size()
         if self.guard is not None:
             self.guard.verify()
         self.check()
