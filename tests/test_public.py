@@ -40,7 +40,7 @@ def test_public_names_are_documented_with_an_example(name: str, value: object) -
 def test_everything_public_is_exported() -> None:
     import nestcode
 
-    extras = {"nn", "training", "AutoencoderCoder", "RefinedCoder", "SupervisedCoder"}
+    extras = {"nn", "training", "AutoencoderCoder", "ImplicitCoder", "RefinedCoder", "SupervisedCoder"}
     assert {*nestcode.__all__} | extras == {*nestcode._HOMES, "__version__"} == set(dir(nestcode))
     for name in dir(nestcode):
         assert getattr(nestcode, name) is not None
