@@ -62,7 +62,7 @@ inline HalfExpander half_expander(Simd simd) {
     if (simd == Simd::neon) return expand_half_neon;
 #endif
 #if NESTCODE_X86
-    if (simd != Simd::portable && __builtin_cpu_supports("f16c")) return expand_half_f16c;
+    if (simd != Simd::portable) return expand_half_f16c;
 #endif
     static_cast<void>(simd);
     return expand_half_portable;
@@ -113,6 +113,14 @@ struct VectorRuns {
         ends.push_back(count() + run.count);
         runs.push_back(run);
         features = run.features;
+    }
+
+    // Whether a checksum failed in what was read so far.
+    bool damaged() const {
+        for (const VectorRows& run : runs)
+            for (const ChecksumGuard* guard : {run.guard, run.scales_guard})
+                if (guard != nullptr && guard->first_damaged() >= 0) return true;
+        return false;
     }
 
     // The run of a position, and the position in it.

@@ -216,6 +216,11 @@ class LiveSegment:
         """What watches mapped codes; None in memory."""
         return self.segment.guard("codes")
 
+    @property
+    def ids_guard(self) -> _core.ChecksumGuard | None:
+        """What watches mapped ids; None in memory."""
+        return self.segment.guard("ids")
+
     def list_starts(self, bits: int) -> NDArray[np.uint32]:
         """Return where the codes of each prefix of `bits` bits begin, and the end."""
         starts = np.empty((1 << bits) + 1, dtype=np.uint32)
@@ -290,6 +295,13 @@ class LiveSegment:
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""
         self.segment.check()
+
+    def check_sizes(self) -> None:
+        """Raise if a mapped file was truncated."""
+        for mapped in self.segment.mapped.values():
+            mapped.check_size()
+        if self.graph is not None and self.graph.mapped is not None:
+            self.graph.mapped.check_size()
 
 
 def _check_count(count: int) -> None:
