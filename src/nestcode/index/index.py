@@ -17,7 +17,7 @@ from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.memory import Memory
-from nestcode.index.segment import MAX_WIDTH, Segment, StoredGraph
+from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.index.shards import Shards
 from nestcode.index.snapshot import OnDuplicate, Snapshot
 from nestcode.index.store import Commit, Store
@@ -746,7 +746,9 @@ class Index:
         assert self.coder is not None
         segment.touch()
         items = Items(self.coder, segment.codes, segment.vectors)
-        return StoredGraph(build_graph(Navigator(self.coder, width=segment.codes.width), items, segment.codes))
+        graph = StoredGraph(build_graph(Navigator(self.coder, width=segment.codes.width), items, segment.codes))
+        self._searcher.pack(LiveSegment(segment, graph=graph))
+        return graph
 
     def _plan(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Plan:
         """Return the checked plan of a search; options are those of `Plan`."""
