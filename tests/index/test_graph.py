@@ -74,10 +74,14 @@ def filled(
     return index, other, ids
 
 
-def test_graphs_are_packed_when_they_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_pack_no_graph_that_was_built_or_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = plain()
+    index.save(tmp_path / "index")
+    opened = Index.open(tmp_path / "index")
+    opened.wait()
     monkeypatch.setattr(prepared, "pack_graph", None)  # cannot be called
-    assert np.array_equal(index.search(X[:5], k=1).ids.ravel(), np.arange(5))
+    for one in (index, opened):
+        assert np.array_equal(one.search(X[:5], k=1).ids.ravel(), np.arange(5))
 
 
 def distances(index: Index, ids: Any) -> twins.Doubles:

@@ -567,8 +567,14 @@ class Index:
         self._live.truncate(width)
 
     def wait(self) -> None:
-        """Wait until the background has merged segments and built graphs, for example before measuring search times."""
+        """Wait until the background has merged segments and built graphs, and pack graphs that were read from files.
+
+        Searches then take as long as later ones: call it after `Index.open` where the first one must not be slow.
+        """
         self._live.wait()
+        for one in self._live.current.segments:
+            if one.graph is not None:
+                self._searcher.pack(one)
 
     # files
 
@@ -581,7 +587,7 @@ class Index:
         """
         if self.graph:
             self._live.write(Snapshot.flush)
-            self.wait()
+            self._live.wait()
         if self._store is not None and self._store.writable and os.path.realpath(path) == self._store.realpath:
             self.commit()
             return
