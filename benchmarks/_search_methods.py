@@ -139,7 +139,7 @@ class NestcodeGraph(Nestcode):
     def graph_nbytes(self) -> int:
         """Return the bytes of the neighbors and of the records, which have their ids and leading bits."""
         parts = self.index.nbytes_by_part()
-        return int(parts["neighbors"] + parts["prepared"])
+        return int(parts["neighbors"] + parts["prepared"]) if "neighbors" in parts else 0  # few items have no graph
 
     def grid(self, k: int) -> Grid:
         """Return how many items a walk keeps (ef); all of them are reranked."""
