@@ -1,7 +1,7 @@
 // Bit-plane coding of images: a round trip in pieces of any size, and truncation leaves valid bounds.
 #include <vector>
 
-#include "nestcode/image_bitplanes.hpp"
+#include "nestcode/image_decoder.hpp"
 #include "support.hpp"
 
 struct Image {
@@ -75,11 +75,30 @@ void test_noise(std::mt19937& random) {
     traversal.run(io, [] { return false; }, [] {});
 }
 
+// Noise as the bitstream of images of all kinds and sizes: pixels in any state.
+void test_decoder_of_noise(std::mt19937& random) {
+    const ImageModel model;
+    for (std::size_t channels = 1; channels <= kChannelKinds; ++channels) {
+        const std::size_t height = 1 + random() % 90, width = 1 + random() % 90;
+        ImageDecoder decoder(model, 1000, height, width, channels);
+        std::vector<std::uint8_t> pixels(decoder.size());
+        for (int i = 0; i < 12; ++i) {
+            const std::uint8_t byte = i ? static_cast<std::uint8_t>(random()) : 0x80 | kMaxPlanes;
+            CHECK(decoder.feed(&byte, 1));
+            decoder.write(pixels.data());
+        }
+        ImageDecoder other(model, 4, height, width, channels);
+        const std::uint8_t planes = kMaxPlanes + 1;
+        CHECK(!other.feed(&planes, 1) && !other.feed(&planes, 1) && other.planes() == planes);
+    }
+}
+
 int main() {
     std::mt19937 random(0);
     for (int i = 0; i < 3; ++i)
         for (const std::vector<std::size_t>& kinds : {std::vector<std::size_t>{0}, {0, 3}, {0, 1, 2}, {0, 1, 2, 3}})
             test_round_trip(random, kinds);
     for (int i = 0; i < 4; ++i) test_noise(random);
+    for (int i = 0; i < 4; ++i) test_decoder_of_noise(random);
     std::puts("image_bitplanes: ok");
 }

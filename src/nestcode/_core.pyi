@@ -647,18 +647,22 @@ class ImageModel:
         """Restore a state that `save` wrote."""
 
 class ImageDecoder:
-    """The bit-plane decoder of one image that arrives in pieces; it writes into `decoded`.
+    """The decoder of one image that arrives in pieces."""
 
-    A decoded value is (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p), and 0 for an insignificant
-    coefficient.
-    """
-
-    def __init__(self, model: ImageModel, kinds: list[int], planes: int, decoded: NDArray[np.int32]) -> None: ...
-    def feed(self, data: bytes) -> None:
-        """Append bytes and decode as far as they reach."""
+    def __init__(self, model: ImageModel, step: float, height: int, width: int, channels: int) -> None: ...
+    def feed(self, data: bytes) -> bool:
+        """Append bytes and decode as far as they reach; return False if the image claims too many bit planes."""
+    def write(self, pixels: NDArray[np.uint8]) -> None:
+        """Write the pixels from what arrived so far, (height * width * channels,)."""
     @property
-    def plane(self) -> int:
-        """The lowest bit plane that has been decoded completely."""
+    def planes(self) -> int:
+        """The number of bit planes that the first byte claims."""
+    @property
+    def known(self) -> list[int]:
+        """What is known of each coefficient, (channels, rows, columns, 16, 16), or nothing before the first bits.
+
+        (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p), and 0 for an insignificant coefficient.
+        """
 
 def image_model_sizes() -> tuple[int, int]:
     """Return the number of binary models and of mixer weights."""

@@ -10,10 +10,11 @@ import pytest
 
 from nestcode import _core
 from nestcode.images import decompress_images
-from nestcode.images.bitplanes import UNLIMITED
+from nestcode.images.bitplanes import CHANNELS, UNLIMITED
 from nestcode.images.format import VERSION, lay_out, parse_image_header
-from tests.golden.make_stream import HERE, SHAPES, blank, decoders, images, known_bits
+from tests.golden.make_stream import HERE, SHAPES, bitstreams, blank, decoders, images, known_bits, pixel_digests
 from tests.images.samples import stream_info
+from tests.images.twins import known_values
 
 every_version = pytest.mark.parametrize("version", range(1, VERSION + 1))
 
@@ -38,6 +39,13 @@ def test_golden_images_decode_as_they_did(version: int) -> None:
             assert np.abs(image.ravel()[::97].astype(int) - pixels).max() <= 1
     for image, decoded in zip(images(), decompress_images(data, blank()), strict=True):
         assert np.mean((image.astype(float) - decoded) ** 2) < 5
+
+
+@every_version
+def test_pixels_are_the_same_on_every_machine(version: int) -> None:
+    """One order of floating-point operations; tests/web compares the decoder for browsers with the same checksums."""
+    expected = json.loads((HERE / f"images-v{version}-pixels.json").read_text())
+    assert pixel_digests(golden_images(version)[0]) == expected
 
 
 @every_version
@@ -72,11 +80,11 @@ def test_the_current_version_is_written_byte_for_byte() -> None:
     """Given the quantized coefficients: these come from floats, on which machines may differ."""
     data, _ = golden_images(VERSION)
     header, codec, written = parse_image_header(memoryview(data)), blank(), []
-    for decoder in decoders(data, header.payload):
-        assert decoder._known is not None
-        quantized = np.sign(decoder._known) * (np.abs(decoder._known) // 2)
-        start = decoder._start[: 4 if decoder._start[0] >> 7 else 1]
-        bits, _ = _core.encode_image(codec._model, decoder._channels, quantized, start[0] & 0x7F, UNLIMITED, False)
+    for decoder, part in zip(decoders(data, header.payload), bitstreams(data, header.payload).values(), strict=True):
+        known = known_values(decoder)
+        quantized = np.sign(known) * (np.abs(known) // 2)
+        start, channels = part[: 4 if part[0] >> 7 else 1], CHANNELS[len(known)]
+        bits, _ = _core.encode_image(codec._model, channels, quantized, start[0] & 0x7F, UNLIMITED, False)
         written.append(start + bits)
     assert written[0][0] >> 7 == 1  # rotated colors
     assert b"".join(lay_out(header, b"", lambda image, part: written[image][part])) == data

@@ -65,7 +65,7 @@ def as_view(data: Buffer) -> memoryview:
     """Return the bytes of a buffer without copying them."""
     try:
         return memoryview(data).cast("B")
-    except TypeError:
+    except (TypeError, ValueError):  # it has no buffer, or not one of plain values
         raise InvalidInput(
             f"a stream must come as bytes, got {type(data).__name__}: open files with StreamReader or ImageStreamReader"
         ) from None

@@ -21,8 +21,7 @@ MAX_PLANES = 15
 PASSES = 3 * MAX_PLANES  # significance, refinement and cleanup of each plane
 CHANNELS = {1: [0], 2: [0, 3], 3: [0, 1, 2], 4: [0, 1, 2, 3]}  # luma, two chroma channels, alpha: by their number
 UNLIMITED = 1 << 62  # bytes
-# Where in its interval a magnitude is reconstructed: once its first bit is known, and once more bits are.
-FIRST_BIT, LATER_BITS = 0.4, 0.48
+LATER_BITS = 0.48  # where in its interval a magnitude of which several bits are known is reconstructed
 PIXEL_SHARE = 0.8  # of the squared error of coefficients that reaches pixels, after post-filter and prediction
 
 
@@ -68,22 +67,6 @@ def _quantization_error(scaled: Floats, quantized: NDArray[np.int32]) -> float:
     error: Floats = np.abs(scaled) - np.abs(quantized)
     error[quantized != 0] -= np.float32(LATER_BITS)
     return float(np.vdot(error, error))
-
-
-def reconstruct(known: NDArray[np.int32]) -> Floats:
-    """Estimate coefficients, in steps, from the bits known of them.
-
-    A value (2 m + 1) 2^p stands for a magnitude in [m 2^p, (m + 1) 2^p): its lowest bit set is the plane reached.
-    """
-    out: Floats = np.empty(known.shape, dtype=np.float32)
-    for channel, values in zip(known, out, strict=True):
-        doubled = np.abs(channel)
-        interval = doubled & -doubled
-        low = doubled - interval >> 1
-        np.multiply(interval, np.where(low == interval, np.float32(FIRST_BIT), np.float32(LATER_BITS)), out=values)
-        values += low
-        np.copysign(values, channel, out=values)
-    return out
 
 
 def model_arrays(model: _core.ImageModel) -> dict[str, NDArray[Any]]:

@@ -24,11 +24,10 @@ from nestcode.images.bitplanes import (
     Bitstream,
     encode_planes,
     model_arrays,
-    reconstruct,
     set_model,
 )
-from nestcode.images.color import GRAY, OPAQUE, ROTATION_BYTES, color_matrix, find_rotation, to_channels, to_pixels
-from nestcode.images.lapped_dct import BLOCK, inverse_lapped_dct, lapped_dct, predict_gradients
+from nestcode.images.color import color_matrix, find_rotation, to_channels
+from nestcode.images.lapped_dct import lapped_dct
 from nestcode.storage import Record, Storable, read_record
 
 Image = NDArray[np.uint8]
@@ -142,46 +141,20 @@ class ImageDecoder:
     def __init__(self, codec: ImageCodec, shape: Sequence[int]) -> None:
         self.shape = check_shape(shape)
         codec.check_fitted()
-        self._codec, self._colors = codec, color_matrix(b"")
-        self._channels = CHANNELS[self.shape[2] if len(self.shape) == 3 else 1]
-        self._start = b""  # the number of planes and the color rotation, until they are complete
-        self._known: NDArray[np.int32] | None = None  # the bits known of each coefficient, as `reconstruct` takes them
-        self._decoder: _core.ImageDecoder | None = None
+        self._decoder = _core.ImageDecoder(codec._model, codec.step, *(*self.shape, 1)[:3])
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the bitstream."""
-        if self._decoder is None:
-            self._start += data
-            data = self._begin()
-        if self._decoder is not None and data:
-            self._decoder.feed(data)
-
-    def _begin(self) -> bytes:
-        """Start decoding once the first bytes are complete; return the bytes after them."""
-        if not self._start:
-            return b""
-        planes, rotated = self._start[0] & 0x7F, ROTATION_BYTES * (self._start[0] >> 7)
-        if planes > MAX_PLANES:
-            raise DamagedFile(f"an image has at most {MAX_PLANES} bit planes, got {planes}: send it again")
-        if len(self._start) < 1 + rotated:
-            return b""
-        self._colors = color_matrix(self._start[1 : 1 + rotated])
-        rows, columns = (-(-size // BLOCK) for size in self.shape[:2])
-        self._known = np.zeros((len(self._channels), rows, columns, BLOCK, BLOCK), dtype=np.int32)
-        self._decoder = _core.ImageDecoder(self._codec._model, self._channels, planes, self._known)
-        return self._start[1 + rotated :]
+        if not self._decoder.feed(data):
+            raise DamagedFile(
+                f"an image has at most {MAX_PLANES} bit planes, got {self._decoder.planes}: send it again"
+            )
 
     def image(self) -> Image:
         """Return the image from what arrived so far."""
-        if self._known is None or self._decoder is None:
-            out = np.full(self.shape, GRAY, dtype=np.uint8)
-            if len(self._channels) in (2, 4):
-                out[..., -1] = OPAQUE
-            return out
-        coefficients = reconstruct(self._known)
-        predict_gradients(coefficients, 2**self._decoder.plane)
-        channels = inverse_lapped_dct(coefficients * np.float32(self._codec.step))
-        return to_pixels(channels, self._colors, self.shape)
+        out = np.empty(self.shape, dtype=np.uint8)
+        self._decoder.write(out.reshape(-1))
+        return out
 
 
 def check_image(image: Any) -> Image:

@@ -15,12 +15,13 @@ from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.bitplanes import PASSES, Bitstream
 from nestcode.images.codec import RECORD_KIND, Image, ImageCodec
 from nestcode.images.format import Entry, ImageStreamHeader, check_name, lay_out, parse_image_header
+from nestcode.images.lapped_dct import BLOCK
 from nestcode.storage import parse_record, record_bytes
 
 LIMIT = 8 << 30  # bytes of memory
-# Bytes of memory for each coefficient while an image is decoded, and while its decoder waits for more bytes.
-DECODING, WAITING = 32, 9
-MODEL = 1 << 20  # bytes of the context model of each decoder that waits
+COEFFICIENT = 9  # bytes of memory of a decoder for each coefficient
+STRIPS = 8  # bytes for each coefficient of a row of blocks while pixels are reconstructed
+MODEL = 1 << 20  # bytes of the context model of a decoder
 
 
 def compress_images(
@@ -205,10 +206,12 @@ def find_codec(header: ImageStreamHeader, view: memoryview | FileView, codec: An
 def check_memory(entries: Sequence[Entry], limit: int, *, progressive: bool = False) -> None:
     """Refuse images that take more memory than `limit`, decoded one after another or progressively side by side."""
     counts = [entry.coefficients for entry in entries]
-    most = sum(counts) + DECODING * max(counts, default=0)
-    if progressive:
-        most += sum((WAITING + 1) * count + MODEL for count in counts)  # and a second copy of the pixels
-        most -= WAITING * max(counts, default=0)  # the one that is decoded waited before
+    decoders = [COEFFICIENT * count + MODEL for count in counts]
+    strips = [STRIPS * entry.coefficients // -(-entry.shape[0] // BLOCK) for entry in entries]
+    if progressive:  # and a second copy of the pixels
+        most = 2 * sum(counts) + sum(decoders) + max(strips, default=0)
+    else:
+        most = sum(counts) + max(map(sum, zip(decoders, strips, strict=True)), default=0)
     if most > check_int(limit, "limit", least=0):
         raise InvalidInput(
             f"the stream's {len(counts)} images take {most} bytes of memory, more than the limit of {limit}: give a "
