@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from nestcode import _core
 from nestcode.coders.pretrained import pretrained_names, pretrained_path
@@ -31,7 +31,8 @@ from nestcode.images.color import GRAY, OPAQUE, ROTATION_BYTES, color_matrix, fi
 from nestcode.images.lapped_dct import BLOCK, inverse_lapped_dct, lapped_dct, predict_gradients
 from nestcode.storage import Record, Storable, read_record
 
-Image = NDArray[np.uint8]
+Image = NDArray[np.uint8 | np.uint16]
+SCALES = {np.dtype(np.uint8): 1, np.dtype(np.uint16): 257}  # of pixel values, relative to 0 to 255
 RECORD_KIND = "PictureCoder"  # in files, which keep the codec's first name
 
 
@@ -61,7 +62,7 @@ class ImageCodec(Storable):
         self._model = _core.ImageModel()
 
     def fit(self, images: Sequence[Image]) -> Self:
-        """Train the context model on images, uint8 arrays (height, width) or (height, width, channels), in order."""
+        """Train the context model on images as `compress_images` takes them, in order."""
         if not isinstance(images, Sequence) or len(images) == 0:
             raise InvalidInput(f"images must be a list with at least one image, got {_type_of(images)}")
         model = _core.ImageModel()
@@ -80,15 +81,17 @@ class ImageCodec(Storable):
         self.check_fitted()
         return self._encode(image, self._model, limit, adapt=False)
 
-    def decode(self, data: bytes, shape: Sequence[int]) -> Image:
-        """Return the image of that shape from any prefix of its bitstream; an empty one gives gray."""
-        decoder = ImageDecoder(self, shape)
+    def decode(self, data: bytes, shape: Sequence[int], dtype: DTypeLike = np.uint8) -> Image:
+        """Return the image of that shape and type from any prefix of its bitstream; an empty one gives gray."""
+        decoder = ImageDecoder(self, shape, dtype)
         decoder.feed(data)
         return decoder.image()
 
     def _encode(self, image: Image, model: _core.ImageModel, limit: int, *, adapt: bool) -> Bitstream:
-        rotation = find_rotation(check_image(image))
-        channels = to_channels(image, color_matrix(rotation))
+        scale = SCALES[check_image(image).dtype]
+        pixels = image if scale == 1 else image / np.float32(scale)
+        rotation = find_rotation(pixels)
+        channels = to_channels(pixels, color_matrix(rotation))
         return encode_planes(model, lapped_dct(channels), self.step, rotation, limit, adapt=adapt)
 
     def check_fitted(self) -> None:
@@ -139,8 +142,8 @@ class ImageDecoder:
     True
     """
 
-    def __init__(self, codec: ImageCodec, shape: Sequence[int]) -> None:
-        self.shape = check_shape(shape)
+    def __init__(self, codec: ImageCodec, shape: Sequence[int], dtype: DTypeLike = np.uint8) -> None:
+        self.shape, self.dtype = check_shape(shape), np.dtype(dtype)
         codec.check_fitted()
         self._codec, self._colors = codec, color_matrix(b"")
         self._channels = CHANNELS[self.shape[2] if len(self.shape) == 3 else 1]
@@ -174,21 +177,21 @@ class ImageDecoder:
     def image(self) -> Image:
         """Return the image from what arrived so far."""
         if self._known is None or self._decoder is None:
-            out = np.full(self.shape, GRAY, dtype=np.uint8)
+            out = np.full(self.shape, GRAY * SCALES[self.dtype], dtype=self.dtype)
             if len(self._channels) in (2, 4):
-                out[..., -1] = OPAQUE
+                out[..., -1] = OPAQUE * SCALES[self.dtype]
             return out
         coefficients = reconstruct(self._known)
         predict_gradients(coefficients, 2**self._decoder.plane)
         channels = inverse_lapped_dct(coefficients * np.float32(self._codec.step))
-        return to_pixels(channels, self._colors, self.shape)
+        return to_pixels(channels, self._colors, self.shape, self.dtype)
 
 
 def check_image(image: Any) -> Image:
     """Return the image, or raise if it is not an image."""
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+    if not isinstance(image, np.ndarray) or image.dtype not in SCALES:
         raise InvalidInput(
-            f"an image must be a uint8 array, got {_type_of(image)}: convert it, as with np.asarray(image), "
+            f"an image must be a uint8 or uint16 array, got {_type_of(image)}: convert it, as with np.asarray(image), "
             "or np.rint(255 * x).astype(np.uint8) for values in [0, 1]"
         )
     check_shape(image.shape)

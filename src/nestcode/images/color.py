@@ -5,6 +5,8 @@ of most images. A large image spends three bytes on a rotation from there toward
 the differences between horizontal neighbors. Gray and alpha channels stay as they are.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,7 @@ SAMPLE = 1 << 20  # pixels that the KLT is estimated on, roughly
 OHTA = np.array([[1, 1, 1], [1, 0, -1], [-1, 2, -1]]) / np.sqrt([[3], [2], [6]])
 
 
-def find_rotation(image: NDArray[np.uint8]) -> bytes:
+def find_rotation(image: NDArray[Any]) -> bytes:
     """Return the rotation from Ohta's channels to the image's KLT as three bytes, or none where it does not pay."""
     if image.ndim == 2 or image.shape[2] < 3 or image.shape[0] * image.shape[1] < MIN_PIXELS:
         return b""
@@ -52,7 +54,7 @@ def color_matrix(rotation: bytes) -> Floats:
     return np.ascontiguousarray(matrix @ OHTA, dtype=np.float32)
 
 
-def to_channels(image: NDArray[np.uint8], colors: Floats) -> Floats:
+def to_channels(image: NDArray[Any], colors: Floats) -> Floats:
     """Return the channels of an image, centered and padded to complete transform blocks.
 
     (height, width[, channels]) uint8 -> (channels, height, width), multiples of 16
@@ -71,7 +73,9 @@ def to_channels(image: NDArray[np.uint8], colors: Floats) -> Floats:
     return np.ascontiguousarray(np.moveaxis(values, 2, 0))
 
 
-def to_pixels(channels: Floats, colors: Floats, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def to_pixels(
+    channels: Floats, colors: Floats, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> NDArray[np.uint8 | np.uint16]:
     """Return the pixels of an image of that shape, rounded and clipped, from its channels."""
     values = np.moveaxis(channels, 0, 2)[: shape[0], : shape[1]].copy()
     count = values.shape[2]
@@ -80,5 +84,6 @@ def to_pixels(channels: Floats, colors: Floats, shape: tuple[int, ...]) -> NDArr
     values += GRAY
     if count in (2, 4):
         values[..., -1] += OPAQUE - GRAY
-    pixels: NDArray[np.uint8] = np.clip(np.rint(values), 0, 255).astype(np.uint8).reshape(shape)
+    peak = np.iinfo(dtype).max
+    pixels: NDArray[Any] = np.clip(np.rint(values * np.float32(peak / 255)), 0, peak).astype(dtype).reshape(shape)
     return pixels
