@@ -32,13 +32,14 @@ RATES = (0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.75, 1.0)  # bpp
 TIMED = 0.5  # bpp at which codecs are timed
 OURS, TRUNCATED = "nestcode, one truncated stream", "progressive JPEG, truncated"
 TRUNCATED_QUALITIES = (10, 25, 50, 75)
-SETTINGS: dict[str, tuple[float, ...]] = {
-    "JPEG": (2, 5, 8, 12, 18, 25, 35, 50, 65, 80),
-    "JPEG 2000": RATES,
-    "WebP": (0, 2, 5, 10, 20, 35, 50, 65, 80, 90),
-    "AVIF": (5, 12, 20, 28, 36, 45, 55, 65, 75, 85),
-    "AVIF 4:4:4": (5, 12, 20, 28, 36, 45, 55, 65, 75, 85),
-    "JPEG XL": (1, 5, 10, 20, 30, 45, 60, 70, 80, 90),
+MOST = 1.3  # bpp up to which codecs are measured
+SETTINGS: dict[str, tuple[float, ...]] = {  # from worst to best
+    "JPEG": (2, 5, 8, 12, 18, 25, 35, 50, 65, 80, 90, 95),
+    "JPEG 2000": (*RATES, 1.2),
+    "WebP": (0, 2, 5, 10, 20, 35, 50, 65, 80, 90, 97),
+    "AVIF": (5, 12, 20, 28, 36, 45, 55, 65, 75, 85, 92, 97),
+    "AVIF 4:4:4": (5, 12, 20, 28, 36, 45, 55, 65, 75, 85, 92, 97),
+    "JPEG XL": (1, 5, 10, 20, 30, 45, 60, 70, 80, 88, 94),
 }
 COLORS = {
     OURS: "#c1121f", "JPEG XL": "#7b2cbf", "AVIF 4:4:4": "#b35c00", "AVIF": "#f0941f", "JPEG 2000": "#0b7a75",
@@ -58,6 +59,7 @@ class Point:
     bpp: float
     psnr: float
     ssim: float
+    setting: float | None = None  # of a codec
 
 
 def measure(task: Task) -> list[dict[str, Any]]:
@@ -69,7 +71,7 @@ def measure(task: Task) -> list[dict[str, Any]]:
     for quality, unit in (("psnr", "PSNR in dB"), ("ssim", "SSIM of luma")):
         show(f"{unit} by bpp, mean of {named}", table(points, quality), "Codecs interpolated between their settings.")
     with one_thread():
-        speeds = time_all(images, codecs, rounds=0 if options.quick else 1)
+        speeds = time_all(images, codecs, points, rounds=0 if options.quick else 1)
     rows = [compare(points, method, speeds.get(method)) for method in dict.fromkeys(point.method for point in points)]
     show(
         "Ours against each: BD-rate (negative: we need less), and speed",
@@ -102,7 +104,7 @@ def peers() -> dict[str, Codec]:
     """Return the codecs to compare with; JPEG XL if `pillow-jxl-plugin` is installed."""
     found = {name: CODECS[name] for name in ("JPEG", "JPEG 2000", "WebP", "AVIF", "AVIF 4:4:4")}
     if find_spec("pillow_jxl") is None:
-        print("JPEG XL is left out: pip install pillow-jxl-plugin")
+        print("JPEG XL is left out: pip install 'nestcode[peers]'")
         return found
     __import__("pillow_jxl")
     return {**found, "JPEG XL": JPEG_XL}
@@ -112,8 +114,9 @@ def all_points(name: str, image: Pixels, codecs: dict[str, Codec]) -> Iterator[P
     """Yield what each method decodes to, at each rate or setting that it reaches."""
     pixels = image.shape[0] * image.shape[1]
 
-    def point(method: str, size: int, decoded: Pixels) -> Point:
-        return Point(name, method, 8 * size / pixels, metrics.psnr(image, decoded), metrics.ssim(image, decoded))
+    def point(method: str, size: int, decoded: Any, setting: float | None = None) -> Point:
+        quality = metrics.psnr(image, decoded), metrics.ssim(image, decoded)
+        return Point(name, method, 8 * size / pixels, *quality, setting)
 
     budgets = [int(rate * pixels / 8) for rate in RATES]
     stream = compress_images([image])
@@ -123,7 +126,9 @@ def all_points(name: str, image: Pixels, codecs: dict[str, Codec]) -> Iterator[P
     for codec in codecs.values():
         for setting in SETTINGS[codec.name]:
             file = codec.encode(image, setting)
-            yield point(codec.name, len(file), decode(file))
+            yield point(codec.name, len(file), decode(file), setting)
+            if 8 * len(file) > MOST * pixels:
+                break
     files = [CODECS["progressive JPEG"].encode(image, quality) for quality in TRUNCATED_QUALITIES]
     for budget in budgets:
         decoded = [some for some in (decode_truncated(file[:budget], image) for file in files) if some is not None]
@@ -201,7 +206,9 @@ def bd_rate(points: list[Point], method: str, quality: str) -> float | None:
     return float(np.mean(rates)) if rates else None
 
 
-def time_all(images: dict[str, Pixels], codecs: dict[str, Codec], rounds: int) -> dict[str, tuple[float, float]]:
+def time_all(
+    images: dict[str, Pixels], codecs: dict[str, Codec], points: list[Point], rounds: int
+) -> dict[str, tuple[float, float]]:
     """Return the MB/s of encoding and decoding all images at about the same rate, by method."""
     ours, raw = ImageCodec.load(), sum(image.nbytes for image in images.values())
     jobs: dict[str, Callable[[], object]] = {}
@@ -210,7 +217,7 @@ def time_all(images: dict[str, Pixels], codecs: dict[str, Codec], rounds: int) -
     jobs[f"encode {OURS}"] = lambda: [ours.encode(image, limit) for image, limit in limits]
     jobs[f"decode {OURS}"] = lambda: [ours.decode(stream, shape) for stream, shape in streams]
     for codec in codecs.values():
-        chosen = [(image, nearest(codec, image, limit)) for image, limit in limits]
+        chosen = [(image, nearest(points, name, codec.name)) for name, image in images.items()]
         files = [codec.encode(image, setting) for image, setting in chosen]
         jobs[f"encode {codec.name}"] = lambda codec=codec, chosen=chosen: [codec.encode(*one) for one in chosen]  # type: ignore[misc]
         jobs[f"decode {codec.name}"] = lambda files=files: [decode(file) for file in files]  # type: ignore[misc]
@@ -220,9 +227,10 @@ def time_all(images: dict[str, Pixels], codecs: dict[str, Codec], rounds: int) -
     }
 
 
-def nearest(codec: Codec, image: Pixels, size: int) -> float:
-    """Return the setting whose file is nearest to a size."""
-    return min(SETTINGS[codec.name], key=lambda setting: abs(len(codec.encode(image, setting)) - size))
+def nearest(points: list[Point], image: str, method: str) -> float:
+    """Return the setting of a codec whose rate is nearest to the one that is timed."""
+    own = [point for point in points if (point.image, point.method) == (image, method)]
+    return min(own, key=lambda point: abs(point.bpp - TIMED)).setting or 0
 
 
 def draw(points: list[Point], named: str, path: Path) -> None:

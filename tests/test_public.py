@@ -8,7 +8,7 @@ import pytest
 MODULES = [
     "", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors", ".images",
     ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.hub", ".integrations.langchain",
-    ".integrations.sklearn", ".lengths", ".metrics", ".nn", ".report", ".search", ".simulate", ".stores",
+    ".integrations.sklearn", ".lengths", ".metrics", ".nn", ".report", ".scale", ".search", ".simulate", ".stores",
     ".stores.lmdb", ".stores.postgres", ".streams", ".training",
 ]  # fmt: skip
 

@@ -275,4 +275,27 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
     });
 }
 
+// A graph of a snapshot, whose positions begin at `offset`. Its vectors, if it has any, rank what a walk visits.
+struct SearchedGraph {
+    GraphRecords records;
+    const GraphProjection* projection;
+    const float* floats = nullptr;
+    const Half* halves = nullptr;
+    std::span<const std::uint64_t> skipped = {};
+    std::uint32_t offset = 0;
+
+    bool has_vectors() const { return floats != nullptr || halves != nullptr; }
+
+    void search(Metric metric, const float* queries, std::size_t count, std::size_t ef, const SearchResults& results,
+                Simd simd) const {
+        const std::size_t features = projection->features();
+        if (halves != nullptr)
+            search_graph(records, GraphVectors<Half>{halves, features}, *projection, metric, queries, count, ef,
+                         skipped, results, simd, 1);
+        else
+            search_graph(records, GraphVectors<float>{floats, features}, *projection, metric, queries, count, ef,
+                         skipped, results, simd, 1);
+    }
+};
+
 }  // namespace nestcode

@@ -115,6 +115,14 @@ struct VectorRuns {
         features = run.features;
     }
 
+    // Whether a checksum failed in what was read so far.
+    bool damaged() const {
+        for (const VectorRows& run : runs)
+            for (const ChecksumGuard* guard : {run.guard, run.scales_guard})
+                if (guard != nullptr && guard->first_damaged() >= 0) return true;
+        return false;
+    }
+
     // The run of a position, and the position in it.
     std::pair<const VectorRows*, std::size_t> find(std::size_t position) const {
         const auto run = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), position) - ends.begin());

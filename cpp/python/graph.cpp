@@ -5,6 +5,7 @@
 #include "arrays.hpp"
 #include "fastscan_groups.hpp"
 #include "nestcode/graph_build.hpp"
+#include "row_search.hpp"
 
 namespace {
 
@@ -140,6 +141,16 @@ struct PyGraph {
 };
 
 }  // namespace
+
+nestcode::SearchedGraph graph_of(nb::handle graph) {
+    const PyGraph& self = part_of<PyGraph>(graph);
+    nestcode::SearchedGraph found{self.records, &self.projection.projection};
+    if (self.vectors && self.vectors->dtype().bits == 16)
+        found.halves = static_cast<const nestcode::Half*>(self.vectors->data());
+    else if (self.vectors)
+        found.floats = static_cast<const float*>(self.vectors->data());
+    return found;
+}
 
 void add_graph(nb::module_& m) {
     nb::class_<PyGraphProjection>(m, "GraphProjection")

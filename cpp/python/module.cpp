@@ -12,6 +12,7 @@ NB_MODULE(_core, m) {
     add_search(m);
     add_graph(m);
     add_vectors(m);
+    add_row_search(m);
     add_streams(m);
     add_images(m);
 }

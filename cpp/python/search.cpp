@@ -9,6 +9,7 @@
 #include "nestcode/adc.hpp"
 #include "nestcode/hamming.hpp"
 #include "nestcode/rerank.hpp"
+#include "row_search.hpp"
 #include "storage.hpp"
 
 namespace {
@@ -278,6 +279,11 @@ void pack_blocks(const Packed& grouped, const Vec<std::uint32_t>& slots, const A
 }
 
 }  // namespace
+
+SearchedLists lists_of(nb::handle searcher) {
+    const PySearcher& self = part_of<PySearcher>(searcher);
+    return {self.segments, self.sizes};
+}
 
 void add_search(nb::module_& m) {
     nb::class_<PyInvertedLists>(m, "InvertedLists", "The inverted lists of one segment: sorted codes and scorer data.")

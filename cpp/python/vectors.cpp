@@ -4,6 +4,7 @@
 
 #include "nestcode/rerank.hpp"
 #include "nestcode/scan.hpp"
+#include "row_search.hpp"
 #include "storage.hpp"
 
 namespace {
@@ -81,19 +82,23 @@ struct PyVectorRuns {
                          candidates.shape(1), by, {}, out.data(), threads);
     }
 
-    void scan(const Mat<float>& queries, const Vec<std::int64_t>& items, std::string_view metric,
-              const Array<float, 2>& out, const Array<float, 1>& norms, std::size_t threads,
-              std::string_view simd) const {
+    template <class Real, class Position>
+    bool nearest(const Vec<Real>& query, const Vec<Position>& items, const Vec<std::int64_t>& ids,
+                 std::string_view metric, const Array<float, 1>& distances, const Ids& top_ids, std::size_t threads,
+                 std::string_view simd) const {
         const nestcode::Metric by = nestcode::metric_named(metric);
-        if (queries.shape(1) != runs.features || out.shape(0) != queries.shape(0) || out.shape(1) != items.size() ||
-            (by != nestcode::Metric::l2 && norms.size() != items.size()))
-            throw nb::value_error(
-                "queries must have the features of the vectors, and out and norms room for all items");
-        check(items.data(), items.size(), 0);
-        const nestcode::HalfExpander expand_half = nestcode::half_expander(nestcode::choose_simd(simd));
+        if (query.size() != runs.features || ids.size() != items.size())
+            throw nb::value_error("the query must have the features of the vectors, and each item an id");
+        if (distances.size() == 0 || top_ids.size() != distances.size())
+            throw nb::value_error("there must be room for the hits, and at least one");
+        if (std::any_of(items.data(), items.data() + items.size(),
+                        [count = runs.count()](Position item) { return static_cast<std::uint64_t>(item) >= count; }))
+            throw nb::value_error("items must be positions of vectors");
+        const nestcode::Simd chosen = nestcode::choose_simd(simd);
         nb::gil_scoped_release released;
-        nestcode::scan_vectors(runs, expand_half, queries.data(), queries.shape(0), items.data(), items.size(), by,
-                               out.data(), norms.data(), threads);
+        return nestcode::nearest_vectors(runs, std::vector<double>(query.data(), query.data() + query.size()),
+                                         items.data(), ids.data(), items.size(), by, distances.size(), distances.data(),
+                                         top_ids.data(), chosen, threads);
     }
 
     void expand(const Vec<std::int64_t>& items, const Array<float, 2>& out, std::size_t threads,
@@ -109,18 +114,27 @@ struct PyVectorRuns {
 
 }  // namespace
 
+const nestcode::VectorRuns& vector_runs_of(nb::handle vectors) {
+    return part_of<PyVectorRuns>(vectors).runs;
+}
+
 void add_vectors(nb::module_& m) {
     nb::class_<PyVectorRows>(m, "VectorRows", "The vectors of one segment: float32, float16, or int8 with scales.")
         .def(nb::init<AnyMatrix, Vec<float>, nb::object, nb::object>(), "rows"_a.noconvert(), "scales"_a.noconvert(),
              "guard"_a.none() = nb::none(), "scales_guard"_a.none() = nb::none());
-    nb::class_<PyVectorRuns>(m, "VectorRuns", "The vectors of several segments, by positions in all of them.")
-        .def(nb::init<const std::vector<nb::object>&>(), "runs"_a)
+    nb::class_<PyVectorRuns> runs(m, "VectorRuns", "The vectors of several segments, by positions in all of them.");
+    runs.def(nb::init<const std::vector<nb::object>&>(), "runs"_a)
         .def("rerank", &PyVectorRuns::rerank, "queries"_a.noconvert(), "candidates"_a.noconvert(), "metric"_a,
              "out"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
              "Write the distances from each query to its candidates.")
-        .def("scan", &PyVectorRuns::scan, "queries"_a.noconvert(), "items"_a.noconvert(), "metric"_a,
-             "out"_a.noconvert(), "norms"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
-             "Write the squared distances or inner products from each query to the same vectors.")
         .def("expand", &PyVectorRuns::expand, "items"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
              "simd"_a = "", "Write vectors as float32.");
+    const auto add_nearest = [&](auto method) {
+        runs.def("nearest", method, "query"_a.noconvert(), "items"_a.noconvert(), "ids"_a.noconvert(), "metric"_a,
+                 "distances"_a.noconvert(), "top_ids"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
+                 "Write the nearest of some vectors, and return whether float32 told them apart.");
+    };
+    add_nearest(&PyVectorRuns::nearest<float, std::uint32_t>);
+    add_nearest(&PyVectorRuns::nearest<double, std::uint32_t>);
+    add_nearest(&PyVectorRuns::nearest<double, std::int64_t>);
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nestcode import lengths as lengths
     from nestcode import metrics as metrics
     from nestcode import nn as nn
+    from nestcode import scale as scale
     from nestcode import search as search
     from nestcode import simulate as simulate
     from nestcode import stores as stores
@@ -86,6 +87,7 @@ _HOMES = {
     "load_coder": "nestcode.coders",
     "metrics": "nestcode.metrics",
     "nn": "nestcode.nn",
+    "scale": "nestcode.scale",
     "search": "nestcode.search",
     "simulate": "nestcode.simulate",
     "stores": "nestcode.stores",
@@ -124,6 +126,7 @@ __all__ = [
     "lengths",
     "load_coder",
     "metrics",
+    "scale",
     "search",
     "simulate",
     "stores",

@@ -400,20 +400,18 @@ class VectorRuns:
         simd: str = "",
     ) -> None:
         """Write the distances from each query to its candidates, (queries, many): positions, or -1 for none."""
-    def scan(
+    def nearest(
         self,
-        queries: NDArray[np.float32],
-        items: NDArray[np.int64],
+        query: NDArray[np.floating[Any]],
+        items: NDArray[np.uint32] | NDArray[np.int64],
+        ids: NDArray[np.int64],
         metric: str,
-        out: NDArray[np.float32],
-        norms: NDArray[np.float32],
+        distances: NDArray[np.float32],
+        top_ids: NDArray[np.int64],
         threads: int = 1,
         simd: str = "",
-    ) -> None:
-        """Write squared distances ("l2") or inner products from each query to the vectors `items`, (queries, items).
-
-        For inner products the squared norms of these vectors are written too, (items,).
-        """
+    ) -> bool:
+        """Write the nearest of the vectors `items`, nearest first, and return whether float32 could tell them apart."""
     def expand(self, items: NDArray[np.int64], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
         """Write vectors as float32, (items, features)."""
 
@@ -489,6 +487,136 @@ class Graph:
     ) -> None:
         """Write the nearest items of each query, (queries, k), and how many nodes were visited."""
 
+# Search by vectors (cpp/python/row_search.cpp)
+
+class RowProjection:
+    """The projection of rows: on the first `used` directions, and on the coarse parts of lists' centroids.
+
+    `coarse` is in features; `mean_coefficients` are those of the mean, `mean_square` is its squared norm, and
+    `mean_outside` that of its part outside of the directions.
+    """
+
+    def __init__(
+        self,
+        metric: _Metric,
+        mean: NDArray[np.float64],
+        directions: NDArray[np.float32],
+        used: int,
+        coarse: NDArray[np.float32],
+        mean_coefficients: NDArray[np.float32],
+        mean_square: float,
+        mean_outside: float,
+    ) -> None: ...
+
+class ListScoring:
+    """How inverted lists are ranked, and their items scored: by fast-scan with groups, else by ADC with codebooks.
+
+    `coarse_offsets` are added to products with coarse parts; `scales` and `shifts`, (coarse, fine), turn products into
+    distances; `norms` are those of the centroids.
+    """
+
+    def __init__(
+        self,
+        coarse_offsets: NDArray[np.float32],
+        fine: NDArray[np.float32],
+        scales: NDArray[np.float32],
+        shifts: NDArray[np.float32],
+        norms: NDArray[np.float32],
+        groups: FastScanGroups | None,
+        codebooks: NDArray[np.float32],
+    ) -> None: ...
+
+class CoefficientDecoder:
+    """What whole codes decode to: bit planes around centroids, or sums of codebook entries if there are any."""
+
+    def __init__(
+        self,
+        centroids: NDArray[np.float32],
+        allocation: NDArray[np.int32],
+        levels: NDArray[np.float32],
+        codebooks: NDArray[np.float32],
+    ) -> None: ...
+
+class RowSearcher:
+    """A snapshot that is searched by rows: runs in inverted lists, then runs with graphs, with the ids of each.
+
+    Candidates are reranked by `vectors`, or by what their codes decode to.
+    """
+
+    def __init__(
+        self,
+        projection: RowProjection,
+        scoring: ListScoring | None,
+        lists: Searcher | None,
+        graphs: Sequence[Graph],
+        skipped: Sequence[NDArray[np.uint64]],
+        ids: Sequence[NDArray[np.uint32] | NDArray[np.int64]],
+        id_guards: Sequence[ChecksumGuard | None],
+        vectors: VectorRuns | None,
+        decoder: CoefficientDecoder | None,
+        codes: Sequence[NDArray[np.uint8]],
+        code_guards: Sequence[ChecksumGuard | None],
+    ) -> None: ...
+    def search(
+        self,
+        rows: NDArray[np.floating[Any]],
+        k: int,
+        lists: int,
+        graphs: int,
+        reranked: int,
+        ids: NDArray[np.int64],
+        distances: NDArray[np.float32],
+        compared: NDArray[np.int64],
+        threads: int = 1,
+        simd: str = "",
+    ) -> bool:
+        """Write the k nearest items of each row; return False where that takes float64, or a file is damaged."""
+    def search_one(
+        self,
+        row: NDArray[np.floating[Any]],
+        k: int,
+        lists: int,
+        graphs: int,
+        reranked: int,
+        ids: NDArray[np.int64],
+        distances: NDArray[np.float32],
+    ) -> int:
+        """Write the k nearest items of one row; return how many it was compared with, -1 where `search` is False."""
+
+class ScannedCodes:
+    """The items of one run, as lookup tables score them: indices, centroids or none, and both norms."""
+
+    def __init__(
+        self,
+        indices: NDArray[np.uint8],
+        centroids: NDArray[np.int64],
+        squares: NDArray[np.float32],
+        norms: NDArray[np.float32],
+    ) -> None: ...
+
+class CodeScan:
+    """All codes of a searcher, scored by tables of the levels, (bytes, most, 256), of each byte's directions."""
+
+    def __init__(
+        self,
+        searcher: RowSearcher,
+        directions: NDArray[np.int32],
+        entries: NDArray[np.float32],
+        largest: float,
+        operations: float,
+        runs: Sequence[ScannedCodes],
+        positions: NDArray[np.uint32],
+        ids: NDArray[np.int64],
+    ) -> None: ...
+    def search(
+        self,
+        row: NDArray[np.floating[Any]],
+        distances: NDArray[np.float32],
+        top_ids: NDArray[np.int64],
+        threads: int = 1,
+    ) -> bool:
+        """Write the nearest of all items; return False where float32 cannot tell them apart."""
+
 # Entropy coding of codes (cpp/python/streams.cpp)
 
 class CodeEncoder:
@@ -519,26 +647,39 @@ class ImageModel:
         """Restore a state that `save` wrote."""
 
 class ImageDecoder:
-    """The bit-plane decoder of one image that arrives in pieces; it writes into `decoded`.
+    """The decoder of one image that arrives in pieces."""
 
-    A decoded value is (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p), and 0 for an insignificant
-    coefficient.
-    """
-
-    def __init__(self, model: ImageModel, kinds: list[int], planes: int, decoded: NDArray[np.int32]) -> None: ...
-    def feed(self, data: bytes) -> None:
-        """Append bytes and decode as far as they reach."""
+    def __init__(self, model: ImageModel, step: float, height: int, width: int, channels: int) -> None: ...
+    def feed(self, data: bytes) -> bool:
+        """Append bytes and decode as far as they reach; return False if the image claims too many bit planes."""
+    def write(self, pixels: NDArray[np.uint8 | np.uint16]) -> None:
+        """Write the pixels from what arrived so far, (height * width * channels,)."""
     @property
-    def plane(self) -> int:
-        """The lowest bit plane that has been decoded completely."""
+    def planes(self) -> int:
+        """The number of bit planes that the first byte claims."""
+    @property
+    def known(self) -> list[int]:
+        """What is known of each coefficient, (channels, rows, columns, 16, 16), or nothing before the first bits.
+
+        (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p), and 0 for an insignificant coefficient.
+        """
 
 def image_model_sizes() -> tuple[int, int]:
     """Return the number of binary models and of mixer weights."""
 
 def encode_image(
-    model: ImageModel, kinds: list[int], coefficients: NDArray[np.int32], planes: int, limit: int, train: bool
+    model: ImageModel,
+    kinds: list[int],
+    coefficients: NDArray[np.int32],
+    planes: int,
+    limit: int,
+    train: bool,
+    original: NDArray[np.uint8 | np.uint16],
+    step: float,
+    rotation: list[int],
 ) -> tuple[bytes, list[tuple[int, float]]]:
-    """Return the coded image, and the number of bytes and the squared error after every pass.
+    """Return the coded image, and after every pass the number of bytes and the mean squared error of a pixel value.
 
-    Coding stops at about `limit` bytes; with `train` the model keeps what it learned.
+    Coding stops at about `limit` bytes; with `train` the model keeps what it learned. Errors are on the scale from 0
+    to 255, of what a receiver shows against `original`, (height, width, channels); they are 0 if that is empty.
     """

@@ -190,8 +190,14 @@ def test_animations_are_refused_or_skipped(photos: Path, tmp_path: Path) -> None
 
 
 def test_view_writes_one_image(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, shown = tmp_path / "a.nest", []
-    monkeypatch.setattr("webbrowser.open", lambda url: bool(shown.append(url)))
+    stream = tmp_path / "a.nest"
+    shown: list[str] = []
+
+    def fail_to_open(url: str) -> bool:
+        shown.append(url)
+        return False
+
+    monkeypatch.setattr("webbrowser.open", fail_to_open)
     fine("compress", photos, "-o", stream)
     with ImageStreamReader(stream, bpp=1) as reader:
         expected = {name: reader[name] for name in reader.names}

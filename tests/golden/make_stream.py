@@ -4,7 +4,7 @@
 
 They are made once, when a version of the format is new: every later Nestcode must read these bytes. `stream-v1.coder`
 made the streams of items and `stream-v1.json` has their contents; `images-v1.json` has those of the images, whose codec
-is untrained. The data is computed from integers.
+is untrained, and `images-v1-pixels.json` checksums of their pixels. The data is computed from integers.
 """
 
 import hashlib
@@ -35,13 +35,17 @@ def items() -> NDArray[np.uint8]:
 SHAPES = {"wide.png": (130, 140, 3), "below/grey.png": (35, 9), "opacity.png": (20, 33, 4), "a é.png": (1, 1, 2)}
 
 
-def images() -> list[Image]:
-    """Images of all kinds, the first large enough to rotate its colors."""
-    out = []
+PROFILES = {1: [b""] * 4, 2: [bytes(range(200)), b"", bytes(range(200)), b"another"]}  # by version
+
+
+def images(version: int) -> list[Image]:
+    """Images of all kinds, the first large enough to rotate its colors, the others of 16 bits in version 2."""
+    out: list[Image] = []
     for shape in SHAPES.values():
         i, j, k = np.meshgrid(*map(np.arange, (*shape, 1)[:3]), indexing="ij")
         ramps, busy = 30 * k + i + j // 2, (i * j // 3 + i * i + 7 * j * (k + 1)) % 31
-        out.append(((ramps + np.where(i % 64 < 10, busy, 0)) % 256).astype(np.uint8).reshape(shape))
+        image = ((ramps + np.where(i % 64 < 10, busy, 0)) % 256).astype(np.uint8).reshape(shape)
+        out.append(image.astype(np.uint16) * 256 + 7 * image if version > 1 and out else image)
     return out
 
 
@@ -50,29 +54,36 @@ def blank() -> ImageCodec:
     return ImageCodec().fit([np.full((1, 1), 128, dtype=np.uint8)])
 
 
-def decoders(data: bytes, arrived: int) -> list[ImageDecoder]:
-    """Decoders of the images of a stream, fed as `docs/format.md` describes the payload."""
+def bitstreams(data: bytes, arrived: int) -> dict[tuple[int, ...], bytes]:
+    """Shapes and bitstreams of the images of a stream, of `arrived` bytes as `docs/format.md` describes the payload."""
     header = parse_image_header(memoryview(data))
     payload = b"".join(data[at : at + 4096] for at in range(header.size, len(data), 4100))[: header.payload]
+    return {
+        entry.shape: b"".join(payload[part] for part in header.slices(image, arrived))
+        for image, entry in enumerate(header.entries)
+    }
+
+
+def decoders(data: bytes, arrived: int) -> list[ImageDecoder]:
+    """Decoders of the images of a stream, fed with the first `arrived` bytes of its payload."""
     out = []
-    for image, entry in enumerate(header.entries):
-        out.append(ImageDecoder(blank(), entry.shape))
-        for part in header.slices(image, arrived):
-            out[-1].feed(payload[part])
+    for shape, part in bitstreams(data, arrived).items():
+        out.append(ImageDecoder(blank(), shape))
+        out[-1].feed(part)
     return out
 
 
 def known_bits(decoder: ImageDecoder) -> str:
     """A checksum of the bits that a decoder knows of all coefficients."""
-    known = np.zeros(0, np.int32) if decoder._known is None else decoder._known
-    return hashlib.sha256(known.astype("<i4").tobytes()).hexdigest()
+    return hashlib.sha256(np.array(decoder._decoder.known, dtype="<i4").tobytes()).hexdigest()
 
 
 def make_images() -> None:
     """Write the stream of images and its contents."""
     path = HERE / f"images-v{IMAGES_VERSION}.nest"
     check_new(path)
-    data = compress_images(images(), blank(), names=list(SHAPES))
+    made, profiles = images(IMAGES_VERSION), PROFILES[IMAGES_VERSION]
+    data = compress_images(made, blank(), names=list(SHAPES), profiles=profiles)
     header = parse_image_header(memoryview(data))
     path.write_bytes(data)
     held = {
@@ -86,6 +97,21 @@ def make_images() -> None:
         for arrived in (0, 700, 5000, header.payload)
     }
     path.with_suffix(".json").write_text(json.dumps({"coder": blank().fingerprint, "held": held}) + "\n")
+
+
+def pixel_digests(data: bytes) -> dict[str, str]:
+    """Checksums of all pixels that the first bytes of a stream decode to, by their number."""
+    start = parse_image_header(memoryview(data)).size
+    cuts = [start, start + 1, *range(start + 500, len(data), 1500), len(data)]
+    decoded = {str(cut): decompress_images(data[:cut], blank()) for cut in cuts}
+    return {cut: hashlib.sha256(b"".join(map(np.ndarray.tobytes, some))).hexdigest() for cut, some in decoded.items()}
+
+
+def make_pixels() -> None:
+    """Write the checksums of the pixels of the stream of images, the same on every machine."""
+    data, path = (HERE / f"images-v{IMAGES_VERSION}{end}" for end in (".nest", "-pixels.json"))
+    check_new(path)
+    path.write_text(json.dumps(pixel_digests(data.read_bytes()), indent=1) + "\n")
 
 
 def check_new(path: Path) -> None:
@@ -112,5 +138,5 @@ def make_items() -> None:
 
 
 if __name__ == "__main__":
-    for make in (make_images, make_items):
+    for make in (make_images, make_pixels, make_items):
         make()

@@ -16,7 +16,7 @@ from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import buffer, compaction
 from nestcode.index.snapshot import Snapshot
-from nestcode.search import searcher
+from nestcode.search import plan
 from tests import twins
 from tests.index.test_compaction import before, together, until
 from tests.index.test_damage import craft, put
@@ -29,7 +29,7 @@ X, FRESH, Q = twins.clustered(ROWS), twins.clustered(ROWS, seed=1), twins.cluste
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small segments get graphs, and walks on them are never given up for exhaustive searches."""
     monkeypatch.setattr(compaction, "MIN_GRAPH", 100)
-    monkeypatch.setattr(searcher, "VISIT", 0)
+    monkeypatch.setattr(plan, "VISIT", 0)
 
 
 @cache
@@ -138,7 +138,7 @@ def test_more_candidates_find_more() -> None:
 
 def test_a_selective_filter_makes_the_search_exhaustive(monkeypatch: pytest.MonkeyPatch) -> None:
     index = plain()
-    monkeypatch.setattr(searcher, "VISIT", 16)
+    monkeypatch.setattr(plan, "VISIT", 16)
     few = np.arange(0, ROWS, 20)
     hits = index.search(Q, 5, candidates=20, filter=few)
     assert (hits.compared == len(few)).all()

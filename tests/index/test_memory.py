@@ -10,7 +10,7 @@ from nestcode import Index, _core
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import Mapped, write_array
 from tests import twins
-from tests.search.searching import ERROR, KINDS, Q, X, assert_same, bare, fill, fitted
+from tests.search.searching import ERROR, KINDS, Q, X, assert_close, bare, fill, fitted
 
 TIERS: dict[str, set[str]] = {  # and what stays in files
     "all": set(),
@@ -41,7 +41,7 @@ def test_whole_codes_in_memory_find_the_same(memory: str, saved: Path) -> None:
     for options in ({}, {"rank": "asymmetric"}, {"rank": "hamming"}, {"candidates": 5000}):
         budget: dict[str, Any] = {"candidates": 200, **options}
         for _ in range(2):  # cold and warm
-            assert_same(held.search(Q, k=7, **budget), mapped.search(Q, k=7, **budget))
+            assert_close(held.search(Q, k=7, **budget), mapped.search(Q, k=7, **budget))
     hoods, expected = (one.neighborhood(Q, size=3) for one in (held, mapped))
     assert np.array_equal(hoods.count, expected.count)
 
@@ -50,7 +50,7 @@ def test_a_prefix_estimates_as_a_truncated_index_and_reranks_by_all_bits(saved: 
     held, short, mapped = Index.open(saved, memory="prefix=17"), fill_like(saved, 17), Index.open(saved)
     ids = mapped.ids
     for _ in range(2):
-        assert_same(held.search(Q, k=7, candidates=200), short.search(Q, k=7, candidates=200))
+        assert_close(held.search(Q, k=7, candidates=200), short.search(Q, k=7, candidates=200))
         hits = held.search(Q, k=7, rank="asymmetric", candidates=200)
         twins.check_hits(hits, twins.distances(Q, mapped.reconstruct(ids), "l2"), ids, ERROR)
         by_bits = held.search(Q, k=7, rank="hamming", candidates=200)

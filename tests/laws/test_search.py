@@ -303,12 +303,15 @@ class Recorder:
 
     def keep(self, name: str, call: Callable[..., Any], *first: Any) -> Callable[..., Any]:
         def kept(*given: Any, **named: Any) -> Any:
-            arguments = (*first, *given, *named.values())
+            plain = (one._searcher if isinstance(one, Watched) else one for one in (*given, *named.values()))
+            arguments = (*first, *plain)
             self.calls.setdefault(name, []).append((call, arguments))
             made = call(*arguments)
             self._made.append(made)
             self.recipes[id(made)] = call, arguments
-            return Watched(made, self) if isinstance(made, _core.Searcher) else made
+            return (
+                Watched(made, self) if isinstance(made, _core.Searcher | _core.RowSearcher | _core.CodeScan) else made
+            )
 
         return kept
 
@@ -320,7 +323,7 @@ class Watched:
         self._searcher, self._recorder = searcher, recorder
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return self._recorder.keep(name, getattr(_core.Searcher, name), self._searcher)
+        return self._recorder.keep(name, getattr(type(self._searcher), name), self._searcher)
 
 
 @cache
@@ -335,7 +338,10 @@ def recorded() -> Recorder:
         {"metric": "cosine"},
         {"filter": [5]},
     ]
-    files = "adc", "decoded", "exhaustive", "fastscan", "inverted_lists", "prepared", "scorer", "searcher", "vectors"
+    files = (
+        "adc", "decoded", "exhaustive", "fastscan", "inverted_lists", "prepared", "product_tables", "row_search",
+        "scorer", "searcher", "vectors",
+    )  # fmt: skip
     modules = ["coders.scalar_quantizer", *(f"search.{name}" for name in files)]
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:
@@ -346,6 +352,7 @@ def recorded() -> Recorder:
             for option in options:
                 for candidates in (60, 10**6):
                     index.search(TRAINING[:3], 4, candidates=candidates, **option)
+                    index.search(TRAINING[3], 4, candidates=candidates, **option)
     recorder.recipes.pop(id(None), None)
     return recorder
 
@@ -408,7 +415,10 @@ def invalid(argument: Any, data: st.DataObject, rng: np.random.Generator) -> Any
 
 def one_invalid(arguments: tuple[Any, ...], data: st.DataObject, rng: np.random.Generator) -> list[Any]:
     """The arguments, one of them invalid."""
-    kinds: Any = (np.ndarray, list, _core.Searcher, _core.CentroidDistances, _core.SearchResults, _core.FastScanGroups)
+    kinds: Any = (
+        np.ndarray, list, _core.Searcher, _core.CentroidDistances, _core.SearchResults, _core.FastScanGroups,
+        _core.RowProjection, _core.ListScoring, _core.CoefficientDecoder, _core.RowSearcher,
+    )  # fmt: skip
     places = [i for i, one in enumerate(arguments) if isinstance(one, kinds)]
     place = data.draw(st.sampled_from(places)) if places else -1
     return [invalid(one, data, rng) if i == place else one for i, one in enumerate(arguments)]
@@ -448,6 +458,8 @@ def test_all_kernels_of_search_were_recorded() -> None:
         "permute_bits",
         "FastScanGroups",
     }
+    assert calls.keys() >= {"RowProjection", "ListScoring", "CoefficientDecoder", "RowSearcher", "search", "search_one"}
+    assert calls.keys() >= {"CodeScan", "ScannedCodes"}
     for known in calls.values():
         call, arguments = known[0]
         call(*arguments)  # valid calls can be repeated

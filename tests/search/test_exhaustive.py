@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nestcode import Index, _core
+from nestcode import Index
 from nestcode.errors import InvalidInput
 from nestcode.search.exhaustive import CodeEstimator, VectorEstimator, squared_distances
 from nestcode.search.plan import Plan
-from nestcode.search.vectors import NO_SCALES
 from tests import twins
 from tests.search.searching import fitted, kinds, metrics
 
@@ -157,20 +156,6 @@ def test_vectors_that_are_not_finite_are_refused_unless_filtered_out() -> None:
                 index.search(queries, 5, candidates=ROWS, vectors=rows)
         hits = index.search(rows[:3], 5, candidates=ROWS, vectors=rows, filter=np.arange(ROWS - 1))
         assert np.array_equal(hits.ids, clean.ids)
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 3))
-def test_scanned_vectors_have_the_products_and_distances_of_numpy(seed: int, features: int, queries: int) -> None:
-    rng = np.random.default_rng(seed)
-    rows, own = (rng.standard_normal((n, features)).astype(np.float32) for n in (50, queries))
-    items = rng.choice(50, 37, replace=False)
-    out, norms = np.empty((queries, 37), dtype=np.float32), np.empty(37, dtype=np.float32)
-    vectors = _core.VectorRuns([_core.VectorRows(part, NO_SCALES) for part in (rows[:20], rows[20:])])
-    vectors.scan(own, items, "inner", out, norms)
-    np.testing.assert_allclose(out, own @ rows[items].T, atol=1e-4)
-    np.testing.assert_allclose(norms, np.sum(rows[items] ** 2, axis=1), rtol=1e-4)
-    vectors.scan(own, items, "l2", out, norms)
-    np.testing.assert_allclose(out, twins.distances(own, rows[items], "l2"), rtol=1e-4)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.sampled_from([0.0, 1.0, 1e4, 1e9, 1e15]))

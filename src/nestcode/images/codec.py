@@ -24,11 +24,10 @@ from nestcode.images.bitplanes import (
     Bitstream,
     encode_planes,
     model_arrays,
-    reconstruct,
     set_model,
 )
-from nestcode.images.color import GRAY, OPAQUE, ROTATION_BYTES, color_matrix, find_rotation, to_channels, to_pixels
-from nestcode.images.lapped_dct import BLOCK, inverse_lapped_dct, lapped_dct, predict_gradients
+from nestcode.images.color import color_matrix, find_rotation, to_channels
+from nestcode.images.lapped_dct import lapped_dct
 from nestcode.storage import Record, Storable, read_record
 
 Image = NDArray[np.uint8 | np.uint16]
@@ -67,19 +66,21 @@ class ImageCodec(Storable):
             raise InvalidInput(f"images must be a list with at least one image, got {_type_of(images)}")
         model = _core.ImageModel()
         for image in images:
-            self._encode(image, model, UNLIMITED, adapt=True)
+            self._encode(image, model, UNLIMITED, adapt=True, measure=False)
         set_model(self._model, model_arrays(model))  # in a file's precision, so that it codes as when loaded
         self._is_fitted = True
         return self
 
     def encode(self, image: Image, limit: int | None = None) -> bytes:
         """Return the bitstream of an image, or its first `limit` bytes."""
-        return self.encode_passes(image, UNLIMITED if limit is None else limit).data[:limit]
-
-    def encode_passes(self, image: Image, limit: int = UNLIMITED) -> Bitstream:
-        """Return the bitstream of an image with its rate and estimated error after each coding pass."""
         self.check_fitted()
-        return self._encode(image, self._model, limit, adapt=False)
+        most = UNLIMITED if limit is None else limit
+        return self._encode(image, self._model, most, adapt=False, measure=False).data[:limit]
+
+    def encode_passes(self, image: Image) -> Bitstream:
+        """Return the bitstream of an image with its rate and error after each coding pass."""
+        self.check_fitted()
+        return self._encode(image, self._model, UNLIMITED, adapt=False, measure=True)
 
     def decode(self, data: bytes, shape: Sequence[int], dtype: DTypeLike = np.uint8) -> Image:
         """Return the image of that shape and type from any prefix of its bitstream; an empty one gives gray."""
@@ -87,12 +88,13 @@ class ImageCodec(Storable):
         decoder.feed(data)
         return decoder.image()
 
-    def _encode(self, image: Image, model: _core.ImageModel, limit: int, *, adapt: bool) -> Bitstream:
+    def _encode(self, image: Image, model: _core.ImageModel, limit: int, *, adapt: bool, measure: bool) -> Bitstream:
         scale = SCALES[check_image(image).dtype]
         pixels = image if scale == 1 else image / np.float32(scale)
         rotation = find_rotation(pixels)
         channels = to_channels(pixels, color_matrix(rotation))
-        return encode_planes(model, lapped_dct(channels), self.step, rotation, limit, adapt=adapt)
+        original = image.reshape(*image.shape[:2], -1) if measure else None
+        return encode_planes(model, lapped_dct(channels), self.step, rotation, limit, original, adapt=adapt)
 
     def check_fitted(self) -> None:
         """Raise unless the codec was fitted or loaded."""
@@ -145,46 +147,20 @@ class ImageDecoder:
     def __init__(self, codec: ImageCodec, shape: Sequence[int], dtype: DTypeLike = np.uint8) -> None:
         self.shape, self.dtype = check_shape(shape), np.dtype(dtype)
         codec.check_fitted()
-        self._codec, self._colors = codec, color_matrix(b"")
-        self._channels = CHANNELS[self.shape[2] if len(self.shape) == 3 else 1]
-        self._start = b""  # the number of planes and the color rotation, until they are complete
-        self._known: NDArray[np.int32] | None = None  # the bits known of each coefficient, as `reconstruct` takes them
-        self._decoder: _core.ImageDecoder | None = None
+        self._decoder = _core.ImageDecoder(codec._model, codec.step, *(*self.shape, 1)[:3])
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the bitstream."""
-        if self._decoder is None:
-            self._start += data
-            data = self._begin()
-        if self._decoder is not None and data:
-            self._decoder.feed(data)
-
-    def _begin(self) -> bytes:
-        """Start decoding once the first bytes are complete; return the bytes after them."""
-        if not self._start:
-            return b""
-        planes, rotated = self._start[0] & 0x7F, ROTATION_BYTES * (self._start[0] >> 7)
-        if planes > MAX_PLANES:
-            raise DamagedFile(f"an image has at most {MAX_PLANES} bit planes, got {planes}: send it again")
-        if len(self._start) < 1 + rotated:
-            return b""
-        self._colors = color_matrix(self._start[1 : 1 + rotated])
-        rows, columns = (-(-size // BLOCK) for size in self.shape[:2])
-        self._known = np.zeros((len(self._channels), rows, columns, BLOCK, BLOCK), dtype=np.int32)
-        self._decoder = _core.ImageDecoder(self._codec._model, self._channels, planes, self._known)
-        return self._start[1 + rotated :]
+        if not self._decoder.feed(data):
+            raise DamagedFile(
+                f"an image has at most {MAX_PLANES} bit planes, got {self._decoder.planes}: send it again"
+            )
 
     def image(self) -> Image:
         """Return the image from what arrived so far."""
-        if self._known is None or self._decoder is None:
-            out = np.full(self.shape, GRAY * SCALES[self.dtype], dtype=self.dtype)
-            if len(self._channels) in (2, 4):
-                out[..., -1] = OPAQUE * SCALES[self.dtype]
-            return out
-        coefficients = reconstruct(self._known)
-        predict_gradients(coefficients, 2**self._decoder.plane)
-        channels = inverse_lapped_dct(coefficients * np.float32(self._codec.step))
-        return to_pixels(channels, self._colors, self.shape, self.dtype)
+        out = np.empty(self.shape, dtype=self.dtype)
+        self._decoder.write(out.reshape(-1))
+        return out
 
 
 def check_image(image: Any) -> Image:

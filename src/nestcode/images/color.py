@@ -2,7 +2,8 @@
 
 Ohta's opponent channels I1 I2 I3 (luma, red against blue, green against magenta), orthonormal, decorrelate the colors
 of most images. A large image spends three bytes on a rotation from there toward its own KLT: the principal axes of
-the differences between horizontal neighbors. Gray and alpha channels stay as they are.
+the differences between horizontal neighbors. Gray and alpha channels stay as they are. The decoder's inverse is C++
+(cpp/nestcode/image_reconstruction.hpp).
 """
 
 from typing import Any
@@ -71,19 +72,3 @@ def to_channels(image: NDArray[Any], colors: Floats) -> Floats:
     if count >= 3:
         values[..., :3] = values[..., :3] @ colors.T
     return np.ascontiguousarray(np.moveaxis(values, 2, 0))
-
-
-def to_pixels(
-    channels: Floats, colors: Floats, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> NDArray[np.uint8 | np.uint16]:
-    """Return the pixels of an image of that shape, rounded and clipped, from its channels."""
-    values = np.moveaxis(channels, 0, 2)[: shape[0], : shape[1]].copy()
-    count = values.shape[2]
-    if count >= 3:
-        values[..., :3] = values[..., :3] @ colors
-    values += GRAY
-    if count in (2, 4):
-        values[..., -1] += OPAQUE - GRAY
-    peak = np.iinfo(dtype).max
-    pixels: NDArray[Any] = np.clip(np.rint(values * np.float32(peak / 255)), 0, peak).astype(dtype).reshape(shape)
-    return pixels

@@ -128,13 +128,10 @@ class ImageStreamHeader(Layout):
             if size and begin < arrived:
                 yield slice(begin, min(begin + size, arrived))
 
-    def quality_at(self, arrived: int) -> float:
-        """Return the expected PSNR after `arrived` bytes of payload, in tenths of a decibel."""
-        return float(np.interp(arrived, self.sizes.sum(axis=0), self.quality))
-
     def error_at(self, arrived: int) -> float:
         """Return the expected squared error of a pixel value in [0, 1] after `arrived` bytes of payload."""
-        return float(10 ** (-self.quality_at(arrived) / 100))
+        errors = 10 ** (np.array(self.quality) / -100)
+        return float(np.interp(arrived, self.sizes.sum(axis=0), errors))
 
     def bpp(self, bits: int) -> float:
         """Return the rate of so many bits of payload, in bits per pixel."""
@@ -154,7 +151,7 @@ class ImageStreamHeader(Layout):
         sizes = np.cumsum(kept, axis=1).tolist()
         entries = tuple(replace(entry, sizes=tuple(own)) for entry, own in zip(self.entries, sizes, strict=True))
         ends = np.minimum(self.sizes.sum(axis=0), payload).tolist()
-        quality = tuple(round(self.quality_at(end)) for end in ends)
+        quality = tuple(round(-100 * math.log10(self.error_at(end))) for end in ends)
         return replace(self, entries=entries, quality=quality, payload=int(kept.sum()), written=b"")
 
     def truncate_to_total(self, total: int) -> "ImageStreamHeader":

@@ -26,12 +26,13 @@ from nestcode.images.format import (
     lay_out,
     parse_image_header,
 )
+from nestcode.images.lapped_dct import BLOCK
 from nestcode.storage import parse_record, record_bytes
 
 LIMIT = 8 << 30  # bytes of memory
-# Bytes of memory for each coefficient while an image is decoded, and while its decoder waits for more bytes.
-DECODING, WAITING = 32, 9
-MODEL = 1 << 20  # bytes of the context model of each decoder that waits
+COEFFICIENT = 9  # bytes of memory of a decoder for each coefficient
+STRIPS = 8  # bytes for each coefficient of a row of blocks while pixels are reconstructed
+MODEL = 1 << 20  # bytes of the context model of a decoder
 MAX_PSNR = 100  # dB
 LEAST_ERROR = 1e-5  # squared error of a pixel value in [0, 255] that is stated at least
 
@@ -186,8 +187,8 @@ class ImageStreamEncoder:
         sizes = np.minimum(encoded.sizes, size)
         self._names.add(name)
         self._entries.append(Entry(name, image.shape, tuple(sizes.tolist()), 8 * image.itemsize, profile))
-        logs = np.log(np.maximum(encoded.errors, LEAST_ERROR))
-        self._errors += np.exp(np.interp(sizes, encoded.sizes, logs)) * image.size
+        errors = np.interp(sizes, encoded.sizes, np.maximum(encoded.errors, LEAST_ERROR))
+        self._errors += errors * image.size
         self._values += image.size
         return encoded.data[:size]
 
@@ -271,10 +272,12 @@ def check_memory(entries: Sequence[Entry], limit: int, *, progressive: bool = Fa
     """Refuse images that take more memory than `limit`, decoded one after another or progressively side by side."""
     counts = [entry.coefficients for entry in entries]
     pixels = sum(entry.coefficients * entry.depth // 8 for entry in entries)
-    most = pixels + DECODING * max(counts, default=0)
-    if progressive:
-        most += sum(WAITING * count + MODEL for count in counts) + pixels  # and a second copy of the pixels
-        most -= WAITING * max(counts, default=0)  # the one that is decoded waited before
+    decoders = [COEFFICIENT * count + MODEL for count in counts]
+    strips = [STRIPS * entry.coefficients // -(-entry.shape[0] // BLOCK) for entry in entries]
+    if progressive:  # and a second copy of the pixels
+        most = 2 * pixels + sum(decoders) + max(strips, default=0)
+    else:
+        most = pixels + max(map(sum, zip(decoders, strips, strict=True)), default=0)
     if most > check_int(limit, "limit", least=0):
         raise InvalidInput(
             f"the stream's {len(counts)} images take {most} bytes of memory, more than the limit of {limit}: give a "

@@ -111,6 +111,10 @@ class Buffer:
     def codes_guard(self) -> None:
         """None: memory needs no verification."""
 
+    @property
+    def ids_guard(self) -> None:
+        """None: memory needs no verification."""
+
     def list_starts(self, bits: int) -> NDArray[np.uint32]:
         """Return where the codes of each prefix of `bits` bits begin, and the end."""
         starts = np.empty((1 << bits) + 1, dtype=np.uint32)

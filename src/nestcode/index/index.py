@@ -300,6 +300,10 @@ class Index:
 
         """
         snapshot = self._live.current
+        if rank is None and metric is None and vectors is None and filter is None:
+            hits = self._searcher.search_rows(snapshot, queries, k, candidates, rerank, self.effort, threads)
+            if hits is not None:
+                return hits
         plan = self._plan(
             snapshot,
             queries,
@@ -380,7 +384,7 @@ class Index:
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
         snapshot, options = self._live.current, {"rank": rank, "metric": metric, "vectors": vectors}
         plan = self._plan(snapshot, queries, candidates=candidates, rerank=rerank, **options)
-        return trials.run(self._searcher.candidates(snapshot, plan, k), plan.rerank(k))
+        return trials.run(self._searcher.candidates(snapshot, plan, k), plan.budget.rerank(k))
 
     def tune(
         self,

@@ -216,6 +216,11 @@ class LiveSegment:
         """What watches mapped codes; None in memory."""
         return self.segment.guard("codes")
 
+    @property
+    def ids_guard(self) -> _core.ChecksumGuard | None:
+        """What watches mapped ids; None in memory."""
+        return self.segment.guard("ids")
+
     def list_starts(self, bits: int) -> NDArray[np.uint32]:
         """Return where the codes of each prefix of `bits` bits begin, and the end."""
         starts = np.empty((1 << bits) + 1, dtype=np.uint32)

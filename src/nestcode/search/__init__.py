@@ -16,7 +16,8 @@
 `Searcher` (searcher.py) runs these steps on a snapshot that was prepared once (prepared.py). Segments with a graph are
 walked (graph.py) instead of probed and estimated. A budget that covers all items skips probing: it estimates everything
 in float32, codes by lookup tables over all their bits (product_tables.py), and compares in float64 what is close
-(exhaustive.py). `Index.evaluate` and `Index.tune` measure recall (evaluation.py).
+(exhaustive.py). Plain searches, of vectors by the coder's metric and without a filter, take all steps after the plan in
+one call of the core (row_search.py). `Index.evaluate` and `Index.tune` measure recall (evaluation.py).
 
 Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.projection`, `Coder.layout` and
 `Coder.coefficients`. This room knows coders, and no coder knows this room.

@@ -25,7 +25,7 @@ from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import ProjectedScorer
 from nestcode.search.inverted_lists import all_codes
-from nestcode.search.scorer import QueryBatch, ScanLayout
+from nestcode.search.scorer import NO_NORMS, QueryBatch, ScanLayout
 
 QUERIES = 256  # whose tables are in memory at once: 1 kB for each query and byte of code
 
@@ -303,6 +303,10 @@ class AdcScorer(ProjectedScorer):
             return first, np.zeros((1, first.shape[1]), dtype=np.float32)
         second = self.coder.coefficients(all_codes(bits)[: 1 << (bits - 8)])
         return first, second - first[:1]
+
+    def list_scoring(self, bits: int) -> _core.ListScoring:
+        """Return how the core ranks lists named by `bits` bits and scores their items, by the coder's metric."""
+        return _core.ListScoring(*self._list_parts(bits), NO_NORMS, None, self._codebooks)
 
     def lay_out(self, codes: Codes) -> ScanLayout:
         """Return the squared norms of the sums of codes' first bytes."""

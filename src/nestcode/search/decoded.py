@@ -106,6 +106,48 @@ class ProjectedScorer(DecodedScorer):
         coefficients = self._around_zero(queries) if by_angle else queries.coefficients
         return coefficients, queries.mean_products if by_angle else np.zeros(len(coefficients), dtype=np.float32)
 
+    def row_projection(self, bits: int | None, *, whole: bool) -> _core.RowProjection:
+        """Return the projection of rows for lists named by `bits` bits, if any: on all directions, or those in use."""
+        mean, directions = self._projection.mean, self._projection.directions
+        coarse, used = np.zeros((0, len(mean)), dtype=np.float32), 0
+        if bits is not None:
+            parts = self._list_centroids(bits)
+            coarse = np.ascontiguousarray(parts.coarse @ directions[: parts.coarse.shape[1]], dtype=np.float32)
+            used = max(self.used_directions, parts.fine.shape[1])
+        outside = max(self.mean_square - float(self.mean @ self.mean), 0.0)
+        return _core.RowProjection(
+            self.coder.metric_,
+            mean,
+            directions,
+            len(directions) if whole else used,
+            coarse,
+            self.mean,
+            self.mean_square,
+            outside,
+        )
+
+    @property
+    def scales_queries(self) -> bool:
+        """Whether estimates are of scaled queries: items of "cosine" do not have norm 1."""
+        return self.coder.metric_ == "cosine" and bool(abs(self._item_norm - 1) >= 0.05)
+
+    @property
+    def used_directions(self) -> int:
+        """How many leading directions estimates read."""
+        return len(self._projection.directions)
+
+    @abstractmethod
+    def list_scoring(self, bits: int) -> _core.ListScoring:
+        """Return how the core ranks lists named by `bits` bits and scores their items, by the coder's metric."""
+
+    def _list_parts(self, bits: int) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return what all products with coarse parts lack, the fine parts, and the scale and shift of each list."""
+        parts, metric = self._list_centroids(bits), self.coder.metric_
+        offsets = np.zeros(len(parts.coarse), dtype=np.float32)
+        if metric == "cosine":
+            offsets += parts.coarse @ self.mean[: parts.coarse.shape[1]]
+        return offsets, parts.fine, *parts.by_metric[metric]
+
     def _make_list_centroids(self, bits: int) -> ListCentroids:
         return ListCentroids(*self.split_centroids(bits), self.mean, self.mean_square)
 

@@ -2,8 +2,8 @@
 
 A search whose candidate budget covers all items is exhaustive. It takes two passes:
 
-1. Estimate all distances in float32, with a bound on their rounding errors: vectors by one scan or a matrix product,
-   codes by ADC lookup tables.
+1. Estimate all distances in float32, with a bound on their rounding errors: vectors by a matrix product, or for one
+   query by one scan (`cpp/nestcode/scan.hpp`, which takes the second pass too); codes by ADC lookup tables.
 2. Compute in float64 the distances of the items that the bound cannot rule out: those whose estimate is at most the
    k-th best plus twice the bound.
 
@@ -36,16 +36,39 @@ QUERIES, ITEMS = 256, 1 << 14  # compared at once in float64
 ESTIMATES = 1 << 24  # in memory at once, if there is more than one query
 ROWS = 1 << 12  # vectors in a matrix product
 PAIRS = 1 << 12  # of a query and an item, compared at once in float64
-SCANNED = 2  # queries that one scan of the vectors scores faster than a matrix product
+SCANNED = 2  # queries that scans of the vectors of their own score faster than a matrix product
 CLOSE = 1e-9  # of the squared norms: what cancellation leaves of a smaller distance is less exact than float32
 UNIT = 2.0**-24  # the relative error of rounding to float32
 SMALLEST = 2.0**-125  # at least the error of a product that underflows
 
+NO_KEYS = np.zeros(0, dtype=np.int64)
 Indices = NDArray[np.int64]
 
 
 def search_all(prepared: PreparedSnapshot, plan: Plan, start: int, ids: Ids, distances: Floats) -> None:
     """Write the nearest of all items that may be found, for the queries of a plan from `start` on."""
+    if len(ids) > SCANNED or plan.rank != "exact" or prepared.count == 0:
+        _search_together(prepared, plan, start, ids, distances)
+        return
+    for i in range(len(ids)):
+        if not _scan_vectors(prepared, plan, start + i, ids[i], distances[i]):
+            _search_together(prepared, plan, start + i, ids[i : i + 1], distances[i : i + 1])
+
+
+def _scan_vectors(prepared: PreparedSnapshot, plan: Plan, query: int, ids: Ids, distances: Floats) -> bool:
+    """Write the nearest items of one query by its own scan of the vectors, or return False where that is inexact."""
+    vectors: Vectors = prepared.vectors if plan.vectors is None else plan.vectors
+    keys, own = (prepared.positions, prepared.ids) if plan.vectors is None else 2 * (prepared.sorted_ids,)
+    core = vectors.direct(own if plan.vectors is not None else NO_KEYS)
+    if core is None:
+        return False
+    done = core.nearest(plan.queries[query].astype(np.float64), keys, own, plan.metric, distances, ids, plan.threads)
+    vectors.check()
+    return done
+
+
+def _search_together(prepared: PreparedSnapshot, plan: Plan, start: int, ids: Ids, distances: Floats) -> None:
+    """Write the nearest items of queries by products of matrices, which takes as long for one query as for a few."""
     queries = np.arange(start, start + len(ids))
     estimator = _choose_estimator(prepared, plan)
     if estimator is None:
@@ -137,20 +160,12 @@ class VectorEstimator(Estimator):
         self.ids = prepared.sorted_ids if given else prepared.ids
         self._keys = self.ids if given else prepared.positions.astype(np.int64)
         self._metric, self._threads = plan.metric, plan.threads
-        self._core = self._vectors.direct(self._keys)
         self._queries = as_float64(plan.queries[queries], normalize=plan.metric == "cosine")
 
     def estimate(self) -> Estimates:
-        """Return distances by one scan of the vectors for very few queries, by matrix products for more."""
+        """Return distances by matrix products."""
         metric, own = self._metric, self._queries
         rounded = own.astype(np.float32)
-        if self._core is not None and len(own) <= SCANNED and (metric != "l2" or np.array_equal(own, rounded)):
-            out, norms = np.empty((len(own), len(self.ids)), dtype=np.float32), np.empty(len(self.ids), np.float32)
-            self._core.scan(rounded, self._keys, metric, out, norms, self._threads)
-            self._vectors.check()
-            if metric == "l2":  # differences before squares: nothing cancels
-                return Estimates(out, np.full(len(own), own.shape[1] * SMALLEST), (own.shape[1] + 16) * UNIT)
-            return self._from_products(out, norms)
         center = rounded.mean(axis=0) if metric == "l2" else np.zeros(own.shape[1], dtype=np.float32)
         out, norms = self._multiply(-2 * (own - center) if metric == "l2" else own, center)
         if metric != "l2":

@@ -27,7 +27,15 @@ from nestcode.codes import CORES, Codes
 from nestcode.search.adc import BitGroups, group_bits
 from nestcode.search.decoded import ProjectedScorer
 from nestcode.search.inverted_lists import all_codes, default_list_bits
-from nestcode.search.scorer import BLOCK, NO_NORMS, PreparedCodes, QueryBatch, ScanLayout, SearchMetric
+from nestcode.search.scorer import (
+    BLOCK,
+    NO_CODEBOOKS,
+    NO_NORMS,
+    PreparedCodes,
+    QueryBatch,
+    ScanLayout,
+    SearchMetric,
+)
 
 GROUPS = 52  # that are scanned: 208 bits
 GROUP_BITS = 4
@@ -161,6 +169,16 @@ class FastScanScorer(ProjectedScorer):
         """Return the centroids of the coarse quantizer, and what the first bit planes add."""
         length = bits - self._layout.centroid_bits
         return self._layout.centroids, dequantize(all_codes(length).packed, self._layout.planes, length)
+
+    @property
+    def used_directions(self) -> int:
+        """How many leading directions estimates read."""
+        return self._scan.used
+
+    def list_scoring(self, bits: int) -> _core.ListScoring:
+        """Return how the core ranks lists named by `bits` bits and scores their items, by the coder's metric."""
+        norms = self._norms[self.coder.metric_]
+        return _core.ListScoring(*self._list_parts(bits), norms, self._scan.core, NO_CODEBOOKS)
 
     def lay_out(self, codes: Codes) -> ScanLayout:
         """Return sorted codes as blocks."""

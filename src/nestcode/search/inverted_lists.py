@@ -45,12 +45,12 @@ class ListCentroids:
         norms = np.einsum("cfd,cfd->cf", both, both, dtype=np.float64)
         lengths = np.sqrt(np.maximum(norms + 2 * (both @ mean) + mean_square, 1e-30))
         zeros, minus_two = np.zeros(norms.shape, dtype=np.float32), np.full(norms.shape, -2, dtype=np.float32)
-        self._by_metric: dict[SearchMetric, tuple[Floats, Floats]] = {  # distance = product * scale + shift
+        self.by_metric: dict[SearchMetric, tuple[Floats, Floats]] = {  # distance = product * scale + shift
             "l2": (minus_two, norms.astype(np.float32)),
             "cosine": ((-2 / lengths).astype(np.float32), zeros),
             "inner": (minus_two, zeros),
         }
-        self._coarse, self._fine = _without_trailing_zeros(coarse), _without_trailing_zeros(fine)
+        self.coarse, self.fine = _without_trailing_zeros(coarse), _without_trailing_zeros(fine)
 
     def coarse_distances(self, metric: SearchMetric, coefficients: Floats, offsets: Floats) -> _core.CentroidDistances:
         """Return the distances from queries to all centroids, up to a term that all lists share.
@@ -61,20 +61,20 @@ class ListCentroids:
             offsets: (queries,): what all inner products lack.
 
         """
-        return _core.CentroidDistances(*self._products(coefficients), offsets, *self._by_metric[metric])
+        return _core.CentroidDistances(*self._products(coefficients), offsets, *self.by_metric[metric])
 
     def distances(self, metric: SearchMetric, coefficients: Floats, offsets: Floats) -> Floats:
         """Return the same distances as an array, (queries, lists)."""
         coarse, fine = self._products(coefficients)
-        scales, shifts = self._by_metric[metric]
+        scales, shifts = self.by_metric[metric]
         products = (coarse + offsets[:, None])[:, :, None] + fine[:, None]
         distances: Floats = (products * scales + shifts).reshape(len(coefficients), -1)
         return distances
 
     def _products(self, coefficients: Floats) -> tuple[Floats, Floats]:
         """Return the inner products of queries with the coarse and with the fine parts."""
-        coarse: Floats = coefficients[:, : self._coarse.shape[1]] @ self._coarse.T
-        fine: Floats = coefficients[:, : self._fine.shape[1]] @ self._fine.T
+        coarse: Floats = coefficients[:, : self.coarse.shape[1]] @ self.coarse.T
+        fine: Floats = coefficients[:, : self.fine.shape[1]] @ self.fine.T
         return coarse, fine
 
 

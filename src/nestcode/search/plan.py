@@ -13,11 +13,12 @@ from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.hamming import HammingScorer
-from nestcode.search.prepared import Filter
+from nestcode.search.prepared import Filter, PreparedSnapshot
 from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, QueryBatch, Scorer, SearchMetric
 from nestcode.search.vectors import GivenVectors, VectorsById
 
 Rank = Literal["asymmetric", "hamming", "exact"]
+VISIT = 16  # items that an exhaustive search compares while a walk visits one node of a graph
 MAX_MISSING = 1 << 16  # k may exceed the number of items, as ids of -1 fill up, but not without bounds
 
 
@@ -53,6 +54,35 @@ class Effort:
     def rerank_for(self, k: int) -> int:
         """Return how many candidates to rerank for k hits."""
         return self.rerank * max(k, self.k) // self.k
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many candidates a search estimates and reranks, by the caller's choice or by an effort."""
+
+    chosen_candidates: int | None = None
+    chosen_rerank: int | None = None
+    effort: Effort | None = None  # for what the caller did not choose
+
+    def candidates(self, count: int) -> int:
+        """Return how many of `count` items to estimate; without a choice 1,000 and 2 % of them."""
+        if self.chosen_candidates is not None:
+            return check_int(self.chosen_candidates, "candidates", least=1)
+        return 1000 + count // 50 if self.effort is None else self.effort.candidates_of(count)
+
+    def graph_candidates(self, k: int) -> int:
+        """Return how many candidates a walk on a graph keeps (ef) for k hits; without a choice 4 k, at least 100."""
+        if self.chosen_candidates is not None:
+            return check_int(self.chosen_candidates, "candidates", least=1)
+        return (
+            max(4 * k, 100) if self.effort is None else self.effort.candidates * max(k, self.effort.k) // self.effort.k
+        )
+
+    def rerank(self, k: int) -> int:
+        """Return how many candidates to rerank for k hits; without a choice 10 k, and at least 100."""
+        if self.chosen_rerank is not None:
+            return max(k, check_int(self.chosen_rerank, "rerank", least=1))
+        return max(10 * k, 100) if self.effort is None else self.effort.rerank_for(k)
 
 
 class Plan:
@@ -111,23 +141,11 @@ class Plan:
             self.codes = encode(codes)
             self.queries = self.rows = np.empty((len(codes), 0), dtype=np.float32)
         self.allowed = None if allowed is None else check_filter(allowed)
-        self._candidates, self._rerank, self._effort = candidates, rerank, effort
+        self.budget = Budget(candidates, rerank, effort)
         self.threads = thread_count(threads)
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def candidates(self, count: int) -> int:
-        """Return the candidate budget for an index of `count` items."""
-        return candidate_budget(self._candidates, self._effort, count)
-
-    def graph_candidates(self, k: int) -> int:
-        """Return how many candidates a walk on a graph keeps for k hits."""
-        return graph_budget(self._candidates, self._effort, k)
-
-    def rerank(self, k: int) -> int:
-        """Return how many candidates to rerank for k hits."""
-        return rerank_budget(self._rerank, self._effort, k)
 
     def batch(self, scorer: Scorer, first: int, last: int) -> QueryBatch:
         """Return queries `first` to `last` as a scorer takes them."""
@@ -137,6 +155,16 @@ class Plan:
         assert isinstance(scorer, HammingScorer)
         packed = np.ascontiguousarray(self.codes[slice(first, last)].prefix(scorer.width).packed)
         return QueryBatch(self.metric, NO_COEFFICIENTS, NO_NORMS, NO_NORMS, packed)
+
+
+def count_candidates(prepared: PreparedSnapshot, budget: Budget, k: int) -> int:
+    """Return the candidate budget of a search; all items where a filter leaves too few of them to walk on a graph."""
+    if not prepared.has_graphs:
+        return budget.candidates(prepared.count)
+    most = budget.graph_candidates(k)
+    # A walk visits candidates / share items, and a visit takes about as long as comparing 16 items exhaustively.
+    selective = prepared.count**2 <= VISIT * most * prepared.stored
+    return prepared.count if selective else most
 
 
 def _check_norms(rows: NDArray[np.floating[Any]]) -> None:
@@ -150,27 +178,6 @@ def _check_norms(rows: NDArray[np.floating[Any]]) -> None:
             f"the squared norm of a query must be below {LARGEST_SQUARE:g}, so that distances fit float32, "
             f"got {most:.2g}: rescale the data and the queries"
         )
-
-
-def candidate_budget(candidates: int | None, effort: Effort | None, count: int) -> int:
-    """Return how many of `count` items to estimate; without a choice 1,000 and 2 % of them."""
-    if candidates is not None:
-        return check_int(candidates, "candidates", least=1)
-    return 1000 + count // 50 if effort is None else effort.candidates_of(count)
-
-
-def graph_budget(candidates: int | None, effort: Effort | None, k: int) -> int:
-    """Return how many candidates a walk on a graph keeps (ef) for k hits; without a choice 4 k, and at least 100."""
-    if candidates is not None:
-        return check_int(candidates, "candidates", least=1)
-    return max(4 * k, 100) if effort is None else effort.candidates * max(k, effort.k) // effort.k
-
-
-def rerank_budget(rerank: int | None, effort: Effort | None, k: int) -> int:
-    """Return how many candidates to rerank for k hits; without a choice 10 k, and at least 100."""
-    if rerank is not None:
-        return max(k, check_int(rerank, "rerank", least=1))
-    return max(10 * k, 100) if effort is None else effort.rerank_for(k)
 
 
 def check_k(k: int, count: int) -> int:

@@ -70,6 +70,10 @@ class SortedRun(Protocol):
         """What watches codes that are mapped from a file."""
 
     @property
+    def ids_guard(self) -> _core.ChecksumGuard | None:
+        """What watches ids that are mapped from a file."""
+
+    @property
     def graph(self) -> "NeighborGraph | None":
         """The graph of the run, if it has one."""
 
@@ -228,7 +232,7 @@ class PreparedSnapshot:
         listed = [run for run in snapshot.runs if run not in graphs]
         self._runs = [*listed, *graphs]  # whose positions are counted in this order
         self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
-        self._ahead, self._in_files = ReadAhead(), any(run.codes_in_files for run in self._runs)
+        self._ahead, self.in_files = ReadAhead(), any(run.codes_in_files for run in self._runs)
         self._ids: list[NDArray[Any]] = [run.ids for run in self._runs]
         self._skipped = [_skipped(run, allowed) for run in self._runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
@@ -266,6 +270,33 @@ class PreparedSnapshot:
         """How many items there are, also those that may not be found."""
         return sum(map(len, self._ids))
 
+    def list_candidates(self, candidates: int) -> int:
+        """Return the budget of inverted lists: beside graphs, whose budget is that of a walk, all that is few."""
+        return max(candidates, SCANNED + self._listed // 50) if self._graphs else candidates
+
+    def row_searcher(
+        self,
+        projection: _core.RowProjection,
+        scoring: _core.ListScoring | None,
+        decoder: _core.CoefficientDecoder | None,
+    ) -> _core.RowSearcher:
+        """Return what searches this snapshot by rows; without a decoder, candidates are reranked by stored vectors."""
+        chosen = [graph.by_codes if decoder or not graph.by_vectors else graph.by_vectors for graph in self._graphs]
+        graphs, vectors = [graph.core for graph in chosen], None if decoder else self.vectors.core
+        return _core.RowSearcher(
+            projection,
+            scoring,
+            self.searcher,
+            graphs,
+            self._bitmaps,
+            self._ids,
+            [run.ids_guard for run in self._runs],
+            vectors,
+            decoder,
+            self._rows,
+            [run.codes_guard for run in self._runs],
+        )
+
     def estimate(
         self, queries: QueryBatch, count: int, candidates: int, keep: int, threads: int
     ) -> tuple[Floats, Positions, Ids]:
@@ -276,8 +307,7 @@ class PreparedSnapshot:
         distances, positions = np.empty((count, keep), dtype=np.float32), np.empty((count, keep), dtype=np.uint32)
         compared = np.empty(count, dtype=np.int64)
         if self.searcher is not None:
-            if self._graphs:  # candidates are those of a walk: scan what is few, and probe as much as by default
-                candidates = max(candidates, SCANNED + self._listed // 50)
+            candidates = self.list_candidates(candidates)
             out = _core.SearchResults(distances, positions, compared)
             self.scorer.estimate(self.searcher, queries, self.list_bits, candidates, out, threads)
             if self.searcher.damaged:
@@ -316,7 +346,7 @@ class PreparedSnapshot:
     def codes_at(self, positions: Positions) -> Codes:
         """Return the codes of items by their positions in all runs together; any code for missing ones."""
         flat = positions.reshape(-1)
-        if not self._in_files:
+        if not self.in_files:
             self._touch_rows("codes", flat)
             return Codes.unchecked(self._take(self._rows, flat), self.snapshot.width)
         with self._ahead.reading(lambda: self._request(np.unique(flat[flat != MISSING]).astype(np.int64))):

@@ -4,11 +4,13 @@ Exhaustive search scores every item by them. Table indices and norms are compute
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nestcode import _core
 from nestcode.arrays import PIECE, Bytes, Floats, squared_norms
 from nestcode.coders.base import CodebookLayout, ScalarLayout
 from nestcode.coders.codebooks import ENTRIES
@@ -121,6 +123,18 @@ class ScalarTables(ProductTables):
         """Return codes as table indices, with their centroids and norms."""
         items = super().prepare(codes)
         return replace(items, centroids=codes.leading_bits(self._bits)) if self._bits else items
+
+    def scan(
+        self,
+        searcher: _core.RowSearcher,
+        runs: Sequence[AdcCodes],
+        positions: NDArray[np.uint32],
+        ids: NDArray[np.int64],
+    ) -> _core.CodeScan:
+        """Return what scans the codes of runs for one query."""
+        items = [_core.ScannedCodes(one.indices, one.centroids, one.squares, one.norms) for one in runs]
+        directions = self._directions.astype(np.int32)
+        return _core.CodeScan(searcher, directions, self._entries, self.largest, self.operations, items, positions, ids)
 
     def products(self, coefficients: Floats, items: AdcCodes, threads: int) -> Floats:
         """Return the inner products of all pairs, (queries, items): those with the centroids and the residuals."""

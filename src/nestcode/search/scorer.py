@@ -28,6 +28,7 @@ NO_BLOCKS, NO_STARTS = np.zeros((0, 0, BLOCK), dtype=np.uint8), np.zeros(0, dtyp
 NO_BIASES = np.zeros(0, dtype=np.int16)
 NO_COEFFICIENTS, NO_CODES = np.zeros((0, 0), dtype=np.float32), np.zeros((0, 0), dtype=np.uint8)
 NO_NORMS = np.zeros(0, dtype=np.float32)
+NO_CODEBOOKS = np.zeros((0, 256, 0), dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)

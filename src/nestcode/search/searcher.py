@@ -17,12 +17,12 @@ from nestcode.search.exhaustive import search_all
 from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
-from nestcode.search.plan import Plan, check_k
-from nestcode.search.prepared import Positions, PreparationCache, PreparedSnapshot, Snapshot
-from nestcode.search.scorer import QueryBatch, ScanLayout, Scorer
+from nestcode.search.plan import Effort, Plan, check_k, count_candidates
+from nestcode.search.prepared import Filter, Positions, PreparationCache, PreparedSnapshot, Snapshot
+from nestcode.search.row_search import RowSearcher, supports
+from nestcode.search.scorer import QueryBatch, ScanLayout, Scorer, SearchMetric
 
 QUERIES = 256  # estimated and reranked at once
-VISIT = 16  # items that an exhaustive search compares while a walk visits one node of a graph
 RANGE_START = 64  # hits that a range search begins with; it goes on by factors of 4
 
 
@@ -39,6 +39,7 @@ class Searcher:
     def __init__(self, coder: Coder | None, prefix: int | None = None, *, by_graph: bool = True) -> None:
         self._coder, self._prefix, self._by_graph = coder, prefix, by_graph
         self._caches: dict[bool, tuple[int, PreparationCache]] = {}  # with their width, by whether codes are compared
+        self._rows: tuple[Snapshot, RowSearcher | None] | None = None  # of the latest snapshot, if it can be
         self._stored: tuple[int, Scorer] | None = None  # the scorer of all bits that layouts are stored for, by width
         self._latest: dict[tuple[bool, bool], PreparedSnapshot] = {}  # by that, and whether graphs are used
 
@@ -57,12 +58,39 @@ class Searcher:
         """Return the k nearest items of each query."""
         prepared = self.prepare(snapshot, plan)
         k = check_k(k, prepared.count)
-        budget = max(_candidates(prepared, plan, k), k)  # k hits wherever there are so many
-        found = top_k(prepared, plan, k, budget, plan.rerank(k))
+        budget = max(count_candidates(prepared, plan.budget, k), k)  # k hits wherever there are so many
+        found = top_k(prepared, plan, k, budget, plan.budget.rerank(k))
         _check_range(found)
         if plan.single:
             return Hits(found.ids[0], found.distances[0], int(found.compared[0]))
         return found
+
+    def search_rows(
+        self,
+        snapshot: Snapshot,
+        queries: object,
+        k: int,
+        candidates: int | None,
+        rerank: int | None,
+        effort: Effort | None,
+        threads: int | None,
+    ) -> Hits | None:
+        """Return the k nearest items by default rank and metric in one call of the core, or None where it cannot.
+
+        It takes one vector or a few, (n, features), of native floats; whatever is invalid is left to a plan, which says
+        why.
+        """
+        if type(queries) is not np.ndarray:
+            return None
+        known = self._rows
+        if known is None or known[0] is not snapshot:
+            known = self._rows = snapshot, self._row_searcher(snapshot)
+        if known[1] is None:
+            return None
+        try:
+            return known[1].search(queries, k, candidates, rerank, effort, threads)
+        except TypeError:  # of arrays that the core does not take, or settings that are no integers
+            return None
 
     def range_search(self, snapshot: Snapshot, plan: Plan, radius: float) -> Hits | RangeHits:
         """Return all candidates within a distance of each query, nearest first."""
@@ -73,7 +101,7 @@ class Searcher:
         for query in range(len(plan)):
             k = RANGE_START
             while True:
-                budget = _candidates(prepared, plan, k)
+                budget = count_candidates(prepared, plan.budget, k)
                 hits = top_k(prepared, plan, k, budget, max(4 * k, 100), query)
                 inside = hits.distances[0] <= radius
                 if not inside[-1] or hits.ids[0, -1] < 0 or k >= hits.compared[0]:
@@ -85,27 +113,36 @@ class Searcher:
 
     def candidates(self, snapshot: Snapshot, plan: Plan, k: int) -> int:
         """Return the candidate budget of a search."""
-        return _candidates(self.prepare(snapshot, plan), plan, k)
+        return count_candidates(self.prepare(snapshot, plan), plan.budget, k)
 
     def prepare(self, snapshot: Snapshot, plan: Plan) -> PreparedSnapshot:
         """Return a snapshot prepared for a plan; without a filter it is kept until the next snapshot."""
-        by_codes = plan.codes is not None
-        by_graph = self._can_walk(plan) and any(run.graph is not None for run in snapshot.runs)
+        return self._prepare(snapshot, plan.metric, plan.allowed, by_codes=plan.codes is not None)
+
+    def _prepare(
+        self, snapshot: Snapshot, metric: SearchMetric, allowed: Filter | None = None, *, by_codes: bool = False
+    ) -> PreparedSnapshot:
+        # Graphs connect items that are near by the coder's own metric.
+        can_walk = self._by_graph and self._coder is not None and not by_codes and metric == self._coder.metric_
+        by_graph = can_walk and any(run.graph is not None for run in snapshot.runs)
         width, cache = self._caches.get(by_codes) or (0, None)
         if cache is None or width != snapshot.width:  # the index may have been truncated
             cache = self._cache(by_codes, snapshot.width)
             self._caches[by_codes] = snapshot.width, cache
-        if plan.allowed is not None:
-            return PreparedSnapshot(snapshot, cache, plan.allowed, by_graph=by_graph)
+        if allowed is not None:
+            return PreparedSnapshot(snapshot, cache, allowed, by_graph=by_graph)
         known = self._latest.get((by_codes, by_graph))
         if known is None or known.snapshot is not snapshot:
             known = self._latest[by_codes, by_graph] = PreparedSnapshot(snapshot, cache, by_graph=by_graph)
         return known
 
-    def _can_walk(self, plan: Plan) -> bool:
-        """Return whether graphs can answer a plan: they connect items that are near by the coder's own metric."""
-        coder = self._coder
-        return self._by_graph and coder is not None and plan.codes is None and plan.metric == coder.metric_
+    def _row_searcher(self, snapshot: Snapshot) -> RowSearcher | None:
+        """Return what searches a snapshot by rows, if there is a coder that the core knows."""
+        if self._coder is None or not len(snapshot):
+            return None
+        prepared = self._prepare(snapshot, self._coder.metric_)
+        stored = all(run.vectors is not None for run in snapshot.runs)
+        return RowSearcher(prepared, stored=stored) if supports(prepared, stored=stored) else None
 
     def _cache(self, by_codes: bool, width: int) -> PreparationCache:
         prefix = None if self._prefix is None or self._prefix >= width else self._prefix
@@ -126,16 +163,6 @@ def _check_range(hits: Hits) -> None:
             f"distances and inner products must be below {FLOAT32_MAX:.2g}, the largest float32, but some exceed it: "
             "rescale the data and the queries"
         )
-
-
-def _candidates(prepared: PreparedSnapshot, plan: Plan, k: int) -> int:
-    """Return the candidate budget of a plan; all items where a filter leaves too few of them to walk on a graph."""
-    if not prepared.has_graphs:
-        return plan.candidates(prepared.count)
-    budget = plan.graph_candidates(k)
-    # A walk visits candidates / share items, and a visit takes about as long as comparing 16 items exhaustively.
-    selective = prepared.count**2 <= VISIT * budget * prepared.stored
-    return prepared.count if selective else budget
 
 
 def scorer_for(coder: Coder, width: int) -> DecodedScorer:

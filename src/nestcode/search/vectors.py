@@ -201,13 +201,13 @@ class RunVectors(Vectors):
     def __init__(self, runs: Sequence[VectorRun]) -> None:
         self._runs = runs
         self._stored = [run.vectors for run in runs if run.vectors is not None]
-        self._core = _core.VectorRuns([stored.core for stored in self._stored])
-        self._in_files = any(stored.read_ahead for stored in self._stored)
+        self.core = _core.VectorRuns([stored.core for stored in self._stored])
+        self.in_files = any(stored.read_ahead for stored in self._stored)
         self._ahead = ReadAhead()
 
     def rerank(self, queries: NDArray[np.floating[Any]], keys: Ids, metric: SearchMetric, threads: int) -> Floats:
         """Return distances from each query to the vectors at its positions; infinite for positions of -1."""
-        if not self._in_files:
+        if not self.in_files:
             return super().rerank(queries, keys, metric, threads)
         with self._ahead.reading(lambda: self._request(np.unique(keys[keys >= 0]))):
             return super().rerank(queries, keys, metric, threads)
@@ -224,13 +224,13 @@ class RunVectors(Vectors):
     def rows(self, keys: Ids) -> Floats:
         """Return the vectors at these positions, (positions, features)."""
         out = np.empty((len(keys), self._stored[0].rows.shape[1]), dtype=np.float32)
-        self._core.expand(np.ascontiguousarray(keys), out, CORES)
+        self.core.expand(np.ascontiguousarray(keys), out, CORES)
         self.check()
         return out
 
     def direct(self, keys: Ids) -> _core.VectorRuns:  # noqa: ARG002
         """Return all vectors as the core reads them."""
-        return self._core
+        return self.core
 
     def check(self) -> None:
         """Raise if a checksum failed in what was read so far."""

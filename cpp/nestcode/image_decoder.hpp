@@ -1,0 +1,84 @@
+// The progressive decoder of one image: bytes of its bitstream in, pixels out.
+//
+// A bitstream begins with the number of bit planes and the rotation of the colors (docs/format.md); the rest is the
+// output of a range coder. Bits are decoded once, as they arrive; pixels are reconstructed when they are requested.
+#pragma once
+
+#include <memory>
+
+#include "image_reconstruction.hpp"
+
+namespace nestcode {
+
+class ImageDecoder {
+  public:
+    // The model must outlive the decoder. There are 1 to 4 channels, pixels are (height, width, channels).
+    ImageDecoder(const ImageModel& model, float step, std::size_t height, std::size_t width, std::size_t channels)
+        : model_(model),
+          step_(step),
+          height_(height),
+          width_(width),
+          shape_{kinds_of(channels), (height + kBlock - 1) / kBlock, (width + kBlock - 1) / kBlock} {}
+
+    // Takes the next bytes and decodes as far as they reach. Returns false if the image claims too many bit planes.
+    bool feed(const std::uint8_t* bytes, std::size_t count) {
+        for (; count > 0 && started_ < start_size(); --count) start_[started_++] = *bytes++;
+        if (planes() > kMaxPlanes) return false;
+        if (!traversal_ && started_ == start_size()) begin();
+        if (!traversal_) return true;
+        io_.decoder.feed(bytes, count);
+        traversal_->run(io_, [] { return false; }, [] {});
+        return true;
+    }
+
+    // Writes the pixels, of 8 or 16 bits, from what arrived so far; before the first bits they are gray, and opaque.
+    template <class Pixel>
+    void write(Pixel* pixels) const {
+        if (traversal_) {
+            const ImageReconstruction image(shape_, known_.data(), traversal_->plane(), step_, colors_);
+            return image.write(height_, width_, pixels);
+        }
+        const std::size_t channels = shape_.kinds.size();
+        std::fill(pixels, pixels + size(), static_cast<Pixel>(kGray * kScale<Pixel>));
+        for (std::size_t i = channels - 1; channels % 2 == 0 && i < size(); i += channels)
+            pixels[i] = static_cast<Pixel>(kOpaque * kScale<Pixel>);
+    }
+
+    std::size_t size() const { return height_ * width_ * shape_.kinds.size(); }
+    // The number of bit planes that the first byte claims.
+    int planes() const { return start_[0] & 0x7F; }
+    // What is known of each coefficient, as BitPlaneTraversal writes it; empty until the first bits arrive.
+    const std::vector<std::int32_t>& known() const { return known_; }
+
+    // Luma, two chroma channels if there are 3 or 4 channels, alpha if there are 2 or 4.
+    static std::vector<std::size_t> kinds_of(std::size_t channels) {
+        std::vector<std::size_t> kinds = {0};
+        if (channels >= 3) kinds.insert(kinds.end(), {1, 2});
+        if (channels % 2 == 0) kinds.push_back(3);
+        return kinds;
+    }
+
+  private:
+    std::size_t start_size() const { return start_[0] & 0x80 ? start_.size() : 1; }
+
+    void begin() {
+        const auto part = [&](std::size_t i) { return static_cast<std::int8_t>(start_[i]); };
+        colors_ = color_matrix({part(1), part(2), part(3)});
+        known_.resize(shape_.count());
+        traversal_ = std::make_unique<Traversal>(shape_, planes(), model_, nullptr, known_.data());
+    }
+
+    using Traversal = BitPlaneTraversal<DecoderIo>;
+    const ImageModel& model_;
+    float step_;
+    std::size_t height_, width_;
+    ImageShape shape_;
+    std::array<std::uint8_t, 1 + kRotationBytes> start_{};  // the number of planes and the rotation
+    std::size_t started_ = 0;                               // bytes of it that arrived
+    ColorMatrix colors_{};
+    std::vector<std::int32_t> known_;
+    DecoderIo io_;
+    std::unique_ptr<Traversal> traversal_;
+};
+
+}  // namespace nestcode

@@ -1,0 +1,297 @@
+// Pixels of an image from the bits known of its transform coefficients.
+//
+//     bits ──midpoints──▶ coefficients ──inverse lapped transform──▶ channels ──inverse color transform──▶ pixels
+//
+// The inverse of src/nestcode/images/lapped_dct.py and color.py, one row of blocks at a time, so that the channels of
+// the whole image are never in memory. Floating point, in one order of operations: compiled with -ffp-contract=off and
+// without -ffast-math, every machine returns the same pixels. Vectorization does not change them, since no sum runs
+// across lanes; tables are evaluated at compile time.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <vector>
+
+#include "image_bitplanes.hpp"
+
+namespace nestcode {
+
+inline constexpr int kOverlap = 6, kDcOverlap = 2;  // values on each side of a border that the filters mix
+inline constexpr int kRotationBytes = 3;            // the vector part of a unit quaternion
+inline constexpr float kGray = 128, kOpaque = 255;  // the values that color and alpha channels are centered on
+// Pixel values of 8 or 16 bits, relative to values from 0 to 255.
+template <class Pixel>
+inline constexpr float kScale = std::numeric_limits<Pixel>::max() / 255;
+
+namespace tables {
+template <class Scalar, std::size_t kRows, std::size_t kColumns = kRows>
+using Matrix = std::array<std::array<Scalar, kColumns>, kRows>;
+
+constexpr double square_root(double value) {
+    double root = value < 1 ? 1 : value;
+    for (int i = 0; i < 100; ++i) root = (root + value / root) / 2;
+    return root;
+}
+// cos(pi numerator / denominator).
+constexpr double cosine(int numerator, int denominator) {
+    numerator %= 2 * denominator;
+    if (numerator > denominator) numerator = 2 * denominator - numerator;
+    const bool obtuse = 2 * numerator > denominator;
+    if (obtuse) numerator = denominator - numerator;
+    const double angle = 3.14159265358979323846 * numerator / denominator;
+    double term = 1, sum = 1;
+    for (int i = 2; i < 30; i += 2) sum += term *= -angle * angle / (i * (i - 1));
+    return obtuse ? -sum : sum;
+}
+// An orthonormal DCT of type II or IV, basis functions as rows.
+template <std::size_t kSize>
+constexpr Matrix<double, kSize> make_dct(int type) {
+    Matrix<double, kSize> dct{};
+    constexpr int size = static_cast<int>(kSize);
+    for (int k = 0; k < size; ++k)
+        for (int i = 0; i < size; ++i)
+            dct[static_cast<std::size_t>(k)][static_cast<std::size_t>(i)] =
+                type == 2 ? square_root((k ? 2.0 : 1.0) / size) * cosine(k * (2 * i + 1), 2 * size)
+                          : square_root(2.0 / size) * cosine((2 * k + 1) * (2 * i + 1), 4 * size);
+    return dct;
+}
+// What the post-filter multiplies the odd part by, the inverse of the pre-filter's V = J C_II' S C_IV J:
+// J C_IV' S^-1 C_II J, where S scales the lowest basis function by 1.5.
+template <std::size_t kSize>
+constexpr Matrix<double, kSize> make_postfilter() {
+    const auto second = make_dct<kSize>(2), fourth = make_dct<kSize>(4);
+    Matrix<double, kSize> filter{};
+    for (std::size_t i = 0; i < kSize; ++i)
+        for (std::size_t j = 0; j < kSize; ++j)
+            for (std::size_t k = 0; k < kSize; ++k)
+                filter[kSize - 1 - i][kSize - 1 - j] += fourth[k][i] * second[k][j] / (k ? 1.0 : 1.5);
+    return filter;
+}
+template <class Scalar, std::size_t kSize>
+constexpr Matrix<Scalar, kSize> rounded(const Matrix<double, kSize>& matrix) {
+    Matrix<Scalar, kSize> out{};
+    for (std::size_t i = 0; i < kSize; ++i)
+        for (std::size_t j = 0; j < kSize; ++j) out[i][j] = static_cast<Scalar>(matrix[i][j]);
+    return out;
+}
+inline constexpr auto kDct = rounded<float>(make_dct<kBlock>(2));
+template <class Scalar, std::size_t kSize>
+inline constexpr auto kPostfilter = rounded<Scalar>(make_postfilter<kSize>());
+template <std::size_t kSize>
+inline constexpr auto kDcDct = make_dct<kSize>(2);
+// Ohta's opponent colors, orthonormal.
+inline constexpr Matrix<double, 3> kOhta = {{{1 / square_root(3), 1 / square_root(3), 1 / square_root(3)},
+                                             {1 / square_root(2), 0, -1 / square_root(2)},
+                                             {-1 / square_root(6), 2 / square_root(6), -1 / square_root(6)}}};
+}  // namespace tables
+
+// Channels as directions of red, green and blue.
+using ColorMatrix = tables::Matrix<float, 3>;
+
+// Ohta's channels, rotated by the quaternion whose imaginary parts are three signed bytes over 127.
+inline ColorMatrix color_matrix(const std::array<std::int8_t, kRotationBytes>& rotation) {
+    const double x = rotation[0] / 127.0, y = rotation[1] / 127.0, z = rotation[2] / 127.0;
+    const double square = x * x + y * y + z * z, scale = std::max(1.0, std::sqrt(square));
+    const double w = std::sqrt(1 - std::min(square, 1.0)), a = x / scale, b = y / scale, c = z / scale;
+    const tables::Matrix<double, 3> turn = {{{1 - 2 * (b * b + c * c), 2 * (a * b - w * c), 2 * (a * c + w * b)},
+                                             {2 * (a * b + w * c), 1 - 2 * (a * a + c * c), 2 * (b * c - w * a)},
+                                             {2 * (a * c - w * b), 2 * (b * c + w * a), 1 - 2 * (a * a + b * b)}}};
+    ColorMatrix colors{};
+    for (std::size_t i = 0; i < 3; ++i)
+        for (std::size_t j = 0; j < 3; ++j)
+            colors[i][j] = static_cast<float>(turn[i][0] * tables::kOhta[0][j] + turn[i][1] * tables::kOhta[1][j] +
+                                              turn[i][2] * tables::kOhta[2][j]);
+    return colors;
+}
+
+// Applies the post-filter to `lanes` sequences of 2 `kSize` values across a border: value i of a sequence is
+// `first[i * step]`, sequences are `lane` apart. Even parts stay, odd parts are multiplied by a matrix.
+template <std::size_t kSize, class Scalar>
+void postfilter(Scalar* first, std::size_t step, std::size_t lane, std::size_t lanes) {
+    constexpr std::size_t kLanes = 16;
+    const auto& matrix = tables::kPostfilter<Scalar, kSize>;
+    for (std::size_t begin = 0; begin < lanes; begin += kLanes, first += kLanes * lane) {
+        const std::size_t count = std::min(kLanes, lanes - begin);
+        Scalar even[kSize][kLanes] = {}, odd[kSize][kLanes] = {};
+        for (std::size_t i = 0; i < kSize; ++i)
+            for (std::size_t l = 0; l < count; ++l) {
+                const Scalar near = first[i * step + l * lane], far = first[(2 * kSize - 1 - i) * step + l * lane];
+                even[i][l] = near + far;
+                odd[kSize - 1 - i][l] = near - far;
+            }
+        for (std::size_t i = 0; i < kSize; ++i) {
+            Scalar sum[kLanes] = {};
+            for (std::size_t j = 0; j < kSize; ++j)
+                for (std::size_t l = 0; l < kLanes; ++l) sum[l] += matrix[i][j] * odd[j][l];
+            for (std::size_t l = 0; l < count; ++l) {
+                const Scalar same = even[kSize - 1 - i][l];
+                first[(kSize - 1 - i) * step + l * lane] = (same + sum[l]) / 2;
+                first[(kSize + i) * step + l * lane] = (same - sum[l]) / 2;
+            }
+        }
+    }
+}
+
+// Inverts the DCT of one macroblock of `kSize` DC coefficients.
+template <std::size_t kSize>
+void inverse_dc_dct(double* first, std::size_t step) {
+    std::array<double, kSize> sums{};
+    for (std::size_t k = 0; k < kSize; ++k)
+        for (std::size_t i = 0; i < kSize; ++i) sums[i] += tables::kDcDct<kSize>[k][i] * first[k * step];
+    for (std::size_t i = 0; i < kSize; ++i) first[i * step] = sums[i];
+}
+// Inverts the second stage of the transform along one axis: of `lanes` sequences of `count` DC coefficients.
+inline void inverse_dc_stage(double* dc, std::size_t count, std::size_t step, std::size_t lane, std::size_t lanes) {
+    for (std::size_t l = 0; l < lanes; ++l)
+        for (std::size_t first = 0; first < count; first += kMacroblock) {
+            double* macroblock = dc + l * lane + first * step;
+            switch (std::min<std::size_t>(kMacroblock, count - first)) {
+                case 1: inverse_dc_dct<1>(macroblock, step); break;
+                case 2: inverse_dc_dct<2>(macroblock, step); break;
+                case 3: inverse_dc_dct<3>(macroblock, step); break;
+                default: inverse_dc_dct<4>(macroblock, step);
+            }
+        }
+    for (std::size_t border = kMacroblock; border + kDcOverlap <= count; border += kMacroblock)
+        postfilter<kDcOverlap>(dc + (border - kDcOverlap) * step, step, lane, lanes);
+}
+
+// Inverts the DCT of a block of which only the first `rows` rows and `columns` columns are not zero.
+inline void inverse_dct(const float (&block)[kBlock][kBlock], std::size_t rows, std::size_t columns, float* out,
+                        std::size_t stride) {
+    const auto& dct = tables::kDct;
+    for (std::size_t i = 0; i < kBlock; ++i) {
+        float vertical[kBlock] = {}, sums[kBlock] = {};
+        for (std::size_t k = 0; k < rows; ++k)
+            for (std::size_t l = 0; l < kBlock; ++l) vertical[l] += dct[k][i] * block[k][l];
+        for (std::size_t k = 0; k < columns; ++k)
+            for (std::size_t l = 0; l < kBlock; ++l) sums[l] += vertical[k] * dct[k][l];
+        std::copy(sums, sums + kBlock, out + i * stride);
+    }
+}
+
+// Estimates a coefficient, in steps, from a decoded value of BitPlaneTraversal: inside its interval, below the middle,
+// since small magnitudes are more frequent.
+inline float midpoint(std::int32_t known) {
+    const std::int32_t doubled = std::abs(known), interval = doubled & -doubled, low = (doubled - interval) >> 1;
+    const float value = static_cast<float>(interval) * (low == interval ? 0.4F : 0.48F) + static_cast<float>(low);
+    return known < 0 ? -value : value;
+}
+
+// Reconstructs the pixels of an image from decoded values of its coefficients, (channels, rows, columns, 16, 16), of
+// which planes down to `plane` are complete.
+class ImageReconstruction {
+  public:
+    ImageReconstruction(const ImageShape& shape, const std::int32_t* known, int plane, float step,
+                        const ColorMatrix& colors)
+        : shape_(shape), known_(known), bound_(static_cast<float>(1 << plane) / 2), step_(step), colors_(colors) {
+        for (std::size_t channel = 0; channel < shape.kinds.size(); ++channel) add_dc(channel);
+    }
+
+    // Writes pixels of 8 or 16 bits, (height, width, channels).
+    template <class Pixel>
+    void write(std::size_t height, std::size_t width, Pixel* pixels) const {
+        const std::size_t channels = shape_.kinds.size(), stride = kBlock * shape_.columns, size = kBlock * stride;
+        // Two rows of blocks of each channel: the filter across their border completes the upper one.
+        std::vector<float> strips(channels * 2 * size);
+        for (std::size_t row = 0; row <= shape_.rows; ++row) {
+            for (std::size_t channel = 0; channel < channels; ++channel) {
+                float *upper = strips.data() + channel * 2 * size, *lower = upper + size;
+                std::copy(lower, lower + size, upper);
+                if (row == shape_.rows) continue;
+                invert(channel, row, lower, stride);
+                if (row > 0) postfilter<kOverlap>(lower - kOverlap * stride, stride, 1, stride);
+            }
+            if (row == 0) continue;
+            const std::size_t top = (row - 1) * kBlock;
+            for (std::size_t i = 0; i < kBlock && top + i < height; ++i)
+                write_line(strips.data() + i * stride, 2 * size, width, pixels + (top + i) * width * channels);
+        }
+    }
+
+  private:
+    static constexpr std::ptrdiff_t kArea = kBlock * kBlock;
+    static constexpr float kGradient = 0.11F;  // of the difference of the DC coefficients on both sides
+
+    std::size_t block_index(std::size_t channel, std::size_t row, std::size_t column) const {
+        return (channel * shape_.rows + row) * shape_.columns + column;
+    }
+
+    // Appends the DC coefficients of a channel, in steps: the second stage undone.
+    void add_dc(std::size_t channel) {
+        std::vector<double> dc(shape_.blocks());
+        for (std::size_t i = 0; i < dc.size(); ++i)
+            dc[i] = midpoint(known_[(channel * dc.size() + i) * static_cast<std::size_t>(kArea)]);
+        inverse_dc_stage(dc.data(), shape_.columns, 1, shape_.columns, shape_.rows);
+        inverse_dc_stage(dc.data(), shape_.rows, shape_.columns, 1, shape_.columns);
+        dc_.insert(dc_.end(), dc.begin(), dc.end());
+    }
+
+    // The lowest AC coefficient while it is insignificant, from the DC coefficients on both sides: the block smoothing
+    // of JPEG (annex K.8). A larger one than half the bound would already be significant.
+    float predicted(float before, float after) const {
+        return std::clamp(kGradient * (before - after), -bound_, bound_);
+    }
+
+    // Writes a row of blocks of a channel, filtered across its vertical borders.
+    void invert(std::size_t channel, std::size_t row, float* out, std::size_t stride) const {
+        for (std::size_t column = 0; column < shape_.columns; ++column) {
+            const std::int32_t* known = known_ + block_index(channel, row, column) * static_cast<std::size_t>(kArea);
+            float block[kBlock][kBlock] = {};
+            std::size_t rows = 2, columns = 2;
+            for (std::size_t i = 0; i < kBlock; ++i)
+                for (std::size_t j = 0; j < kBlock; ++j)
+                    if (known[i * kBlock + j] != 0) {
+                        block[i][j] = midpoint(known[i * kBlock + j]) * step_;
+                        rows = i + 1 > rows ? i + 1 : rows;
+                        columns = j + 1 > columns ? j + 1 : columns;
+                    }
+            const auto dc = [&](std::size_t at_row, std::size_t at_column) {
+                return dc_[block_index(channel, std::min(at_row, shape_.rows - 1),
+                                       std::min(at_column, shape_.columns - 1))];
+            };
+            block[0][0] = dc(row, column) * step_;
+            if (known[1] == 0) block[0][1] = predicted(dc(row, column ? column - 1 : 0), dc(row, column + 1)) * step_;
+            if (known[kBlock] == 0) block[1][0] = predicted(dc(row ? row - 1 : 0, column), dc(row + 1, column)) * step_;
+            inverse_dct(block, rows, columns, out + column * kBlock, stride);
+        }
+        for (std::size_t border = kBlock; border < stride; border += kBlock)
+            postfilter<kOverlap>(out + border - kOverlap, 1, stride, kBlock);
+    }
+
+    // Writes a line of pixels from a line of each channel, `stride` apart.
+    template <class Pixel>
+    void write_line(const float* line, std::size_t stride, std::size_t width, Pixel* pixels) const {
+        const std::size_t channels = shape_.kinds.size();
+        if (channels >= 3)
+            for (std::size_t i = 0; i < 3; ++i)
+                for (std::size_t x = 0; x < width; ++x)
+                    pixels[x * channels + i] =
+                        rounded<Pixel>(line[x] * colors_[0][i] + line[stride + x] * colors_[1][i] +
+                                       line[2 * stride + x] * colors_[2][i] + kGray);
+        else
+            for (std::size_t x = 0; x < width; ++x) pixels[x * channels] = rounded<Pixel>(line[x] + kGray);
+        if (channels % 2 == 0)
+            for (std::size_t x = 0; x < width; ++x)
+                pixels[(x + 1) * channels - 1] = rounded<Pixel>(line[(channels - 1) * stride + x] + kOpaque);
+    }
+    // The nearest integer in range, halves to the even one: adding 1.5 * 2^23 leaves no bit for fractions.
+    template <class Pixel>
+    static Pixel rounded(float value) {
+        constexpr float shift = 12582912, largest = std::numeric_limits<Pixel>::max();
+        return static_cast<Pixel>(std::clamp(value * kScale<Pixel>, 0.0F, largest) + shift - shift);
+    }
+
+    const ImageShape& shape_;
+    const std::int32_t* known_;
+    float bound_, step_;
+    ColorMatrix colors_;
+    std::vector<float> dc_;  // DC coefficients of all blocks, in steps
+};
+
+}  // namespace nestcode

@@ -1,0 +1,524 @@
+// Search by vectors, from rows of floats to ids and distances, nearest first:
+//
+//     row ──▶ L2-normalized, projected ──▶ candidates by inverted lists and graphs ──▶ reranked ──▶ top k
+//
+// Nothing but the rows changes between two searches of a snapshot, so a search allocates little and takes no other
+// input. It serves searches by the coder's own metric. Candidates are estimated by 4-bit fast-scan or ADC (search.hpp)
+// and by walks on graphs (graph_search.hpp), and reranked by stored vectors or by what their codes decode to.
+#pragma once
+
+#include <atomic>
+#include <optional>
+
+#include "adc.hpp"
+#include "graph_search.hpp"
+#include "prefix_tables.hpp"
+#include "rerank.hpp"
+#include "residual_quantizer.hpp"
+#include "scalar_quantizer.hpp"
+#include "scan.hpp"
+
+namespace nestcode {
+
+// The inverted lists' centroids, as a search ranks them, and the scorer of their items: fast-scan where there are
+// groups, else ADC.
+struct ListScoring {
+    std::size_t coarse, fine;  // how many parts: a centroid is the sum of a coarse and a fine one
+    ProjectionBlocks fine_parts;
+    const float* coarse_offsets;  // (coarse): added to the products of queries around the mean
+    const float* scales;          // (coarse, fine)
+    const float* shifts;          // (coarse, fine)
+    const std::vector<FastScanGroup>* groups = nullptr;
+    const float* norms = nullptr;    // (coarse): of the centroids, for fast-scan
+    const float* parents = nullptr;  // (parents, directions)
+    std::size_t parent_count = 0;
+    std::size_t bytes = 0;  // of a code, for ADC
+    std::optional<ProjectionBlocks> codebooks = {};
+};
+
+// What the whole codes decode to, in the directions of the projection: bit planes around centroids, or sums of codebook
+// entries.
+struct CoefficientDecoder {
+    std::size_t directions;
+    const float* centroids = nullptr;  // (2^centroid_bits, directions)
+    int centroid_bits = 0;
+    const std::int32_t* allocation = nullptr;
+    std::size_t bits = 0;
+    ReconstructionLevels levels = {};
+    const float* codebooks = nullptr;  // (bytes, 256, directions); null for bit planes
+
+    void operator()(Rows codes, float* out) const {
+        if (codebooks != nullptr) {
+            std::fill_n(out, codes.count * directions, 0.0f);
+            return sum_codebook_entries(codes, codebooks, directions, out, 1);
+        }
+        decode_bit_planes(codes, allocation, bits, static_cast<std::size_t>(centroid_bits), levels, out, 1);
+        if (centroid_bits == 0) return;
+        for (std::size_t i = 0; i < codes.count; ++i) {
+            const std::uint64_t centroid = load_big_endian(codes[i], codes.bytes) >> (64 - centroid_bits);
+            for (std::size_t d = 0; d < directions; ++d)
+                out[i * directions + d] += centroids[centroid * directions + d];
+        }
+    }
+};
+
+// The projection of a coder: coefficients are inner products of directions with rows around the mean.
+struct RowProjection {
+    Metric metric;                   // l2 or cosine
+    const double* mean;              // (features)
+    const float* directions;         // (directions, features): orthonormal
+    std::size_t count;               // of directions
+    std::size_t used;                // leading directions that searches project on
+    ProjectionBlocks blocks;         // those, and the coarse parts of centroids, in features
+    const float* mean_coefficients;  // (directions): of the mean itself
+    float mean_square;               // its squared norm in all features
+    float mean_outside;              // and outside of the directions
+
+    std::size_t features() const { return blocks.features; }
+};
+
+// Queries prepared a batch at a time, so that the directions are read once for all of them.
+class RowBatch {
+  public:
+    static constexpr std::size_t kBatch = 16;
+
+    RowBatch(const RowProjection& projection, std::size_t count, Simd simd)
+        : projection_(projection),
+          project_(project_kernel(simd)),
+          features_(count * projection.features()),
+          centered_(features_.size()),
+          products_(count * projection.blocks.count()),
+          mean_products_(count) {}
+
+    // Prepares rows, (count, features); returns false if one of them is better left to float64: a zero row has no
+    // direction, and squares of the largest and smallest floats leave their range.
+    template <class Real>
+    bool prepare(const Real* rows, std::size_t count) {
+        const std::size_t width = projection_.features();
+        for (std::size_t q = 0; q < count; ++q) {
+            const Real* row = rows + q * width;
+            double norm = 0, product = 0;
+            for (std::size_t f = 0; f < width; ++f) {
+                norm += static_cast<double>(row[f]) * row[f];
+                product += row[f] * projection_.mean[f];
+            }
+            if (!(norm > 1e-24 && norm < 1e24)) return false;
+            const double scale = projection_.metric == Metric::cosine ? 1 / std::sqrt(norm) : 1;
+            for (std::size_t f = 0; f < width; ++f) {
+                features_[q * width + f] = static_cast<float>(scale * row[f]);
+                centered_[q * width + f] = static_cast<float>(scale * row[f] - projection_.mean[f]);
+            }
+            mean_products_[q] = static_cast<float>(scale * product);
+        }
+        project_(projection_.blocks, centered_.data(), count, products_.data());
+        return true;
+    }
+
+    const float* features(std::size_t q) const { return features_.data() + q * projection_.features(); }
+    // Those of the directions in use, then the products with the coarse parts.
+    const float* coefficients(std::size_t q) const { return products_.data() + q * projection_.blocks.count(); }
+    const float* coarse_products(std::size_t q) const { return coefficients(q) + projection_.used; }
+    float mean_product(std::size_t q) const { return mean_products_[q]; }
+
+    // The squared distance of a query to the span of the directions.
+    float outside(std::size_t q) const {
+        if (projection_.count >= projection_.features()) return 0;  // there is nothing else
+        const std::size_t width = projection_.features();
+        std::vector<float> rest(centered_.begin() + static_cast<std::ptrdiff_t>(q * width),
+                                centered_.begin() + static_cast<std::ptrdiff_t>((q + 1) * width));
+        for (std::size_t d = 0; d < projection_.count; ++d)
+            for (std::size_t f = 0; f < width; ++f)
+                rest[f] -= coefficients(q)[d] * projection_.directions[d * width + f];
+        float sum = 0;
+        for (const float value : rest) sum += value * value;
+        return sum;
+    }
+
+  private:
+    const RowProjection& projection_;
+    const ProjectKernel project_;
+    std::vector<float> features_, centered_, products_, mean_products_;
+};
+
+// A snapshot as searches read it. Positions count through all runs: those in inverted lists, then those with graphs.
+struct SearchedSnapshot {
+    const RowProjection* projection;
+    const ListScoring* scoring = nullptr;  // where there are lists
+    std::span<const InvertedLists> segments = {};
+    std::span<const std::uint32_t> list_sizes = {};
+    std::vector<SearchedGraph> graphs = {};
+    std::vector<IdColumn> ids = {};               // of each run
+    std::vector<std::size_t> ends = {};           // of each run's positions
+    const VectorRuns* vectors = nullptr;          // what candidates are reranked by,
+    const CoefficientDecoder* decoder = nullptr;  // or what their codes decode to
+    std::vector<Rows> codes = {};                 // of each run, for the decoder
+
+    std::vector<ChecksumGuard*> code_guards = {};  // of codes that are mapped from files; null in memory
+
+    // Whether a checksum failed in what was read so far.
+    bool damaged() const {
+        const auto failed = [](const ChecksumGuard* guard) { return guard != nullptr && guard->first_damaged() >= 0; };
+        return (vectors != nullptr && vectors->damaged()) || std::ranges::any_of(code_guards, failed) ||
+               std::ranges::any_of(ids, [&](const IdColumn& own) { return failed(own.guard()); }) ||
+               std::ranges::any_of(segments, [](const InvertedLists& lists) { return lists.guards.damaged(); });
+    }
+
+    std::pair<std::size_t, std::size_t> find(std::size_t position) const {
+        const auto run = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), position) - ends.begin());
+        return {run, position - (run == 0 ? 0 : ends[run - 1])};
+    }
+    std::int64_t id_at(std::size_t position) const {
+        const auto [run, own] = find(position);
+        return ids[run][own];
+    }
+};
+
+struct RowBudget {
+    std::size_t k;         // hits
+    std::uint64_t lists;   // candidates in inverted lists
+    std::size_t graphs;    // candidates of a walk
+    std::size_t reranked;  // candidates reranked, of the lists and of each graph
+};
+
+// Searches on one thread, batch by batch.
+class RowSearch {
+  public:
+    RowSearch(const SearchedSnapshot& snapshot, const RowBudget& budget, std::size_t count, Simd simd)
+        : snapshot_(snapshot),
+          budget_(budget),
+          simd_(simd),
+          batch_(*snapshot.projection, std::min(count, RowBatch::kBatch), simd) {
+        if (snapshot.vectors != nullptr) sums_.emplace(*snapshot.vectors, metric(), simd);
+        const std::size_t from_graphs = std::min<std::size_t>(budget.reranked, budget.graphs);
+        columns_ = snapshot.scoring != nullptr ? budget.reranked : 0;
+        for (const SearchedGraph& graph : snapshot.graphs) {
+            graph_columns_.push_back(graph.has_vectors() ? budget.k : from_graphs);
+            columns_ += graph_columns_.back();
+        }
+    }
+
+    // Writes the hits of rows, (count, features), at most kBatch of them; returns false if they are not to be trusted.
+    template <class Real>
+    bool search(const Real* rows, std::size_t count, std::int64_t* ids, float* distances, std::int64_t* compared) {
+        if (!batch_.prepare(rows, count)) return false;
+        scores_.resize(count * columns_);
+        positions_.resize(count * columns_);
+        visited_.resize(count);
+        std::fill_n(compared, count, 0);
+        std::size_t column = 0;
+        const auto results = [&](std::size_t k) {
+            return SearchResults{k, scores_.data() + count * column, positions_.data() + count * column,
+                                 visited_.data()};
+        };
+        const auto add_visited = [&] {
+            for (std::size_t q = 0; q < count; ++q) compared[q] += visited_[q];
+        };
+        if (snapshot_.scoring != nullptr) {
+            estimate_lists(count, results(budget_.reranked));
+            add_visited();
+            column += budget_.reranked;
+        }
+        for (std::size_t g = 0; g < snapshot_.graphs.size(); ++g) {
+            snapshot_.graphs[g].search(metric(), batch_.features(0), count, budget_.graphs, results(graph_columns_[g]),
+                                       simd_);
+            add_visited();
+            column += graph_columns_[g];
+        }
+        for (std::size_t q = 0; q < count; ++q) {
+            gather(q, count);
+            rerank(q);
+            // Distances that exceed float32 come in no order.
+            constexpr float largest = std::numeric_limits<float>::max();
+            if (!std::ranges::all_of(near_, [](float distance) { return distance < largest; })) return false;
+            select_top_k(near_.data(), ids_.data(), false, 1, ids_.size(), budget_.k, distances + q * budget_.k,
+                         ids + q * budget_.k, 1);
+        }
+        return true;
+    }
+
+  private:
+    Metric metric() const { return snapshot_.projection->metric; }
+
+    void estimate_lists(std::size_t count, const SearchResults& results) {
+        const ListScoring& scoring = *snapshot_.scoring;
+        const RowProjection& projection = *snapshot_.projection;
+        const bool by_angle = metric() == Metric::cosine;
+        coarse_.resize(count * scoring.coarse);
+        offsets_.assign(count, 0);
+        const std::size_t dims = scoring.fine_parts.features;
+        fine_rows_.resize(count * dims);
+        fine_.resize(count * scoring.fine_parts.count());
+        estimating_.assign(count * projection.count, 0);
+        for (std::size_t q = 0; q < count; ++q) {
+            const float *coefficients = batch_.coefficients(q), *products = batch_.coarse_products(q);
+            for (std::size_t c = 0; c < scoring.coarse; ++c)
+                coarse_[q * scoring.coarse + c] = products[c] + scoring.coarse_offsets[c];
+            if (by_angle) offsets_[q] = batch_.mean_product(q);
+            for (std::size_t d = 0; d < dims; ++d)
+                fine_rows_[q * dims + d] = coefficients[d] + (by_angle ? projection.mean_coefficients[d] : 0);
+            std::copy_n(coefficients, projection.used, estimating_.data() + q * projection.count);
+        }
+        project_kernel(simd_)(scoring.fine_parts, fine_rows_.data(), count, fine_.data());
+        const std::size_t stride = scoring.fine_parts.count();  // padded
+        if (stride != scoring.fine)
+            for (std::size_t q = 1; q < count; ++q)
+                std::copy_n(fine_.data() + q * stride, scoring.fine, fine_.data() + q * scoring.fine);
+        const CentroidDistances centroids{coarse_.data(), fine_.data(),   offsets_.data(), scoring.scales,
+                                          scoring.shifts, scoring.coarse, scoring.fine};
+        if (scoring.groups != nullptr) return fastscan(count, centroids, results);
+        adc(count, centroids, results);
+    }
+
+    void fastscan(std::size_t count, const CentroidDistances& centroids, const SearchResults& results) const {
+        const ListScoring& scoring = *snapshot_.scoring;
+        const RowProjection& projection = *snapshot_.projection;
+        float bias_unit = 0;
+        for (const InvertedLists& lists : snapshot_.segments) bias_unit = std::max(bias_unit, lists.blocks.bias_unit);
+        const bool by_angle = metric() == Metric::cosine;
+        const FastScanKernel kernel = fastscan_kernel(simd_);
+        const int shift = std::countr_zero(scoring.coarse) - std::countr_zero(scoring.parent_count);
+        nestcode::search(snapshot_.segments, snapshot_.list_sizes, count, budget_.lists, std::countr_zero(scoring.fine),
+                         results, 1, centroids, [&](std::size_t q) {
+                             return FastScanScorer{kernel,
+                                                   scoring.groups,
+                                                   estimating_.data() + q * projection.count,
+                                                   projection.count,
+                                                   scoring.parents,
+                                                   shift,
+                                                   bias_unit,
+                                                   metric(),
+                                                   centroids.coarse_products + q * scoring.coarse,
+                                                   scoring.norms,
+                                                   by_angle ? projection.mean_square - 2 * batch_.mean_product(q) : 0};
+                         });
+    }
+
+    void adc(std::size_t count, const CentroidDistances& centroids, const SearchResults& results) {
+        const ListScoring& scoring = *snapshot_.scoring;
+        for (float& value : estimating_) value *= -2;
+        tables_.resize(count * scoring.codebooks->count());
+        project_kernel(simd_)(*scoring.codebooks, estimating_.data(), count, tables_.data());
+        nestcode::search(snapshot_.segments, snapshot_.list_sizes, count, budget_.lists, 0, results, 1, centroids,
+                         [&](std::size_t q) {
+                             return AdcScorer{tables_.data() + q * scoring.codebooks->count(), scoring.bytes, metric()};
+                         });
+    }
+
+    // Collects the positions and ids of a query's candidates.
+    void gather(std::size_t q, std::size_t count) {
+        ids_.clear();
+        found_.clear();
+        std::size_t column = 0;
+        const auto take = [&](std::size_t many, std::uint32_t offset) {
+            const std::size_t first = count * column + q * many;
+            for (std::size_t i = first; i < first + many && positions_[i] != UINT32_MAX; ++i) {
+                const std::uint32_t position = positions_[i] + offset;
+                found_.push_back(position);
+                ids_.push_back(snapshot_.id_at(position));
+            }
+            column += many;
+        };
+        if (snapshot_.scoring != nullptr) take(budget_.reranked, 0);
+        for (std::size_t g = 0; g < snapshot_.graphs.size(); ++g) take(graph_columns_[g], snapshot_.graphs[g].offset);
+        near_.resize(found_.size());
+    }
+
+    void rerank(std::size_t q) {
+        if (snapshot_.decoder != nullptr) return rerank_codes(q);
+        constexpr std::size_t ahead = 3;  // rows are anywhere in memory
+        for (std::size_t i = 0; i < found_.size(); ++i) {
+            if (i + ahead < found_.size()) sums_->prefetch(found_[i + ahead]);
+            const RowSums sums = (*sums_)(batch_.features(q), found_[i]);
+            near_[i] = metric() == Metric::l2 ? sums.norm : cosine_distance(q, found_[i], sums);
+        }
+    }
+
+    float cosine_distance(std::size_t q, std::size_t position, const RowSums& sums) {
+        if (sums.norm > 1e-30f && sums.norm < 1e30f) return std::max(2 - 2 * sums.product / std::sqrt(sums.norm), 0.0f);
+        return cosine_distance_in_double(batch_.features(q), sums_->row(position), snapshot_.vectors->features, {}, 0);
+    }
+
+    void rerank_codes(std::size_t q) {
+        const RowProjection& projection = *snapshot_.projection;
+        const CoefficientDecoder& decoder = *snapshot_.decoder;
+        const std::size_t many = found_.size(), directions = decoder.directions;
+        const std::size_t bytes = snapshot_.codes.front().bytes;
+        packed_.resize(many * bytes);
+        for (std::size_t i = 0; i < many; ++i) {
+            const auto [run, own] = snapshot_.find(found_[i]);
+            const std::uint8_t* code = snapshot_.codes[run][own];
+            if (snapshot_.code_guards[run] != nullptr) snapshot_.code_guards[run]->touch(code, bytes);
+            std::copy_n(code, bytes, packed_.data() + i * bytes);
+        }
+        decoded_.resize(many * directions);
+        decoder({packed_.data(), many, bytes, static_cast<std::ptrdiff_t>(bytes)}, decoded_.data());
+        const float* coefficients = batch_.coefficients(q);
+        if (metric() == Metric::l2) {
+            const float outside = batch_.outside(q);
+            for (std::size_t i = 0; i < many; ++i)
+                near_[i] = squared_distance(coefficients, decoded_.data() + i * directions, directions) + outside;
+            return;
+        }
+        around_zero_.resize(directions);
+        float product = batch_.mean_product(q);
+        for (std::size_t d = 0; d < directions; ++d) {
+            around_zero_[d] = coefficients[d] + projection.mean_coefficients[d];
+            product -= around_zero_[d] * projection.mean_coefficients[d];
+        }
+        order_.resize(many);
+        for (std::size_t i = 0; i < many; ++i) order_[i] = static_cast<std::int64_t>(i);
+        nestcode::rerank(MatrixReader{decoded_.data(), directions}, around_zero_.data(), 1, order_.data(), many,
+                         Metric::cosine, {projection.mean_coefficients, projection.mean_outside, &product},
+                         near_.data(), 1);
+    }
+
+    const SearchedSnapshot& snapshot_;
+    const RowBudget& budget_;
+    const Simd simd_;
+    RowBatch batch_;
+    std::optional<VectorSums> sums_;
+    std::size_t columns_;
+    std::vector<std::size_t> graph_columns_;
+    std::vector<float> scores_, coarse_, offsets_, fine_rows_, fine_, estimating_, tables_, near_, decoded_,
+        around_zero_;
+    std::vector<std::uint32_t> positions_, found_;
+    std::vector<std::int64_t> visited_, ids_, order_;
+    std::vector<std::uint8_t> packed_;
+};
+
+// Writes the k nearest items of each row, (count, k), nearest first, and how many items each was compared with. Returns
+// false, with nothing to be trusted, if a row takes float64, distances exceed float32, or what was read is damaged.
+template <class Real>
+bool search_rows(const SearchedSnapshot& snapshot, const RowBudget& budget, const Real* rows, std::size_t count,
+                 std::int64_t* ids, float* distances, std::int64_t* compared, Simd simd, std::size_t threads) {
+    std::atomic<bool> done = true;
+    const std::size_t features = snapshot.projection->features();
+    parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
+        RowSearch search(snapshot, budget, end - begin, simd);
+        for (std::size_t q = begin; q < end && done; q += RowBatch::kBatch)
+            if (!search.search(rows + q * features, std::min(RowBatch::kBatch, end - q), ids + q * budget.k,
+                               distances + q * budget.k, compared + q))
+                done = false;
+    });
+    return done && !snapshot.damaged();
+}
+
+// Items that may be found, as lookup tables over all bits of their codes score them.
+struct ScannedCodes {
+    Rows indices;                             // of the tables' entries, a byte each
+    const std::int64_t* centroids = nullptr;  // null without a coarse quantizer
+    const float* squares = nullptr;           // squared norms of the coefficients
+    const float* norms = nullptr;             // of what codes decode to in features, the mean included
+};
+
+// The lookup tables: a byte of indices has the levels of up to `most` directions.
+struct ScanTables {
+    std::size_t bytes, most;
+    const std::int32_t* directions;  // (bytes, most)
+    const float* entries;            // (bytes, most, 256)
+    double largest;                  // at least the norm of any sum of entries, centroids included
+    double operations;               // how many roundings an inner product goes through at most
+};
+
+// Exhaustive search of codes for one query, exact in two passes as that of vectors (scan.hpp).
+class CodeScan {
+  public:
+    CodeScan(const SearchedSnapshot& snapshot, const ScanTables& tables, std::span<const ScannedCodes> runs,
+             const std::uint32_t* positions, const std::int64_t* ids)
+        : snapshot_(snapshot), tables_(tables), runs_(runs), positions_(positions), ids_(ids) {
+        for (const ScannedCodes& run : runs)
+            for (std::size_t i = 0; i < run.indices.count; ++i) {
+                shortest_ = std::min(shortest_, run.norms[i]);
+                longest_ = std::max(longest_, run.norms[i]);
+            }
+    }
+
+    // Writes the k nearest items of a row, or returns false where that takes a batch in float64.
+    template <class Real>
+    bool search(const Real* row, std::size_t k, float* top_distances, std::int64_t* top_ids, Simd simd,
+                std::size_t threads) const {
+        const RowProjection& projection = *snapshot_.projection;
+        const bool by_angle = projection.metric == Metric::cosine;
+        RowBatch batch(projection, 1, simd);
+        if (!batch.prepare(row, 1)) return false;
+        const float* coefficients = batch.coefficients(0);
+        const double outside = batch.outside(0),
+                     own = sum_in_double(
+                               projection.count,
+                               [=](std::size_t d) { return static_cast<double>(coefficients[d]) * coefficients[d]; }) +
+                           outside;
+        std::vector<float> estimates;
+        estimate(batch, static_cast<float>(own), estimates, threads);
+        const double longest = std::sqrt(own) + tables_.largest;
+        double reach = longest * longest;
+        if (by_angle) {
+            reach += (longest_ + 1.0) * (longest_ + 1.0) + projection.mean_square;
+            reach /= std::min<double>(shortest_, static_cast<double>(shortest_) * shortest_);  // infinite for 0
+        }
+        const double roundings = tables_.operations + 2 * static_cast<double>(projection.features());
+        const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
+            const std::size_t bytes = snapshot_.codes.front().bytes, count = projection.count;
+            std::vector<std::uint8_t> packed;
+            for (const std::size_t i : close) {
+                const auto [run, at] = snapshot_.find(positions_[i]);
+                packed.insert(packed.end(), snapshot_.codes[run][at], snapshot_.codes[run][at] + bytes);
+            }
+            std::vector<float> decoded(close.size() * count);
+            (*snapshot_.decoder)({packed.data(), close.size(), bytes, static_cast<std::ptrdiff_t>(bytes)},
+                                 decoded.data());
+            for (std::size_t i = 0; i < close.size(); ++i)
+                out[i] = distance(coefficients, decoded.data() + i * count, outside);
+        };
+        return rank_by_estimates(estimates, 2 * roundings * kUnit * reach, ids_, k, top_distances, top_ids, exact);
+    }
+
+  private:
+    void estimate(const RowBatch& batch, float own, std::vector<float>& out, std::size_t threads) const {
+        const float* coefficients = batch.coefficients(0);
+        std::vector<float> tables(tables_.bytes * 256);
+        for (std::size_t b = 0; b < tables_.bytes; ++b)
+            for (std::size_t j = 0; j < tables_.most; ++j) {
+                const float scale = -2 * coefficients[tables_.directions[b * tables_.most + j]];
+                const float* entries = tables_.entries + (b * tables_.most + j) * 256;
+                for (std::size_t e = 0; e < 256; ++e) tables[b * 256 + e] += scale * entries[e];
+            }
+        for (const ScannedCodes& run : runs_) {
+            const std::size_t first = out.size(), count = run.indices.count;
+            out.resize(first + count);
+            sum_lookup_tables(run.indices, tables.data(), 1, out.data() + first, threads);
+            for (std::size_t i = 0; i < count; ++i) {
+                float& distance = out[first + i];
+                distance += run.squares[i];
+                if (run.centroids != nullptr) distance -= 2 * batch.coarse_products(0)[run.centroids[i]];
+                if (snapshot_.projection->metric != Metric::cosine) continue;
+                const float excess = run.norms[i] - 1;
+                distance = (distance + own - excess * excess) / run.norms[i];
+            }
+        }
+    }
+
+    // The distance of a query to a decoded code in float64; angles are those of squared distances, as inner products
+    // differ too little where all items point the same way.
+    double distance(const float* coefficients, const float* decoded, double outside) const {
+        const RowProjection& projection = *snapshot_.projection;
+        const double distance = outside + sum_in_double(projection.count, [=](std::size_t d) {
+                                    const double difference = static_cast<double>(coefficients[d]) - decoded[d];
+                                    return difference * difference;
+                                });
+        if (projection.metric == Metric::l2) return distance;
+        const double square = projection.mean_square + sum_in_double(projection.count, [=](std::size_t d) {
+                                  return decoded[d] * (decoded[d] + 2.0 * projection.mean_coefficients[d]);
+                              });
+        const double norm = std::sqrt(std::max(square, 0.0));
+        return norm > 0 ? std::max(distance - (norm - 1) * (norm - 1), 0.0) / norm : 2;
+    }
+
+    const SearchedSnapshot& snapshot_;
+    const ScanTables tables_;
+    const std::span<const ScannedCodes> runs_;
+    const std::uint32_t* positions_;
+    const std::int64_t* ids_;
+    float shortest_ = std::numeric_limits<float>::infinity(), longest_ = 0;
+};
+
+}  // namespace nestcode

@@ -1,0 +1,131 @@
+"""Search by vectors in one call of the core, from rows of floats to ids (`cpp/nestcode/row_search.hpp`).
+
+This is the plain case: queries are vectors, distances are by the coder's metric to stored vectors or to what codes
+decode to, and nothing is filtered. Other searches take the same steps one by one (searcher.py), and so do batches,
+which matrix products project, and rows whose squares leave the range of float32.
+"""
+
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode import _core
+from nestcode.arrays import Floats, Ids
+from nestcode.coders.base import CodebookLayout, ScalarLayout
+from nestcode.codes import thread_count
+from nestcode.search.decoded import ProjectedScorer
+from nestcode.search.hits import Hits
+from nestcode.search.plan import Budget, Effort, check_k, count_candidates
+from nestcode.search.prepared import PreparedSnapshot
+from nestcode.search.product_tables import ScalarTables
+from nestcode.search.scorer import NO_CODEBOOKS
+
+FEW = 16  # rows, which the core projects as fast as a matrix product does
+NO_CENTROIDS, NO_BITS = np.zeros((1, 0), dtype=np.float32), np.zeros(0, dtype=np.int32)
+
+
+class RowBudget(NamedTuple):
+    """The work of a search."""
+
+    lists: int  # candidates in inverted lists
+    graphs: int  # candidates of a walk
+    reranked: int
+
+
+class RowSearcher:
+    """A prepared snapshot, searched by rows.
+
+    Args:
+        prepared: the snapshot; `supports` must hold for it.
+        stored: whether candidates are reranked by the vectors that the index stores, not by their codes.
+
+    """
+
+    def __init__(self, prepared: PreparedSnapshot, *, stored: bool) -> None:
+        scorer = prepared.scorer
+        assert isinstance(scorer, ProjectedScorer)
+        self._prepared, self._vectors = prepared, prepared.vectors.core if stored else None
+        self._features, self._metric = scorer.coder.n_features_in_, scorer.coder.metric_
+        bits = prepared.list_bits if prepared.has_lists else None
+        self._core = prepared.row_searcher(
+            scorer.row_projection(bits, whole=not stored),
+            None if bits is None else scorer.list_scoring(bits),
+            None if stored else code_decoder(scorer, prepared.snapshot.width),
+        )
+        self._budget = lru_cache(maxsize=256, typed=True)(self._make_budget)
+
+    def search(
+        self,
+        queries: NDArray[np.floating[Any]],
+        k: int,
+        candidates: int | None,
+        rerank: int | None,
+        effort: Effort | None,
+        threads: int | None,
+    ) -> Hits | None:
+        """Return the k nearest items of one vector or of each row, or None where that takes a plan."""
+        workers, budget = self._budget(k, candidates, rerank, effort, threads)
+        if queries.ndim == 1 and len(queries) == self._features:
+            ids, distances = np.empty(k, np.int64), np.empty(k, np.float32)
+            if budget is None:
+                return self._scan(queries, ids, distances, workers)
+            compared = self._core.search_one(queries, k, *budget, ids, distances)
+            return None if compared < 0 else Hits(ids, distances, compared)
+        if queries.ndim != 2 or queries.shape[1] != self._features or len(queries) > FEW or budget is None:
+            return None
+        shape, counts = (len(queries), k), np.empty(len(queries), np.int64)
+        ids, distances = np.empty(shape, np.int64), np.empty(shape, np.float32)
+        done = self._core.search(queries, k, *budget, ids, distances, counts, workers)
+        return Hits(ids, distances, counts) if done else None
+
+    def _scan(self, row: NDArray[np.floating[Any]], ids: Ids, distances: Floats, threads: int) -> Hits | None:
+        """Return the nearest of all items of one vector, or None where that takes a plan."""
+        prepared = self._prepared
+        if self._vectors is not None:
+            items, metric = prepared.positions, self._metric
+            done = self._vectors.nearest(row, items, prepared.ids, metric, distances, ids, threads)
+        else:
+            done = self._codes is not None and self._codes.search(row, distances, ids, threads)
+        return Hits(ids, distances, prepared.count) if done else None
+
+    @cached_property
+    def _codes(self) -> _core.CodeScan | None:
+        """The lookup tables that score all codes, where they are of bit planes."""
+        prepared = self._prepared
+        if not isinstance(prepared.tables, ScalarTables):
+            return None
+        return prepared.tables.scan(self._core, prepared.adc_codes, prepared.positions, prepared.ids)
+
+    def _make_budget(
+        self, k: int, candidates: int | None, rerank: int | None, effort: Effort | None, threads: int | None
+    ) -> tuple[int, RowBudget | None]:
+        """Return how many threads to use, and the work of a search; None compares all items."""
+        prepared, budget = self._prepared, Budget(candidates, rerank, effort)
+        workers, k = thread_count(threads), check_k(k, prepared.count)
+        most = max(count_candidates(prepared, budget, k), k)
+        if most >= prepared.count:
+            return workers, None
+        return workers, RowBudget(prepared.list_candidates(most), most, min(budget.rerank(k), prepared.count))
+
+
+def supports(prepared: PreparedSnapshot, *, stored: bool) -> bool:
+    """Return whether a `RowSearcher` can search a snapshot."""
+    scorer = prepared.scorer
+    if not isinstance(scorer, ProjectedScorer) or scorer.scales_queries or not prepared.count:
+        return False
+    if prepared.by_prefix or prepared.in_files:
+        return False
+    return not prepared.vectors.in_files if stored else code_decoder(scorer, prepared.snapshot.width) is not None
+
+
+def code_decoder(scorer: ProjectedScorer, width: int) -> _core.CoefficientDecoder | None:
+    """Return what the core decodes codes of `width` bits by, or None where only the coder can."""
+    layout = scorer.coder.layout(width)
+    if isinstance(layout, ScalarLayout):
+        centroids = np.ascontiguousarray(layout.centroids, dtype=np.float32)
+        return _core.CoefficientDecoder(centroids, layout.planes.allocation, layout.planes.levels, NO_CODEBOOKS)
+    if isinstance(layout, CodebookLayout) and layout.exact:
+        return _core.CoefficientDecoder(NO_CENTROIDS, NO_BITS, np.zeros((0, 0), dtype=np.float32), layout.codebooks)
+    return None

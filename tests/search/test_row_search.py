@@ -1,0 +1,203 @@
+"""Search by rows in one call of the core: it finds what the steps of a plan find, item for item."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestcode import AdaptiveCoder, Index, LinearCoder, _core
+from nestcode.coders import Coder
+from nestcode.errors import InvalidInput
+from nestcode.index import compaction
+from nestcode.index.snapshot import Snapshot
+from nestcode.search import plan
+from nestcode.search.hits import Hits
+from nestcode.search.vectors import NO_SCALES, VectorFormat
+from tests import twins
+from tests.search.searching import FEATURES, ROWS, Q, X, fill, fitted, kinds
+
+by_metric = pytest.mark.parametrize("metric", ["l2", "cosine"])
+stores = pytest.mark.parametrize("vectors", [None, "float32", "float16", "int8"])
+
+
+@cache
+def filled(kind: str, metric: Any, vectors: Any) -> Index:
+    """Three segments and the buffer, with tombstones."""
+    return fill(Index(fitted(kind, metric), vectors=vectors)).index
+
+
+@cache
+def walked(metric: Any, vectors: Any) -> Index:
+    """Two graphs, a segment without one and the buffer, with tombstones."""
+    index = Index(LinearCoder(40, metric=metric).fit(X), vectors=vectors, graph=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "MIN_GRAPH", 100)
+        for name in ("SIZE_RATIO", "GRAPH_RATIO"):
+            patch.setattr(compaction, name, 0)
+        for first, last in ((0, 500), (500, 1000), (1000, 1050), (1050, ROWS)):
+            index.add(X[first:last])
+            if last < ROWS:
+                index._live.write(Snapshot.flush)
+        index.wait()
+        index.remove(np.arange(0, ROWS, 7))
+    return index
+
+
+def by_rows(index: Index, queries: Any, k: int, **options: Any) -> Hits | None:
+    chosen = {"candidates": None, "rerank": None, "effort": None, "threads": 1, **options}
+    return index._searcher.search_rows(index._live.current, queries, k, **chosen)
+
+
+def by_steps(index: Index, queries: Any, k: int, **options: Any) -> Hits:
+    snapshot = index._live.current
+    return index._searcher.search(snapshot, index._plan(snapshot, queries, **options), k)
+
+
+def check(index: Index, candidates: int) -> None:
+    calls: list[tuple[Any, int, dict[str, Any]]] = [
+        (Q, 10, {"rerank": 30, "threads": 2}),
+        (Q.astype(np.float64), 1, {}),
+        (Q[:1], 10, {}),
+        (Q[3], 3, {"rerank": 20}),
+        (Q[4].astype(np.float64), 300, {}),
+    ]
+    for queries, k, options in calls:
+        found = by_rows(index, queries, k, candidates=candidates, **options)
+        expected = by_steps(index, queries, k, candidates=candidates, **options)
+        assert found is not None
+        assert np.array_equal(found.compared, expected.compared)
+        assert found.ids.shape == expected.ids.shape
+        assert found.ids.dtype == np.int64
+        np.testing.assert_allclose(found.distances, expected.distances, rtol=1e-5, atol=1e-4)
+        assert np.mean(found.ids != expected.ids) < 0.05  # ties by distance, up to rounding
+
+
+@stores
+@by_metric
+@kinds
+def test_lists_find_what_the_steps_find(kind: str, metric: str, vectors: Any) -> None:
+    check(filled(kind, metric, vectors), 60)
+    check(filled(kind, metric, vectors), 300)
+
+
+@stores
+@by_metric
+def test_graphs_find_what_the_steps_find(metric: str, vectors: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "VISIT", 0)
+    index = walked(metric, vectors)
+    assert sum(one.graph is not None for one in index._live.current.segments) == 2
+    check(index, 40)
+
+
+@stores
+@by_metric
+@pytest.mark.parametrize("kind", ["linear", "cell"])
+def test_one_query_is_compared_with_all_items_as_a_batch_is(kind: str, metric: str, vectors: Any) -> None:
+    index = filled(kind, metric, vectors)
+    for dtype, k in ((np.float32, 9), (np.float64, 1), (np.float32, ROWS + 5)):
+        queries = Q.astype(dtype)
+        batch = index.search(queries, k, candidates=ROWS)
+        for q in range(len(Q) if k < ROWS else 2):
+            found = by_rows(index, queries[q], k, candidates=ROWS)
+            assert found is not None
+            np.testing.assert_allclose(found.distances, batch.distances[q], rtol=1e-5, atol=1e-5)
+            assert np.mean(found.ids == batch.ids[q]) > 0.95  # ties by distance, up to rounding
+            assert found.compared == len(index)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_the_nearest_vectors_are_those_of_sorting(metric: Any, dtype: Any) -> None:
+    stored = VectorFormat(dtype, FEATURES).round(X)
+    runs = _core.VectorRuns([stored[:500].core, stored[500:].core])
+    rng = np.random.default_rng(0)
+    ids = rng.permutation(ROWS)
+    expected = twins.distances(Q.astype(np.float64), stored.floats(), metric)
+    for k, positions in ((1, np.arange(ROWS)), (20, np.arange(0, ROWS, 3)), (7, np.arange(5))):
+        near, found = np.empty(k, dtype=np.float32), np.empty(k, dtype=np.int64)
+        for q, query in enumerate(Q):
+            wanted, distances = twins.nearest(expected[q : q + 1, positions], ids[positions], k)
+            for simd in _core.simd_names():
+                for items in (positions.astype(np.uint32), positions):
+                    own = query.astype(np.float64)
+                    assert runs.nearest(own, items, ids[positions], metric, near, found, 2, simd)
+                    np.testing.assert_allclose(near, distances[0], rtol=1e-6, atol=1e-5)
+                    assert np.array_equal(found, wanted[0])
+
+
+def test_what_float32_cannot_tell_apart_is_left_to_float64() -> None:
+    def nearest(rows: Any, query: Any, metric: Any = "l2") -> bool:
+        runs = _core.VectorRuns([_core.VectorRows(np.asarray(rows, dtype=np.float32), NO_SCALES)])
+        ids = np.arange(len(rows))
+        out = np.empty(1, dtype=np.float32), np.empty(1, dtype=np.int64)
+        return runs.nearest(np.asarray(query, dtype=np.float64), ids, ids, metric, *out)
+
+    assert nearest(X, Q[0])
+    assert not nearest(X, Q[0].astype(np.float64) + 1e-9)  # not a row of float32
+    assert not nearest(X, np.zeros(FEATURES), "cosine")
+    assert not nearest(1e-20 * X, Q[0], "cosine")  # squares underflow
+    assert not nearest(1e30 * X, Q[0])
+    assert not nearest(np.repeat(X[:1], 200, axis=0), Q[0])  # all are as near
+
+
+@by_metric
+@stores
+def test_rows_that_take_float64_are_left_to_the_steps(metric: str, vectors: Any) -> None:
+    index = filled("cell", metric, vectors)
+    for row in (np.zeros(FEATURES, dtype=np.float32), 1e-25 * Q[0].astype(np.float64), 1e13 * Q[0].astype(np.float64)):
+        assert by_rows(index, row, 5, candidates=60) is None
+        assert np.array_equal(index.search(row, 5, candidates=60).ids, by_steps(index, row, 5, candidates=60).ids)
+    broken = Q.copy()
+    broken[3, 2] = np.nan
+    for queries in (broken, broken[3]):
+        with pytest.raises(InvalidInput, match="data must be finite"):
+            index.search(queries, 5, candidates=60)
+
+
+def test_other_searches_are_left_to_the_steps() -> None:
+    index = filled("cell", "l2", None)
+    for queries in (Q.tolist(), Q.astype(np.float16), Q.astype(">f4"), np.asfortranarray(Q), Q[:, :5], Q[None]):
+        assert by_rows(index, queries, 5) is None
+    assert by_rows(index, Q, 5, candidates=ROWS) is None  # a batch against all items is a matrix product
+    assert by_rows(index, np.concatenate([Q, Q]), 5, candidates=60) is None  # which matrix products project
+    assert by_rows(index, Q, 5, candidates=[3]) is None  # which a plan refuses
+    empty: tuple[Index, ...] = (Index(fitted("cell")), Index(width=8))
+    assert all(by_rows(one, Q, 5) is None for one in empty)
+    adaptive: Coder = AdaptiveCoder(16, beams=1).fit(X)  # only the coder itself decodes
+    stored: Any
+    for stored, expected in ((None, False), ("float32", True)):
+        other = Index(adaptive, vectors=stored)
+        other.add(X)
+        assert (by_rows(other, Q, 5, candidates=200) is not None) is expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"k": 0}, "k must be"), ({"k": 2.0}, "k must be"), ({"k": True}, "k must be"), ({"candidates": 0}, "candidates"),
+     ({"candidates": 5.0}, "candidates"), ({"rerank": "5"}, "rerank"), ({"threads": 0}, "threads")],
+)  # fmt: skip
+def test_settings_are_checked_also_after_valid_ones(options: dict[str, Any], message: str) -> None:
+    index = filled("cell", "l2", None)
+    for valid in ({"k": 2}, {"k": 1}, {"candidates": 5}, {"rerank": 5}):
+        index.search(Q[0], **{"candidates": 60, **valid})  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=message):
+        index.search(Q[0], **{"candidates": 60, **options})
+
+
+def test_instruction_sets_agree() -> None:
+    index = filled("cell", "cosine", "float16")
+    assert by_rows(index, Q, 5, candidates=60) is not None
+    known = index._searcher._rows
+    assert known is not None
+    assert known[1] is not None
+    found = []
+    for simd in _core.simd_names():
+        ids, near = np.empty((len(Q), 5), dtype=np.int64), np.empty((len(Q), 5), dtype=np.float32)
+        compared = np.empty(len(Q), dtype=np.int64)
+        assert known[1]._core.search(Q, 5, 60, 60, 40, ids, near, compared, 1, simd)
+        found.append((ids, near, compared))
+    for ids, near, compared in found[1:]:
+        assert np.array_equal(ids, found[0][0])
+        np.testing.assert_allclose(near, found[0][1], rtol=1e-5, atol=1e-5)
+        assert np.array_equal(compared, found[0][2])
