@@ -7,9 +7,9 @@ import pytest
 
 MODULES = [
     "", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors", ".images",
-    ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.hub", ".integrations.langchain",
-    ".integrations.sklearn", ".lengths", ".metrics", ".nn", ".report", ".scale", ".search", ".simulate", ".stores",
-    ".stores.lmdb", ".stores.postgres", ".streams", ".training",
+    ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.haystack", ".integrations.hub",
+    ".integrations.langchain", ".integrations.llama_index", ".integrations.sklearn", ".lengths", ".metrics", ".nn",
+    ".report", ".scale", ".search", ".simulate", ".stores", ".stores.lmdb", ".stores.postgres", ".streams", ".training",
 ]  # fmt: skip
 
 
