@@ -85,7 +85,7 @@ def test_refused_documents_leave_the_store_unchanged() -> None:
     with pytest.raises(DuplicateDocumentError, match="'narrow'"):
         made.write_documents([narrow, narrow])
     with pytest.raises(ValueError, match=r"list of haystack\.Document"):
-        made.write_documents(["text"])  # type: ignore[list-item]
+        made.write_documents(["text"])
     assert made.filter_documents() == before
 
 

@@ -222,7 +222,7 @@ class NestcodeEmbeddingRetriever:
             settings["document_store"] = NestcodeDocumentStore.from_dict(settings["document_store"])
         return cls(**settings)
 
-    @component.output_types(documents=list[Document])
+    @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
     def run(
         self, query_embedding: list[float], filters: Filters | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
