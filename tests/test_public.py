@@ -6,10 +6,11 @@ import inspect
 import pytest
 
 MODULES = [
-    "", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors", ".images",
-    ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.haystack", ".integrations.hub",
+    "", ".client", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors",
+    ".images", ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.haystack", ".integrations.hub",
     ".integrations.langchain", ".integrations.llama_index", ".integrations.sklearn", ".lengths", ".metrics", ".nn",
-    ".report", ".scale", ".search", ".simulate", ".stores", ".stores.lmdb", ".stores.postgres", ".streams", ".training",
+    ".report", ".scale", ".search", ".serve", ".simulate", ".stores", ".stores.lmdb", ".stores.postgres", ".streams",
+    ".training",
 ]  # fmt: skip
 
 
@@ -38,7 +39,7 @@ def test_public_names_are_documented_with_an_example(name: str, value: object) -
 def test_everything_public_is_exported() -> None:
     import nestcode
 
-    extras = {"nn", "training", "AutoencoderCoder", "RefinedCoder", "SupervisedCoder"}
+    extras = {"nn", "training", "AutoencoderCoder", "ImplicitCoder", "RefinedCoder", "SupervisedCoder"}
     assert {*nestcode.__all__} | extras == {*nestcode._HOMES, "__version__"} == set(dir(nestcode))
     for name in dir(nestcode):
         assert getattr(nestcode, name) is not None

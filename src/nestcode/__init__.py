@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nestcode.coders import AutoencoderCoder as AutoencoderCoder
     from nestcode.coders import CellCoder as CellCoder
     from nestcode.coders import Coder as Coder
+    from nestcode.coders import ImplicitCoder as ImplicitCoder
     from nestcode.coders import LinearCoder as LinearCoder
     from nestcode.coders import RefinedCoder as RefinedCoder
     from nestcode.coders import ResidualCoder as ResidualCoder
@@ -65,6 +66,7 @@ _HOMES = {
     "ImageStreamDecoder": "nestcode.images",
     "ImageStreamReader": "nestcode.images",
     "ImageStreamWriter": "nestcode.images",
+    "ImplicitCoder": "nestcode.coders",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
     "RefinedCoder": "nestcode.coders",
