@@ -3,11 +3,11 @@
 
 PYTHON ?= python3
 RUN := .venv/bin/python
-SYSTEM := chromium postgresql
+SYSTEM := chromium nodejs postgresql
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native lint format bench coverage clean
+.PHONY: help demo docs check test test-native lint format bench web coverage clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -39,15 +39,19 @@ test-native: .venv/ready  ## Run the C++ tests under sanitizers
 
 lint: .venv/ready  ## Check style, types, formatting of the C++ code and the layers
 	@echo "== ruff" && $(RUN) -m ruff check && $(RUN) -m ruff format --check
-	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*/* benchmarks/*.cpp
+	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*/* web/*.cpp benchmarks/*.cpp
 	@echo "== layers" && .venv/bin/lint-imports --no-logo
 	@echo "== mypy" && $(RUN) -m mypy
 
 format: .venv/ready  ## Format the code
-	@$(RUN) -m ruff check --fix && $(RUN) -m ruff format && .venv/bin/clang-format -i cpp/*/* benchmarks/*.cpp
+	@$(RUN) -m ruff check --fix && $(RUN) -m ruff format && .venv/bin/clang-format -i cpp/*/* web/*.cpp benchmarks/*.cpp
 
 bench: .venv/ready  ## Run the benchmarks beside their peers
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done
+
+web: .venv/ready  ## Compile the decoder for browsers, with PyPI's ziglang
+	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt ziglang==0.17.0
+	@$(RUN) web/build.py
 
 coverage: .venv/ready  ## Run the tests and report uncovered lines
 	@$(RUN) -m pytest --cov --cov-report=term-missing:skip-covered
