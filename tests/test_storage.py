@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nestcode.errors import DamagedFile
-from nestcode.storage import Record, parse_record, read_record, record_bytes, write_atomic
+from nestcode.storage import Mapped, Record, parse_record, read_record, record_bytes, write_array, write_atomic
 
 
 def test_write_atomic_creates_folders_and_replaces(tmp_path: Path) -> None:
@@ -129,3 +129,17 @@ def test_types_that_numpy_lacks_are_refused(dtype: str, tmp_path: Path) -> None:
         read_record(tmp_path / "a.coder")
     with pytest.raises(DamagedFile, match="damaged or not a Nestcode file"):
         parse_record((tmp_path / "a.coder").read_bytes(), "it")
+
+
+def test_a_file_that_is_truncated_while_it_is_mapped_is_refused(tmp_path: Path) -> None:
+    path, values = tmp_path / "values.npy", np.arange(3000)
+    mapped = Mapped(path, values.dtype, values.shape, write_array(path, values))
+    mapped.verify()
+    os.truncate(path, 5000)
+    for read in (mapped.check_size, mapped.verify, lambda: mapped.touch(0, 8)):
+        with pytest.raises(DamagedFile, match=r"was truncated from 24128 bytes to 5000 since it was opened: restore"):
+            read()
+    path.write_bytes(bytes(24128))
+    mapped.check_size()
+    with pytest.raises(DamagedFile, match="does not match its checksum"):
+        mapped.verify()

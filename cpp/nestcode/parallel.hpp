@@ -35,18 +35,17 @@ void parallel_for(std::size_t count, std::size_t grain, std::size_t threads, con
             if (first_error == nullptr) first_error = std::current_exception();
         }
     };
-    {
-        std::vector<std::jthread> workers;  // joined at the end of this block
-        workers.reserve(parts - 1);
-        std::size_t started = 0;
-        try {
-            for (; started + 1 < parts; ++started)
-                workers.emplace_back(std::cref(guarded), start_of(started), start_of(started + 1));
-        } catch (const std::system_error&) {  // no more threads
-        } catch (const std::bad_alloc&) {     // no memory for another one
-        }
-        guarded(start_of(started), count);  // the calling thread takes the ranges that no worker has
+    std::vector<std::thread> workers;  // Apple's library has no std::jthread
+    workers.reserve(parts - 1);
+    std::size_t started = 0;
+    try {
+        for (; started + 1 < parts; ++started)
+            workers.emplace_back(std::cref(guarded), start_of(started), start_of(started + 1));
+    } catch (const std::system_error&) {  // no more threads
+    } catch (const std::bad_alloc&) {     // no memory for another one
     }
+    guarded(start_of(started), count);  // the calling thread takes the ranges that no worker has
+    for (std::thread& worker : workers) worker.join();
     if (first_error != nullptr) std::rethrow_exception(first_error);
 }
 

@@ -1,9 +1,11 @@
 // Batched reads of mapped files: the system is asked for all rows at once before they are touched, so that it reads
-// them in parallel and not one page fault after the other.
+// them in parallel and not one page fault after the other. Systems other than Linux are not asked.
 #pragma once
 
+#ifdef __linux__
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <cstdint>
@@ -17,6 +19,7 @@ namespace nestcode {
 // there were any; blocks that were not verified yet are asked for as a whole.
 inline bool read_ahead(const std::uint8_t* data, std::size_t bytes, std::size_t row_bytes, const ChecksumGuard* guard,
                        std::vector<std::size_t> rows) {
+#ifdef __linux__
     static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
     std::sort(rows.begin(), rows.end());
     std::uintptr_t begin = 0, end = 0;  // addresses that are asked for next
@@ -50,6 +53,10 @@ inline bool read_ahead(const std::uint8_t* data, std::size_t bytes, std::size_t 
     }
     ask();
     return missing;
+#else
+    static_cast<void>(data), static_cast<void>(bytes), static_cast<void>(row_bytes), static_cast<void>(guard);
+    return false;
+#endif
 }
 
 }  // namespace nestcode

@@ -12,6 +12,7 @@
 
 #if defined(__x86_64__) || defined(__i386__)
 #define NESTCODE_X86 1
+#include <cpuid.h>
 #include <immintrin.h>
 #define NESTCODE_TARGET(features) __attribute__((target(features)))
 #define NESTCODE_AVX2 NESTCODE_TARGET("avx2,fma,f16c")
@@ -47,6 +48,29 @@ inline std::string_view name_of(Simd simd) {
     }
 }
 
+#if NESTCODE_X86
+// Which kernels this processor and its operating system can run, read from cpuid: `__builtin_cpu_supports` needs a
+// symbol of the compiler's runtime library, which not every toolchain can link into a shared library.
+struct X86Features {
+    bool avx2 = false, avx512 = false;
+};
+
+inline X86Features x86_features() {
+    unsigned a, b, d, basic, extended, more;
+    if (!__get_cpuid(1, &a, &b, &basic, &d)) return {};
+    if (!__get_cpuid_count(7, 0, &a, &extended, &more, &d)) return {};
+    const auto all = [](unsigned word, unsigned bits) { return (word & bits) == bits; };
+    if (!all(basic, bit_OSXSAVE)) return {};
+    unsigned state, high;  // XCR0: the registers that the operating system saves for each thread
+    __asm__ volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
+    X86Features found;
+    found.avx2 = all(state, 0x06) && all(basic, bit_AVX | bit_FMA | bit_F16C | bit_POPCNT) && all(extended, bit_AVX2);
+    found.avx512 = found.avx2 && all(state, 0xe6) && all(extended, bit_AVX512F | bit_AVX512BW | bit_AVX512VL) &&
+                   all(more, bit_AVX512VPOPCNTDQ);
+    return found;
+}
+#endif
+
 // The instruction sets that this processor supports, slowest first.
 inline const std::vector<Simd>& available_simd() {
     static const std::vector<Simd> available = [] {
@@ -55,13 +79,9 @@ inline const std::vector<Simd>& available_simd() {
         found.push_back(Simd::neon);
 #endif
 #if NESTCODE_X86
-        __builtin_cpu_init();
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-            __builtin_cpu_supports("popcnt"))
-            found.push_back(Simd::avx2);
-        if (__builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512vl"))
-            found.push_back(Simd::avx512);
+        const X86Features features = x86_features();
+        if (features.avx2) found.push_back(Simd::avx2);
+        if (features.avx512) found.push_back(Simd::avx512);
 #endif
         return found;
     }();

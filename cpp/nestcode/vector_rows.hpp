@@ -62,7 +62,7 @@ inline HalfExpander half_expander(Simd simd) {
     if (simd == Simd::neon) return expand_half_neon;
 #endif
 #if NESTCODE_X86
-    if (simd != Simd::portable && __builtin_cpu_supports("f16c")) return expand_half_f16c;
+    if (simd != Simd::portable) return expand_half_f16c;
 #endif
     static_cast<void>(simd);
     return expand_half_portable;

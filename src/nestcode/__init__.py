@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nestcode import lengths as lengths
     from nestcode import metrics as metrics
     from nestcode import nn as nn
+    from nestcode import scale as scale
     from nestcode import search as search
     from nestcode import simulate as simulate
     from nestcode import stores as stores
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from nestcode.coders import AutoencoderCoder as AutoencoderCoder
     from nestcode.coders import CellCoder as CellCoder
     from nestcode.coders import Coder as Coder
+    from nestcode.coders import ImplicitCoder as ImplicitCoder
     from nestcode.coders import LinearCoder as LinearCoder
     from nestcode.coders import RefinedCoder as RefinedCoder
     from nestcode.coders import ResidualCoder as ResidualCoder
@@ -64,6 +66,7 @@ _HOMES = {
     "ImageStreamDecoder": "nestcode.images",
     "ImageStreamReader": "nestcode.images",
     "ImageStreamWriter": "nestcode.images",
+    "ImplicitCoder": "nestcode.coders",
     "Index": "nestcode.index",
     "LinearCoder": "nestcode.coders",
     "RefinedCoder": "nestcode.coders",
@@ -86,6 +89,7 @@ _HOMES = {
     "load_coder": "nestcode.coders",
     "metrics": "nestcode.metrics",
     "nn": "nestcode.nn",
+    "scale": "nestcode.scale",
     "search": "nestcode.search",
     "simulate": "nestcode.simulate",
     "stores": "nestcode.stores",
@@ -124,6 +128,7 @@ __all__ = [
     "lengths",
     "load_coder",
     "metrics",
+    "scale",
     "search",
     "simulate",
     "stores",

@@ -31,7 +31,9 @@ class NotNumeric(InvalidInput, TypeError):
 def pieces(X: ArrayLike | Iterable[ArrayLike]) -> Iterator[NDArray[Any]]:
     """Yield the checked rows of an array, a memory map or an iterable of arrays, at most `PIECE` at a time."""
     chunks = isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
-    whole = not chunks and (hasattr(X, "__array__") or hasattr(X, "toarray") or isinstance(X, list | tuple))
+    whole = not chunks and (
+        hasattr(X, "__array__") or hasattr(X, "toarray") or isinstance(X, list | tuple | memoryview)
+    )
     features = None
     for part in [X] if whole or not isinstance(X, Iterable) else X:
         rows = check_rows(part)  # type: ignore[arg-type]

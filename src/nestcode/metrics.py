@@ -78,7 +78,10 @@ def recall(found: ArrayLike | Sequence[ArrayLike], exact: ArrayLike) -> float:
     if hasattr(found, "ids") or hasattr(exact, "ids"):
         raise InvalidInput("found and exact must be ids, got the hits of a search: give hits.ids")
     true = np.asarray(exact)
-    hits = [np.asarray(ids) for ids in found]  # type: ignore[union-attr]
+    try:
+        hits = [np.asarray(ids) for ids in found]  # type: ignore[union-attr]
+    except (TypeError, NotImplementedError):
+        raise InvalidInput(f"found must hold ids for each query, got {type(found).__name__}: give a list") from None
     if true.ndim != 2 or len(hits) != len(true) or any(ids.ndim != 1 for ids in hits):
         raise InvalidInput(
             f"found and exact must hold ids (queries, k) of the same queries, got {len(hits)} queries and shape "
@@ -292,7 +295,13 @@ def _rate_curve(rates: ArrayLike, qualities: ArrayLike) -> tuple[Doubles, Double
 
 def _same_shape(original: ArrayLike, decoded: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return both as arrays, or raise an error if they cannot be compared value by value."""
-    a, b = np.asarray(original), np.asarray(decoded)
+    try:
+        a, b = np.asarray(original), np.asarray(decoded)
+    except ValueError as error:
+        raise InvalidInput("original and decoded must be arrays, got rows of several lengths: fill some") from error
+    for array in (a, b):
+        if array.dtype.kind not in "fiub":
+            raise InvalidInput(f"original and decoded must be numeric, got {array.dtype}: convert with X.astype(float)")
     if a.shape != b.shape or a.size == 0:
         raise InvalidInput(f"decoded must have the original's shape {a.shape} and hold values, got {b.shape}")
     return a, b

@@ -16,6 +16,7 @@ import mmap
 import os
 import secrets
 import stat
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -273,18 +274,9 @@ def make_folder(path: Path) -> None:
         sync_folder(folder.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make creations, renames and removals in `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def open_file(path: Path) -> IO[bytes]:
     """Open a regular file for reading; a pipe or a device in its place, which could block forever, is refused."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(handle, "rb")
@@ -292,6 +284,76 @@ def open_file(path: Path) -> IO[bytes]:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"{path} must be a file, but it is a folder: restore a copy")
     raise DamagedFile(f"{path} must be a file, but it is a pipe or a device: restore a copy")
+
+
+# What Linux, macOS and Windows do in different ways. Nothing outside this file may depend on the system.
+
+if sys.platform == "win32":
+    import contextlib
+    import msvcrt
+    import threading
+
+    _seeking = threading.Lock()
+
+    def sync_folder(folder: Path) -> None:
+        """Do nothing: Windows has no way to make names in a folder durable."""
+
+    def lock_file(file: IO[bytes]) -> None:
+        """Lock a file until it is unlocked or closed; raise OSError where another holds the lock."""
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+    def unlock_file(file: IO[bytes]) -> None:
+        """Release the lock of a file."""
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+
+    def delete_file(path: Path) -> None:
+        """Delete a file; one that is mapped stays until a later call."""
+        with contextlib.suppress(PermissionError):
+            path.unlink(missing_ok=True)
+
+    def read_at(handle: int, size: int, offset: int) -> bytes:
+        """Read up to `size` bytes of an open file, whichever thread reads elsewhere in it."""
+        with _seeking:
+            os.lseek(handle, offset, os.SEEK_SET)
+            return os.read(handle, size)
+
+    def page_faults() -> int:
+        """Return 0: Windows does not count the reads of mapped files."""
+        return 0
+
+else:
+    import fcntl
+    import resource
+
+    def sync_folder(folder: Path) -> None:
+        """Make creations, renames and removals in `folder` durable."""
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def lock_file(file: IO[bytes]) -> None:
+        """Lock a file until it is unlocked or closed; raise OSError where another holds the lock."""
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def unlock_file(file: IO[bytes]) -> None:
+        """Release the lock of a file."""
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+    def delete_file(path: Path) -> None:
+        """Delete a file; what is mapped can still be read."""
+        path.unlink(missing_ok=True)
+
+    def read_at(handle: int, size: int, offset: int) -> bytes:
+        """Read up to `size` bytes of an open file, whichever thread reads elsewhere in it."""
+        return os.pread(handle, size, offset)
+
+    def page_faults() -> int:
+        """Return how often this process waited for a page of a mapped file."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 def write_array(path: Path, array: NDArray[Any], block: int = BLOCK) -> NDArray[np.uint64]:
@@ -337,13 +399,22 @@ class Mapped:
             if bytes_due == len(header):  # mmap refuses empty ranges
                 self.array: NDArray[Any] = np.empty(shape, dtype=dtype)
             else:
-                self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 self.array = np.ndarray(shape, dtype, self._map, len(header))
         # Without checksums the caller verifies the contents.
         self.guard = None if sums is None else _core.ChecksumGuard(self.array.reshape(-1).view(np.uint8), sums, block)
 
+    def check_size(self) -> None:
+        """Raise if the file was truncated since it was mapped: reading what it lost would be a SIGBUS."""
+        if self._map is not None and (bytes_there := self._map.size()) < len(self._map):
+            raise DamagedFile(
+                f"{self.path} was truncated from {len(self._map)} bytes to {bytes_there} since it was opened: "
+                "restore a copy, and open it again"
+            )
+
     def touch(self, begin: int, end: int) -> None:
         """Check the blocks of a range of bytes that were not checked yet; raise if one is damaged."""
+        self.check_size()
         if self.guard is not None:
             self.guard.touch(begin, end)
         self.check()
@@ -357,16 +428,17 @@ class Mapped:
     def expect_few_reads(self) -> None:
         """Let go of the memory that reading took, and read no pages beside those that are needed from now on."""
         self.unmap_pages()
-        if self._map is not None:
+        if self._map is not None and sys.platform != "win32":
             self._map.madvise(mmap.MADV_RANDOM)
 
     def unmap_pages(self) -> None:
         """Let go of the memory that reading took; the system may keep it in its page cache."""
-        if self._map is not None:
+        if self._map is not None and sys.platform != "win32":
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def verify(self) -> None:
         """Check all blocks again; raise if one is damaged."""
+        self.check_size()
         if self.guard is not None:
             self.guard.verify()
         self.check()

@@ -188,6 +188,21 @@ CASES: dict[str, Case] = {
         mean_atol=0.1,
         network=True,
     ),
+    "implicit": Case(
+        make=lambda metric: nc.ImplicitCoder(
+            nc.ResidualCoder(20, metric, beams=1), units=8, layers=1, training=QUICK.but(steps=20, batch_size=32)
+        ),  # two and a half bytes
+        rows=images,
+        train=1000,
+        tiny=nc.ImplicitCoder(
+            nc.ResidualCoder(4, beams=1), units=4, layers=1, training=Training(steps=3, batch_size=8)
+        ),
+        changes={"base__width": 8, "base__metric": "cosine", "training": QUICK.but(steps=2)},
+        lengths=(0, 3, 8, 13, 20),
+        errors_rtol=0.2,
+        mean_atol=0.1,
+        network=True,
+    ),
     "autoencoder": Case(
         make=lambda metric: nc.AutoencoderCoder(24, layers=(), metric=metric, training=QUICK),
         rows=images,

@@ -27,6 +27,7 @@ from nestcode.cli import (
     info,
     reproduce,
     search,
+    serve,
     tune,
 )
 from nestcode.cli.options import messages, printable, set_quiet
@@ -76,6 +77,7 @@ app.command(epilog="Example: nestcode encode data.npy --coder my.coder -o codes.
 app.command(epilog="Example: nestcode decode codes.npy --coder my.coder --length 64 -o back.npy")(decode.decode)
 app.add_typer(index.index, name="index")
 app.command(epilog="Example: nestcode search my.index queries.npy --k 10")(search.search)
+app.command(epilog="Example: nestcode serve my.index --items photos/ --streams streams/")(serve.serve)
 app.command(epilog="Example: nestcode tune my.index queries.npy --target-recall 0.95 --vectors data.npy")(tune.tune)
 app.command(epilog="Example: nestcode evaluate my.index queries.npy --vectors data.npy")(evaluate.evaluate)
 app.command(epilog="Example: nestcode compress photos/ -o photos.nest --budget 2MB")(compress.compress)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from nestcode.cli.inputs import Rows
     from nestcode.coders import Coder
 
-Kind = Literal["auto", "linear", "residual", "adaptive", "cell", "refined", "autoencoder", "supervised"]
-TRAINED = ("refined", "autoencoder", "supervised")  # by PyTorch
+Kind = Literal["auto", "linear", "residual", "adaptive", "cell", "refined", "implicit", "autoencoder", "supervised"]
+TRAINED = ("refined", "implicit", "autoencoder", "supervised")  # by PyTorch
 Metric = Literal["l2", "cosine"]
 Goal = Literal["search", "distortion"]
 
@@ -29,8 +29,8 @@ def fit(
         Kind,
         typer.Option(
             help="auto compares cell and linear on held-out items; with --goal distortion also residual and adaptive. "
-            "With PyTorch: refined (a learned decoder of linear, residual or adaptive bits), autoencoder (the "
-            "paper's), supervised (by --labels)."
+            "With PyTorch: refined (a learned decoder of linear, residual or adaptive bits), implicit (residual "
+            "bits by codebooks that a network adapts), autoencoder (the paper's), supervised (by --labels)."
         ),
     ] = "auto",
     goal: Annotated[
@@ -118,7 +118,8 @@ def _check_checkpoint(out: Path, *inputs: Path | None, resume: bool, force: bool
 
 
 def _untrained(rows: "Rows", kind: Kind, width: int, metric: Metric, *, seed: int, steps: int | None) -> "Coder":
-    from nestcode.coders import AdaptiveCoder, AutoencoderCoder, RefinedCoder, ResidualCoder, SupervisedCoder
+    from nestcode import coders
+    from nestcode.coders import AdaptiveCoder, ResidualCoder
     from nestcode.coders.refined import MLP, UNet
     from nestcode.training import Training
 
@@ -126,8 +127,10 @@ def _untrained(rows: "Rows", kind: Kind, width: int, metric: Metric, *, seed: in
     if kind == "refined":
         network = UNet() if len(rows.shape) in (2, 3) else MLP()
         bases = AdaptiveCoder(width, metric, seed=seed), ResidualCoder(width, metric, seed=seed)
-        return RefinedCoder(bases, network, training=network.TRAINING.but(**changes))
-    trained = AutoencoderCoder if kind == "autoencoder" else SupervisedCoder
+        return coders.RefinedCoder(bases, network, training=network.TRAINING.but(**changes))
+    if kind == "implicit":
+        return coders.ImplicitCoder(ResidualCoder(width, metric, seed=seed), training=Training().but(**changes))
+    trained = coders.AutoencoderCoder if kind == "autoencoder" else coders.SupervisedCoder
     return trained(width, metric=metric, training=Training().but(**changes))
 
 

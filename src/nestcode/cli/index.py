@@ -42,6 +42,13 @@ def build(
     codes: AreCodes = False,
     array: ArrayName = None,
     size: Size = 32,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Build on this Ray cluster: auto, local, or host:port.", show_default="here"
+        ),
+    ] = None,
+    parts: Annotated[int, typer.Option(min=1, help="With --ray: how many folders to write, out/part-0000 and on.")] = 1,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing index; inputs are never overwritten.")
@@ -53,6 +60,19 @@ def build(
         raise typer.BadParameter("an index needs --coder, or --codes for packed codes: give one of them")
     if vectors is not None and codes:
         raise typer.BadParameter("--vectors stores the items, and --codes have none: leave one of them out")
+    if ray is None and parts > 1:
+        raise typer.BadParameter("--parts divides what --ray builds: give --ray local, or leave it out")
+    if ray is not None and (codes or coder is None or force):
+        raise typer.BadParameter("--ray encodes items into a new folder: leave out --codes and --force")
+    if ray is not None and coder is not None:
+        from nestcode.cli.ray import build_on_ray
+
+        folders = build_on_ray(
+            ray, data, out, item_coder(coder), ids=ids, parts=parts, width=width, vectors=vectors, graph=graph,
+            array=array, size=size,
+        )  # fmt: skip
+        print(json.dumps({"paths": folders}) if as_json else "\n".join(folders))
+        return
     fresh = _check_folder(out, data, coder, ids, force=force)
     from nestcode.cli.inputs import read_codes
     from nestcode.index import Index

@@ -69,6 +69,10 @@ class ArrayRows(Rows):
         for first in range(0, len(self), self.step):
             yield np.asarray(self._rows[first : first + self.step])
 
+    def rows(self, indices: NDArray[np.int64]) -> Array:
+        """Return the rows at these indices."""
+        return np.asarray(self._rows[indices])
+
     def whole(self) -> Array:
         """Return all rows, memory-mapped if the array is."""
         return self._rows

@@ -3,6 +3,7 @@
 import math
 import os
 import random
+import sys
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,8 @@ def printable(text: str) -> str:
 def limit_cores(ctx: typer.Context, threads: int | None) -> int | None:
     """Pin the process to this many cores until the command ends, which limits Nestcode, NumPy and PyTorch alike."""
     if threads is not None:
+        if sys.platform != "linux":
+            raise typer.BadParameter("only Linux can pin a process to cores: set OMP_NUM_THREADS instead")
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, random.sample(sorted(before), min(threads, len(before))))
         ctx.call_on_close(lambda: os.sched_setaffinity(0, before))

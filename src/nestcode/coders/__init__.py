@@ -5,6 +5,7 @@
     CellCoder         coarse quantizer (k-means), then a scalar-quantized residual: fast search
     AdaptiveCoder     backward-adaptive residual quantization: small images
     RefinedCoder      bits of a linear, residual or adaptive coder, decoded by a network (PyTorch)
+    ImplicitCoder     residual quantization by codebooks that a network adapts to each item (PyTorch)
     AutoencoderCoder  the paper's networks (PyTorch)
     SupervisedCoder   bits that tell classes apart (PyTorch)
 
@@ -30,6 +31,7 @@ from nestcode.storage import Record, read_record
 
 if TYPE_CHECKING:
     from nestcode.coders.autoencoder import AutoencoderCoder as AutoencoderCoder
+    from nestcode.coders.implicit import ImplicitCoder as ImplicitCoder
     from nestcode.coders.refined import RefinedCoder as RefinedCoder
     from nestcode.coders.supervised import SupervisedCoder as SupervisedCoder
 
@@ -47,7 +49,12 @@ __all__ = [  # without the coders that need PyTorch
 _NUMPY: dict[str, type[Coder]] = {
     kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder)
 }
-_TORCH = {"AutoencoderCoder": "autoencoder", "RefinedCoder": "refined", "SupervisedCoder": "supervised"}  # rooms
+_TORCH = {  # rooms
+    "AutoencoderCoder": "autoencoder",
+    "ImplicitCoder": "implicit",
+    "RefinedCoder": "refined",
+    "SupervisedCoder": "supervised",
+}
 
 
 def __getattr__(name: str) -> Any:

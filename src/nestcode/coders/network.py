@@ -1,11 +1,12 @@
 """What the PyTorch coders share: their training data, the estimator around a fitted model, networks in files.
 
-    RefinedCoder, AutoencoderCoder, SupervisedCoder ──fit──▶ a model: a network and its error by length
+    RefinedCoder, ImplicitCoder, AutoencoderCoder, SupervisedCoder ──fit──▶ a model: a network and its error by length
 
 Each coder has its algorithm in the `model.py` of its room; here that model meets the coders' protocol.
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -19,7 +20,9 @@ from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.storage import Arrays, Record
+from nestcode.training.config import Training
 from nestcode.training.data import Source, as_source
+from nestcode.training.runtime.sampler import split_holdout
 
 EVALUATED = 512  # held-out items that the error by length is measured on
 VALUES = 1 << 25  # of the widest layer that are in memory at a time
@@ -60,6 +63,7 @@ class NetworkModel(Protocol):
 
 Model = TypeVar("Model", bound=NetworkModel)
 Network = TypeVar("Network", bound=nn.Module)
+Base = TypeVar("Base", bound=Coder)
 
 
 class NetworkCoder(Coder, Generic[Model]):
@@ -145,6 +149,24 @@ def rows_or_source(X: Any) -> Source:
         array = np.asarray(X)
         X = check_rows(X) if array.ndim < 3 else array
     return as_source(X)
+
+
+def training_rows(source: Source, training: Training) -> list[NDArray[Any]]:
+    """Return the items that are not held out, in pieces."""
+    train = split_holdout(len(source), training)[1]
+    return [source.rows(train[first : first + PIECE]) for first in range(0, len(train), PIECE)]
+
+
+def fitted_copy(base: Base, source: Source, training: Training) -> Base:
+    """Return a copy of a base coder: as it is if it is fitted, else fitted on the training items."""
+    if not base.__sklearn_is_fitted__():
+        return deepcopy(base).fit(training_rows(source, training))
+    if base.n_features_in_ != source.features:
+        raise InvalidInput(
+            f"base was fitted on {base.n_features_in_} features, the data has {source.features}: "
+            "fit base on this data, or give one that is not fitted"
+        )
+    return deepcopy(base)
 
 
 def encode_bits(network: OrderedAutoencoder, source: Source, width: int, *, normalize: bool) -> NDArray[np.uint8]:
@@ -237,6 +259,16 @@ def check_instance(value: object, kind: type | tuple[type, ...], name: str) -> N
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if value is not None and not isinstance(value, kinds):
         raise InvalidInput(f"{name} must be {' or '.join(f'{each.__name__}(…)' for each in kinds)}, got {value!r}")
+
+
+def check_adam(training: Training, coder: str) -> None:
+    """Raise if settings name a technique that acts on an autoencoder's code."""
+    plain = training.but(optimizer="adam", penalty=None, invariance=0.0, contrastive=0.0, sweep=None, growth=None)
+    if training != plain:
+        raise InvalidInput(
+            f"{coder} is trained by Adam, and its bits are not: leave out optimizer, penalty, invariance, "
+            "contrastive, sweep and growth, or train an AutoencoderCoder"
+        )
 
 
 def check_sizes(sizes: object, name: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.storage import PIECE, make_folder, open_file
+from nestcode.storage import PIECE, make_folder, open_file, read_at
 
 
 class SpooledWriter(ABC):
@@ -50,7 +50,7 @@ class SpooledWriter(ABC):
     def _map_spool(self) -> mmap.mmap:
         """Map the spooled bytes, of which there must be at least one."""
         self._spool.flush()
-        return mmap.mmap(self._spool.fileno(), 0, prot=mmap.PROT_READ)
+        return mmap.mmap(self._spool.fileno(), 0, access=mmap.ACCESS_READ)
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +93,7 @@ class FileView:
         begin, end, _ = part.indices(self._size)
         pieces, at = [], begin
         while at < end:
-            piece = os.pread(self._handle, min(end - at, PIECE), at)
+            piece = read_at(self._handle, min(end - at, PIECE), at)
             if not piece:
                 raise DamagedFile(f"{self._path} was truncated to {at} bytes while it was read: open it again")
             pieces.append(piece)

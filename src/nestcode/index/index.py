@@ -128,12 +128,12 @@ class Index:
     @property
     def ids(self) -> Ids:
         """All ids, ascending."""
-        return self._live.current.ids()
+        return self._live.read().ids()
 
     def __contains__(self, item: object) -> bool:
         if not isinstance(item, int | np.integer) or isinstance(item, bool) or not 0 <= item < 2**63:
             return False
-        return bool(self._live.current.locate(np.array([item], dtype=np.int64))[0][0] >= 0)
+        return bool(self._live.read().locate(np.array([item], dtype=np.int64))[0][0] >= 0)
 
     def codes(self, ids: ArrayLike) -> Codes:
         """Return the codes of items by id.
@@ -143,7 +143,7 @@ class Index:
         >>> index.codes([3, 5])
         Codes(2 items of 2 bits: 11, 01)
         """
-        snapshot = self._live.current
+        snapshot = self._live.read()
         return snapshot.codes(snapshot.locate_all(check_ids(ids, distinct=False)))
 
     def reconstruct(self, ids: ArrayLike) -> NDArray[np.float32]:
@@ -178,7 +178,7 @@ class Index:
         """
         if self._vector_format is None:
             raise InvalidInput('this index stores no vectors: make it with Index(coder, vectors="float16")')
-        snapshot = self._live.current
+        snapshot = self._live.read()
         return snapshot.vectors(snapshot.locate_all(check_ids(ids, distinct=False)))
 
     @property
@@ -234,7 +234,7 @@ class Index:
             threads: how many threads share a batch; None is one for each core.
 
         """
-        forest = self._live.current.forest
+        forest = self._live.read().forest
         if isinstance(queries, Codes):
             if queries.width != forest.width:
                 queries = self._fitting(queries, forest.width)
@@ -250,7 +250,7 @@ class Index:
         >>> index.nested(Codes.from_bits([[0, 1, 1]])).count
         array([3, 2, 1])
         """
-        forest = self._live.current.forest
+        forest = self._live.read().forest
         return forest.nested(self._encode(query, forest.width))
 
     # search by distance
@@ -299,7 +299,7 @@ class Index:
             threads: how many threads share a batch; None is one for each core.
 
         """
-        snapshot = self._live.current
+        snapshot = self._live.read()
         if rank is None and metric is None and vectors is None and filter is None:
             hits = self._searcher.search_rows(snapshot, queries, k, candidates, rerank, self.effort, threads)
             if hits is not None:
@@ -338,7 +338,7 @@ class Index:
 
         Distances and the other arguments are those of `search`; only candidates are found.
         """
-        snapshot = self._live.current
+        snapshot = self._live.read()
         plan = self._plan(
             snapshot,
             queries,
@@ -382,7 +382,7 @@ class Index:
         those of `search`.
         """
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
-        snapshot, options = self._live.current, {"rank": rank, "metric": metric, "vectors": vectors}
+        snapshot, options = self._live.read(), {"rank": rank, "metric": metric, "vectors": vectors}
         plan = self._plan(snapshot, queries, candidates=candidates, rerank=rerank, **options)
         return trials.run(self._searcher.candidates(snapshot, plan, k), plan.budget.rerank(k))
 
@@ -433,7 +433,7 @@ class Index:
         if exact is None and self._vector_format is not None and options["rank"] == "asymmetric":
             exact = self.vectors
         if exact is not None:
-            plan = self._plan(self._live.current, queries, rank="exact", metric=metric, vectors=exact)
+            plan = self._plan(self._live.read(), queries, rank="exact", metric=metric, vectors=exact)
         return RecallTrials(self.search, queries, k, len(self), {"metric": metric, **options}, plan)
 
     # writes
@@ -527,7 +527,7 @@ class Index:
                 "of them again"
             )
         _check_on_duplicate(on_duplicate)
-        theirs, largest = other._live.current.flush(), other._largest
+        theirs, largest = other._live.read().flush(), other._largest
         ids = theirs.ids()
 
         def attach(snapshot: Snapshot) -> Snapshot:

@@ -5,15 +5,18 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from nestcode.index import compaction
 from nestcode.index.segment import LiveSegment, Segment, StoredGraph
 from nestcode.index.snapshot import Snapshot
 
+SIZES_EVERY = 0.005  # seconds between checks of the sizes of mapped files: a neighborhood takes less than a system call
+
 
 class LiveSnapshot:
-    """The current snapshot of an index. Readers take `current` once and keep it; writers wait for each other.
+    """The current snapshot of an index. Readers take it once and keep it; writers wait for each other.
 
     Args:
         snapshot: what the index holds at first.
@@ -30,6 +33,15 @@ class LiveSnapshot:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._paused = False  # after a failure, until compact(): the background would fail again
+        self._sizes_checked = time.monotonic()
+
+    def read(self) -> Snapshot:
+        """Return the current snapshot; raise if a mapped file was truncated, since reading it would be a SIGBUS."""
+        snapshot, now = self.current, time.monotonic()
+        if now - self._sizes_checked > SIZES_EVERY:
+            snapshot.check_sizes()
+            self._sizes_checked = now
+        return snapshot
 
     def write(self, edit: Callable[[Snapshot], Snapshot]) -> None:
         """Replace the snapshot by what `edit` makes of it; if that raises, nothing has changed."""
@@ -62,7 +74,7 @@ class LiveSnapshot:
     def _replace(self, edit: Callable[[Snapshot], Snapshot]) -> None:
         with self._writing:
             self._raise_failure()
-            before, self.current = self.current, edit(self.current)
+            before, self.current = self.current, edit(self.read())
             self.written = self.current
             if self.current.segments is not before.segments:
                 self._start_compaction()

@@ -296,6 +296,13 @@ class LiveSegment:
         """Raise if a checksum failed in what was read so far."""
         self.segment.check()
 
+    def check_sizes(self) -> None:
+        """Raise if a mapped file was truncated."""
+        for mapped in self.segment.mapped.values():
+            mapped.check_size()
+        if self.graph is not None and self.graph.mapped is not None:
+            self.graph.mapped.check_size()
+
 
 def _check_count(count: int) -> None:
     if count > MAX_ITEMS:

@@ -75,6 +75,11 @@ class Snapshot:
 
     # reads
 
+    def check_sizes(self) -> None:
+        """Raise if a mapped file was truncated."""
+        for one in self.segments:
+            one.check_sizes()
+
     def ids(self) -> Ids:
         """Return all ids, ascending."""
         return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *(run.live_ids() for run in self.runs)]))

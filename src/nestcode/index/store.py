@@ -4,7 +4,6 @@ Whatever happens, the folder holds the last commit: new files are written and sy
 replaced atomically, then files that it no longer names are deleted. The layout is in docs/format.md.
 """
 
-import fcntl
 import math
 import os
 import re
@@ -37,7 +36,7 @@ from nestcode.search.graph import DEGREE
 from nestcode.search.plan import Effort
 from nestcode.search.scorer import ScanLayout
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
-from nestcode.storage import BLOCK, Mapped, make_folder, sync_folder, write_array
+from nestcode.storage import BLOCK, Mapped, delete_file, lock_file, make_folder, sync_folder, unlock_file, write_array
 
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
@@ -108,7 +107,7 @@ class Store:
         with self.writing:
             if self._lock is not None:
                 if self.writable:  # and not a forked process, whose lock is its parent's too
-                    fcntl.flock(self._lock, fcntl.LOCK_UN)
+                    unlock_file(self._lock)
                 self._lock.close()
                 self._lock = None
 
@@ -326,7 +325,7 @@ class Store:
         named |= {manifest["coder"]["name"]} if manifest["coder"] else set()
         for entry in self.path.iterdir():
             if OURS.fullmatch(entry.name) and entry.name not in named and not entry.is_dir():
-                entry.unlink(missing_ok=True)
+                delete_file(entry)
 
     def _number(self) -> str:
         self._next += 1
@@ -427,7 +426,7 @@ def _lock(folder: Path) -> IO[bytes]:
         raise DamagedFile(f"{path} is not a file: remove it")
     file = path.open("ab")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file)
     except OSError as error:
         file.close()
         raise InvalidInput(

@@ -7,8 +7,8 @@ a loss over truncations, exactly for linear decoders and by sampling for others,
 
 The paper's models: `semilinear.py` is the autoencoder of section 3; `binarize.py` turns units into bits, `layers.py`
 and `autoencoder.py` are the deep networks of section 4; `classifier.py` is trained on labels, `images.py` has a
-convolutional encoder and random views, `refine.py` networks that refine decoded items. Training is in
-`nestcode.training`.
+convolutional encoder and random views, `refine.py` networks that refine decoded items, `implicit.py` codebooks that
+are functions of what is decoded. Training is in `nestcode.training`.
 """
 
 from nestcode.errors import import_extra

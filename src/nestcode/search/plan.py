@@ -190,7 +190,7 @@ def check_k(k: int, count: int) -> int:
 
 def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
     """Return which items may be found, given ids or a mask by id."""
-    plain = isinstance(allowed, np.ndarray | list | tuple | range) or not isinstance(allowed, Iterable)
+    plain = isinstance(allowed, np.ndarray | list | tuple | range | memoryview) or not isinstance(allowed, Iterable)
     array = np.asarray(allowed if plain else list(allowed))  # type: ignore[arg-type]
     if array.dtype == bool:
         if array.ndim != 1:

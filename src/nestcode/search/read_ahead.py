@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from resource import RUSAGE_SELF, getrusage
+
+from nestcode.storage import page_faults
 
 
 class ReadAhead:
@@ -17,7 +18,7 @@ class ReadAhead:
     @contextmanager
     def reading(self, request: Callable[[], bool]) -> Iterator[None]:
         """Call `request`, which returns whether something was not in memory, before the reads of a `with` block."""
-        faults = getrusage(RUSAGE_SELF).ru_majflt
+        faults = page_faults()
         missing = self._cold and request()
         yield
-        self._cold = missing or getrusage(RUSAGE_SELF).ru_majflt > faults
+        self._cold = missing or page_faults() > faults

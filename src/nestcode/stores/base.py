@@ -219,7 +219,7 @@ class CodeStore(ABC):
             rerank=rerank, threads=threads,
         )  # fmt: skip
         count = self._estimated_count()
-        budget = max(plan.candidates(count if chosen is None else len(chosen)), check_k(k, count))
+        budget = max(plan.budget.candidates(count if chosen is None else len(chosen)), check_k(k, count))
         scorer = self._scorer(plan.codes is not None)
         lists = list_ranges(scorer.list_bits(count), self.width)
         if budget >= count:
@@ -227,8 +227,10 @@ class CodeStore(ABC):
         else:
             few = view._at_most(budget, chosen)
         if few is not None:
-            return search_lists(plan, scorer, k, lists, plan.rerank(k), lambda _: few)
-        return search_lists(plan, scorer, k, lists, plan.rerank(k), lambda near: view._probe(near, budget, chosen))
+            return search_lists(plan, scorer, k, lists, plan.budget.rerank(k), lambda _: few)
+        return search_lists(
+            plan, scorer, k, lists, plan.budget.rerank(k), lambda near: view._probe(near, budget, chosen)
+        )
 
     def _at_most(self, budget: int, chosen: Ids | None) -> Scan | None:
         """Return all items that a filter leaves if they are at most `budget`, or None."""

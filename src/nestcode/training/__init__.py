@@ -1,10 +1,11 @@
 """Training of deep models with nested dropout (section 4 of the paper).
 
     train ──▶ autoencoder.py ──▶ loop.py ──▶ optimizers.py
-    RefinedCoder ──▶ refinement.py ──┘  └──▶ runtime/ (device, processes, batches, checkpoints, logs, signals)
+    RefinedCoder ──▶ refinement.py ──┤  └──▶ runtime/ (device, processes, batches, checkpoints, logs, signals)
+    ImplicitCoder ──▶ implicit.py ───┘
 
-One loop minimizes any `Objective`; `autoencoder.py` and `refinement.py` have the two there are. Each technique of the
-paper is one file: `sweep.py` (unit sweeping), `regularization.py` (adaptive coefficients, invariance),
+One loop minimizes any `Objective`; `autoencoder.py`, `refinement.py` and `implicit.py` have the three there are. Each
+technique of the paper is one file: `sweep.py` (unit sweeping), `regularization.py` (adaptive coefficients, invariance),
 `conjugate_gradient.py` with its line search `strong_wolfe.py`, `growth.py`; its networks are in `presets.py`.
 `least_squares.py`, which refits a linear decoder, and `contrastive.py` go beyond the paper. Settings are frozen objects
 in `config.py`.

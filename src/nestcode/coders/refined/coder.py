@@ -4,12 +4,20 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Self
 
-from nestcode.arrays import PIECE
 from nestcode.coders.adaptive.coder import AdaptiveCoder
 from nestcode.coders.auto import least_distortion
 from nestcode.coders.base import BaseLayout
 from nestcode.coders.linear.coder import LinearCoder
-from nestcode.coders.network import NetworkCoder, check_instance, check_record_sizes, check_sizes, rows_or_source
+from nestcode.coders.network import (
+    NetworkCoder,
+    check_adam,
+    check_instance,
+    check_record_sizes,
+    check_sizes,
+    fitted_copy,
+    rows_or_source,
+    training_rows,
+)
 from nestcode.coders.refined.model import BASE, RefinedModel
 from nestcode.coders.refined.network import MLP, UNet, image_shape, network_for, network_from_json
 from nestcode.coders.residual.coder import ResidualCoder
@@ -19,7 +27,6 @@ from nestcode.storage import Record
 from nestcode.training.config import Run, Training
 from nestcode.training.data import Source
 from nestcode.training.runtime.randomness import seeded
-from nestcode.training.runtime.sampler import split_holdout
 
 Base = LinearCoder | ResidualCoder | AdaptiveCoder
 BASES: dict[str, type[Base]] = {kind.__name__: kind for kind in (LinearCoder, ResidualCoder, AdaptiveCoder)}
@@ -93,7 +100,7 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
         how, source = Run.of(run), rows_or_source(X)
         network = self.network or network_for(source)
         training = self.training or network.TRAINING
-        check_training(training)
+        check_adam(training, "a refined coder")
         with seeded(training.seed):
             module = network.build(source.features, image_shape(source))
         base = self._fitted_base(source, training)
@@ -104,17 +111,10 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
     def _fitted_base(self, source: Source, training: Training) -> Base:
         """Return a copy of the base, fitted; the best of several."""
         bases = self._bases()
-        if len(bases) == 1 and bases[0].__sklearn_is_fitted__():
-            if bases[0].n_features_in_ != source.features:
-                raise InvalidInput(
-                    f"base was fitted on {bases[0].n_features_in_} features, the data has {source.features}: "
-                    "fit base on this data, or give one that is not fitted"
-                )
-            return deepcopy(bases[0])
-        train = split_holdout(len(source), training)[1]
-        rows = [source.rows(train[first : first + PIECE]) for first in range(0, len(train), PIECE)]
-        best = bases[least_distortion(rows, bases)] if len(bases) > 1 else bases[0]
-        return deepcopy(best).fit(rows)
+        if len(bases) == 1:
+            return fitted_copy(bases[0], source, training)
+        rows = training_rows(source, training)
+        return deepcopy(bases[least_distortion(rows, bases)]).fit(rows)
 
     @property
     def base_(self) -> Base:
@@ -151,13 +151,3 @@ class RefinedCoder(NetworkCoder[RefinedModel]):
         coder = cls(base, network, settings.get("lengths"), model.training)
         coder._set_model(model, settings["preset"], record.kind)
         return coder
-
-
-def check_training(training: Training) -> None:
-    """Raise if settings name a technique that acts on an autoencoder's code."""
-    plain = training.but(optimizer="adam", penalty=None, invariance=0.0, contrastive=0.0, sweep=None, growth=None)
-    if training != plain:
-        raise InvalidInput(
-            "a refined coder is trained by Adam, and its bits are not: leave out optimizer, penalty, invariance, "
-            "contrastive, sweep and growth, or train an AutoencoderCoder"
-        )

@@ -1,0 +1,25 @@
+// The instruction sets read from cpuid are those that the compiler's runtime library reports.
+#include "support.hpp"
+
+int main() {
+#if NESTCODE_X86
+    __builtin_cpu_init();
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("popcnt");
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vpopcntdq");
+    CHECK(x86_features().avx2 == avx2);
+    CHECK(x86_features().avx512 == avx512);
+#endif
+    CHECK(available_simd().front() == Simd::portable);
+    for (const Simd simd : available_simd()) CHECK(choose_simd(name_of(simd)) == simd);
+    CHECK(choose_simd("") == available_simd().back());
+    bool refused = false;
+    try {
+        choose_simd("sse9");
+    } catch (const std::invalid_argument&) {
+        refused = true;
+    }
+    CHECK(refused);
+    print_simd("simd");
+}

@@ -1,0 +1,57 @@
+"""What `nestcode index build --ray` does: the items of a file or folder, encoded on a Ray cluster."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode.cli.files import STANDARD, check_place
+from nestcode.cli.inputs import TableRows, open_rows, read_ids
+from nestcode.cli.options import messages
+from nestcode.coders import Coder
+from nestcode.errors import InvalidInput, import_extra
+from nestcode.streams.items import scale_for
+
+
+def build_on_ray(
+    address: str,
+    data: Path,
+    out: Path,
+    coder: Coder,
+    *,
+    ids: Path | None,
+    array: str | None,
+    size: int,
+    **settings: Any,
+) -> list[str]:
+    """Build a sharded index on a cluster, and return its folders; workers read the items themselves."""
+    ray = import_extra("ray", extra="ray", purpose="nestcode index build --ray")
+    if data == STANDARD:
+        raise InvalidInput("workers read the items, and cannot read standard input: give a file or a folder")
+    rows = open_rows(data, array, size)
+    if isinstance(rows, TableRows):
+        raise InvalidInput(f"--ray reads .npy files and folders of images, got {data}: use nestcode.scale.ray.encode")
+    if rows.features != coder.n_features_in_:
+        raise InvalidInput(f"items must have the {coder.n_features_in_} features of the coder, got {rows.features}")
+    known = None if ids is None else read_ids(ids)
+    if known is not None and len(known) != len(rows):
+        raise InvalidInput(f"there must be an id for each of {len(rows)} items, got {len(known)}")
+    check_place(out)
+    source, scale, count = data.resolve(), np.float32(scale_for(rows.dtype, None, coder.fingerprint)), len(rows)
+
+    def read(batch: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        found = open_rows(source, array, size).rows(batch["id"])
+        labels = batch["id"] if known is None else known[batch["id"]]
+        return {"id": labels, "item": found if scale == 1 else found.astype(np.float32) / scale}
+
+    from nestcode.scale.ray import encode
+
+    ray.init(address=None if address == "local" else address, logging_level="error", log_to_driver=False)
+    try:
+        with messages().status(f"Encoding {count:,} items on Ray"):
+            ray.data.DataContext.get_current().enable_progress_bars = False
+            items = ray.data.range(count).map_batches(read, batch_format="numpy", batch_size=rows.step)
+            return list(map(str, encode(items, coder, out, **settings)))
+    finally:
+        ray.shutdown()

@@ -1,0 +1,140 @@
+"""ImplicitCoder: residual quantization whose codebooks are functions of what is decoded so far.
+
+Each byte of a code chooses an entry of a codebook that a network makes for the item, out of what the bytes before it
+decode to (QINCo: Huijben et al. 2024; QINCo2: Vallaeys et al. 2025). Written from the papers.
+"""
+
+from typing import Any, Self
+
+from nestcode.arrays import check_int
+from nestcode.coders.base import BaseLayout, check_beams
+from nestcode.coders.codebooks import ENTRIES
+from nestcode.coders.implicit.model import ADDITIVE, ImplicitModel
+from nestcode.coders.network import (
+    NetworkCoder,
+    check_adam,
+    check_instance,
+    check_record_sizes,
+    fitted_copy,
+    rows_or_source,
+)
+from nestcode.coders.residual.coder import ResidualCoder
+from nestcode.errors import InvalidInput
+from nestcode.lengths import Lengths, Uniform
+from nestcode.nn.implicit import LAYERS, UNITS
+from nestcode.storage import Record
+from nestcode.training.config import Run, Training
+
+TRAINING = Training(steps=2000, batch_size=256)  # by default: a minute on a GPU, and not for CPUs
+
+
+class ImplicitCoder(NetworkCoder[ImplicitModel]):
+    """Residual quantization by codebooks that a network adapts to each item; for vectors, on a GPU (needs PyTorch).
+
+    >>> from nestcode.data import digits
+    >>> X, _ = digits()
+    >>> training = Training(steps=40, batch_size=64, learning_rate=3e-3)
+    >>> coder = ImplicitCoder(ResidualCoder(16), units=32, layers=1, training=training).fit(X, progress=False)
+    >>> coder.encode(X[:3]).width
+    16
+    >>> coder.expected_error(16) < coder.expected_error(8) < coder.expected_error(0)
+    True
+
+    Training starts from the codebooks of a `ResidualCoder`, and can be interrupted: `fit(X, checkpoint="run.ckpt",
+    resume=True)` continues it, bit for bit. An `Index` estimates distances by codebooks that add up, fitted to the same
+    codes, and reranks by what the network decodes.
+
+    Args:
+        base: the coder whose codebooks training starts from, with the width and the metric. A fitted one is used as it
+            is, others are fitted on the training items.
+        units: of the network of each byte.
+        layers: residual blocks of the network of each byte.
+        beams: partial encodings that beam search keeps for each item; more make better codes and take longer.
+        candidates: entries of each codebook that the network is evaluated for; the nearest centroids pre-select them.
+        lengths: the distribution of the bytes that are kept, by which training weights their errors; by default
+            `Uniform()`, the loss of QINCo.
+        training: steps, batch size, learning rate and so on.
+
+    """
+
+    def __init__(
+        self,
+        base: ResidualCoder,
+        units: int = UNITS,
+        layers: int = LAYERS,
+        beams: int = 4,
+        candidates: int = 8,
+        lengths: Lengths | None = None,
+        training: Training | None = None,
+    ) -> None:
+        if not isinstance(base, ResidualCoder):
+            raise InvalidInput(f"base must be ResidualCoder(…), whose codebooks training starts from, got {base!r}")
+        check_int(units, "units", least=1)
+        check_int(layers, "layers", least=1)
+        check_beams(beams, "4 is good, 16 better")
+        if check_int(candidates, "candidates", least=1) > ENTRIES:
+            raise InvalidInput(f"candidates must be at most the {ENTRIES} entries of a codebook, got {candidates}")
+        check_instance(lengths, Lengths, "lengths")
+        check_instance(training, Training, "training")
+        self.base, self.units, self.layers, self.beams, self.candidates = base, units, layers, beams, candidates
+        self.lengths, self.training = lengths, training
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Bits of a code: those of the base."""
+        return self.base.width
+
+    @property
+    def metric(self) -> str:
+        """The metric of the base."""
+        return self.base.metric
+
+    def fit(self, X: Any, y: object = None, **run: Any) -> Self:  # noqa: ARG002
+        """Train on data: an array or memory map, a torch dataset.
+
+        Args:
+            X: the data.
+            y: ignored, for scikit-learn.
+            run: checkpoints, logs and progress, see `nestcode.training.Run`.
+
+        """
+        how, source, training = Run.of(run), rows_or_source(X), self.training or TRAINING
+        check_adam(training, "an implicit coder")
+        base = fitted_copy(self.base, source, training)
+        network = {"units": self.units, "layers": self.layers}
+        search = {"beams": int(self.beams), "candidates": int(self.candidates)}
+        self._set_model(ImplicitModel.fit(source, base, network, search, self.lengths or Uniform(), training, how))
+        self._store_columns(X)
+        return self
+
+    @property
+    def additive_(self) -> ResidualCoder:
+        """The coder that decodes the same codes by codebooks that add up, approximately."""
+        return self._fitted().additive
+
+    def layout(self, length: int) -> BaseLayout:  # noqa: ARG002
+        """Return the additive codebooks, which estimate distances; only this coder's `decode` has the exact ones."""
+        return BaseLayout(self._fitted().additive)
+
+    @classmethod
+    def _read(cls, record: Record) -> Self:
+        check_record_sizes(record)
+        settings = record.settings
+        written = settings["additive"]
+        arrays = {
+            name.removeprefix(ADDITIVE): array for name, array in record.arrays.items() if name.startswith(ADDITIVE)
+        }
+        below = Record(written["kind"], written["version"], written["settings"], arrays)
+        additive = ResidualCoder.from_record(below, "its additive codebooks")
+        if settings["metric"] != additive.metric_:
+            raise ValueError(f"its metric is {settings['metric']}, that of its codebooks {additive.metric_}")
+        model = ImplicitModel.read(settings, record.arrays, additive)
+        coder = cls(
+            additive,
+            **settings["network"],
+            beams=settings["beams"],
+            candidates=settings["candidates"],
+            training=model.training,
+        )
+        coder._set_model(model, settings["preset"], record.kind)
+        return coder

@@ -1,0 +1,151 @@
+"""Implicit codebooks: a residual quantizer whose codebooks are functions of what is decoded so far.
+
+              ┌── centroid k ──────────────────────────────────────┐
+    entry k ──┴── embedding k ──┐                                  │
+                                +──▶ residual blocks ──▶ correction + ──▶ codebook entry
+    x̂ so far ───── context ─────┘
+
+A stage of residual quantization has one codebook for all items; here the codebook of a stage adapts to the item (QINCo,
+Huijben et al. 2024). The centroids alone pre-select the candidates that the network is evaluated for (QINCo2, Vallaeys
+et al. 2025), and beam search chooses among these. The last layer is initialized to 0, so untrained implicit codebooks
+are those of the residual quantizer they were made from.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+UNITS, LAYERS = 128, 2  # of the default network
+HIDDEN = 2  # hidden units of a block, as a multiple of the units
+
+
+class Stage(NamedTuple):
+    """The weights of one stage."""
+
+    scale: Tensor  # (): the unit of its centroids and corrections
+    centroids: Tensor  # (entries, features)
+    embedding: Tensor  # (entries, units)
+    context: Tensor  # (features, units)
+    up: Tensor  # (layers, units, hidden)
+    down: Tensor  # (layers, hidden, units)
+    out: Tensor  # (units, features)
+
+    def entries(self, decoded: Tensor, chosen: Tensor) -> Tensor:
+        """Return the codebook entries `chosen` in the context of `decoded`: (…, features), (…, a) -> (…, a, features).
+
+        Centroids have a stop-gradient: they follow a loss of their own, as they also pre-select candidates.
+        """
+        hidden = _rows(self.embedding, chosen) + (decoded @ self.context)[..., None, :]
+        for up, down in zip(self.up.unbind(), self.down.unbind(), strict=True):
+            hidden = hidden + torch.relu(hidden @ up) @ down
+        return self.scale * (_rows(self.centroids.detach(), chosen) + hidden @ self.out)
+
+
+class ImplicitCodebooks(nn.Module):
+    """The codebooks of all stages.
+
+    >>> books = ImplicitCodebooks(torch.randn(3, 256, 16))
+    >>> x = torch.randn(5, 16)
+    >>> codes = books.search(x, beams=4, candidates=8)
+    >>> codes.shape, books(codes).shape
+    (torch.Size([5, 3]), torch.Size([5, 3, 16]))
+
+    Args:
+        codebooks: of the residual quantizer it starts as, (stages, entries, features), for data of variance 1.
+        units: of the network.
+        layers: residual blocks of the network.
+
+    """
+
+    scale: Tensor
+
+    def __init__(self, codebooks: Tensor, units: int = UNITS, layers: int = LAYERS) -> None:
+        super().__init__()
+        self.stages, self.size, features = codebooks.shape
+        self._settings = {"units": int(units), "layers": int(layers)}
+        scale = codebooks.square().mean(dim=(1, 2)).sqrt()
+        self.register_buffer("scale", torch.where(scale > 0, scale, 1))
+        self.centroids = nn.Parameter(codebooks / self.scale[:, None, None])
+        self.embedding = nn.Parameter(self.centroids.detach() @ _normal(self.stages, features, units))
+        self.context = nn.Parameter(_normal(self.stages, features, units))
+        self.up = nn.Parameter(_normal(self.stages, layers, units, HIDDEN * units))
+        self.down = nn.Parameter(_normal(self.stages, layers, HIDDEN * units, units))
+        self.out = nn.Parameter(torch.zeros(self.stages, units, features))
+
+    def weights(self) -> list[Stage]:
+        """Return the weights by stage."""
+        parts = (self.scale, self.centroids, self.embedding, self.context, self.up, self.down, self.out)
+        return [Stage(*some) for some in zip(*(part.unbind() for part in parts), strict=True)]
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Return what every prefix of codes decodes to, (n, stages) -> (n, stages, features)."""
+        prefixes: list[Tensor] = []
+        for stage, entry in zip(self.weights(), codes.long().unbind(dim=1), strict=True):
+            decoded = prefixes[-1] if prefixes else self._zeros(codes)
+            prefixes.append(decoded + stage.entries(decoded, entry[:, None])[:, 0])
+        return torch.stack(prefixes, dim=1)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Return what codes of any number of stages decode to, (n, stages) -> (n, features)."""
+        decoded = self._zeros(codes)
+        for stage, entry in zip(self.weights(), codes.long().unbind(dim=1), strict=False):
+            decoded = decoded + stage.entries(decoded, entry[:, None])[:, 0]
+        return decoded
+
+    def _zeros(self, codes: Tensor) -> Tensor:
+        return self.scale.new_zeros(len(codes), self.out.shape[2])
+
+    def chosen_centroids(self, codes: Tensor) -> Tensor:
+        """Return the centroids of the entries in codes, (n, stages) -> (n, stages, features)."""
+        first = torch.arange(0, self.stages * self.size, self.size, device=codes.device)
+        scaled = self.centroids * self.scale[:, None, None]
+        return _rows(scaled.flatten(0, 1), codes.long() + first)
+
+    @torch.no_grad()
+    def search(self, x: Tensor, beams: int, candidates: int, last: int = 1) -> Tensor:
+        """Return the codes of items by beam search, (n, features) -> (n, stages) integers.
+
+        Args:
+            x: the items.
+            beams: partial encodings that are kept for each item.
+            candidates: entries of each stage that the network is evaluated for: those of the nearest centroids.
+            last: only every entry that divides by this is chosen in the last stage, which then has fewer bits.
+
+        """
+        decoded, codes = torch.zeros_like(x)[:, None], torch.zeros(len(x), 1, 0, dtype=torch.long, device=x.device)
+        for number, stage in enumerate(self.weights()):
+            step = last if number == self.stages - 1 else 1
+            residual = x[:, None] - decoded  # (n, beams, features)
+            centroids = stage.scale * stage.centroids[::step]
+            nearness = residual @ (2 * centroids).T - centroids.square().sum(dim=1)
+            near = step * nearness.topk(min(candidates, len(centroids))).indices  # (n, beams, candidates)
+            entries = stage.entries(decoded, near)
+            errors = (residual[:, :, None] - entries).square().sum(dim=3).flatten(1)
+            best = errors.topk(min(beams, errors.shape[1]), largest=False).indices  # (n, beams)
+            parent = best // near.shape[2]
+            decoded = _pick(decoded, parent) + _pick(entries.flatten(1, 2), best)
+            entry = near.flatten(1).gather(1, best)[:, :, None]
+            codes = torch.cat([_pick(codes, parent), entry], dim=2)
+        return codes[:, 0]
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments, beside `codebooks`, that rebuild the network."""
+        return dict(self._settings)
+
+
+def _normal(*shape: int) -> Tensor:
+    """Return random weights that keep the variance of their inputs."""
+    return torch.randn(*shape) / math.sqrt(shape[-2])
+
+
+def _rows(table: Tensor, chosen: Tensor) -> Tensor:
+    """Return rows of a table, (rows, features), (…) -> (…, features); unlike indexing, a CUDA graph can hold it."""
+    rows: Tensor = table.index_select(0, chosen.flatten()).view(*chosen.shape, table.shape[1])
+    return rows
+
+
+def _pick(values: Tensor, places: Tensor) -> Tensor:
+    """Return some values of each row, (n, many, features), (n, some) -> (n, some, features)."""
+    return values.gather(1, places[:, :, None].expand(-1, -1, values.shape[2]))

@@ -1,0 +1,239 @@
+"""Shards of an index: encoded apart, in any order, and merged by ranges of keys.
+
+The result depends on the items alone, byte for byte, not on how they were divided into shards: items are ordered by
+code and id, and the sample that splits the ranges is of the items whose ids have the smallest hashes.
+"""
+
+import os
+import shutil
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode.arrays import check_ids, check_int
+from nestcode.coders import Coder
+from nestcode.codes import Codes
+from nestcode.errors import InvalidInput
+from nestcode.index import Index
+from nestcode.index.manifest import MANIFEST
+from nestcode.index.ordered import key_of
+from nestcode.index.segment import LiveSegment, Segment
+from nestcode.index.shards import Shards
+from nestcode.index.snapshot import some_ids
+from nestcode.index.store import Commit, Store
+from nestcode.search.searcher import Searcher
+from nestcode.search.vectors import StoredVectors, VectorType
+from nestcode.storage import make_folder, sync_folder
+
+AnyPath = str | os.PathLike[str]
+SAMPLE = 1000  # items for each range to split: sizes of ranges are within some 10 % of each other
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing
+
+
+def encode_shard(
+    items: Codes | ArrayLike,
+    ids: ArrayLike,
+    out: AnyPath,
+    coder: Coder | None = None,
+    *,
+    width: int | None = None,
+    vectors: VectorType | None = None,
+) -> Path:
+    """Encode items, write them to a folder as a sorted shard, and return its path.
+
+    >>> import tempfile
+    >>> from nestcode import LinearCoder
+    >>> X = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
+    >>> coder = LinearCoder(width=32).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     shards = [encode_shard(X[i::3], range(i, 300, 3), f"{folder}/{i}", coder) for i in range(3)]
+    ...     parts = merge_shards(shards, f"{folder}/whole", parts=2)
+    ...     Index.open(parts).search(X[7], k=1).ids
+    array([7])
+
+    Args:
+        items: (n, features) with a coder, or `Codes`.
+        ids: a distinct integer of at least 0 for each; they must be distinct among all shards.
+        out: the folder. Where there is a shard already, nothing is done.
+        coder: a fitted coder, the same for all shards; without one, items are `Codes`.
+        width: how many leading bits are kept; all by default.
+        vectors: store the vectors too, as "float16", "int8" or "float32".
+
+    """
+    known = check_ids(ids)
+
+    def write(folder: Path) -> None:
+        whole = items.width if isinstance(items, Codes) and coder is None else None
+        shard = Index(coder, width=width or whole, vectors=vectors)
+        shard.add(items, known)
+        shard.save(folder)
+
+    return _write_once(Path(out), write)
+
+
+def find_splitters(shards: Sequence[AnyPath], parts: int) -> Codes:
+    """Return the codes that divide the items of all shards into ranges of about equal size.
+
+    There are fewer of them where many items have equal codes, as these are never divided.
+
+    >>> import tempfile
+    >>> codes = Codes.from_bits([[0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     find_splitters([encode_shard(codes, [5, 6, 7, 8], f"{folder}/shard")], parts=2)
+    Codes(1 item of 3 bits: 100)
+
+    Args:
+        shards: the folders of shards, or of any indexes with the same coder.
+        parts: how many ranges.
+
+    """
+    count = SAMPLE * check_int(parts, "parts", least=1)
+    commit = Shards(shards).read()
+    packed, marks = [np.empty((0, -(-commit.width // 8)), np.uint8)], [np.empty(0, np.uint64)]
+    for segment in commit.segments:
+        hashes = segment.live_ids().astype(np.uint64) * GOLDEN
+        positions = np.delete(np.arange(len(segment.codes)), segment.tombstones)
+        chosen = np.argsort(hashes)[:count]
+        packed.append(segment.codes_at(positions[chosen]).packed)
+        marks.append(hashes[chosen])
+    sample = np.concatenate(packed)[np.argsort(np.concatenate(marks))[:count]]
+    codes = Codes.unchecked(sample, commit.width)
+    codes = codes[codes.sort_order()]
+    bounds = codes[np.arange(1, parts) * len(codes) // parts] if len(codes) else codes
+    return Codes.unchecked(np.unique(bounds.packed, axis=0), commit.width)
+
+
+def merge_range(shards: Sequence[AnyPath], splitters: Codes, part: int, out: AnyPath, *, graph: bool = False) -> Path:
+    """Write the items of all shards in one range of keys to a folder, as an index, and return its path.
+
+    >>> import tempfile
+    >>> codes = Codes.from_bits([[0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     shard = encode_shard(codes, [5, 6, 7, 8], f"{folder}/shard")
+    ...     Index.open(merge_range([shard], Codes.from_bits([[1, 0, 0]]), 1, f"{folder}/high")).ids
+    array([7, 8])
+
+    Args:
+        shards: the folders of shards.
+        splitters: the bounds of ranges, as `find_splitters` returns them.
+        part: which range: 0 is below the first splitter, `len(splitters)` from the last one on.
+        out: the folder. Where there is an index already, nothing is done.
+        graph: build a graph, as `nestcode.Index` does.
+
+    """
+    part = check_int(part, "part", least=0)
+    if part > len(splitters):
+        raise InvalidInput(f"{len(splitters)} splitters divide keys into ranges 0 to {len(splitters)}, got part {part}")
+
+    def write(folder: Path) -> None:
+        commit = Shards(shards).read()
+        low = splitters[part - 1] if part else None
+        high = splitters[part] if part < len(splitters) else None
+        spans = [_span(segment, low, high) for segment in commit.segments]
+        with Store(folder, write=True) as store:
+            store.commit(replace(_merged(commit, spans), effort=None, graph=graph))
+        if graph:
+            with Index.open(folder, mode="a") as index:
+                index.compact()
+                index.commit()
+
+    return _write_once(Path(out), write)
+
+
+def merge_shards(shards: Sequence[AnyPath], out: AnyPath, parts: int, *, graph: bool = False) -> list[Path]:
+    """Merge shards into indexes of consecutive key ranges, `out/part-0000` and so on, and return their paths.
+
+    `Index.open` reads them as one index. Run again after a crash, it makes what is missing.
+
+    >>> import tempfile
+    >>> codes = Codes.from_bits([[0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     parts = merge_shards([encode_shard(codes, [5, 6, 7, 8], f"{folder}/shard")], folder, parts=2)
+    ...     [Index.open(part).ids.tolist() for part in parts]
+    [[5, 6], [7, 8]]
+
+    Args:
+        shards: the folders of shards.
+        out: a folder for the indexes.
+        parts: how many; each is merged in memory.
+        graph: build graphs, as `nestcode.Index` does.
+
+    """
+    splitters = find_splitters(shards, parts)
+    numbers = range(len(splitters) + 1)
+    return [merge_range(shards, splitters, part, part_path(out, part), graph=graph) for part in numbers]
+
+
+def part_path(out: AnyPath, part: int) -> Path:
+    """Return where the index of a range goes."""
+    return Path(out) / f"part-{part:04d}"
+
+
+class _Span(NamedTuple):
+    """The items of a segment in a range of keys: their positions in it."""
+
+    segment: LiveSegment
+    positions: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+def _span(segment: LiveSegment, low: Codes | None, high: Codes | None) -> _Span:
+    """Return the items of a segment from code `low` to below code `high`, and verify what will be read of them."""
+    begin = 0 if low is None else _lower_bound(segment, low)
+    end = len(segment.codes) if high is None else _lower_bound(segment, high)
+    for mapped in segment.segment.mapped.values():
+        if len(mapped.array) == len(segment.codes):
+            row = mapped.array.nbytes // max(len(mapped.array), 1)
+            mapped.touch(begin * row, end * row)
+    gone = segment.tombstones
+    inside = gone[np.searchsorted(gone, begin) : np.searchsorted(gone, end)].astype(np.int64) - begin
+    return _Span(segment, np.delete(np.arange(begin, end), inside))
+
+
+def _lower_bound(segment: LiveSegment, code: Codes) -> int:
+    """Return the position of the first code that is not less than `code`."""
+    key = key_of(code)
+    return bisect_left(range(len(segment.codes)), key, key=lambda at: key_of(segment.codes_at(np.array([at]))))
+
+
+def _merged(commit: Commit, spans: Sequence[_Span]) -> Commit:
+    """Return a commit with one segment: the items of all spans, ordered by code and id."""
+    if not any(map(len, spans)):
+        return replace(commit, segments=())
+    ids = np.concatenate([span.segment.ids[span.positions].astype(np.int64) for span in spans])
+    packed = np.concatenate([span.segment.codes.packed[span.positions] for span in spans])
+    stored = [span.segment.vectors[span.positions] for span in spans if span.segment.vectors is not None]
+    order = np.argsort(ids)  # of equal codes, the smaller ids come first
+    if (np.diff(ids[order]) == 0).any():
+        twice = ids[order][1:][np.diff(ids[order]) == 0]
+        raise InvalidInput(f"ids must be distinct among all shards, but {some_ids(np.unique(twice))} not: encode again")
+    vectors = StoredVectors.gather(stored, order) if stored else None
+    lay_out = Searcher(commit.coder).lay_out
+    segment = Segment.build(Codes.unchecked(packed[order], commit.width), ids[order], vectors, lay_out)
+    return replace(commit, segments=(LiveSegment(segment),))
+
+
+def _write_once(out: Path, write: Callable[[Path], None]) -> Path:
+    """Write a folder that is complete as soon as it is there, unless it is there."""
+    if (out / MANIFEST).exists():
+        return out
+    make_folder(out.parent)
+    draft = out.with_name(f".{out.name}.{uuid4().hex}")
+    try:
+        write(draft)
+        draft.rename(out)
+    except OSError:
+        if not (out / MANIFEST).exists():  # and nobody else wrote it meanwhile
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    sync_folder(out.parent)
+    return out

@@ -1,0 +1,113 @@
+"""An index that was encoded in shards and merged by key ranges answers as one index, whatever the shards were."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nestcode import Codes, Index, LinearCoder
+from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.scale import encode_shard, find_splitters, merge_range, merge_shards
+from nestcode.storage import Mapped
+
+RNG = np.random.default_rng(0)
+X = (RNG.standard_normal((2000, 12)) * np.linspace(3, 0.3, 12)).astype(np.float32)
+IDS = RNG.permutation(9000)[:2000]
+CODER = LinearCoder(width=40).fit(X)
+QUERIES = X[:15] + RNG.standard_normal((15, 12)).astype(np.float32) / 4
+
+
+def encoded(folder: Path, divided: list[np.ndarray], **settings: object) -> list[Path]:
+    """Encode shards, one for each array of positions."""
+    return [
+        encode_shard(X[rows], IDS[rows], folder / str(place), CODER, **settings)  # type: ignore[arg-type]
+        for place, rows in enumerate(divided)
+    ]
+
+
+def contents(parts: list[Path]) -> dict[str, bytes]:
+    """Return all files of some folders by name."""
+    return {f"{part.name}/{file.name}": file.read_bytes() for part in parts for file in sorted(part.iterdir())}
+
+
+@pytest.mark.parametrize("vectors", [None, "float16", "int8"])
+def test_merged_parts_answer_as_one_index(vectors: str | None, tmp_path: Path) -> None:
+    shards = encoded(tmp_path, np.array_split(RNG.permutation(2000), 5), vectors=vectors)
+    parts = merge_shards(shards, tmp_path / "whole", parts=3)
+    index, whole = Index.open(parts), Index(CODER, vectors=vectors)  # type: ignore[arg-type]
+    whole.add(X, IDS)
+    assert index.ids.tolist() == whole.ids.tolist()
+    assert index.codes(IDS) == whole.codes(IDS)
+    if vectors:
+        assert index.vectors(IDS).tolist() == whole.vectors(IDS).tolist()
+    own, other = index.search(QUERIES), whole.search(QUERIES)
+    assert (own.ids.tolist(), own.distances.tolist()) == (other.ids.tolist(), other.distances.tolist())
+    for mine, theirs in zip(index.neighborhood(QUERIES, size=30), whole.neighborhood(QUERIES, size=30), strict=True):
+        assert (mine.length, sorted(mine.ids)) == (theirs.length, sorted(theirs.ids))
+
+
+def test_parts_are_ranges_of_about_equal_size(tmp_path: Path) -> None:
+    parts = merge_shards(encoded(tmp_path, np.array_split(np.arange(2000), 4)), tmp_path / "whole", parts=4)
+    indexes = [Index.open(part) for part in parts]
+    assert all(400 < len(index) < 600 for index in indexes)
+    keys = [sorted(map(bytes, index.codes(index.ids).packed)) for index in indexes]
+    assert all(before[-1] < after[0] for before, after in itertools.pairwise(keys))
+
+
+def test_parts_do_not_depend_on_the_shards(tmp_path: Path) -> None:
+    one = encoded(tmp_path / "one", np.array_split(np.arange(2000), 7), vectors="float16")
+    other = encoded(tmp_path / "other", np.array_split(RNG.permutation(2000), 3), vectors="float16")
+    assert contents(merge_shards(one, tmp_path / "a", 3)) == contents(merge_shards(other[::-1], tmp_path / "b", 3))
+
+
+def test_removed_items_stay_out(tmp_path: Path) -> None:
+    shards = encoded(tmp_path, np.array_split(np.arange(2000), 2))
+    with Index.open(shards[0], mode="a") as index:
+        index.remove(IDS[:300])
+        index.commit()
+    merged = Index.open(merge_shards(shards, tmp_path / "whole", parts=3))
+    assert merged.ids.tolist() == sorted(IDS[300:])
+
+
+def test_equal_codes_are_not_divided(tmp_path: Path) -> None:
+    codes = Codes.from_bits(np.repeat([[0, 0, 1], [1, 0, 0]], 500, axis=0))
+    parts = merge_shards([encode_shard(codes, range(1000), tmp_path / "0")], tmp_path / "whole", parts=8)
+    assert [len(Index.open(part)) for part in parts] in ([0, 500, 500], [500, 500])
+
+
+def test_what_is_there_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = encoded(tmp_path, np.array_split(np.arange(2000), 2))
+    splitters = find_splitters(shards, 2)
+    before = contents(shards) | contents([merge_range(shards, splitters, 0, tmp_path / "part")])
+    monkeypatch.setattr(Index, "add", None)
+    monkeypatch.setattr(Mapped, "touch", None)
+    assert (
+        contents(encoded(tmp_path, np.array_split(np.arange(2000), 2)))
+        | contents([merge_range(shards, splitters, 0, tmp_path / "part")])
+        == before
+    )
+
+
+def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="distinct"):
+        encode_shard(X[:2], [1, 1], tmp_path / "0", CODER)
+    with pytest.raises(InvalidInput, match="features"):
+        encode_shard(X[:2, :5], [1, 2], tmp_path / "0", CODER)
+    assert list(tmp_path.iterdir()) == []
+    twice = [encode_shard(X[:50], IDS[:50], tmp_path / str(place), CODER) for place in range(2)]
+    with pytest.raises(InvalidInput, match="distinct among all shards"):
+        merge_shards(twice, tmp_path / "whole", parts=1)
+    assert list((tmp_path / "whole").iterdir()) == []
+    with pytest.raises(InvalidInput, match="ranges 0 to 1, got part 2"):
+        merge_range(twice, find_splitters(twice, 2), 2, tmp_path / "part")
+
+
+def test_damage_of_a_shard_is_not_copied(tmp_path: Path) -> None:
+    (shard,) = encoded(tmp_path, [np.arange(2000)])
+    file = next(shard.glob("*.codes.npy"))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(DamagedFile, match="damaged"):
+        merge_shards([shard], tmp_path / "whole", parts=2)

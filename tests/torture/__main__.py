@@ -1,0 +1,79 @@
+"""Try everything that can go wrong, for some minutes, and print the table of what came of it.
+
+python -m tests.torture --minutes 60 --page docs/reliability.md    which `make torture` runs
+python -m tests.torture --minutes 1 --kind files --seed 7          one kind, from this seed on
+"""
+
+import argparse
+import os
+import platform
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from tests.torture.run import Tally, run
+
+KINDS = {  # the share of the time, and the heading
+    "system_calls": (0.30, "Writers killed, and disks that fail, at a random system call"),
+    "power": (0.10, "Power loss"),
+    "files": (0.16, "Damaged files"),
+    "forged": (0.10, "Forged files with valid checksums"),
+    "arrays": (0.16, "Hostile arrays"),
+    "concurrency": (0.08, "Readers beside writers"),
+    "determinism": (0.05, "Determinism"),
+    "peers": (0.05, "The same damage to peers"),
+}
+COLUMNS = ("tried", "refused", "crashes", "hangs", "lost", "wrong")
+MARKS = re.compile(r"(?<=<!-- torture -->\n).*(?=<!-- /torture -->)", re.DOTALL)
+
+
+def main() -> None:
+    """Run all kinds, print the table, and fail if a trial of ours ended as it should not."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--kind", choices=KINDS, help="only this one")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--page", type=Path, help="a page to write the table into, between its marks")
+    given = parser.parse_args()
+    jobs = 1 if given.kind else min(os.cpu_count() or 1, 2)
+    seconds = {kind: 60 * given.minutes * jobs * share for kind, (share, _) in KINDS.items()}
+    if given.kind:
+        seconds = {given.kind: 60 * given.minutes}
+    with ThreadPoolExecutor(jobs) as pool:
+        tallies = dict(zip(seconds, pool.map(lambda kind: run(kind, seconds[kind], given.seed), seconds), strict=True))
+    text = table(tallies, given.minutes)
+    print(text)
+    if given.page is not None:
+        given.page.write_text(MARKS.sub(lambda _: text, given.page.read_text()))
+    failures = [
+        f"{kind}, {row}: {note} (seed {seed})"
+        for kind, rows in tallies.items()
+        for row, tally in rows.items()
+        for note, seed in tally.notes.items()
+        if kind != "peers" or row.startswith("Nestcode")
+    ]
+    print(*failures, sep="\n", file=sys.stderr)
+    sys.exit(bool(failures))
+
+
+def table(tallies: dict[str, dict[str, Tally]], minutes: float) -> str:
+    """Return the tallies as tables of Markdown, one for each kind."""
+    parts = []
+    for kind, rows in tallies.items():
+        parts += [f"\n### {KINDS[kind][1]}\n", f"| | {' | '.join(COLUMNS)} |", f"|---|{'--:|' * len(COLUMNS)}"]
+        for row, tally in rows.items():
+            parts.append(f"| {row} | {' | '.join(f'{getattr(tally, column):,}' for column in COLUMNS)} |")
+    ours = [t for kind, rows in tallies.items() if kind != "peers" for t in rows.values()]
+    parts.append(
+        f"\n{sum(t.tried for t in ours):,} trials of Nestcode, {sum(t.failures for t in ours)} of which failed, in "
+        f"{minutes:g} minutes on {platform.machine()} with {os.cpu_count()} cores, Python {platform.python_version()} "
+        f"and NumPy {np.__version__}.\n"
+    )
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    main()

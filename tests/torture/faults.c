@@ -1,0 +1,108 @@
+// Loaded with LD_PRELOAD: one system call on files below a folder fails, is cut short, or is the last of the process.
+//
+// fault_arm(folder, at, kind) starts counting; the call number `at`, from 0, meets the fault. fault_count() returns how
+// many calls were made since. Syncs are counted and not made: a killed process loses nothing of the page cache.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum Kind { COUNT = 0, KILL = -1, SHORT = -2, FULL = -3 };  // or an error number, that one call returns
+
+static char root[4096];
+static long fault_at, calls;
+static int fault = COUNT, armed;
+
+void fault_arm(const char* folder, long at, int kind) {
+    strncpy(root, folder, sizeof root - 1);
+    fault_at = at, calls = 0, fault = kind, armed = 1;
+}
+
+void fault_disarm(void) { armed = 0; }
+
+long fault_count(void) { return calls; }
+
+static int below(const char* path) { return armed && path != NULL && strncmp(path, root, strlen(root)) == 0; }
+
+static int below_fd(int fd) {
+    char link[64], path[4096];
+    if (!armed) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size < 0) return 0;
+    path[size] = 0;
+    return below(path);
+}
+
+// Counts a call that takes space or not; returns whether it must fail, with errno set.
+static int fails(int takes_space) {
+    const long number = __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST);
+    if (fault == FULL && number >= fault_at && takes_space) return errno = ENOSPC, 1;
+    if (number != fault_at) return 0;
+    if (fault == KILL) kill(getpid(), SIGKILL);
+    if (fault > 0) return errno = fault, 1;
+    return 0;
+}
+
+// How many bytes of a write to make: half where it meets the fault, and what may follow that.
+static size_t cut(size_t bytes) {
+    const long number = calls;
+    if (number != fault_at || bytes < 2 || fault == COUNT || fault > 0) return bytes;
+    return bytes / 2;
+}
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+#define WRITE(name, ...)                                               \
+    do {                                                               \
+        if (!below_fd(fd)) return REAL(name)(fd, data, bytes __VA_ARGS__); \
+        const size_t some = cut(bytes);                                \
+        if (fault == KILL && some < bytes) REAL(name)(fd, data, some __VA_ARGS__); \
+        if (fails(1)) return -1;                                       \
+        return REAL(name)(fd, data, fault == SHORT ? some : bytes __VA_ARGS__); \
+    } while (0)
+
+#define COMMA ,
+
+ssize_t write(int fd, const void* data, size_t bytes) { WRITE(write); }
+ssize_t pwrite(int fd, const void* data, size_t bytes, off_t at) { WRITE(pwrite, COMMA at); }
+ssize_t pwrite64(int fd, const void* data, size_t bytes, off64_t at) { WRITE(pwrite64, COMMA at); }
+
+#define VECTOR(name, ...)                                                                 \
+    do {                                                                                  \
+        if (below_fd(fd) && fails(1)) return -1;                                          \
+        return REAL(name)(fd, parts, count __VA_ARGS__);                                  \
+    } while (0)
+
+ssize_t writev(int fd, const struct iovec* parts, int count) { VECTOR(writev); }
+ssize_t pwritev(int fd, const struct iovec* parts, int count, off_t at) { VECTOR(pwritev, COMMA at); }
+ssize_t pwritev64(int fd, const struct iovec* parts, int count, off64_t at) { VECTOR(pwritev64, COMMA at); }
+
+int fsync(int fd) { return below_fd(fd) ? -fails(0) : REAL(fsync)(fd); }
+int fdatasync(int fd) { return below_fd(fd) ? -fails(0) : REAL(fdatasync)(fd); }
+int ftruncate(int fd, off_t size) { return below_fd(fd) && fails(1) ? -1 : REAL(ftruncate)(fd, size); }
+int ftruncate64(int fd, off64_t size) { return below_fd(fd) && fails(1) ? -1 : REAL(ftruncate64)(fd, size); }
+int unlink(const char* path) { return below(path) && fails(0) ? -1 : REAL(unlink)(path); }
+int mkdir(const char* path, mode_t mode) { return below(path) && fails(1) ? -1 : REAL(mkdir)(path, mode); }
+int rename(const char* from, const char* to) { return below(from) && fails(0) ? -1 : REAL(rename)(from, to); }
+
+#define OPEN(name)                                                                          \
+    do {                                                                                    \
+        va_list rest;                                                                       \
+        va_start(rest, flags);                                                              \
+        const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;       \
+        va_end(rest);                                                                       \
+        if ((flags & O_ACCMODE) != O_RDONLY && below(path) && fails(1)) return -1;          \
+        return REAL(name)(path, flags, mode);                                               \
+    } while (0)
+
+int open(const char* path, int flags, ...) { OPEN(open); }
+int open64(const char* path, int flags, ...) { OPEN(open64); }

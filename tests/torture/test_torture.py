@@ -1,0 +1,33 @@
+"""A little of every kind of `make torture`, and that its harness catches what it should."""
+
+import pytest
+
+from tests.torture import __main__ as torture
+from tests.torture.run import Tally, run
+
+SOME = {"system_calls": 12, "power": 40, "files": 110, "forged": 100, "arrays": 130, "concurrency": 12}
+
+
+@pytest.mark.parametrize("kind", SOME)
+def test_nothing_is_lost_wrong_or_ended(kind: str) -> None:
+    tallies = run(kind, 600, most=SOME[kind])
+    assert {row: tally.notes for row, tally in tallies.items() if tally.failures} == {}
+    assert sum(tally.tried for tally in tallies.values()) == SOME[kind]
+    assert kind in ("power", "concurrency") or sum(tally.refused for tally in tallies.values()) > SOME[kind] // 4
+
+
+def test_a_writer_in_place_and_a_crash_are_caught() -> None:
+    tallies = run("careless", 600, most=22)
+    assert tallies["in place: killed"].wrong > 0
+    assert tallies["in place: disk fails"].wrong > 0
+    assert (tallies["crash"].tried, tallies["crash"].crashes) == (1, 1)
+    assert sum(tally.tried for tally in tallies.values()) == 22  # another worker went on
+
+
+def test_the_table_goes_between_the_marks_of_the_page() -> None:
+    text = torture.table({"files": {"coder": Tally(tried=1200, refused=1199)}}, minutes=2)
+    page = torture.MARKS.sub(lambda _: text, "a\n<!-- torture -->\nold\n<!-- /torture -->\nb\n")
+    assert "| coder | 1,200 | 1,199 | 0 | 0 | 0 | 0 |" in page
+    assert "old" not in page
+    assert page.endswith("<!-- /torture -->\nb\n")
+    assert sum(share for share, _ in torture.KINDS.values()) == pytest.approx(1)
