@@ -427,7 +427,7 @@ async function inflate(bytes, most = MAX_TABLE) {
   }
 }
 
-export function concatenate(chunks) {
+function concatenate(chunks) {
   const out = new Uint8Array(chunks.reduce((size, chunk) => size + chunk.length, 0));
   let at = 0;
   for (const chunk of chunks) {
