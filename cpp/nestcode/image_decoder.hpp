@@ -39,10 +39,9 @@ class ImageDecoder {
             return image.write(height_, width_, pixels);
         }
         const std::size_t channels = shape_.kinds.size();
-        constexpr float scale = std::numeric_limits<Pixel>::max() / 255;
-        std::fill(pixels, pixels + size(), static_cast<Pixel>(kGray * scale));
+        std::fill(pixels, pixels + size(), static_cast<Pixel>(kGray * kScale<Pixel>));
         for (std::size_t i = channels - 1; channels % 2 == 0 && i < size(); i += channels)
-            pixels[i] = static_cast<Pixel>(kOpaque * scale);
+            pixels[i] = static_cast<Pixel>(kOpaque * kScale<Pixel>);
     }
 
     std::size_t size() const { return height_ * width_ * shape_.kinds.size(); }

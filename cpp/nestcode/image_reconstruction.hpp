@@ -24,6 +24,9 @@ namespace nestcode {
 inline constexpr int kOverlap = 6, kDcOverlap = 2;  // values on each side of a border that the filters mix
 inline constexpr int kRotationBytes = 3;            // the vector part of a unit quaternion
 inline constexpr float kGray = 128, kOpaque = 255;  // the values that color and alpha channels are centered on
+// Pixel values of 8 or 16 bits, relative to values from 0 to 255.
+template <class Pixel>
+inline constexpr float kScale = std::numeric_limits<Pixel>::max() / 255;
 
 namespace tables {
 template <class Scalar, std::size_t kRows, std::size_t kColumns = kRows>
@@ -190,7 +193,7 @@ class ImageReconstruction {
         for (std::size_t channel = 0; channel < shape.kinds.size(); ++channel) add_dc(channel);
     }
 
-    // Writes pixels, (height, width, channels), of 8 bits or of 16: 257 times as large.
+    // Writes pixels of 8 or 16 bits, (height, width, channels).
     template <class Pixel>
     void write(std::size_t height, std::size_t width, Pixel* pixels) const {
         const std::size_t channels = shape_.kinds.size(), stride = kBlock * shape_.columns, size = kBlock * stride;
@@ -280,8 +283,8 @@ class ImageReconstruction {
     // The nearest integer in range, halves to the even one: adding 1.5 * 2^23 leaves no bit for fractions.
     template <class Pixel>
     static Pixel rounded(float value) {
-        constexpr float shift = 12582912, scale = std::numeric_limits<Pixel>::max() / 255;
-        return static_cast<Pixel>(std::clamp(value, 0.0F, 255.0F) * scale + shift - shift);
+        constexpr float shift = 12582912, largest = std::numeric_limits<Pixel>::max();
+        return static_cast<Pixel>(std::clamp(value * kScale<Pixel>, 0.0F, largest) + shift - shift);
     }
 
     const ImageShape& shape_;

@@ -85,6 +85,16 @@ def test_every_cut_decodes_as_in_python(node: str, tmp_path: Path) -> None:
         assert found == expected
 
 
+def test_images_of_16_bits_decode_to_8(node: str, tmp_path: Path) -> None:
+    """Values are divided by 257, so the bitstream is that of the image of 8 bits."""
+    image, tasks = crop((40, 50, 3)), Tasks(tmp_path)
+    deep = compress_images([image.astype(np.uint16) * 257], codec())
+    assert deep[8] == 2  # version
+    tasks.add(deep, [len(deep)], codec())
+    plain = compress_images([image], codec())
+    assert tasks.results(node) == [[python_result(plain, codec())]]
+
+
 def test_damaged_streams_are_refused_with_the_same_error(node: str, tmp_path: Path) -> None:
     rng, tasks = np.random.default_rng(1), Tasks(tmp_path)
     data = stream()

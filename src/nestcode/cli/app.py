@@ -29,6 +29,7 @@ from nestcode.cli import (
     search,
     serve,
     tune,
+    view,
 )
 from nestcode.cli.options import messages, printable, set_quiet
 from nestcode.cli.simulate_bandwidth import simulate_bandwidth
@@ -82,6 +83,7 @@ app.command(epilog="Example: nestcode tune my.index queries.npy --target-recall 
 app.command(epilog="Example: nestcode evaluate my.index queries.npy --vectors data.npy")(evaluate.evaluate)
 app.command(epilog="Example: nestcode compress photos/ -o photos.nest --budget 2MB")(compress.compress)
 app.command(epilog="Example: nestcode decompress photos.nest --bpp 0.25 -o out/")(decompress.decompress)
+app.command(epilog="Example: nestcode view photos.nest --image beach.jpg --bpp 0.25 -o beach.png --open")(view.view)
 app.command(epilog="Example: nestcode simulate-bandwidth link.csv --unit kbit --items 1000")(simulate_bandwidth)
 app.command(epilog="Example: nestcode reproduce pca --data DIR --out report")(reproduce.reproduce)
 app.command(epilog="Example: nestcode bench data.npy --width 128")(bench.bench)

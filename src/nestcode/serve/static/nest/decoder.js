@@ -4,7 +4,7 @@
 // documents the format.
 
 const MAGIC = "\x89NESP\r\n\x1a", ITEMS_MAGIC = "\x89NEST\r\n\x1a";
-const FIXED = 60, CRC = 4, BLOCK = 4096, PASSES = 45, VERSION = 1;
+const FIXED = 60, CRC = 4, BLOCK = 4096, PASSES = 45, VERSION = 2;
 const MAX_TABLE = 2 ** 24, MAX_PLANES = 15, MAX_NAME = 1000;
 const COEFFICIENT = 9n, STRIPS = 8n, MODEL = 2n ** 20n; // bytes of memory, as nestcode.images.stream counts them
 const KIND = "PictureCoder"; // of a codec in files
@@ -299,7 +299,7 @@ async function parseHeader(data, limit) {
   const payload = view.getBigUint64(20, true);
   if (version < 1 || version > VERSION)
     throw new DamagedFile(
-      `the stream has version ${version}, this nestcode reads version ${VERSION}: upgrade nestcode`,
+      `the stream has version ${version}, this nestcode reads versions 1 to ${VERSION}: upgrade nestcode`,
     );
   if (size > MAX_TABLE)
     throw new DamagedFile(`the stream's table claims ${size} bytes, the maximum is ${MAX_TABLE}: restore a copy`);
