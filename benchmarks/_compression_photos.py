@@ -1,90 +1,139 @@
-"""Rate-distortion of images against codecs: PSNR and SSIM by bits per pixel (bpp), headers included.
+"""Rate-distortion and speed of images against codecs: PSNR and SSIM by bits per pixel (bpp), headers included; MB/s.
 
-Ours is one embedded stream, truncated at each rate. A codec uses its best quality setting at each rate; progressive
-JPEG is also truncated, at the best of several quality settings, as after an interrupted download.
+Ours is one embedded stream, truncated at each rate. Codecs are measured at several settings, and interpolated over the
+logarithm of the rate. Progressive JPEG is also truncated, at the best of several quality settings, as after an
+interrupted download.
 """
 
 import argparse
 import io
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import product
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, ImageOps
 
+from _compression_speed import one_thread
 from _compression_task import Task
-from _report import show
+from _report import seconds_each, show
 from nestcode import compress_images, data, decompress_images, metrics, stream_info
 from nestcode.errors import InvalidInput
+from nestcode.images import ImageCodec
 from nestcode.reproduce.lab.codecs import CODECS, Codec, decode
 from nestcode.reproduce.lab.images import Pixels
 
 RATES = (0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.75, 1.0)  # bpp
+TIMED = 0.5  # bpp at which codecs are timed
 OURS, TRUNCATED = "nestcode, one truncated stream", "progressive JPEG, truncated"
 TRUNCATED_QUALITIES = (10, 25, 50, 75)
-REQUESTED = tuple(rate * share for rate in RATES for share in (0.9, 0.95, 0.98, 1.0))  # of JPEG 2000
+MOST = 1.3  # bpp up to which codecs are measured
+SETTINGS: dict[str, tuple[float, ...]] = {  # from worst to best
+    "JPEG": (2, 5, 8, 12, 18, 25, 35, 50, 65, 80, 90, 95),
+    "JPEG 2000": (*RATES, 1.2),
+    "WebP": (0, 2, 5, 10, 20, 35, 50, 65, 80, 90, 97),
+    "AVIF": (5, 12, 20, 28, 36, 45, 55, 65, 75, 85, 92, 97),
+    "AVIF 4:4:4": (5, 12, 20, 28, 36, 45, 55, 65, 75, 85, 92, 97),
+    "JPEG XL": (1, 5, 10, 20, 30, 45, 60, 70, 80, 88, 94),
+}
+COLORS = {
+    OURS: "#c1121f", "JPEG XL": "#7b2cbf", "AVIF 4:4:4": "#b35c00", "AVIF": "#f0941f", "JPEG 2000": "#0b7a75",
+    "WebP": "#4caf50", "JPEG": "#1565c0", TRUNCATED: "#8d8d8d",
+}  # fmt: skip
+JPEG_XL = Codec(
+    "JPEG XL", "JXL", SETTINGS["JPEG XL"], lambda _, quality: {"quality": int(quality), "num_threads": 1}, len
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a method does to an image at a rate."""
+
+    image: str
+    method: str
+    bpp: float
+    psnr: float
+    ssim: float
+    setting: float | None = None  # of a codec
 
 
 def measure(task: Task) -> list[dict[str, Any]]:
-    """Measure all methods at all rates, print the tables and return their rows."""
+    """Measure all methods, print the tables and return their rows."""
     options = task.options
-    points = [
-        {
-            "image": name,
-            "method": method,
-            "bpp": rate,
-            "PSNR": round(metrics.psnr(image, decoded), 2),
-            "SSIM": round(metrics.ssim(image, decoded), 4),
-        }
-        for name, image in read_images(options).items()
-        for method, rate, decoded in all_points(image)
-    ]
-    for measure, unit in (("PSNR", "PSNR in dB"), ("SSIM", "SSIM")):
-        show(f"{unit} by bpp", table(points, measure), note(points))
+    images, codecs = read_images(options), peers()
+    points = [point for name, image in images.items() for point in all_points(name, image, codecs)]
+    named = f"{len(images)} images" if len(images) > 2 else ", ".join(images)
+    for quality, unit in (("psnr", "PSNR in dB"), ("ssim", "SSIM of luma")):
+        show(f"{unit} by bpp, mean of {named}", table(points, quality), "Codecs interpolated between their settings.")
+    with one_thread():
+        speeds = time_all(images, codecs, points, rounds=0 if options.quick else 1)
+    rows = [compare(points, method, speeds.get(method)) for method in dict.fromkeys(point.method for point in points)]
+    show(
+        "Ours against each: BD-rate (negative: we need less), and speed",
+        rows,
+        f"BD-rate: mean over images. MB/s of raw pixels at {TIMED:g} bpp, processor time of one thread.",
+    )
     if options.photos_figure is not None:
-        draw(points, options.photos_figure)
-    return points
+        draw(points, named, options.photos_figure)
+    return [{**vars(point)} for point in points] + rows
 
 
 def read_images(options: argparse.Namespace) -> dict[str, Pixels]:
-    """Return scikit-learn's two sample images, or those of a folder."""
-    if options.photos is not None:
-        files = data.ImageFiles([options.photos])
-        return {name: files[i] for i, name in enumerate(files.names)}
-    both = data.sample_images()
-    return {"flower": both["flower"][:96, :96]} if options.quick else both
+    """Return scikit-learn's two sample images, or those of a folder, scaled down."""
+    if options.photos is None:
+        both = data.sample_images()
+        return {"flower": both["flower"][:96, :96]} if options.quick else both
+    files = data.ImageFiles([options.photos])
+    return {name: read_scaled(path, options.side) for name, path in zip(files.names, files.paths, strict=True)}
 
 
-def all_points(image: Pixels) -> Iterator[tuple[str, float, Pixels]]:
-    """Yield what each method decodes to at each rate that it reaches."""
+def read_scaled(path: Path, side: int) -> Pixels:
+    """Return an image in RGB with at most `side` pixels along its longer side; scaling removes a JPEG file's errors."""
+    with Image.open(path) as opened:
+        image = ImageOps.exif_transpose(opened).convert("RGB")
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    return np.asarray(image)
+
+
+def peers() -> dict[str, Codec]:
+    """Return the codecs to compare with; JPEG XL if `pillow-jxl-plugin` is installed."""
+    found = {name: CODECS[name] for name in ("JPEG", "JPEG 2000", "WebP", "AVIF", "AVIF 4:4:4")}
+    if find_spec("pillow_jxl") is None:
+        print("JPEG XL is left out: pip install 'nestcode[peers]'")
+        return found
+    __import__("pillow_jxl")
+    return {**found, "JPEG XL": JPEG_XL}
+
+
+def all_points(name: str, image: Pixels, codecs: dict[str, Codec]) -> Iterator[Point]:
+    """Yield what each method decodes to, at each rate or setting that it reaches."""
     pixels = image.shape[0] * image.shape[1]
-    budgets = {rate: int(rate * pixels / 8) for rate in RATES}
+
+    def point(method: str, size: int, decoded: Any, setting: float | None = None) -> Point:
+        quality = metrics.psnr(image, decoded), metrics.ssim(image, decoded)
+        return Point(name, method, 8 * size / pixels, *quality, setting)
+
+    budgets = [int(rate * pixels / 8) for rate in RATES]
     stream = compress_images([image])
-    least = stream_info(stream).header_bytes
-    for rate, budget in budgets.items():
-        if budget >= least:
-            yield OURS, rate, decompress_images(stream[:budget])[0]
-    for name in ("JPEG", "JPEG 2000", "WebP", "AVIF"):
-        files = list(encode_all(CODECS[name], image))
-        for rate, budget in budgets.items():
-            fitting = [file for file in files if len(file) <= budget]
-            if fitting:
-                yield name, rate, decode(max(fitting, key=len))
+    for budget in budgets:
+        if budget >= stream_info(stream).header_bytes:
+            yield point(OURS, budget, decompress_images(stream[:budget])[0])
+    for codec in codecs.values():
+        for setting in SETTINGS[codec.name]:
+            file = codec.encode(image, setting)
+            yield point(codec.name, len(file), decode(file), setting)
+            if 8 * len(file) > MOST * pixels:
+                break
     files = [CODECS["progressive JPEG"].encode(image, quality) for quality in TRUNCATED_QUALITIES]
-    for rate, budget in budgets.items():
+    for budget in budgets:
         decoded = [some for some in (decode_truncated(file[:budget], image) for file in files) if some is not None]
         if decoded:
-            yield TRUNCATED, rate, max(decoded, key=lambda some: metrics.psnr(image, some))
-
-
-def encode_all(codec: Codec, image: Pixels) -> Iterator[bytes]:
-    """Yield the files of all quality settings."""
-    settings = REQUESTED if codec.name == "JPEG 2000" else codec.qualities
-    yield from (codec.encode(image, quality) for quality in settings)
+            yield point(TRUNCATED, budget, max(decoded, key=lambda some: metrics.psnr(image, some)))
 
 
 def decode_truncated(file: bytes, image: Pixels) -> Pixels | None:
@@ -100,67 +149,103 @@ def decode_truncated(file: bytes, image: Pixels) -> Pixels | None:
     return decoded if decoded.shape == image.shape else None
 
 
-def table(points: list[dict[str, Any]], measure: str) -> list[dict[str, Any]]:
-    """Return a row for each image and method, with a column for each rate."""
-    values = {(point["image"], point["method"], point["bpp"]): point[measure] for point in points}
-    names, methods = (list(dict.fromkeys(point[key] for point in points)) for key in ("image", "method"))
-    return [
-        {"image": name, "method": method, **{f"{rate:g}": values.get((name, method, rate), "-") for rate in RATES}}
-        for name, method in product(names, methods)
-    ]
+def curve(points: list[Point], image: str, method: str, quality: str) -> tuple[list[float], list[float]]:
+    """Return the rates and qualities of a method on an image, of those points where quality rises with the rate."""
+    best: list[tuple[float, float]] = []
+    for point in sorted((p for p in points if (p.image, p.method) == (image, method)), key=lambda p: p.bpp):
+        value = getattr(point, quality)
+        if not best or (point.bpp > best[-1][0] and value > best[-1][1]):
+            best.append((point.bpp, value))
+    return [rate for rate, _ in best], [value for _, value in best]
 
 
-def note(points: list[dict[str, Any]]) -> str:
-    """Summarize the PSNR difference to each codec, up to 0.5 bpp, and the BD-rate over all rates."""
-    psnr = {(point["image"], point["method"], point["bpp"]): point["PSNR"] for point in points}
-    parts = []
-    for method in dict.fromkeys(point["method"] for point in points):
-        gains = [
-            psnr[name, OURS, rate] - value
-            for (name, other, rate), value in psnr.items()
-            if other == method != OURS and rate <= 0.5 and (name, OURS, rate) in psnr
-        ]
-        if gains:
-            parts.append(f"{method} {min(gains):+.2f} to {max(gains):+.2f} dB{bd_rate(points, method)}")
-    return "Ours less theirs, PSNR up to 0.5 bpp and mean BD-rate: " + "; ".join(parts) + "."
+def at_rate(points: list[Point], image: str, method: str, quality: str, rate: float) -> float | None:
+    """Return the quality at a rate, interpolated over the logarithm of the rate; None outside of the method's rates."""
+    rates, values = curve(points, image, method, quality)
+    if not rates or not rates[0] <= 1.001 * rate or not rate <= 1.001 * rates[-1]:
+        return None
+    return float(np.interp(np.log(rate), np.log(rates), values))
 
 
-def bd_rate(points: list[dict[str, Any]], method: str) -> str:
-    """Return our BD-rate against a method, mean over the images where both PSNR curves rise and overlap."""
-
-    def curve(image: str, method: str) -> tuple[list[float], list[float]]:
-        best: dict[float, float] = {}  # the lowest rate of each PSNR
-        for point in points:
-            if (point["image"], point["method"]) == (image, method):
-                best.setdefault(point["PSNR"], point["bpp"])
-        return list(best.values()), list(best)
-
-    rates = []
-    for image in dict.fromkeys(point["image"] for point in points):
-        with suppress(InvalidInput):  # too few points, or no common PSNR
-            rates.append(metrics.bd_rate(*curve(image, OURS), *curve(image, method)))
-    return f", {np.mean(rates):+.0%}" if rates else ""
+def mean_at(points: list[Point], method: str, quality: str, rate: float) -> float | None:
+    """Return the mean quality over all images at a rate, if the method reaches it on all of them."""
+    images = dict.fromkeys(point.image for point in points)
+    values = [at_rate(points, image, method, quality, rate) for image in images]
+    reached = [value for value in values if value is not None]
+    return float(np.mean(reached)) if len(reached) == len(values) else None
 
 
-def draw(points: list[dict[str, Any]], path: Path) -> None:
-    """Draw PSNR by bpp, a panel for each image."""
-    names = list(dict.fromkeys(point["image"] for point in points))[:4]
-    colors = {
-        OURS: "#c1121f", "JPEG 2000": "#0b7a75", "WebP": "#4caf50", "AVIF": "#f0941f", "JPEG": "#1565c0",
-        TRUNCATED: "#8d8d8d",
+def table(points: list[Point], quality: str) -> list[dict[str, Any]]:
+    """Return a row for each method, with a column for each rate."""
+    places = 2 if quality == "psnr" else 4
+    rows = []
+    for method in dict.fromkeys(point.method for point in points):
+        values = {f"{rate:g}": mean_at(points, method, quality, rate) for rate in RATES}
+        cells = {rate: "-" if value is None else f"{value:.{places}f}" for rate, value in values.items()}
+        rows.append({"method": method, **cells})
+    return rows
+
+
+def compare(points: list[Point], method: str, speed: tuple[float, float] | None) -> dict[str, Any]:
+    """Return our BD-rate against a method by both qualities, and the method's speed."""
+    rates = {"psnr": bd_rate(points, method, "psnr"), "ssim": bd_rate(points, method, "ssim")}
+    shown = {name: "-" if value is None or method == OURS else f"{value:+.1%}" for name, value in rates.items()}
+    encode, decode = ("-", "-") if speed is None else (f"{speed[0]:.1f}", f"{speed[1]:.1f}")
+    return {
+        "method": method, "BD-rate, PSNR": shown["psnr"], "BD-rate, SSIM": shown["ssim"], "encode MB/s": encode,
+        "decode MB/s": decode,
     }  # fmt: skip
-    figure = Figure(figsize=(5 * len(names), 4), layout="constrained")
-    panels = figure.subplots(1, len(names), squeeze=False)
-    for panel, name in zip(panels[0], names, strict=True):
-        for method, color in colors.items():
-            line = [(p["bpp"], p["PSNR"]) for p in points if p["image"] == name and p["method"] == method]
-            if line:
-                panel.plot(*zip(*line, strict=True), "o-", color=color, markersize=3, label=method)
-        panel.set(title=name, xscale="log", xlabel="bits per pixel")
+
+
+def bd_rate(points: list[Point], method: str, quality: str) -> float | None:
+    """Return our BD-rate against a method, mean over the images where both curves overlap."""
+    rates = []
+    for image in dict.fromkeys(point.image for point in points):
+        with suppress(InvalidInput):  # too few points, or no common quality
+            rates.append(metrics.bd_rate(*curve(points, image, OURS, quality), *curve(points, image, method, quality)))
+    return float(np.mean(rates)) if rates else None
+
+
+def time_all(
+    images: dict[str, Pixels], codecs: dict[str, Codec], points: list[Point], rounds: int
+) -> dict[str, tuple[float, float]]:
+    """Return the MB/s of encoding and decoding all images at about the same rate, by method."""
+    ours, raw = ImageCodec.load(), sum(image.nbytes for image in images.values())
+    jobs: dict[str, Callable[[], object]] = {}
+    limits = [(image, int(TIMED * image.shape[0] * image.shape[1] / 8)) for image in images.values()]
+    streams = [(ours.encode(image, limit), image.shape) for image, limit in limits]
+    jobs[f"encode {OURS}"] = lambda: [ours.encode(image, limit) for image, limit in limits]
+    jobs[f"decode {OURS}"] = lambda: [ours.decode(stream, shape) for stream, shape in streams]
+    for codec in codecs.values():
+        chosen = [(image, nearest(points, name, codec.name)) for name, image in images.items()]
+        files = [codec.encode(image, setting) for image, setting in chosen]
+        jobs[f"encode {codec.name}"] = lambda codec=codec, chosen=chosen: [codec.encode(*one) for one in chosen]  # type: ignore[misc]
+        jobs[f"decode {codec.name}"] = lambda files=files: [decode(file) for file in files]  # type: ignore[misc]
+    seconds = seconds_each(jobs, rounds, clock=time.process_time)
+    return {
+        name: (raw / 1e6 / seconds[f"encode {name}"], raw / 1e6 / seconds[f"decode {name}"]) for name in (OURS, *codecs)
+    }
+
+
+def nearest(points: list[Point], image: str, method: str) -> float:
+    """Return the setting of a codec whose rate is nearest to the one that is timed."""
+    own = [point for point in points if (point.image, point.method) == (image, method)]
+    return min(own, key=lambda point: abs(point.bpp - TIMED)).setting or 0
+
+
+def draw(points: list[Point], named: str, path: Path) -> None:
+    """Draw PSNR and SSIM by bpp, mean over the images."""
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    for panel, quality, label in zip(figure.subplots(1, 2), ("psnr", "ssim"), ("PSNR in dB", "SSIM"), strict=True):
+        for method, color in COLORS.items():
+            line = [(rate, mean_at(points, method, quality, rate)) for rate in RATES]
+            drawn = [(rate, value) for rate, value in line if value is not None]
+            if drawn:
+                panel.plot(*zip(*drawn, strict=True), "o-", color=color, markersize=3, label=method)
+        panel.set(xscale="log", xlabel="bits per pixel", ylabel=label, title=f"{label}, mean of {named}")
         panel.set_xticks([0.03, 0.1, 0.3, 1], ["0.03", "0.1", "0.3", "1"])
         panel.minorticks_off()
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(alpha=0.3)
-    panels[0][0].set_ylabel("PSNR in dB")
-    panels[0][0].legend(fontsize=8, frameon=False)
+        panel.legend(fontsize=8, frameon=False)
     figure.savefig(path, dpi=110)

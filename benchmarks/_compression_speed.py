@@ -91,7 +91,7 @@ def by_image_codec(sheet: Pixels, side: int) -> Method:
     """The bitstream of a contact sheet of images of side x side pixels, at 1.5 bpp."""
     codec, budget = ImageCodec.load(), sheet.shape[0] * sheet.shape[1] * 3 // 16
     data = codec.encode(sheet, limit=budget)
-    mse = pixel_mse(sheet, codec.decode(data, sheet.shape))
+    mse = pixel_mse(sheet, codec.decode(data, sheet.shape).astype(np.uint8))
     return Method(
         lambda: codec.encode(sheet, limit=budget),
         lambda: codec.decode(data, sheet.shape),

@@ -10,6 +10,7 @@ from hypothesis import settings
 # Matrices here are so small that threads of one product wait for each other longer than they work. This must be set
 # before anything imports NumPy or PyTorch; processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")  # tests use no network
 
 # How long an example takes depends on the load of the machine, not on whether a law holds.
 settings.register_profile("nestcode", deadline=None)
@@ -22,7 +23,7 @@ SLOW = [  # they train networks, start processes or run whole programs
         "cli", "coders/test_adaptive.py", "coders/test_auto.py", "coders/test_autoencoder.py",
         "coders/test_contract.py", "coders/test_estimator.py", "coders/test_refined.py", "coders/test_supervised.py",
         "demo", "docs", "images", "index/test_compaction.py", "index/test_damage.py", "index/test_durability.py",
-        "integrations", "nn", "reproduce", "scale/test_ray.py", "simulate", "stores",
+        "integrations", "nn", "reproduce", "scale/test_ray.py", "serve", "simulate", "stores",
         "test_annbench.py", "test_compression_benchmark.py",
         "test_import.py", "test_package.py", "test_scripts.py", "test_vibe.py", "torture", "training",
     )

@@ -6,10 +6,11 @@ import inspect
 import pytest
 
 MODULES = [
-    "", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors", ".images",
-    ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.hub", ".integrations.langchain",
-    ".integrations.sklearn", ".lengths", ".metrics", ".nn", ".report", ".scale", ".search", ".simulate", ".stores",
-    ".stores.lmdb", ".stores.postgres", ".streams", ".training",
+    "", ".client", ".coders", ".coders.autoencoder", ".coders.refined", ".coders.supervised", ".data", ".errors",
+    ".images", ".index", ".integrations.arrow", ".integrations.faiss", ".integrations.haystack", ".integrations.hub",
+    ".integrations.langchain", ".integrations.llama_index", ".integrations.sklearn", ".lengths", ".metrics", ".nn",
+    ".report", ".scale", ".search", ".serve", ".simulate", ".stores", ".stores.lmdb", ".stores.postgres", ".streams",
+    ".training",
 ]  # fmt: skip
 
 

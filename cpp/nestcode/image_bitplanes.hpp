@@ -71,6 +71,12 @@ struct ImageModel {
         for (std::size_t i = 0; i < subband_flags.size(); ++i) subband_flags[i].resize(kSubbandFlags[i]);
     }
 
+    // Restores the state in a file: probabilities and counts of all models, weights of all mixers.
+    void restore(const std::uint16_t* probabilities, const std::uint8_t* counts, const std::int32_t* weights) {
+        each_model([&](BinaryModel& one) { one.restore(std::max<Probability>(*probabilities++, 1), *counts++); });
+        each_weight([&](std::int32_t& weight) { weight = std::clamp(*weights++, -(1 << 20), 1 << 20); });
+    }
+
     template <class Visit>
     void each_model(Visit visit) {
         for (auto& table : significance)
@@ -115,7 +121,8 @@ inline constexpr auto kSubbands = [] {
 template <class Io>
 class BitPlaneTraversal {
   public:
-    // An encoder passes `coefficients`, a decoder `decoded`, both (channels, rows, columns, 16, 16); the other is null.
+    // An encoder passes `coefficients`, a decoder `decoded`, both (channels, rows, columns, 16, 16); the other is null,
+    // or in an encoder what a decoder knows.
     // A decoded value is (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p): its lowest set bit
     // tells the precision. It is 0 while a coefficient is insignificant.
     BitPlaneTraversal(ImageShape shape, int planes, ImageModel model, const std::int32_t* coefficients,
@@ -128,10 +135,7 @@ class BitPlaneTraversal {
           coded_plane_(magnitudes_.size()),
           dc_(shape_.kinds.size() * shape_.blocks()),
           subband_significant_(shape_.kinds.size() * kSubbands.size() * (shape_.rows + 2) * (shape_.columns + 2)),
-          plane_(planes - 1) {
-        for (std::size_t i = 0; coefficients && i < shape_.count(); ++i)
-            distortion_ += squared_error(coefficients[i], 0);
-    }
+          plane_(planes - 1) {}
 
     // Codes until a bit has not arrived, or until `stop()` is true before a subband of a block; it can be called again
     // to continue. Calls `end_pass()` after every pass.
@@ -151,8 +155,6 @@ class BitPlaneTraversal {
     ImageModel& model() { return model_; }
     // The lowest plane that has been coded completely.
     int plane() const { return plane_ + 1; }
-    // The squared error of what has been coded so far; for encoders.
-    double distortion() const { return distortion_; }
 
   private:
     static constexpr std::ptrdiff_t kMargin = 2, kStride = kBlock + 2 * kMargin;
@@ -187,7 +189,7 @@ class BitPlaneTraversal {
     struct Block {
         std::size_t index;
         const std::int32_t* coefficients;  // null in a decoder
-        std::int32_t* decoded;             // null in an encoder
+        std::int32_t* decoded;             // may be null in an encoder
         std::uint16_t* magnitudes;         // with a margin, as `coded_plane`
         std::uint8_t* coded_plane;
         Neighbors neighbors;
@@ -306,10 +308,6 @@ class BitPlaneTraversal {
 
     void set_magnitude(const Block& block, const Place& place, int magnitude, bool negative) {
         std::uint16_t& own = block.magnitudes[place.here];
-        if (block.coefficients) {
-            const int exact = std::abs(block.coefficients[place.index]);
-            distortion_ += squared_error(exact, magnitude) - squared_error(exact, own);
-        }
         own = static_cast<std::uint16_t>(magnitude);
         if (subband_ == 0) dc_[block.index] = negative ? -magnitude : magnitude;
         if (block.decoded) block.decoded[place.index] = negative ? -magnitude : magnitude;
@@ -359,12 +357,6 @@ class BitPlaneTraversal {
         contexts.update(bit, 250);
         if (bit) subband_significant(channel_, subband_, row_ + 1, column_ + 1) = 1;
         return true;
-    }
-
-    // The squared error of a decoded magnitude; the quantization of the coefficient to an integer is not counted.
-    static double squared_error(int magnitude, int decoded) {
-        const double error = magnitude == 0 ? 0 : std::abs(magnitude) + 0.5 - decoded / 2.0;
-        return error * error;
     }
 
     // The same block in a channel that is coded before this one; alpha has no such channel.
@@ -481,7 +473,6 @@ class BitPlaneTraversal {
     std::vector<std::uint8_t> coded_plane_;          // 1 + the plane in which a coefficient was last coded
     std::vector<std::int32_t> dc_;                   // decoded values of each block's first coefficient
     std::vector<std::uint8_t> subband_significant_;  // by channel, subband and block, with a margin of zeros
-    double distortion_ = 0;
     // The state of the traversal, so that it can stop at any bit.
     int plane_, pass_ = 0, index_ = 0;
     std::size_t subband_ = 0, channel_ = 0, row_ = 0, column_ = 0;

@@ -31,16 +31,17 @@ class ImageDecoder {
         return true;
     }
 
-    // Writes the pixels from what arrived so far; before the first bits they are gray, and opaque.
-    void write(std::uint8_t* pixels) const {
+    // Writes the pixels, of 8 or 16 bits, from what arrived so far; before the first bits they are gray, and opaque.
+    template <class Pixel>
+    void write(Pixel* pixels) const {
         if (traversal_) {
             const ImageReconstruction image(shape_, known_.data(), traversal_->plane(), step_, colors_);
             return image.write(height_, width_, pixels);
         }
         const std::size_t channels = shape_.kinds.size();
-        std::fill(pixels, pixels + size(), static_cast<std::uint8_t>(kGray));
+        std::fill(pixels, pixels + size(), static_cast<Pixel>(kGray * kScale<Pixel>));
         for (std::size_t i = channels - 1; channels % 2 == 0 && i < size(); i += channels)
-            pixels[i] = static_cast<std::uint8_t>(kOpaque);
+            pixels[i] = static_cast<Pixel>(kOpaque * kScale<Pixel>);
     }
 
     std::size_t size() const { return height_ * width_ * shape_.kinds.size(); }

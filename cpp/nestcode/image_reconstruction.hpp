@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <vector>
 
 #include "image_bitplanes.hpp"
@@ -23,6 +24,9 @@ namespace nestcode {
 inline constexpr int kOverlap = 6, kDcOverlap = 2;  // values on each side of a border that the filters mix
 inline constexpr int kRotationBytes = 3;            // the vector part of a unit quaternion
 inline constexpr float kGray = 128, kOpaque = 255;  // the values that color and alpha channels are centered on
+// Pixel values of 8 or 16 bits, relative to values from 0 to 255.
+template <class Pixel>
+inline constexpr float kScale = std::numeric_limits<Pixel>::max() / 255;
 
 namespace tables {
 template <class Scalar, std::size_t kRows, std::size_t kColumns = kRows>
@@ -189,8 +193,9 @@ class ImageReconstruction {
         for (std::size_t channel = 0; channel < shape.kinds.size(); ++channel) add_dc(channel);
     }
 
-    // Writes pixels, (height, width, channels).
-    void write(std::size_t height, std::size_t width, std::uint8_t* pixels) const {
+    // Writes pixels of 8 or 16 bits, (height, width, channels).
+    template <class Pixel>
+    void write(std::size_t height, std::size_t width, Pixel* pixels) const {
         const std::size_t channels = shape_.kinds.size(), stride = kBlock * shape_.columns, size = kBlock * stride;
         // Two rows of blocks of each channel: the filter across their border completes the upper one.
         std::vector<float> strips(channels * 2 * size);
@@ -260,23 +265,26 @@ class ImageReconstruction {
     }
 
     // Writes a line of pixels from a line of each channel, `stride` apart.
-    void write_line(const float* line, std::size_t stride, std::size_t width, std::uint8_t* pixels) const {
+    template <class Pixel>
+    void write_line(const float* line, std::size_t stride, std::size_t width, Pixel* pixels) const {
         const std::size_t channels = shape_.kinds.size();
         if (channels >= 3)
             for (std::size_t i = 0; i < 3; ++i)
                 for (std::size_t x = 0; x < width; ++x)
-                    pixels[x * channels + i] = rounded(line[x] * colors_[0][i] + line[stride + x] * colors_[1][i] +
-                                                       line[2 * stride + x] * colors_[2][i] + kGray);
+                    pixels[x * channels + i] =
+                        rounded<Pixel>(line[x] * colors_[0][i] + line[stride + x] * colors_[1][i] +
+                                       line[2 * stride + x] * colors_[2][i] + kGray);
         else
-            for (std::size_t x = 0; x < width; ++x) pixels[x * channels] = rounded(line[x] + kGray);
+            for (std::size_t x = 0; x < width; ++x) pixels[x * channels] = rounded<Pixel>(line[x] + kGray);
         if (channels % 2 == 0)
             for (std::size_t x = 0; x < width; ++x)
-                pixels[(x + 1) * channels - 1] = rounded(line[(channels - 1) * stride + x] + kOpaque);
+                pixels[(x + 1) * channels - 1] = rounded<Pixel>(line[(channels - 1) * stride + x] + kOpaque);
     }
-    // The nearest integer from 0 to 255, halves to the even one: adding 1.5 * 2^23 leaves no bit for fractions.
-    static std::uint8_t rounded(float value) {
-        constexpr float shift = 12582912;
-        return static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F) + shift - shift);
+    // The nearest integer in range, halves to the even one: adding 1.5 * 2^23 leaves no bit for fractions.
+    template <class Pixel>
+    static Pixel rounded(float value) {
+        constexpr float shift = 12582912, largest = std::numeric_limits<Pixel>::max();
+        return static_cast<Pixel>(std::clamp(value * kScale<Pixel>, 0.0F, largest) + shift - shift);
     }
 
     const ImageShape& shape_;

@@ -1,4 +1,5 @@
 // Embedded bit-plane coding of images: nestcode/images.
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
@@ -6,6 +7,7 @@
 
 #include "arrays.hpp"
 #include "nestcode/image_decoder.hpp"
+#include "nestcode/image_encoder.hpp"
 
 namespace {
 
@@ -50,12 +52,7 @@ void save_model(ImageModel& model, const Array<std::uint16_t, 1>& probabilities,
 void load_model(ImageModel& model, const Vec<std::uint16_t>& probabilities, const Vec<std::uint8_t>& counts,
                 const Vec<std::int32_t>& weights) {
     check_sizes(model, probabilities.shape(0), counts.shape(0), weights.shape(0));
-    std::size_t i = 0, j = 0;
-    model.each_model([&](BinaryModel& one) {
-        one.restore(std::max<nestcode::Probability>(probabilities.data()[i], 1), counts.data()[i]);
-        ++i;
-    });
-    model.each_weight([&](std::int32_t& weight) { weight = std::clamp(weights.data()[j++], -(1 << 20), 1 << 20); });
+    model.restore(probabilities.data(), counts.data(), weights.data());
 }
 
 ImageShape shape_of(const Kinds& kinds, const Array<std::int32_t, 5>& coefficients, int planes) {
@@ -68,25 +65,26 @@ ImageShape shape_of(const Kinds& kinds, const Array<std::int32_t, 5>& coefficien
     return {kinds, coefficients.shape(1), coefficients.shape(2)};
 }
 
-// Returns the coded image, of about `limit` bytes at most, and after every pass the number of bytes and the squared
-// error.
+// Returns the coded image, of about `limit` bytes at most, and after every pass the number of bytes and the error
+// against `original`, if that is not empty.
+template <class Pixel>
 std::pair<nb::bytes, std::vector<std::pair<std::size_t, double>>> encode_image(
     ImageModel& model, const Kinds& kinds, const Array<std::int32_t, 5>& coefficients, int planes, std::size_t limit,
-    bool train) {
+    bool train, const Array<const Pixel, 3>& original, float step, const std::array<std::int8_t, 3>& rotation) {
     const ImageShape shape = shape_of(kinds, coefficients, planes);
-    nestcode::EncoderIo io;
-    std::vector<std::pair<std::size_t, double>> passes;
+    if (original.size() && (original.shape(2) != kinds.size() || original.shape(0) > kBlock * shape.rows ||
+                            original.shape(1) > kBlock * shape.columns))
+        throw nb::value_error("the original must be (height, width, channels) of the coefficients");
+    const nestcode::OriginalImage<Pixel> compared{original.size() ? original.data() : nullptr, original.shape(0),
+                                                  original.shape(1), step, nestcode::color_matrix(rotation)};
+    nestcode::EncodedImage image;
     {
         nb::gil_scoped_release released;
-        nestcode::BitPlaneTraversal<nestcode::EncoderIo> traversal(shape, planes, model, coefficients.data(), nullptr);
-        traversal.run(
-            io, [&] { return io.encoder.bytes().size() >= limit; },
-            [&] { passes.emplace_back(io.encoder.bytes().size(), traversal.distortion()); });
-        io.encoder.finish();
-        if (train) model = std::move(traversal.model());
+        ImageModel adapted = model;
+        image = nestcode::encode_image(adapted, shape, coefficients.data(), planes, limit, compared);
+        if (train) model = std::move(adapted);
     }
-    const auto& bytes = io.encoder.bytes();
-    return {nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size()), std::move(passes)};
+    return {nb::bytes(reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size()), std::move(image.passes)};
 }
 
 void make_decoder(ImageDecoder* self, const ImageModel& model, float step, std::size_t height, std::size_t width,
@@ -103,9 +101,10 @@ bool feed(ImageDecoder& decoder, const nb::bytes& bytes) {
     return decoder.feed(data, count);
 }
 
-void write_pixels(const ImageDecoder& decoder, const Array<std::uint8_t, 1>& pixels) {
-    if (pixels.shape(0) != decoder.size()) throw nb::value_error("pixels must be height * width * channels bytes");
-    std::uint8_t* out = pixels.data();
+template <class Pixel>
+void write_pixels(const ImageDecoder& decoder, const Array<Pixel, 1>& pixels) {
+    if (pixels.shape(0) != decoder.size()) throw nb::value_error("pixels must be height * width * channels values");
+    Pixel* out = pixels.data();
     nb::gil_scoped_release released;
     decoder.write(out);
 }
@@ -124,10 +123,14 @@ void add_images(nb::module_& m) {
              nb::keep_alive<1, 2>())
         .def("feed", &feed, "data"_a,
              "Append bytes and decode as far as they reach; return False if the image claims too many bit planes.")
-        .def("write", &write_pixels, "pixels"_a.noconvert(), "Write the pixels from what arrived so far.")
+        .def("write", &write_pixels<std::uint8_t>, "pixels"_a.noconvert(), "Write the pixels from what arrived so far.")
+        .def("write", &write_pixels<std::uint16_t>, "pixels"_a.noconvert())
         .def_prop_ro("planes", &ImageDecoder::planes, "The number of bit planes that the first byte claims.")
         .def_prop_ro("known", &ImageDecoder::known, "What is known of each coefficient.");
     m.def("image_model_sizes", &model_sizes, "Return the number of binary models and of mixer weights.");
-    m.def("encode_image", &encode_image, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "planes"_a, "limit"_a,
-          "train"_a, "Return the coded image, and the number of bytes and the squared error after every pass.");
+    m.def("encode_image", &encode_image<std::uint8_t>, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "planes"_a,
+          "limit"_a, "train"_a, "original"_a.noconvert(), "step"_a, "rotation"_a,
+          "Return the coded image, and after every pass the number of bytes and the mean squared error.");
+    m.def("encode_image", &encode_image<std::uint16_t>, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "planes"_a,
+          "limit"_a, "train"_a, "original"_a.noconvert(), "step"_a, "rotation"_a);
 }

@@ -652,7 +652,7 @@ class ImageDecoder:
     def __init__(self, model: ImageModel, step: float, height: int, width: int, channels: int) -> None: ...
     def feed(self, data: bytes) -> bool:
         """Append bytes and decode as far as they reach; return False if the image claims too many bit planes."""
-    def write(self, pixels: NDArray[np.uint8]) -> None:
+    def write(self, pixels: NDArray[np.uint8 | np.uint16]) -> None:
         """Write the pixels from what arrived so far, (height * width * channels,)."""
     @property
     def planes(self) -> int:
@@ -668,9 +668,18 @@ def image_model_sizes() -> tuple[int, int]:
     """Return the number of binary models and of mixer weights."""
 
 def encode_image(
-    model: ImageModel, kinds: list[int], coefficients: NDArray[np.int32], planes: int, limit: int, train: bool
+    model: ImageModel,
+    kinds: list[int],
+    coefficients: NDArray[np.int32],
+    planes: int,
+    limit: int,
+    train: bool,
+    original: NDArray[np.uint8 | np.uint16],
+    step: float,
+    rotation: list[int],
 ) -> tuple[bytes, list[tuple[int, float]]]:
-    """Return the coded image, and the number of bytes and the squared error after every pass.
+    """Return the coded image, and after every pass the number of bytes and the mean squared error of a pixel value.
 
-    Coding stops at about `limit` bytes; with `train` the model keeps what it learned.
+    Coding stops at about `limit` bytes; with `train` the model keeps what it learned. Errors are on the scale from 0
+    to 255, of what a receiver shows against `original`, (height, width, channels); they are 0 if that is empty.
     """

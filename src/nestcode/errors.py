@@ -6,6 +6,7 @@ NestcodeError
 ├── DamagedFile (ValueError)     a file is cut short, changed, foreign or newer than this version
 ├── Diverged (ArithmeticError)   training diverged: the loss is NaN or infinite
 ├── OutOfMemory (MemoryError)    a batch or a file exceeds the memory; the message names the remedy
+├── Unavailable (ConnectionError)  a server does not answer, or answers that it cannot
 └── MissingExtra (ImportError)   an optional dependency is missing; the message holds the pip command
 
 >>> import nestcode as nc
@@ -58,6 +59,10 @@ class Diverged(NestcodeError, ArithmeticError):
 
 class OutOfMemory(NestcodeError, MemoryError):
     """A batch exceeds a device's memory, or a file the machine's."""
+
+
+class Unavailable(NestcodeError, ConnectionError):
+    """A server does not answer, or answers that it cannot."""
 
 
 class MissingExtra(NestcodeError, ImportError):

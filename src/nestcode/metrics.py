@@ -133,7 +133,7 @@ def psnr(original: ArrayLike, decoded: ArrayLike, peak: float | None = None) -> 
 
 
 def ssim(original: ArrayLike, decoded: ArrayLike) -> float:
-    """Return the structural similarity of the luma of 8-bit RGB images (Wang et al. 2004), averaged over images.
+    """Return the structural similarity of the luma of RGB images (Wang et al. 2004), averaged over images.
 
     Local statistics have a Gaussian window with a standard deviation of 1.5 pixels, 11 x 11 pixels large.
 
@@ -142,7 +142,7 @@ def ssim(original: ArrayLike, decoded: ArrayLike) -> float:
     1.0
 
     Args:
-        original: (height, width, 3) or (n, height, width, 3), values from 0 to 255.
+        original: (height, width, 3) or (n, height, width, 3), values from 0 to 255, or to 65535 if uint16.
         decoded: the same shape.
 
     """
@@ -152,7 +152,8 @@ def ssim(original: ArrayLike, decoded: ArrayLike) -> float:
     images, others = (array.reshape(-1, *array.shape[-3:]) for array in (a, b))
     at_once = max(1, VALUE_BLOCK // images[0].size)
     blocks = zip(_blocks(images, at_once), _blocks(others, at_once), strict=True)
-    total = sum(float(np.sum(_ssim_map(x.astype(np.float64) @ LUMA, y.astype(np.float64) @ LUMA))) for x, y in blocks)
+    luma = np.array(LUMA) * 255 / PEAKS.get(a.dtype, 255)
+    total = sum(float(np.sum(_ssim_map(x.astype(np.float64) @ luma, y.astype(np.float64) @ luma))) for x, y in blocks)
     return total / (images.size // 3)
 
 

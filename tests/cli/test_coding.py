@@ -34,14 +34,14 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "PIECE", 1000)
 
 
-@pytest.mark.parametrize("kind", ["auto", "linear", "residual", "adaptive", "cell"])
+@pytest.mark.parametrize("kind", ["auto", "linear", "residual", "adaptive", "cell", "rotation"])
 def test_fit_equals_the_library(kind: str, tmp_path: Path) -> None:
     path, _, items = vectors(tmp_path)
     out = tmp_path / "my.coder"
     facts = json.loads(fine("fit", path, "-o", out, "--width", 20, "--kind", kind, "--seed", 3, "--json"))
     classes: dict[str, Any] = {
         "linear": nestcode.LinearCoder, "residual": nestcode.ResidualCoder, "adaptive": nestcode.AdaptiveCoder,
-        "cell": nestcode.CellCoder,
+        "cell": nestcode.CellCoder, "rotation": nestcode.RotationCoder,
     }  # fmt: skip
     own = nestcode.fit(items, 20, seed=3) if kind == "auto" else classes[kind](20, seed=3).fit(items)
     assert load_coder(out).encode(items) == own.encode(items)

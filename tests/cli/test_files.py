@@ -76,6 +76,11 @@ def test_force_does_not_overwrite_inputs(photos: Path, tmp_path: Path) -> None:
         ("decompress", items, "-c", own, items),
         ("decompress", items, "-c", own, own),
         ("decompress", images, folder),
+        ("encode", path, "-c", own, own),
+        ("encode", path, "-c", own, path),
+        ("decode", items, "-c", own, own),
+        ("view", images, images),
+        ("view", photos / "below" / "gray.png", photos / "below" / "gray.png"),
     ):
         assert "the output must not overwrite an input, got " in refused(*command, "-o", out, "--force")
     assert {entry: entry.read_bytes() for entry in before} == before
@@ -129,9 +134,9 @@ def test_skipped_files_are_reported(photos: Path, tmp_path: Path) -> None:
         return result.stderr
 
     assert "skipped 1 file that is not in a supported image format: notes.txt\n" in notes()
-    for name in ("[float].tif", "one.txt", "two.txt", ".hidden"):
+    for name in ("[scan].tga", "one.txt", "two.txt", ".hidden"):
         (photos / name).write_text("no image")
-    assert "skipped 4 files that are not in a supported image format: [float].tif, notes.txt, one.txt, …\n" in notes()
+    assert "skipped 4 files that are not in a supported image format: [scan].tga, notes.txt, one.txt, …\n" in notes()
     for path in photos.glob("*.t*"):
         path.unlink()
     assert "skipped" not in notes()
@@ -192,10 +197,10 @@ def test_an_interrupt_is_one_line_and_a_status(tmp_path: Path, monkeypatch: pyte
     stream, out = album(tmp_path / "a.nest", "a", "b", "c"), tmp_path / "out"
     write = image_files.write_image
 
-    def interrupted(path: Path, image: Any) -> None:
+    def interrupted(path: Path, image: Any, profile: bytes = b"") -> None:
         if path.name == "c.png":
             raise KeyboardInterrupt
-        write(path, image)
+        write(path, image, profile)
 
     monkeypatch.setattr(image_files, "write_image", interrupted)
     result = run("decompress", stream, "-o", out)
@@ -283,7 +288,7 @@ def test_streams_larger_than_their_inputs_are_reported(photos: Path, tmp_path: P
     nestcode.LinearCoder(width=64).fit(items).save(coder)
     said = notes(path, "--coder", coder, "--embed")
     assert ", most of it the embedded coder (" in said
-    assert "that is more than the files: lower it by --budget" in said
+    assert "that is more than the files: lower it, as by --budget" in said
     assert "that is more than the files" in notes(photos / "color.png", "--fit", "--bpp", 0.01)
     pixels, file = read(photos / "color.png").nbytes, (photos / "color.png").stat().st_size
     assert f"{pixels:,} bytes raw, {file:,} in files, " in notes(photos / "color.png", "--bpp", 0.01)
@@ -350,9 +355,11 @@ def test_a_coder_of_the_other_kind_is_named(photos: Path, tmp_path: Path) -> Non
 
 def test_an_unsupported_image_format_is_named(tmp_path: Path) -> None:
     memory = io.BytesIO()
-    Image.new("RGB", (4, 3)).save(memory, "TIFF")
-    (tmp_path / "a.tif").write_bytes(memory.getvalue())
-    assert "none of BMP, GIF, JPEG, PNG" in refused("compress", tmp_path / "a.tif", "-o", tmp_path / "out")
+    Image.new("RGB", (4, 3)).save(memory, "TGA")
+    (tmp_path / "a.tga").write_bytes(memory.getvalue())
+    assert "JPEG, PNG, PPM, TIFF, WEBP: repair, convert" in refused(
+        "compress", tmp_path / "a.tga", "-o", tmp_path / "out"
+    )
 
 
 STARTING = """

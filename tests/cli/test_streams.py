@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from PIL import Image
+from PIL import Image, ImageCms
 from typer.testing import CliRunner, Result
 
 import nestcode
+from nestcode import metrics
 from nestcode.cli.app import app
 from nestcode.cli.compress import read_bytes
+from nestcode.data.image_file import read_image, read_profile
+from nestcode.data.images import write_image
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
 from nestcode.images import ImageCodec, ImageStreamReader
 from nestcode.images.codec import Image as Pixels
@@ -96,10 +99,11 @@ def test_compress_then_decompress_a_folder(photos: Path, tmp_path: Path) -> None
     upright = np.rot90(PIECE, -1)
     for name, expected in {
         "below/gray": PIECE[..., 1], "color": PIECE, "held": upright, "opacity": crop((30, 20, 4)),
-        "sixteen": PIECE[..., 1],
     }.items():  # fmt: skip
         most = 1e-3 if name == "held" else 2e-4  # JPEG has its own errors
         assert error([expected], [read(out / f"{name}.png")]) < most, name
+    assert read(out / "sixteen.png").dtype == np.uint16
+    assert metrics.psnr(PIECE[..., 1].astype(np.uint16) * 257, read(out / "sixteen.png")) > 40
 
 
 def test_single_files_keep_their_names(photos: Path, tmp_path: Path) -> None:
@@ -129,9 +133,11 @@ def test_rate_options_lower_the_size(photos: Path, tmp_path: Path) -> None:
     assert 690 <= size("--budget", "0.7KB") <= 700
     assert stream_info((tmp_path / "a").read_bytes()).damaged is None
     assert size("--bpp", 0.06) < size("--bpp", 0.25) < whole
-    assert size("--max-error", 0.002) < whole
-    fine("decompress", tmp_path / "a", "-o", tmp_path / "out")
-    assert 0.0015 < error([PIECE], [read(tmp_path / "out" / "color.png")]) <= 0.002
+    for quality, wanted in (("psnr", 27), ("ssim", 0.8)):
+        assert size(f"--{quality}", wanted) < whole
+        fine("decompress", tmp_path / "a", "-o", tmp_path / "out", "-f")
+        reached = getattr(metrics, quality)(PIECE, read(tmp_path / "out" / "color.png"))
+        assert wanted <= reached < 1.04 * wanted
     embedded = size("--fit", "--bpp", 0.06)
     assert embedded > 10_000
     assert size("--embed", "--bpp", 0.06) > 10_000
@@ -159,6 +165,66 @@ def test_a_truncated_stream_decodes(share: float, photos: Path, tmp_path: Path) 
     assert not (tmp_path / "none").exists()
 
 
+def test_profiles_and_16_bits_come_back(photos: Path, tmp_path: Path) -> None:
+    image, profile = PIECE.astype(np.uint16) * 257, ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    deep, stream, out = tmp_path / "deep.png", tmp_path / "a.nest", tmp_path / "out"
+    write_image(deep, image, profile)
+    fine("compress", deep, photos / "color.png", "-o", stream)
+    assert "deep.png 40 x 60 x 3 of 16 bits with ICC profile, color.png 40 x 60 x 3\n" in fine("info", stream)
+    fine("decompress", stream, "-o", out)
+    assert metrics.psnr(image, read_image(out / "deep.png")) > 40
+    assert (read_profile(out / "deep.png"), read_profile(out / "color.png")) == (profile, b"")
+    fine("compress", deep, "-o", stream, "--no-profiles", "--force")
+    assert stream_info(stream.read_bytes()).profiles == (0,)
+
+
+def test_animations_are_refused_or_skipped(photos: Path, tmp_path: Path) -> None:
+    frames = [Image.fromarray(PIECE // (1 + k)) for k in range(3)]
+    frames[0].save(photos / "moving.gif", save_all=True, append_images=frames[1:])
+    said = refused("compress", photos, "-o", tmp_path / "a.nest")
+    assert "moving.gif must hold one image, got 3 frames or pages: extract" in said
+    assert said.endswith("--skip-damaged skips it")
+    result = run("compress", photos, "-o", tmp_path / "a.nest", "--skip-damaged", "--bpp", 0.01)
+    assert "moving.gif must hold one image" in result.stderr
+    assert set(stream_info((tmp_path / "a.nest").read_bytes()).names) == set(SHAPES)
+
+
+def test_view_writes_one_image(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = tmp_path / "a.nest"
+    shown: list[str] = []
+
+    def fail_to_open(url: str) -> bool:
+        shown.append(url)
+        return False
+
+    monkeypatch.setattr("webbrowser.open", fail_to_open)
+    fine("compress", photos, "-o", stream)
+    with ImageStreamReader(stream, bpp=1) as reader:
+        expected = {name: reader[name] for name in reader.names}
+    facts = json.loads(fine("view", stream, "--image", "held.jpg", "--bpp", 1, "--json"))
+    assert facts == {"path": str(tmp_path / "a.png"), "image": "held.jpg", "shape": [60, 40, 3], "depth": 8}
+    assert np.array_equal(read(tmp_path / "a.png"), expected["held.jpg"])
+    assert "exists already" in refused("view", stream, "--image", 0)
+    assert fine("view", stream, "--image", 0, "--bpp", 1, "-o", tmp_path / "b.png") == f"{tmp_path / 'b.png'}\n"
+    assert np.array_equal(read(tmp_path / "b.png"), expected["below/gray.png"])
+    for wrong, why in (([], "none was chosen"), (["--image", "no"], "got 'no'"), (["--image", 6], "got '6'")):
+        said = refused("view", stream, "-o", tmp_path / "c.png", *wrong)
+        assert (
+            f"6 images (below/gray.png, color.png, held.jpg, opacity.png, palette.png, …) or its number, {why}" in said
+        )
+    assert "a name that ends in .png" in misused("view", stream, "-o", tmp_path / "c.jpg")
+    assert "give -o a name" in misused("view", "-")
+    assert "more than the limit of 5" in refused("view", stream, "--image", 0, "-o", tmp_path / "c.png", "--limit", 5)
+    assert not shown
+    assert not (tmp_path / "c.png").exists()
+    result = run("view", stream, "--image", 0, "-o", tmp_path / "b.png", "--force", "--open")
+    assert shown == [(tmp_path / "b.png").as_uri()]
+    assert "no viewer was found" in result.stderr
+    items = tmp_path / "v.nest"
+    fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
+    assert "stream of items and not of images" in refused("view", items, "-o", tmp_path / "c.png")
+
+
 @pytest.mark.parametrize("fit", [[], ["--fit"]])
 def test_damaged_images_are_named_or_skipped(fit: list[str], photos: Path, tmp_path: Path) -> None:
     bad, stream = photos / "below" / "cut.png", tmp_path / "a.nest"
@@ -169,7 +235,7 @@ def test_damaged_images_are_named_or_skipped(fit: list[str], photos: Path, tmp_p
     assert not stream.exists()
     result = run("compress", photos, "-o", stream, "--skip-damaged", "--bpp", 0.01, *fit)
     assert result.exception is None
-    assert f"skipped {bad}" in result.stderr
+    assert f"skipped: {bad} cannot be read as an image" in result.stderr
     assert set(stream_info(stream.read_bytes()).names) == set(SHAPES)
     assert "at least one image must be readable" in refused(
         "compress", bad, "-o", tmp_path / "b", "--skip-damaged", *fit
@@ -277,6 +343,8 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
     for arguments, message in [
         ((photos, "--budget", "10"), "budget must be at least the"),
+        ((photos, "--psnr", 99), "psnr 99 dB is more than the "),
+        ((photos, "--ssim", 1), "ssim must be above 0 and below 1, got 1.0"),
         ((photos, "--coder", coder), "must hold an image codec, got a LinearCoder"),
         ((photos, "--coder", tmp_path / "no.coder"), "no.coder"),
         ((path, "--coder", tmp_path / "no.coder"), "no.coder"),
@@ -292,8 +360,11 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
         ((photos, "--entropy"), "--entropy is for vectors"),
         ((photos, "--length", 8), "--length is for vectors"),
         ((path, "--bpp", 1), "--bpp is for images"),
+        ((path, "--ssim", 0.9, "--psnr", 3), "--psnr is for images"),
+        ((photos, "--bpp", 1, "--budget", 10000), "--bpp and --budget exclude each other: give one"),
+        ((photos, "--psnr", 30, "--ssim", 0.5), "--psnr and --ssim exclude each other: give one"),
         ((photos, "--budget", "much"), "such as 2MB or 64KiB, got 'much'"),
-        ((photos, "--max-error", "2"), "max_error must be at most 1"),
+        ((photos, "--max-error", "2"), "--max-error is for vectors, got 2 with images: give one of --bpp,"),
         ((path, photos), "vectors must be one .npy file, got 2 inputs"),
     ]:
         assert message in misused("compress", *arguments, "-o", out)
@@ -339,7 +410,7 @@ def test_invalid_byte_sizes_are_refused(text: str) -> None:
         read_bytes(text)
 
 
-@pytest.mark.parametrize("command", ["compress", "decompress", "info"])
+@pytest.mark.parametrize("command", ["compress", "decompress", "info", "view"])
 def test_help_has_an_example(command: str) -> None:
     shown = fine(command, "--help")
     assert f"Example: nestcode {command} photos" in shown

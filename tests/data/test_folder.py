@@ -149,7 +149,7 @@ def damage(folder: Path) -> dict[str, Path]:
         path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
     (folder / "text.png").write_text("no image at all")
     (folder / "empty.jpg").touch()
-    for name in ("vector.eps", "scan.tif"):  # Pillow would read these, one by starting another program
+    for name in ("vector.eps", "icon.ico"):  # Pillow would read these, one by starting another program
         Image.new("RGB", (9, 9)).save(folder / name)
         (folder / name).rename(folder / f"{name}.png")
     noise(30, 30).save(folder / "changed.png")

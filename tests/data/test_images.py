@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from nestcode.data.images import ImageFiles, png_paths, read_image
+from nestcode.data.images import ImageFiles, png_paths
 from nestcode.errors import DamagedFile, InvalidInput
 
 OUT = Path("out")
@@ -60,18 +59,18 @@ def test_skipped_files_are_listed(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / ".git").mkdir()
     Image.new("L", (4, 3)).save(tmp_path / "a.png")
-    for name in ("below/float.tif", "notes.txt", ".hidden", ".git/config"):
+    for name in ("below/scan.pdf", "notes.txt", ".hidden", ".git/config"):
         (tmp_path / name).write_text("no image")
     files = ImageFiles([tmp_path])
     assert files.names == ["a.png"]
-    assert files.skipped == [tmp_path / "below" / "float.tif", tmp_path / "notes.txt"]
+    assert files.skipped == [tmp_path / "below" / "scan.pdf", tmp_path / "notes.txt"]
     assert ImageFiles([tmp_path / "a.png"]).skipped == []
 
 
 def test_the_formats_that_are_read_are_named(tmp_path: Path) -> None:
-    Image.fromarray(np.zeros((4, 3), np.float32)).save(tmp_path / "float.tif")
-    with pytest.raises(DamagedFile, match="none of BMP, GIF, JPEG, PNG, PPM, WEBP: "):
-        read_image(tmp_path / "float.tif")
+    (tmp_path / "none.png").write_text("no image")
+    with pytest.raises(DamagedFile, match=r"none of (AVIF, )?BMP, GIF, (HEIF, )?JPEG, PNG, PPM, TIFF, WEBP: "):
+        ImageFiles([tmp_path / "none.png"])[0]
     (tmp_path / "below").mkdir()
-    with pytest.raises(InvalidInput, match=r"give some of \.bmp, "):
+    with pytest.raises(InvalidInput, match=r"give some of \.avif, \.bmp, "):
         ImageFiles([tmp_path / "below"])

@@ -35,13 +35,17 @@ def items() -> NDArray[np.uint8]:
 SHAPES = {"wide.png": (130, 140, 3), "below/grey.png": (35, 9), "opacity.png": (20, 33, 4), "a é.png": (1, 1, 2)}
 
 
-def images() -> list[Image]:
-    """Images of all kinds, the first large enough to rotate its colors."""
-    out = []
+PROFILES = {1: [b""] * 4, 2: [bytes(range(200)), b"", bytes(range(200)), b"another"]}  # by version
+
+
+def images(version: int) -> list[Image]:
+    """Images of all kinds, the first large enough to rotate its colors, the others of 16 bits in version 2."""
+    out: list[Image] = []
     for shape in SHAPES.values():
         i, j, k = np.meshgrid(*map(np.arange, (*shape, 1)[:3]), indexing="ij")
         ramps, busy = 30 * k + i + j // 2, (i * j // 3 + i * i + 7 * j * (k + 1)) % 31
-        out.append(((ramps + np.where(i % 64 < 10, busy, 0)) % 256).astype(np.uint8).reshape(shape))
+        image = ((ramps + np.where(i % 64 < 10, busy, 0)) % 256).astype(np.uint8).reshape(shape)
+        out.append(image.astype(np.uint16) * 256 + 7 * image if version > 1 and out else image)
     return out
 
 
@@ -78,7 +82,8 @@ def make_images() -> None:
     """Write the stream of images and its contents."""
     path = HERE / f"images-v{IMAGES_VERSION}.nest"
     check_new(path)
-    data = compress_images(images(), blank(), names=list(SHAPES))
+    made, profiles = images(IMAGES_VERSION), PROFILES[IMAGES_VERSION]
+    data = compress_images(made, blank(), names=list(SHAPES), profiles=profiles)
     header = parse_image_header(memoryview(data))
     path.write_bytes(data)
     held = {

@@ -61,7 +61,9 @@ def header_of(data: bytes) -> ImageStreamHeader:
 
 def error(images: list[Image], others: list[Image]) -> float:
     """Return the mean over images of the mean squared error of a pixel value in [0, 1]."""
-    errors = [np.mean((a / 255 - b / 255) ** 2) for a, b in zip(images, others, strict=True)]
+    errors = [
+        np.mean(((a - b.astype(float)) / np.iinfo(a.dtype).max) ** 2) for a, b in zip(images, others, strict=True)
+    ]
     return float(np.mean(errors))
 
 

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestcode.images import ImageCodec
-from nestcode.images.bitplanes import LATER_BITS
 from nestcode.images.codec import ImageDecoder
 from tests.images.samples import SHAPES, codec, crop
-from tests.images.twins import FIRST_BIT, known_values, pixel_values, reconstruct
+from tests.images.twins import FIRST_BIT, LATER_BITS, known_values, pixel_values, reconstruct
 
 
 def test_coefficients_are_reconstructed_inside_their_interval() -> None:

@@ -3,6 +3,7 @@
 import json
 import struct
 import zlib
+from base64 import b64decode
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,17 @@ from nestcode import _core
 from nestcode.images import decompress_images
 from nestcode.images.bitplanes import CHANNELS, UNLIMITED
 from nestcode.images.format import VERSION, lay_out, parse_image_header
-from tests.golden.make_stream import HERE, SHAPES, bitstreams, blank, decoders, images, known_bits, pixel_digests
+from tests.golden.make_stream import (
+    HERE,
+    PROFILES,
+    SHAPES,
+    bitstreams,
+    blank,
+    decoders,
+    images,
+    known_bits,
+    pixel_digests,
+)
 from tests.images.samples import stream_info
 from tests.images.twins import known_values
 
@@ -37,8 +48,10 @@ def test_golden_images_decode_as_they_did(version: int) -> None:
         assert [known_bits(decoder) for decoder in decoders(data, int(arrived))] == expected["numbers"]
         for image, pixels in zip(decompress_images(cut, blank()), expected["pixels"], strict=True):
             assert np.abs(image.ravel()[::97].astype(int) - pixels).max() <= 1
-    for image, decoded in zip(images(), decompress_images(data, blank()), strict=True):
-        assert np.mean((image.astype(float) - decoded) ** 2) < 5
+    for image, decoded in zip(images(version), decompress_images(data, blank()), strict=True):
+        assert decoded.dtype == image.dtype
+        assert np.mean((image.astype(float) - decoded) ** 2) < 5 * (257**2 if image.dtype == np.uint16 else 1)
+    assert [entry.profile for entry in parse_image_header(memoryview(data)).entries] == PROFILES[version]
 
 
 @every_version
@@ -54,7 +67,7 @@ def test_a_reader_written_from_the_documentation_agrees(version: int) -> None:
     data, _ = golden_images(version)
     magic, _, size, embedded, total, fingerprint = struct.unpack("<8sIIIQ32s", data[:60])
     assert (magic.hex(" "), embedded, fingerprint.hex()) == ("89 4e 45 53 50 0d 0a 1a", 0, blank().fingerprint)
-    table, quality = json.loads(zlib.decompress(data[60 : 60 + size]))
+    table, quality, *profiles = json.loads(zlib.decompress(data[60 : 60 + size]))
     at, own = 64 + size, data[60 + size : 64 + size]
     assert zlib.crc32(data[: 60 + size]) == int.from_bytes(own, "little")
     payload = b""
@@ -66,14 +79,16 @@ def test_a_reader_written_from_the_documentation_agrees(version: int) -> None:
     assert at == len(data)
     parts, at = [b""] * len(table), 0
     for k in range(45):
-        for image, (_, _, sizes) in enumerate(table):
+        for image, (_, _, sizes, *_) in enumerate(table):
             parts[image] += payload[at : at + sizes[k]]
             at += sizes[k]
     assert at == total
     assert len(quality) == 45
-    for part, (_, shape, sizes), decoded in zip(parts, table, decompress_images(data, blank()), strict=True):
+    for part, (_, shape, sizes, *more), decoded in zip(parts, table, decompress_images(data, blank()), strict=True):
         assert not any(sizes[: 3 * (15 - (part[0] & 0x7F))])
-        assert np.array_equal(blank().decode(part, shape), decoded)
+        depth, profile = more or (8, None)
+        assert np.array_equal(blank().decode(part, shape, f"u{depth // 8}"), decoded)
+        assert profile is None or b64decode(profiles[0][profile]) in PROFILES[version]
 
 
 def test_the_current_version_is_written_byte_for_byte() -> None:
@@ -84,7 +99,10 @@ def test_the_current_version_is_written_byte_for_byte() -> None:
         known = known_values(decoder)
         quantized = np.sign(known) * (np.abs(known) // 2)
         start, channels = part[: 4 if part[0] >> 7 else 1], CHANNELS[len(known)]
-        bits, _ = _core.encode_image(codec._model, channels, quantized, start[0] & 0x7F, UNLIMITED, False)
+        planes, unmeasured = start[0] & 0x7F, np.empty((0, 0, 0), dtype=np.uint8)
+        bits, _ = _core.encode_image(
+            codec._model, channels, quantized, planes, UNLIMITED, False, unmeasured, codec.step, [0] * 3
+        )
         written.append(start + bits)
     assert written[0][0] >> 7 == 1  # rotated colors
     assert b"".join(lay_out(header, b"", lambda image, part: written[image][part])) == data

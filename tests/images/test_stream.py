@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestcode import compress, decompress
+from nestcode import compress, decompress, metrics
 from nestcode import stream_info as any_stream_info
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
-from nestcode.images import ImageCodec, compress_images, decompress_images, image_stream_info
+from nestcode.images import ImageCodec, ImageStreamDecoder, compress_images, decompress_images, image_stream_info
 from nestcode.images.bitplanes import PASSES
 from nestcode.images.codec import Image
 from nestcode.images.format import MAX_NAME, check_name, lay_out
@@ -74,13 +74,19 @@ def test_the_error_falls_with_the_rate() -> None:
     assert errors[-1] < 1e-4
 
 
-def test_the_expected_error_is_near_the_actual_one() -> None:
-    images = [crop((96, 128, 3), seed) for seed in range(2)]
-    data = compress_images(images, codec())
-    for share in (0.02, 0.1, 0.4, 1):
-        cut = data[: 500 + int(share * (len(data) - 500))]
-        left = error(images, decompress_images(cut, codec()))
-        assert stream_info(cut).expected_error == pytest.approx(left, rel=0.4)
+@pytest.mark.parametrize("depth", [8, 16])
+def test_the_stated_error_is_within_5_percent_of_the_actual_one(depth: int) -> None:
+    """At any truncation, also of images that are truncated to a quality each."""
+    images: list[Image] = [crop((144, 160, 3), seed) for seed in range(2)]
+    if depth == 16:
+        images = [image.astype(np.uint16) * 257 for image in images[:1]]
+    for target in ({}, {"psnr": 30}):
+        data = compress_images(images, codec(), **target)  # type: ignore[arg-type]
+        start = stream_info(data).header_bytes
+        for share in (0, 0.02, 0.05, 0.1, 0.17, 0.3, 0.45, 0.7, 1):
+            cut = data[: start + int(share * (len(data) - start))]
+            left = error(images, decompress_images(cut, codec()))
+            assert stream_info(cut).expected_error == pytest.approx(left, rel=0.05), share
 
 
 @settings(max_examples=20)
@@ -159,25 +165,88 @@ def test_a_rate_equals_truncation(bpp: float) -> None:
     assert stream_info(kept).full_bpp == stream_info(kept).bpp == pytest.approx(8 * payload / header.pixels)
 
 
-@pytest.mark.parametrize("most", [0.03, 0.003, 0.0003])
-def test_max_error_is_kept_by_every_image_and_not_overdone(most: float) -> None:
-    images = crops()
-    data = compress_images(images, codec(), max_error=most)
+def luma_ssim(image: Image, decoded: Image) -> float:
+    """Return the SSIM of the luma, gray images repeated three times."""
+    colors = [some.reshape(*some.shape[:2], -1) for some in (image, decoded)]
+    return metrics.ssim(*([some[..., :3] if some.shape[2] > 2 else some[..., [0, 0, 0]] for some in colors]))
+
+
+@pytest.mark.parametrize("target", [{"psnr": 15}, {"psnr": 35.5}, {"ssim": 0.5}, {"ssim": 0.95}], ids=str)
+def test_a_quality_is_reached_by_every_image_and_not_overdone(target: dict[str, float]) -> None:
+    images = [*crops(), crop((30, 40, 3), 9).astype(np.uint16) * 257]
+    [(name, wanted)] = target.items()
+    measure = metrics.psnr if name == "psnr" else luma_ssim
+    data = compress_images(images, codec(), **target)  # type: ignore[arg-type]
     for image, decoded, entry in zip(images, decompress_images(data, codec()), header_of(data).entries, strict=True):
-        assert error([image], [decoded]) <= most
+        assert measure(image, decoded) >= wanted
         fewer = codec().encode(image)[: max(entry.sizes[-1] - 2 - entry.sizes[-1] // 100, 0)]
-        assert error([image], [codec().decode(fewer, image.shape)]) > 0.9 * most or entry.sizes[-1] < 3
-    assert len(data) < len(stream())
-    both = compress_images(images, codec(), max_error=most, budget=len(data) - 10)
-    assert len(both) <= len(data) - 10
+        less = measure(image, codec().decode(fewer, image.shape, image.dtype))
+        assert less < wanted + 0.02 * (1 - wanted if name == "ssim" else wanted) or entry.sizes[-1] < 3
 
 
-def test_max_error_must_be_reachable() -> None:
-    with pytest.raises(InvalidInput, match=r"max_error 1e-09 is less than .* smaller step than 4"):
-        compress_images(crops(), codec(), max_error=1e-9)
-    for most in (0, -1, 2, float("nan"), "0.1"):
-        with pytest.raises(InvalidInput, match="max_error must be above 0 and at most 1"):
-            compress_images([], codec(), max_error=most)  # type: ignore[arg-type]
+def test_a_quality_must_be_reachable() -> None:
+    with pytest.raises(InvalidInput, match=r"psnr 90 dB is more than the .* dB that .* smaller step than 4"):
+        compress_images(crops(), codec(), psnr=90)
+    with pytest.raises(InvalidInput, match=r"ssim 0.99999 is more than the 0\.9.* that all bits give"):
+        compress_images(crops(), codec(), ssim=0.99999)
+    for wrong in (0, -1, 200, float("nan"), "0.1", True):
+        with pytest.raises(InvalidInput, match="psnr must be above 0 and below 100 dB"):
+            compress_images([], codec(), psnr=wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="ssim must be above 0 and below 1, got"):
+            compress_images([], codec(), ssim=wrong if wrong != "0.1" else 1)  # type: ignore[arg-type]
+
+
+def test_a_stream_has_one_target() -> None:
+    with pytest.raises(InvalidInput, match=r"at most one of .* may be given, got bpp and ssim"):
+        compress_images([], codec(), bpp=1, ssim=0.9)
+
+
+@pytest.mark.parametrize("shape", [(40, 50, 3), (33, 20), (20, 33, 4), (9, 12, 2)])
+def test_16_bits_are_coded_as_8_bits_and_more(shape: tuple[int, ...]) -> None:
+    """A 16-bit image in steps of 257 is the 8-bit image; one with finer steps comes closer than 8 bits can."""
+    image = crop(shape)
+    fine = ImageCodec(step=1).fit([image])
+    assert fine.encode(image) == fine.encode(image.astype(np.uint16) * 257)
+    smooth = np.linspace(20_000, 23_000, image.size).reshape(shape).astype(np.uint16)
+    for profile in (b"", b"profile"):
+        data = compress_images([smooth], fine, profiles=[profile])
+        (decoded,) = decompress_images(data, fine)
+        assert decoded.dtype == np.uint16
+        assert np.abs(decoded.astype(int) - smooth).mean() < 257 / 4 if len(shape) == 2 else 257
+        assert header_of(data).entries[0].profile == profile
+        known = stream_info(data)
+        assert (known.depths, known.profiles) == ((16,), (len(profile),))
+        decoder = ImageStreamDecoder(fine)
+        decoder.feed(data)
+        assert same(decoder.images(), [decoded])
+    (gray,) = decompress_images(data[: known.header_bytes], fine)
+    assert gray.dtype == np.uint16
+    assert set(np.unique(gray)) == ({128 * 257, 65535} if shape[-1] in (2, 4) else {128 * 257})
+
+
+def test_profiles_are_kept_and_stored_once() -> None:
+    images, long = [crop((9, 9, 3), k) for k in range(4)], np.random.default_rng(0).bytes(3000)
+    data = compress_images(images, codec(), profiles=[long, b"", long, b"other"])
+    assert [entry.profile for entry in header_of(data).entries] == [long, b"", long, b"other"]
+    assert len(data) < len(compress_images(images, codec())) + 3300
+    assert same(decompress_images(data, codec()), decompress_images(compress_images(images, codec()), codec()))
+    cut = compress_images(images, codec(), profiles=[long, b"", long, b"other"], budget=3600)
+    assert len(cut) <= 3600
+    assert header_of(cut).entries[0].profile == long
+    with pytest.raises(InvalidInput, match="raise it or leave out the profiles"):
+        compress_images(images, codec(), profiles=[long] * 4, budget=500)
+    for wrong in ("text", bytes(1 << 22)):
+        with pytest.raises(InvalidInput, match="an ICC profile must be at most 2097152 bytes, got "):
+            compress_images(images[:1], codec(), profiles=[wrong])  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match="profiles must be one for each of 4 images, got 1"):
+        compress_images(images, codec(), profiles=[b""])
+
+
+def test_streams_without_new_features_keep_version_1() -> None:
+    image = crop((9, 9, 3))
+    assert compress_images([image], codec())[8] == 1
+    assert compress_images([image], codec(), profiles=[b"x"])[8] == 2
+    assert compress_images([image.astype(np.uint16)], codec())[8] == 2
 
 
 def test_an_embedded_codec_decodes() -> None:

@@ -26,7 +26,7 @@ LONG = ((90, 70, 3), (64, 64), (1, 1, 4))  # several blocks of payload
 @settings(max_examples=12)
 @given(
     st.lists(st.sampled_from(SHAPES), max_size=3),
-    st.sampled_from([{}, {"bpp": 0.1}, {"budget": 700}, {"max_error": 0.005}, {"embed": True}]),
+    st.sampled_from([{}, {"bpp": 0.1}, {"budget": 700}, {"psnr": 23}, {"embed": True}]),
 )
 def test_a_writer_writes_what_compress_images_makes(
     tmp_path_factory: pytest.TempPathFactory, shapes: list[tuple[int, ...]], options: dict[str, int]

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.arrays import Floats
-from nestcode.images.bitplanes import CHANNELS, LATER_BITS
+from nestcode.images.bitplanes import CHANNELS
 from nestcode.images.codec import ImageDecoder
 from nestcode.images.color import GRAY, OPAQUE, color_matrix
 from nestcode.images.lapped_dct import (
@@ -18,7 +18,8 @@ from nestcode.images.lapped_dct import (
     transform_macroblocks,
 )
 
-FIRST_BIT = 0.4  # where in its interval a magnitude is reconstructed once its first bit is known
+# Where in its interval a magnitude is reconstructed: once its first bit is known, and once more bits are.
+FIRST_BIT, LATER_BITS = 0.4, 0.48
 GRADIENT = 0.11  # the lowest AC coefficients, as a share of the difference of the DC coefficients on both sides
 
 

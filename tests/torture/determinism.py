@@ -42,8 +42,7 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:  # noqa: ARG001
 
 def fitted(name: str, seed: int) -> tuple[Any, NDArray[np.float32]]:
     """Return a coder and the rows that it was fitted on."""
-    rows = np.random.default_rng(seed).standard_normal((400, 24)).astype(np.float32) * 0.9 ** np.arange(24)
-    rows = rows.astype(np.float32)
+    rows = (np.random.default_rng(seed).standard_normal((400, 24)) * 0.9 ** np.arange(24)).astype(np.float32)
     return MAKERS[name](48).fit(rows), rows
 
 
@@ -74,26 +73,21 @@ def one_by_one(coder: Any, rows: NDArray[np.float32]) -> Outcome:
 
 def with_threads(index: nc.Index, rows: NDArray[np.float32]) -> Outcome:
     found = [index.search(rows[:70], k=9, candidates=120, threads=threads) for threads in (1, 2, 4, 7)]
-    return "intact" if all(same(found[0].ids, one.ids, found[0].distances, one.distances) for one in found) else "wrong"
+    first = found[0]
+    same = all(np.array_equal(first.ids, one.ids) and np.array_equal(first.distances, one.distances) for one in found)
+    return "intact" if same else "wrong"
 
 
 def search_one_by_one(index: nc.Index, rows: NDArray[np.float32]) -> Outcome:
     whole = index.search(rows[:20], k=9, candidates=120)
     single = [index.search(row, k=9, candidates=120) for row in rows[:20]]
-    return "intact" if same(whole.ids, [one.ids for one in single]) else "wrong"
-
-
-def same(*pairs: Any) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(pairs[::2], pairs[1::2], strict=True))
+    return "intact" if np.array_equal(whole.ids, [one.ids for one in single]) else "wrong"
 
 
 def instruction_sets(random: Random) -> Outcome:
     rng = np.random.default_rng(random.randrange(2**32))
-    a, b = (rng.integers(0, 256, (9, random.randint(1, 300)), dtype=np.uint8) for _ in range(2))
-    b = b[:, : a.shape[1]] if b.shape[1] >= a.shape[1] else np.resize(b, a.shape)
-    b = np.ascontiguousarray(b)
-    found = []
-    for simd in _core.simd_names():
-        found.append(np.empty((9, 9), dtype=np.int32))
-        _core.hamming(a, b, found[-1], 1, simd)
+    a, b = rng.integers(0, 256, (2, 9, random.randint(1, 300)), dtype=np.uint8)
+    found = [np.empty((9, 9), dtype=np.int32) for _ in _core.simd_names()]
+    for simd, out in zip(_core.simd_names(), found, strict=True):
+        _core.hamming(a, b, out, 1, simd)
     return "intact" if all(np.array_equal(found[0], one) for one in found) else "wrong"

@@ -1,7 +1,8 @@
 // Loaded with LD_PRELOAD: one system call on files below a folder fails, is cut short, or is the last of the process.
 //
-// fault_arm(folder, at, kind) starts counting; the call number `at`, from 0, meets the fault. fault_count() returns how
-// many calls were made since. Syncs are counted and not made: a killed process loses nothing of the page cache.
+// fault_arm(folder, at, kind, reads) starts counting the calls that read files there, or those that change them; the
+// call number `at`, from 0, meets the fault. fault_count() returns how many there were since. Syncs are counted and not
+// made: a killed process loses nothing of the page cache.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,28 +20,31 @@ enum Kind { COUNT = 0, KILL = -1, SHORT = -2, FULL = -3 };  // or an error numbe
 
 static char root[4096];
 static long fault_at, calls;
-static int fault = COUNT, armed;
+static int fault, armed;  // armed: 1 for calls that change files, 2 for those that read them
 
-void fault_arm(const char* folder, long at, int kind) {
+void fault_arm(const char* folder, long at, int kind, int reads) {
     strncpy(root, folder, sizeof root - 1);
-    fault_at = at, calls = 0, fault = kind, armed = 1;
+    fault_at = at, calls = 0, fault = kind, armed = 1 + reads;
 }
 
 void fault_disarm(void) { armed = 0; }
 
 long fault_count(void) { return calls; }
 
-static int below(const char* path) { return armed && path != NULL && strncmp(path, root, strlen(root)) == 0; }
+static int below(const char* path) { return path != NULL && strncmp(path, root, strlen(root)) == 0; }
 
 static int below_fd(int fd) {
     char link[64], path[4096];
-    if (!armed) return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t size = readlink(link, path, sizeof path - 1);
     if (size < 0) return 0;
     path[size] = 0;
     return below(path);
 }
+
+static int changes(const char* path) { return armed == 1 && below(path); }
+static int changes_fd(int fd) { return armed == 1 && below_fd(fd); }
+static int reads_fd(int fd) { return armed == 2 && below_fd(fd); }
 
 // Counts a call that takes space or not; returns whether it must fail, with errno set.
 static int fails(int takes_space) {
@@ -52,25 +56,36 @@ static int fails(int takes_space) {
     return 0;
 }
 
-// How many bytes of a write to make: half where it meets the fault, and what may follow that.
-static size_t cut(size_t bytes) {
-    const long number = calls;
-    if (number != fault_at || bytes < 2 || fault == COUNT || fault > 0) return bytes;
-    return bytes / 2;
+// How many bytes of the next call to transfer: half where it is cut short, or killed in the middle.
+static size_t some_of(size_t bytes) {
+    return calls == fault_at && bytes > 1 && (fault == SHORT || fault == KILL) ? bytes / 2 : bytes;
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-#define WRITE(name, ...)                                               \
-    do {                                                               \
-        if (!below_fd(fd)) return REAL(name)(fd, data, bytes __VA_ARGS__); \
-        const size_t some = cut(bytes);                                \
-        if (fault == KILL && some < bytes) REAL(name)(fd, data, some __VA_ARGS__); \
-        if (fails(1)) return -1;                                       \
-        return REAL(name)(fd, data, fault == SHORT ? some : bytes __VA_ARGS__); \
+#define COMMA ,
+
+#define READ(name, ...)                                                    \
+    do {                                                                   \
+        if (!reads_fd(fd)) return REAL(name)(fd, data, bytes __VA_ARGS__); \
+        const size_t some = some_of(bytes);                                \
+        return fails(0) ? -1 : REAL(name)(fd, data, some __VA_ARGS__);     \
     } while (0)
 
-#define COMMA ,
+ssize_t read(int fd, void* data, size_t bytes) { READ(read); }
+ssize_t pread(int fd, void* data, size_t bytes, off_t at) { READ(pread, COMMA at); }
+ssize_t pread64(int fd, void* data, size_t bytes, off64_t at) { READ(pread64, COMMA at); }
+
+#define WRITE(name, ...)                                                     \
+    do {                                                                     \
+        if (!changes_fd(fd)) return REAL(name)(fd, data, bytes __VA_ARGS__); \
+        const size_t some = some_of(bytes);                                  \
+        if (fault == KILL && some < bytes) {                                 \
+            const ssize_t written = REAL(name)(fd, data, some __VA_ARGS__);  \
+            (void)written;                                                   \
+        }                                                                    \
+        return fails(1) ? -1 : REAL(name)(fd, data, some __VA_ARGS__);       \
+    } while (0)
 
 ssize_t write(int fd, const void* data, size_t bytes) { WRITE(write); }
 ssize_t pwrite(int fd, const void* data, size_t bytes, off_t at) { WRITE(pwrite, COMMA at); }
@@ -78,7 +93,7 @@ ssize_t pwrite64(int fd, const void* data, size_t bytes, off64_t at) { WRITE(pwr
 
 #define VECTOR(name, ...)                                                                 \
     do {                                                                                  \
-        if (below_fd(fd) && fails(1)) return -1;                                          \
+        if (changes_fd(fd) && fails(1)) return -1;                                          \
         return REAL(name)(fd, parts, count __VA_ARGS__);                                  \
     } while (0)
 
@@ -86,13 +101,13 @@ ssize_t writev(int fd, const struct iovec* parts, int count) { VECTOR(writev); }
 ssize_t pwritev(int fd, const struct iovec* parts, int count, off_t at) { VECTOR(pwritev, COMMA at); }
 ssize_t pwritev64(int fd, const struct iovec* parts, int count, off64_t at) { VECTOR(pwritev64, COMMA at); }
 
-int fsync(int fd) { return below_fd(fd) ? -fails(0) : REAL(fsync)(fd); }
-int fdatasync(int fd) { return below_fd(fd) ? -fails(0) : REAL(fdatasync)(fd); }
-int ftruncate(int fd, off_t size) { return below_fd(fd) && fails(1) ? -1 : REAL(ftruncate)(fd, size); }
-int ftruncate64(int fd, off64_t size) { return below_fd(fd) && fails(1) ? -1 : REAL(ftruncate64)(fd, size); }
-int unlink(const char* path) { return below(path) && fails(0) ? -1 : REAL(unlink)(path); }
-int mkdir(const char* path, mode_t mode) { return below(path) && fails(1) ? -1 : REAL(mkdir)(path, mode); }
-int rename(const char* from, const char* to) { return below(from) && fails(0) ? -1 : REAL(rename)(from, to); }
+int fsync(int fd) { return changes_fd(fd) ? -fails(0) : REAL(fsync)(fd); }
+int fdatasync(int fd) { return changes_fd(fd) ? -fails(0) : REAL(fdatasync)(fd); }
+int ftruncate(int fd, off_t size) { return changes_fd(fd) && fails(1) ? -1 : REAL(ftruncate)(fd, size); }
+int ftruncate64(int fd, off64_t size) { return changes_fd(fd) && fails(1) ? -1 : REAL(ftruncate64)(fd, size); }
+int unlink(const char* path) { return changes(path) && fails(0) ? -1 : REAL(unlink)(path); }
+int mkdir(const char* path, mode_t mode) { return changes(path) && fails(1) ? -1 : REAL(mkdir)(path, mode); }
+int rename(const char* from, const char* to) { return changes(from) && fails(0) ? -1 : REAL(rename)(from, to); }
 
 #define OPEN(name)                                                                          \
     do {                                                                                    \
@@ -100,7 +115,7 @@ int rename(const char* from, const char* to) { return below(from) && fails(0) ? 
         va_start(rest, flags);                                                              \
         const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;       \
         va_end(rest);                                                                       \
-        if ((flags & O_ACCMODE) != O_RDONLY && below(path) && fails(1)) return -1;          \
+        if ((flags & O_ACCMODE) != O_RDONLY && changes(path) && fails(1)) return -1;          \
         return REAL(name)(path, flags, mode);                                               \
     } while (0)
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from random import Random
 
 from tests.torture.run import Outcome, Trial
-from tests.torture.writers import REFUSED, STATES, WRITERS, Writer
+from tests.torture.writers import REFUSED, STATES, WRITERS, Files, Writer
 
 PRELOAD = True
+READS = (4, 30)  # system calls, about, that read a database and an index
 KILL, SHORT, FULL = -1, -2, -3  # as in faults.c
 FAULTS = {
     "killed": KILL,
@@ -30,7 +31,7 @@ FAULTS = {
 
 
 def trials(random: Random, folder: Path, writers: Sequence[Writer] = WRITERS) -> Iterator[Trial]:
-    """Every writer with a kill and with one of the other faults, again and again."""
+    """Every writer with a kill, with one of the other faults, and with one in reading, again and again."""
     faults = ctypes.CDLL(None)
     others = [fault for fault in FAULTS.values() if fault != KILL]
     counts: dict[Writer, int] = {}
@@ -41,6 +42,9 @@ def trials(random: Random, folder: Path, writers: Sequence[Writer] = WRITERS) ->
             for row, fault in ((f"{writer.name}: killed", KILL), (f"{writer.name}: disk fails", random.choice(others))):
                 at = random.randrange(counts[writer])
                 yield row, partial(meet, faults, writer, fault, at, folder / writer.name, folder / "work")
+            if not isinstance(writer, Files):  # whose bytes are compared, and read by no reader of ours
+                fault, at = random.choice([SHORT, errno.EIO]), random.randrange(random.choice(READS))
+                yield f"{writer.name}: reading fails", partial(read, faults, writer, fault, at, folder / writer.name)
 
 
 def begin(faults: ctypes.CDLL, writer: Writer, begun: Path, work: Path) -> int:
@@ -48,7 +52,7 @@ def begin(faults: ctypes.CDLL, writer: Writer, begun: Path, work: Path) -> int:
     begun.mkdir()
     writer.commit(begun, 0)
     copy(begun, work)
-    faults.fault_arm(str(work).encode(), ctypes.c_long(-1), 0)
+    faults.fault_arm(str(work).encode(), ctypes.c_long(-1), 0, 0)
     for number in range(1, STATES):
         writer.commit(work, number)
     faults.fault_disarm()
@@ -63,7 +67,7 @@ def meet(faults: ctypes.CDLL, writer: Writer, fault: int, at: int, begun: Path, 
     if child == 0:
         code = 1
         try:
-            faults.fault_arm(str(work).encode(), ctypes.c_long(at), fault)
+            faults.fault_arm(str(work).encode(), ctypes.c_long(at), fault, 0)
             for number in range(1, STATES):
                 writer.commit(work, number)
                 os.write(report, bytes([number]))
@@ -88,6 +92,18 @@ def meet(faults: ctypes.CDLL, writer: Writer, fault: int, at: int, begun: Path, 
         writer.commit(work, number)
     assert writer.found(work) == STATES - 1
     return "intact" if ended == 0 else "refused"
+
+
+def read(faults: ctypes.CDLL, writer: Writer, fault: int, at: int, begun: Path) -> Outcome:
+    """Read what was written while a system call fails, or returns less than it could."""
+    faults.fault_arm(str(begun).encode(), ctypes.c_long(at), fault, 1)
+    try:
+        found = writer.found(begun)
+    except REFUSED:
+        return "refused"
+    finally:
+        faults.fault_disarm()
+    return "intact" if found == 0 else "wrong"
 
 
 def copy(begun: Path, work: Path) -> None:

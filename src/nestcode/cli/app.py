@@ -27,7 +27,9 @@ from nestcode.cli import (
     info,
     reproduce,
     search,
+    serve,
     tune,
+    view,
 )
 from nestcode.cli.options import messages, printable, set_quiet
 from nestcode.cli.simulate_bandwidth import simulate_bandwidth
@@ -76,10 +78,12 @@ app.command(epilog="Example: nestcode encode data.npy --coder my.coder -o codes.
 app.command(epilog="Example: nestcode decode codes.npy --coder my.coder --length 64 -o back.npy")(decode.decode)
 app.add_typer(index.index, name="index")
 app.command(epilog="Example: nestcode search my.index queries.npy --k 10")(search.search)
+app.command(epilog="Example: nestcode serve my.index --items photos/ --streams streams/")(serve.serve)
 app.command(epilog="Example: nestcode tune my.index queries.npy --target-recall 0.95 --vectors data.npy")(tune.tune)
 app.command(epilog="Example: nestcode evaluate my.index queries.npy --vectors data.npy")(evaluate.evaluate)
 app.command(epilog="Example: nestcode compress photos/ -o photos.nest --budget 2MB")(compress.compress)
 app.command(epilog="Example: nestcode decompress photos.nest --bpp 0.25 -o out/")(decompress.decompress)
+app.command(epilog="Example: nestcode view photos.nest --image beach.jpg --bpp 0.25 -o beach.png --open")(view.view)
 app.command(epilog="Example: nestcode simulate-bandwidth link.csv --unit kbit --items 1000")(simulate_bandwidth)
 app.command(epilog="Example: nestcode reproduce pca --data DIR --out report")(reproduce.reproduce)
 app.command(epilog="Example: nestcode bench data.npy --width 128")(bench.bench)

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from nestcode.cli.files import STANDARD, check_output, image_codec, item_coder, out_file, read_array, with_progress
 from nestcode.cli.options import AsJson, Force, Threads, check_positive, messages, printable
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
 
 if TYPE_CHECKING:
     from nestcode.data import ImageFiles
@@ -42,19 +42,23 @@ def compress(
         float | None, typer.Option(min=0, help="Rate of images in bits per pixel (bpp), on average.")
     ] = None,
     budget: Annotated[str | None, typer.Option(help="Size of the stream in bytes, such as 2MB.")] = None,
+    psnr: Annotated[float | None, typer.Option(help="PSNR that each image reaches, in dB.")] = None,
+    ssim: Annotated[float | None, typer.Option(help="SSIM that the luma of each image reaches, below 1.")] = None,
     max_error: Annotated[
-        float | None,
-        typer.Option(
-            callback=check_positive, help="Mean squared error to reach (for images: of pixel values in [0, 1])."
-        ),
+        float | None, typer.Option(callback=check_positive, help="Mean squared error that vectors reach.")
     ] = None,
     entropy: Annotated[bool, typer.Option("--entropy", help="Entropy code the bits of vectors.")] = False,
+    profiles: Annotated[bool, typer.Option(help="Keep the ICC profiles of images.")] = True,
     skip_damaged: Annotated[bool, typer.Option("--skip-damaged", help="Skip images that cannot be read.")] = False,
     threads: Threads = None,  # noqa: ARG001 (its callback does the work)
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compress images or vectors to a stream. Every prefix that includes its header decodes."""
+    """Compress images or vectors to a stream. Every prefix that includes its header decodes.
+
+    Images keep 16 bits per channel and their ICC profiles, and are rotated by their EXIF orientation. One of --bpp,
+    --budget, --psnr and --ssim truncates them; --length, --budget and --max-error truncate vectors.
+    """
     if fit and coder is not None:
         raise typer.BadParameter("--fit and --coder exclude each other: leave out --coder, or --fit")
     bytes_kept = None if budget is None else read_bytes(budget)
@@ -65,19 +69,29 @@ def compress(
         )
     if entropy and not vectors:
         raise typer.BadParameter("--entropy is for vectors: images are always entropy coded")
-    if length is not None and not vectors:
-        raise typer.BadParameter(f"--length is for vectors, got {length} with images: give --bpp")
-    if bpp is not None and vectors:
-        raise typer.BadParameter(f"--bpp is for images, got {bpp:g} with vectors: give --length")
-    if max_error is not None and max_error > 1 and not vectors:
-        raise typer.BadParameter(f"max_error must be at most 1 for images, got {max_error:g}: 0.001 is 30 dB")
+    rates = {"--bpp": bpp, "--budget": budget, "--psnr": psnr, "--ssim": ssim}
+    given = [name for name, value in rates.items() if value is not None]
+    for name, value in {"--length": length, "--max-error": max_error}.items():
+        if value is not None and not vectors:
+            raise typer.BadParameter(
+                f"{name} is for vectors, got {value:g} with images: give one of {', '.join(rates)}"
+            )
+    if vectors and given not in ([], ["--budget"]):
+        raise typer.BadParameter(
+            f"{given[0]} is for images, got it with vectors: give --length, --budget or --max-error"
+        )
+    if len(given) > 1:
+        raise typer.BadParameter(f"{' and '.join(given)} exclude each other: give one of them")
     check_output(out, *inputs, coder, force=force, as_json=as_json)
-    shared: dict[str, Any] = {"fit": fit, "embed": embed, "budget": bytes_kept, "max_error": max_error}
+    shared: dict[str, Any] = {"fit": fit, "embed": embed, "budget": bytes_kept}
     with out_file(out) as path:
         if vectors:
-            sizes = _compress_vectors(vectors[0], path, coder, entropy=entropy, length=length, **shared)
+            sizes = _compress_vectors(
+                vectors[0], path, coder, entropy=entropy, length=length, max_error=max_error, **shared
+            )
         else:
-            sizes = _compress_images(inputs, path, coder, skip_damaged=skip_damaged, bpp=bpp, **shared)
+            kept: dict[str, Any] = {"bpp": bpp, "psnr": psnr, "ssim": ssim, "profiles": profiles}
+            sizes = _compress_images(inputs, path, coder, skip_damaged=skip_damaged, **kept, **shared)
         raw, in_files, in_coder = sizes
         after = path.stat().st_size
     if as_json:
@@ -98,7 +112,7 @@ def _summary(raw: int, files: int, stream: int, coder: int) -> str:
     if coder:
         line += f", {'most' if 2 * coder > stream else 'some'} of it the embedded coder ({coder:,} bytes)"
     if stream > files:
-        line += "; that is more than the files: lower it by --budget, --length, --bpp or --max-error"
+        line += "; that is more than the files: lower it, as by --budget"
     return f"{line}."
 
 
@@ -110,9 +124,8 @@ def _compress_images(
     fit: bool,
     embed: bool,
     skip_damaged: bool,
-    bpp: float | None,
-    budget: int | None,
-    max_error: float | None,
+    profiles: bool,
+    **rate: Any,
 ) -> tuple[int, int, int]:
     """Return how many bytes the pixels take, their files take, and the embedded codec takes."""
     from nestcode.data import ImageFiles
@@ -125,6 +138,7 @@ def _compress_images(
         _note_skipped(files.skipped, console)
     chosen = ImageCodec.load() if coder is None else image_codec(coder)
     inside = len(record_bytes(chosen.to_record())) if embed or fit else 0  # the size does not depend on the fit
+    budget = rate["budget"]
     if budget is not None and inside > budget:
         raise InvalidInput(
             f"budget must leave room for the coder of {inside:,} bytes, got {budget:,}: raise it, or leave out "
@@ -133,14 +147,14 @@ def _compress_images(
     if fit:
         chosen = ImageCodec().fit(_Readable(files, "Training", console, skip_damaged=skip_damaged))
     before = in_files = 0
-    with ImageStreamWriter(out, chosen, embed=embed or fit, bpp=bpp, budget=budget, max_error=max_error) as writer:
+    with ImageStreamWriter(out, chosen, embed=embed or fit, **rate) as writer:
         readable = _Readable(files, "Encoding", console, skip_damaged=skip_damaged)
         for image in readable:
-            writer.add(files.names[readable.at], image)
+            writer.add(files.names[readable.at], image, files.profile(readable.at) if profiles else b"")
             before += image.nbytes
             in_files += files.paths[readable.at].stat().st_size
-        for path in readable.damaged:
-            console.print(f"skipped {escape(printable(str(path)))}, which is damaged", soft_wrap=True)
+        for error in readable.errors:
+            console.print(f"skipped: {escape(printable(str(error)))}", soft_wrap=True)
         if not before:
             raise InvalidInput("at least one image must be readable, got none: check the files")
     return before, in_files, inside
@@ -219,7 +233,7 @@ class _Readable(Sequence[Any]):
     def __init__(self, files: "ImageFiles", title: str, console: Console, *, skip_damaged: bool) -> None:
         self._files, self._title, self._console, self._skip = files, title, console, skip_damaged
         self.at = 0  # the position of the last one
-        self.damaged: list[Path] = []
+        self.errors: list[NestcodeError] = []  # of those that were skipped
 
     def __len__(self) -> int:
         return len(self._files)
@@ -232,10 +246,10 @@ class _Readable(Sequence[Any]):
             self.at = number
             try:
                 image = self._files[number]
-            except DamagedFile as error:
+            except (DamagedFile, InvalidInput) as error:
                 if not self._skip:
-                    raise DamagedFile(f"{error}; --skip-damaged skips it") from error
-                self.damaged.append(self._files.paths[number])
+                    raise type(error)(f"{error}; --skip-damaged skips it") from error
+                self.errors.append(error)
             else:
                 yield image
 

@@ -98,12 +98,12 @@ def _images(stream: Path, out: Path, coder: str | None, *, force: bool, limit: i
         for path in paths:
             check_out(path, force=force)
             check_distinct(path, stream, coder)
-        check_size(stream, sum(map(math.prod, reader.shapes)), limit)
-        check_space(out, sum(map(math.prod, reader.shapes)) // PNG)
+        check_size(stream, reader.nbytes, limit)
+        check_space(out, reader.nbytes // PNG)
         written = 0
         try:
             for number in with_progress(range(len(reader)), "Decoding", len(reader), messages()):
-                write_image(paths[number], reader[number])
+                write_image(paths[number], reader[number], reader.profiles[number])
                 written += 1
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{written} of {len(reader)} images were written") from None

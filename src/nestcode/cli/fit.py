@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from nestcode.cli.inputs import Rows
     from nestcode.coders import Coder
 
-Kind = Literal["auto", "linear", "residual", "adaptive", "cell", "refined", "implicit", "autoencoder", "supervised"]
+Kind = Literal[
+    "auto", "linear", "residual", "adaptive", "cell", "rotation", "refined", "implicit", "autoencoder", "supervised"
+]  # fmt: skip
 TRAINED = ("refined", "implicit", "autoencoder", "supervised")  # by PyTorch
 Metric = Literal["l2", "cosine"]
 Goal = Literal["search", "distortion"]
@@ -29,8 +31,9 @@ def fit(
         Kind,
         typer.Option(
             help="auto compares cell and linear on held-out items; with --goal distortion also residual and adaptive. "
-            "With PyTorch: refined (a learned decoder of linear, residual or adaptive bits), implicit (residual "
-            "bits by codebooks that a network adapts), autoencoder (the paper's), supervised (by --labels)."
+            "rotation needs no training. With PyTorch: refined (a learned decoder of linear, residual or adaptive "
+            "bits), implicit (residual bits by codebooks that a network adapts), autoencoder (the paper's), "
+            "supervised (by --labels)."
         ),
     ] = "auto",
     goal: Annotated[
@@ -102,7 +105,7 @@ def fit_kind(rows: "Rows | Floats", kind: Kind, width: int, metric: Metric, goal
         return coders.fit(rows, width, metric, goal, seed)
     kinds: dict[str, Any] = {
         "linear": coders.LinearCoder, "residual": coders.ResidualCoder, "adaptive": coders.AdaptiveCoder,
-        "cell": coders.CellCoder,
+        "cell": coders.CellCoder, "rotation": coders.RotationCoder,
     }  # fmt: skip
     coder: Coder = kinds[kind](width, metric, seed=seed).fit(rows)
     return coder

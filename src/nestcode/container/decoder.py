@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeAlias, TypeVar
 
 from nestcode.container.blocks import ArrivingBlocks
-from nestcode.container.layout import TruncatedHeader
+from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -30,6 +30,12 @@ class ProgressiveDecoder(ABC, Generic[Arrival]):
         if self._refused is not None:
             raise self._refused
         view = as_view(chunk)
+        if self._fed and bytes(view[: len(ITEMS_MAGIC)]) in (ITEMS_MAGIC, IMAGES_MAGIC):
+            raise InvalidInput(
+                f"these bytes begin a stream, but {self._fed} bytes of one have arrived already: a server that ignores "
+                f"the header Range sends the whole file (status 200, not 206), so feed what follows byte {self._fed}, "
+                "or decode another stream with another decoder"
+            )
         self._fed += len(view)
         try:
             if self._arrival is None:

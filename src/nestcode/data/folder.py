@@ -3,6 +3,9 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,8 +16,10 @@ from numpy.typing import NDArray
 from nestcode.arrays import check_int
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".webp")
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "WEBP")  # of a file's contents, whatever its suffix
+SUFFIXES = (
+    ".avif", ".bmp", ".gif", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp",
+)  # fmt: skip
+FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # of contents, whatever the suffix
 THREADS = min(8, os.cpu_count() or 1)  # reading waits for the disk, and Pillow decodes without the GIL
 
 Images = NDArray[np.uint8]
@@ -36,7 +41,7 @@ class ImageFolder:
     come in the order of their names; hidden files and folders (.name) are skipped.
 
     Args:
-        path: the folder. PNG, JPEG, WebP, BMP, GIF and PPM files are read.
+        path: the folder. AVIF, BMP, GIF, JPEG, PNG, PPM, TIFF and WebP files are read, and HEIC with `pillow-heif`.
         size: the height and width of each image.
         color: RGB if true, else gray.
         skip_damaged: leave out the files that cannot be read, and list them in `damaged`. This reads every file once
@@ -124,7 +129,7 @@ def read_square(path: Path, shape: tuple[int, ...]) -> Images:
     size, mode = shape[0], "RGB" if len(shape) == 3 else "L"
     with path.open("rb") as file:
         try:
-            image = images.open(file, formats=FORMATS)
+            image = images.open(file, formats=formats())
             image.draft(mode, (2 * size, 2 * size))  # a large JPEG need not be decoded in full
             image = _opaque(upright(image), mode)
             side = min(image.size)
@@ -140,11 +145,26 @@ def read_square(path: Path, shape: tuple[int, ...]) -> Images:
 def unreadable(path: Path, error: Exception) -> DamagedFile:
     """Return the error for a file that Pillow cannot read."""
     if isinstance(error, pillow("Image").UnidentifiedImageError):
+        missing = "" if "HEIF" in formats() else "; pip install pillow-heif if it is HEIC"
         return DamagedFile(
-            f"{path} cannot be read as an image, it is damaged or none of {', '.join(FORMATS)}: "
-            "repair, convert or remove it"
+            f"{path} cannot be read as an image, it is damaged or none of {', '.join(formats())}: "
+            f"repair, convert or remove it{missing}"
         )
     return DamagedFile(f"{path} cannot be read as an image ({error}): repair or remove it")
+
+
+@cache
+def formats() -> tuple[str, ...]:
+    """Return those of `FORMATS` that Pillow reads here: old versions lack AVIF, and HEIF needs `pillow-heif`.
+
+    >>> {"JPEG", "PNG", "TIFF"} <= set(formats())
+    True
+    """
+    images = pillow("Image")
+    if find_spec("pillow_heif") is not None:
+        import_module("pillow_heif").register_heif_opener()
+    images.init()
+    return tuple(name for name in FORMATS if name in images.OPEN)
 
 
 def upright(image: Any) -> Any:

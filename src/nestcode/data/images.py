@@ -1,21 +1,19 @@
-"""Image files of any size, gray or color, with or without alpha, read on demand; and PNG files written."""
+"""Image files of any size, gray or color, with or without alpha, of 8 or 16 bits, read on demand; PNG files written."""
 
-import io
 import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nestcode.data.folder import FORMATS, SUFFIXES, Images, image_files, pillow, unreadable, upright
+from nestcode.data.folder import SUFFIXES, image_files
+from nestcode.data.image_file import read_image, read_profile
+from nestcode.data.png import Pixels, png_bytes
 from nestcode.errors import InvalidInput
 from nestcode.storage import LONGEST, write_atomic
 
 
-class ImageFiles(Sequence[Images]):
+class ImageFiles(Sequence[Pixels]):
     """The images of some files and folders at their own sizes, read on demand.
 
     >>> import tempfile
@@ -61,35 +59,22 @@ class ImageFiles(Sequence[Images]):
         return len(self.paths)
 
     @overload
-    def __getitem__(self, at: int) -> Images: ...
+    def __getitem__(self, at: int) -> Pixels: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Images]: ...
-    def __getitem__(self, at: int | slice) -> Images | list[Images]:
+    def __getitem__(self, at: slice) -> list[Pixels]: ...
+    def __getitem__(self, at: int | slice) -> Pixels | list[Pixels]:
         if isinstance(at, slice):
             return [read_image(path) for path in self.paths[at]]
         return read_image(self.paths[at])
 
-
-def read_image(path: Path) -> Images:
-    """Return an image rotated by its EXIF orientation: (height, width) if gray, else (height, width, channels)."""
-    images = pillow("Image")
-    with path.open("rb") as file:
-        try:
-            image = upright(images.open(file, formats=FORMATS))
-            alpha = "A" in image.getbands() or "transparency" in image.info
-            colors = "L" if image.mode in ("1", "L", "LA", "La", "F") else "RGB"
-            return np.asarray(image.convert(colors + "A" if alpha else colors))
-        except MemoryError:
-            raise
-        except Exception as error:  # damaged files make Pillow's plugins raise many types
-            raise unreadable(path, error) from error
+    def profile(self, at: int) -> bytes:
+        """Return the ICC profile of an image, or nothing."""
+        return read_profile(self.paths[at])
 
 
-def write_image(path: Path, image: NDArray[Any]) -> None:
+def write_image(path: Path, image: Pixels, profile: bytes = b"") -> None:
     """Write an image as a PNG file, whole or not at all."""
-    memory = io.BytesIO()
-    pillow("Image").fromarray(np.squeeze(image, axis=2) if image.shape[2:] == (1,) else image).save(memory, "PNG")
-    write_atomic(path, memory.getvalue())
+    write_atomic(path, png_bytes(image, profile))
 
 
 def png_paths(folder: Path, names: Sequence[str]) -> list[Path]:

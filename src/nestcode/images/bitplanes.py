@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from nestcode import _core
 from nestcode.arrays import Floats
+from nestcode.images.color import GRAY, OPAQUE
 from nestcode.storage import Arrays, check_arrays
 
 MAX_PLANES = 15
 PASSES = 3 * MAX_PLANES  # significance, refinement and cleanup of each plane
 CHANNELS = {1: [0], 2: [0, 3], 3: [0, 1, 2], 4: [0, 1, 2, 3]}  # luma, two chroma channels, alpha: by their number
 UNLIMITED = 1 << 62  # bytes
-LATER_BITS = 0.48  # where in its interval a magnitude of which several bits are known is reconstructed
-PIXEL_SHARE = 0.8  # of the squared error of coefficients that reaches pixels, after post-filter and prediction
 
 
 @dataclass(frozen=True)
@@ -31,42 +30,53 @@ class Bitstream:
 
     data: bytes
     sizes: tuple[int, ...]  # (PASSES,) bytes
-    errors: tuple[float, ...]  # (PASSES,) estimated squared error of a pixel value in [0, 255]
+    errors: tuple[float, ...]  # (PASSES,) mean squared error of a pixel value in [0, 255]; empty if not measured
 
 
 def encode_planes(
-    model: _core.ImageModel, coefficients: Floats, step: float, header: bytes, limit: int, *, adapt: bool
+    model: _core.ImageModel,
+    coefficients: Floats,
+    step: float,
+    header: bytes,
+    limit: int,
+    original: NDArray[np.uint8 | np.uint16] | None,
+    *,
+    adapt: bool,
 ) -> Bitstream:
     """Return coefficients, (channels, rows, columns, 16, 16), as an embedded bitstream with its rate-distortion curve.
 
-    It begins with the number of planes and the few bytes of `header`. Encoding stops after about `limit` bytes. With
+    It begins with the number of planes and the few bytes of `header`. Encoding stops after about `limit` bytes. What a
+    receiver shows after each pass is compared with `original`, (height, width, channels), if that is given. With
     `adapt` the model keeps what it learns from this image. The coefficients are overwritten, to save memory.
     """
     coefficients /= np.float32(step)
     quantized = np.empty(coefficients.shape, dtype=np.int32)
     largest = (1 << MAX_PLANES) - 1
     np.clip(coefficients, -largest, largest, out=quantized, casting="unsafe")  # a dead zone: truncated toward 0
-    error = float(np.vdot(coefficients, coefficients)) * step**2 / quantized.size
-    floor = sum(map(_quantization_error, coefficients, quantized)) * step**2 / quantized.size
     del coefficients
     planes = max(int(quantized.max()), -int(quantized.min())).bit_length()
-    data, passes = _core.encode_image(model, CHANNELS[len(quantized)], quantized, planes, limit, adapt)
+    compared = np.empty((0, 0, 0), dtype=np.uint8) if original is None else np.ascontiguousarray(original)
+    rotation = np.frombuffer(header or bytes(3), dtype=np.int8).tolist()
+    data, passes = _core.encode_image(
+        model, CHANNELS[len(quantized)], quantized, planes, limit, adapt, compared, step, rotation
+    )
     start = bytes([planes | bool(header) << 7]) + header
     empty = 3 * (MAX_PLANES - planes)  # passes over planes that are all zeros
     sizes = [0] * empty + [len(start) + size for size, _ in passes]
-    errors = [PIXEL_SHARE * error] * empty
-    errors += [floor + PIXEL_SHARE * left * step**2 / quantized.size for _, left in passes]
     rest = PASSES - len(sizes)  # passes beyond the limit
-    sizes, errors = sizes + [0] * rest, errors + errors[-1:] * rest
+    sizes += [0] * rest
     sizes[len(sizes) - rest - 1 :] = [len(start) + len(data)] * (rest + 1)
-    return Bitstream(start + data, tuple(sizes), tuple(errors))
+    if original is None:
+        return Bitstream(start + data, tuple(sizes), ())
+    errors = [_gray_error(original)] * empty + [error for _, error in passes]
+    return Bitstream(start + data, tuple(sizes), (*errors, *errors[-1:] * rest))
 
 
-def _quantization_error(scaled: Floats, quantized: NDArray[np.int32]) -> float:
-    """Return the squared error of a channel that all planes together leave, in squared steps."""
-    error: Floats = np.abs(scaled) - np.abs(quantized)
-    error[quantized != 0] -= np.float32(LATER_BITS)
-    return float(np.vdot(error, error))
+def _gray_error(original: NDArray[np.uint8 | np.uint16]) -> float:
+    """Return the mean squared error of an image of which nothing arrived: gray, and opaque."""
+    scale, channels = np.iinfo(original.dtype).max / 255, original.shape[2]
+    shown = np.array([GRAY] * (channels - 1 + channels % 2) + [OPAQUE] * (1 - channels % 2), dtype=np.float32)
+    return float(np.mean(np.square(original / np.float32(scale) - shown), dtype=np.float64))
 
 
 def model_arrays(model: _core.ImageModel) -> dict[str, NDArray[Any]]:

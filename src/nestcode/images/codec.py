@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from nestcode import _core
 from nestcode.coders.pretrained import pretrained_names, pretrained_path
@@ -30,7 +30,8 @@ from nestcode.images.color import color_matrix, find_rotation, to_channels
 from nestcode.images.lapped_dct import lapped_dct
 from nestcode.storage import Record, Storable, read_record
 
-Image = NDArray[np.uint8]
+Image = NDArray[np.uint8 | np.uint16]
+SCALES = {np.dtype(np.uint8): 1, np.dtype(np.uint16): 257}  # of pixel values, relative to 0 to 255
 RECORD_KIND = "PictureCoder"  # in files, which keep the codec's first name
 
 
@@ -60,35 +61,40 @@ class ImageCodec(Storable):
         self._model = _core.ImageModel()
 
     def fit(self, images: Sequence[Image]) -> Self:
-        """Train the context model on images, uint8 arrays (height, width) or (height, width, channels), in order."""
+        """Train the context model on images as `compress_images` takes them, in order."""
         if not isinstance(images, Sequence) or len(images) == 0:
             raise InvalidInput(f"images must be a list with at least one image, got {_type_of(images)}")
         model = _core.ImageModel()
         for image in images:
-            self._encode(image, model, UNLIMITED, adapt=True)
+            self._encode(image, model, UNLIMITED, adapt=True, measure=False)
         set_model(self._model, model_arrays(model))  # in a file's precision, so that it codes as when loaded
         self._is_fitted = True
         return self
 
     def encode(self, image: Image, limit: int | None = None) -> bytes:
         """Return the bitstream of an image, or its first `limit` bytes."""
-        return self.encode_passes(image, UNLIMITED if limit is None else limit).data[:limit]
-
-    def encode_passes(self, image: Image, limit: int = UNLIMITED) -> Bitstream:
-        """Return the bitstream of an image with its rate and estimated error after each coding pass."""
         self.check_fitted()
-        return self._encode(image, self._model, limit, adapt=False)
+        most = UNLIMITED if limit is None else limit
+        return self._encode(image, self._model, most, adapt=False, measure=False).data[:limit]
 
-    def decode(self, data: bytes, shape: Sequence[int]) -> Image:
-        """Return the image of that shape from any prefix of its bitstream; an empty one gives gray."""
-        decoder = ImageDecoder(self, shape)
+    def encode_passes(self, image: Image) -> Bitstream:
+        """Return the bitstream of an image with its rate and error after each coding pass."""
+        self.check_fitted()
+        return self._encode(image, self._model, UNLIMITED, adapt=False, measure=True)
+
+    def decode(self, data: bytes, shape: Sequence[int], dtype: DTypeLike = np.uint8) -> Image:
+        """Return the image of that shape and type from any prefix of its bitstream; an empty one gives gray."""
+        decoder = ImageDecoder(self, shape, dtype)
         decoder.feed(data)
         return decoder.image()
 
-    def _encode(self, image: Image, model: _core.ImageModel, limit: int, *, adapt: bool) -> Bitstream:
-        rotation = find_rotation(check_image(image))
-        channels = to_channels(image, color_matrix(rotation))
-        return encode_planes(model, lapped_dct(channels), self.step, rotation, limit, adapt=adapt)
+    def _encode(self, image: Image, model: _core.ImageModel, limit: int, *, adapt: bool, measure: bool) -> Bitstream:
+        scale = SCALES[check_image(image).dtype]
+        pixels = image if scale == 1 else image / np.float32(scale)
+        rotation = find_rotation(pixels)
+        channels = to_channels(pixels, color_matrix(rotation))
+        original = image.reshape(*image.shape[:2], -1) if measure else None
+        return encode_planes(model, lapped_dct(channels), self.step, rotation, limit, original, adapt=adapt)
 
     def check_fitted(self) -> None:
         """Raise unless the codec was fitted or loaded."""
@@ -138,8 +144,8 @@ class ImageDecoder:
     True
     """
 
-    def __init__(self, codec: ImageCodec, shape: Sequence[int]) -> None:
-        self.shape = check_shape(shape)
+    def __init__(self, codec: ImageCodec, shape: Sequence[int], dtype: DTypeLike = np.uint8) -> None:
+        self.shape, self.dtype = check_shape(shape), np.dtype(dtype)
         codec.check_fitted()
         self._decoder = _core.ImageDecoder(codec._model, codec.step, *(*self.shape, 1)[:3])
 
@@ -152,16 +158,16 @@ class ImageDecoder:
 
     def image(self) -> Image:
         """Return the image from what arrived so far."""
-        out = np.empty(self.shape, dtype=np.uint8)
+        out = np.empty(self.shape, dtype=self.dtype)
         self._decoder.write(out.reshape(-1))
         return out
 
 
 def check_image(image: Any) -> Image:
     """Return the image, or raise if it is not an image."""
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+    if not isinstance(image, np.ndarray) or image.dtype not in SCALES:
         raise InvalidInput(
-            f"an image must be a uint8 array, got {_type_of(image)}: convert it, as with np.asarray(image), "
+            f"an image must be a uint8 or uint16 array, got {_type_of(image)}: convert it, as with np.asarray(image), "
             "or np.rint(255 * x).astype(np.uint8) for values in [0, 1]"
         )
     check_shape(image.shape)

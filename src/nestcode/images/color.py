@@ -6,6 +6,8 @@ the differences between horizontal neighbors. Gray and alpha channels stay as th
 (cpp/nestcode/image_reconstruction.hpp).
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +21,7 @@ SAMPLE = 1 << 20  # pixels that the KLT is estimated on, roughly
 OHTA = np.array([[1, 1, 1], [1, 0, -1], [-1, 2, -1]]) / np.sqrt([[3], [2], [6]])
 
 
-def find_rotation(image: NDArray[np.uint8]) -> bytes:
+def find_rotation(image: NDArray[Any]) -> bytes:
     """Return the rotation from Ohta's channels to the image's KLT as three bytes, or none where it does not pay."""
     if image.ndim == 2 or image.shape[2] < 3 or image.shape[0] * image.shape[1] < MIN_PIXELS:
         return b""
@@ -53,7 +55,7 @@ def color_matrix(rotation: bytes) -> Floats:
     return np.ascontiguousarray(matrix @ OHTA, dtype=np.float32)
 
 
-def to_channels(image: NDArray[np.uint8], colors: Floats) -> Floats:
+def to_channels(image: NDArray[Any], colors: Floats) -> Floats:
     """Return the channels of an image, centered and padded to complete transform blocks.
 
     (height, width[, channels]) uint8 -> (channels, height, width), multiples of 16

@@ -3,7 +3,8 @@
     fixed header (60) · table · CRC-32 (4) · embedded codec · block · CRC-32 (4) · block · …
 
 The table, deflated JSON, has the names and shapes of the images and how many bytes each of them has in each coding
-pass. `docs/format.md` documents it. No value is used before it is checked.
+pass; since version 2 also their bit depths and ICC profiles. `docs/format.md` documents it. No value is used before it
+is checked.
 """
 
 import json
@@ -11,6 +12,7 @@ import math
 import struct
 import unicodedata
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,10 +29,12 @@ from nestcode.images.bitplanes import PASSES
 from nestcode.images.codec import check_shape
 from nestcode.images.lapped_dct import BLOCK
 
-VERSION = 1
+VERSION = 2  # 1 is written where it suffices: 8 bits and no profiles
 FIXED = struct.Struct("<8sIIIQ32s")  # magic, version, bytes of table, of embedded codec and of payload, fingerprint
 MAX_TABLE = 1 << 24  # bytes, inflated: some 80,000 images
 MAX_NAME = 1000  # characters
+MAX_PROFILE = 1 << 21  # bytes
+DEPTHS = {8: np.uint8, 16: np.uint16}  # bits per channel
 Sizes = NDArray[np.int64]  # (images, passes) bytes
 
 
@@ -41,11 +45,18 @@ class Entry:
     name: str
     shape: tuple[int, ...]
     sizes: tuple[int, ...]  # bytes up to the end of each pass
+    depth: int = 8  # bits per channel
+    profile: bytes = b""  # ICC profile
 
     @property
     def pixels(self) -> int:
         """The number of its pixels."""
         return self.shape[0] * self.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its decoded pixels."""
+        return math.prod(self.shape) * self.depth // 8
 
     @property
     def coefficients(self) -> int:
@@ -67,15 +78,28 @@ class ImageStreamHeader(Layout):
         """The header as it is written, without the embedded codec."""
         if self.written:
             return self.written
-        rows = [[entry.name, entry.shape, np.diff(entry.sizes, prepend=0).tolist()] for entry in self.entries]
-        text = json.dumps([rows, self.quality], separators=(",", ":"), ensure_ascii=False).encode()
+        rows: list[list[Any]] = [
+            [entry.name, entry.shape, np.diff(entry.sizes, prepend=0).tolist()] for entry in self.entries
+        ]
+        table: list[Any] = [rows, self.quality]
+        if self.version > 1:
+            profiles = sorted({entry.profile for entry in self.entries if entry.profile})
+            for row, entry in zip(rows, self.entries, strict=True):
+                row += [entry.depth, profiles.index(entry.profile) if entry.profile else None]
+            table.append([b64encode(profile).decode() for profile in profiles])
+        text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
         if len(text) > MAX_TABLE:
             raise InvalidInput(f"a table must have at most {MAX_TABLE} bytes, got {len(text)}: make several streams")
-        table = zlib.compress(text, 9)
+        packed = zlib.compress(text, 9)
         start = FIXED.pack(
-            IMAGES_MAGIC, VERSION, len(table), self.embedded, self.payload, bytes.fromhex(self.coder)
-        ) + table  # fmt: skip
+            IMAGES_MAGIC, self.version, len(packed), self.embedded, self.payload, bytes.fromhex(self.coder)
+        ) + packed  # fmt: skip
         return start + zlib.crc32(start).to_bytes(4, "little")
+
+    @property
+    def version(self) -> int:
+        """The version of the format that the table needs."""
+        return 2 if any(entry.depth > 8 or entry.profile for entry in self.entries) else 1
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -104,13 +128,10 @@ class ImageStreamHeader(Layout):
             if size and begin < arrived:
                 yield slice(begin, min(begin + size, arrived))
 
-    def quality_at(self, arrived: int) -> float:
-        """Return the expected PSNR after `arrived` bytes of payload, in tenths of a decibel."""
-        return float(np.interp(arrived, self.sizes.sum(axis=0), self.quality))
-
     def error_at(self, arrived: int) -> float:
         """Return the expected squared error of a pixel value in [0, 1] after `arrived` bytes of payload."""
-        return float(10 ** (-self.quality_at(arrived) / 100))
+        errors = 10 ** (np.array(self.quality) / -100)
+        return float(np.interp(arrived, self.sizes.sum(axis=0), errors))
 
     def bpp(self, bits: int) -> float:
         """Return the rate of so many bits of payload, in bits per pixel."""
@@ -130,7 +151,7 @@ class ImageStreamHeader(Layout):
         sizes = np.cumsum(kept, axis=1).tolist()
         entries = tuple(replace(entry, sizes=tuple(own)) for entry, own in zip(self.entries, sizes, strict=True))
         ends = np.minimum(self.sizes.sum(axis=0), payload).tolist()
-        quality = tuple(round(self.quality_at(end)) for end in ends)
+        quality = tuple(round(-100 * math.log10(self.error_at(end))) for end in ends)
         return replace(self, entries=entries, quality=quality, payload=int(kept.sum()), written=b"")
 
     def truncate_to_total(self, total: int) -> "ImageStreamHeader":
@@ -175,8 +196,10 @@ def parse_image_header(data: memoryview | FileView) -> ImageStreamHeader:
     if len(start) < FIXED.size:
         raise TruncatedHeader(FIXED.size, len(data))
     _, version, size, embedded, payload, fingerprint = FIXED.unpack(start)
-    if version != VERSION:
-        raise DamagedFile(f"the stream has version {version}, this nestcode reads version {VERSION}: upgrade nestcode")
+    if not 1 <= version <= VERSION:
+        raise DamagedFile(
+            f"the stream has version {version}, this nestcode reads versions 1 to {VERSION}: upgrade nestcode"
+        )
     if size > MAX_TABLE:
         raise DamagedFile(f"the stream's table claims {size} bytes, the maximum is {MAX_TABLE}: restore a copy")
     end = FIXED.size + size
@@ -185,7 +208,7 @@ def parse_image_header(data: memoryview | FileView) -> ImageStreamHeader:
     if zlib.crc32(data[:end]).to_bytes(4, "little") != data[end : end + 4]:
         raise DamagedFile("the stream's header is damaged, its checksum does not match: restore a copy")
     try:
-        entries, quality = _parse_table(bytes(data[FIXED.size : end]))
+        entries, quality = _parse_table(bytes(data[FIXED.size : end]), version)
     except (ValueError, RecursionError, zlib.error) as error:
         raise DamagedFile(f"the stream's table is invalid ({error}): restore a copy") from error
     if payload != sum(entry.sizes[-1] for entry in entries):
@@ -199,32 +222,49 @@ def parse_image_header(data: memoryview | FileView) -> ImageStreamHeader:
     return header
 
 
-def _parse_table(table: bytes) -> tuple[tuple[Entry, ...], tuple[int, ...]]:
+def _parse_table(table: bytes, version: int) -> tuple[tuple[Entry, ...], tuple[int, ...]]:
     inflate = zlib.decompressobj()
     text = inflate.decompress(table, MAX_TABLE)
     if not inflate.eof or inflate.unused_data:
         raise ValueError(f"it does not end after {MAX_TABLE} bytes or less")
     parsed = json.loads(text)
-    if not isinstance(parsed, list) or len(parsed) != 2 or not all(isinstance(part, list) for part in parsed):
-        raise ValueError("it is not a list of images and a list of qualities")
-    rows, quality = parsed
+    if not isinstance(parsed, list) or len(parsed) != 1 + version or not all(isinstance(part, list) for part in parsed):
+        raise ValueError("it is not a list of images and a list of qualities, and since version 2 a list of profiles")
+    rows, quality, encoded = parsed if version > 1 else (*parsed, [])
     if len(quality) != PASSES or not all(type(value) is int and abs(value) < 10_000 for value in quality):
         raise ValueError("qualities are not one for each pass")
-    entries = tuple(_parse_entry(row) for row in rows)
+    profiles = [_parse_profile(profile) for profile in encoded]
+    entries = tuple(_parse_entry(row, profiles, version) for row in rows)
     if len({entry.name for entry in entries}) < len(entries):
         raise ValueError("two images have the same name")
     return entries, tuple(quality)
 
 
-def _parse_entry(row: Any) -> Entry:
-    if not isinstance(row, list) or len(row) != 3 or not all(isinstance(part, list) for part in row[1:]):
-        raise ValueError("an image is a name, a shape and the sizes of its passes")
-    name, shape, sizes = row
+def _parse_entry(row: Any, profiles: list[bytes], version: int) -> Entry:
+    if not isinstance(row, list) or len(row) != 1 + 2 * version or not all(isinstance(part, list) for part in row[1:3]):
+        raise ValueError(
+            "an image is a name, a shape and the sizes of its passes, and since version 2 a depth and a profile"
+        )
+    name, shape, sizes, depth, profile = row if version > 1 else (*row, 8, None)
     if len(sizes) != PASSES or not all(type(size) is int and 0 <= size < 1 << 40 for size in sizes):
         raise ValueError("the sizes of an image are not one for each pass")
     if not all(type(side) is int and side < 1 << 31 for side in shape):
         raise ValueError("a shape is not made of integers")
-    return Entry(check_name(name), check_shape(shape), tuple(np.cumsum(sizes, dtype=np.int64).tolist()))
+    if type(depth) is not int or depth not in DEPTHS:
+        raise ValueError("a depth is neither 8 nor 16")
+    if profile is not None and (type(profile) is not int or not 0 <= profile < len(profiles)):
+        raise ValueError("an image has a profile that is not in the list")
+    return Entry(
+        check_name(name), check_shape(shape), tuple(np.cumsum(sizes, dtype=np.int64).tolist()), depth,
+        b"" if profile is None else profiles[profile],
+    )  # fmt: skip
+
+
+def _parse_profile(text: Any) -> bytes:
+    profile = b64decode(text, validate=True) if isinstance(text, str) else b""
+    if not 0 < len(profile) <= MAX_PROFILE:
+        raise ValueError(f"a profile is not 1 to {MAX_PROFILE} bytes in base64")
+    return profile
 
 
 def check_name(name: Any) -> str:
@@ -237,3 +277,11 @@ def check_name(name: Any) -> str:
             f"got {str(name)[:80]!r}: rename it"
         )
     return str(path)
+
+
+def check_profile(profile: Any) -> bytes:
+    """Return an ICC profile, or nothing, as bytes, or raise if it cannot be stored."""
+    if not isinstance(profile, bytes) or len(profile) > MAX_PROFILE:
+        size = f"{len(profile)} bytes" if isinstance(profile, bytes) else f"a {type(profile).__name__}"
+        raise InvalidInput(f"an ICC profile must be at most {MAX_PROFILE} bytes, got {size}: leave it out")
+    return profile

@@ -25,11 +25,16 @@ class ImageStreamInfo(StreamInfo):
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    depths: tuple[int, ...]  # bits per channel
+    profiles: tuple[int, ...]  # bytes of ICC profiles, 0 for none
     full_bpp: float  # bits per pixel of the whole stream's payload
     bpp: float  # bits per pixel that arrived
 
     def __str__(self) -> str:
-        shown = [f"{name} {' x '.join(map(str, shape))}" for name, shape in zip(self.names, self.shapes, strict=True)]
+        shown = [
+            f"{name} {' x '.join(map(str, shape))}{' of 16 bits' * (depth == 16)}{' with ICC profile' * (profile > 0)}"
+            for name, shape, depth, profile in zip(self.names, self.shapes, self.depths, self.profiles, strict=True)
+        ]
         lines = [
             f"{self.count} images{': ' if shown else ''}{', '.join(shown[:3])}{', …' if self.count > 3 else ''}",
             f"{self.bpp:.3g} of {self.full_bpp:.3g} bpp arrived, expected PSNR "
@@ -68,6 +73,8 @@ def describe(header: ImageStreamHeader, blocks: StoredBlocks) -> ImageStreamInfo
     return ImageStreamInfo(
         header_bytes=header.size, total_bytes=header.total, count=len(header.entries),
         names=tuple(entry.name for entry in header.entries), shapes=tuple(entry.shape for entry in header.entries),
+        depths=tuple(entry.depth for entry in header.entries),
+        profiles=tuple(len(entry.profile) for entry in header.entries),
         full_bpp=header.bpp(8 * header.payload), bpp=header.bpp(blocks.bits),
         expected_error=header.error_at(blocks.bits // 8), coder=header.coder, embedded=header.embedded > 0,
         verified=blocks.verified, unverified=blocks.unverified, damaged=blocks.damaged, trailing=blocks.trailing,

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from nestcode import metrics
 from nestcode.arrays import check_int
 from nestcode.coders.pretrained import find_pretrained
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
@@ -14,7 +16,16 @@ from nestcode.container.files import FileView
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.bitplanes import PASSES, Bitstream
 from nestcode.images.codec import RECORD_KIND, Image, ImageCodec
-from nestcode.images.format import Entry, ImageStreamHeader, check_name, lay_out, parse_image_header
+from nestcode.images.format import (
+    DEPTHS,
+    Entry,
+    ImageStreamHeader,
+    check_bpp,
+    check_name,
+    check_profile,
+    lay_out,
+    parse_image_header,
+)
 from nestcode.images.lapped_dct import BLOCK
 from nestcode.storage import parse_record, record_bytes
 
@@ -22,6 +33,8 @@ LIMIT = 8 << 30  # bytes of memory
 COEFFICIENT = 9  # bytes of memory of a decoder for each coefficient
 STRIPS = 8  # bytes for each coefficient of a row of blocks while pixels are reconstructed
 MODEL = 1 << 20  # bytes of the context model of a decoder
+MAX_PSNR = 100  # dB
+LEAST_ERROR = 1e-5  # squared error of a pixel value in [0, 255] that is stated at least
 
 
 def compress_images(
@@ -29,10 +42,12 @@ def compress_images(
     codec: ImageCodec | None = None,
     *,
     names: Sequence[str] | None = None,
+    profiles: Sequence[bytes] | None = None,
     embed: bool = False,
     bpp: float | None = None,
     budget: int | None = None,
-    max_error: float | None = None,
+    psnr: float | None = None,
+    ssim: float | None = None,
 ) -> bytes:
     """Return images of any size as a stream: truncated anywhere after its header it decodes, each further byte helps.
 
@@ -46,25 +61,33 @@ def compress_images(
     True
 
     Args:
-        images: uint8 arrays (height, width) or (height, width, channels): gray, gray and alpha, RGB or RGBA.
+        images: uint8 or uint16 arrays (height, width) or (height, width, channels): gray, gray and alpha, RGB or RGBA.
         codec: by default the pretrained one, which receivers have.
         names: relative paths that differ; by default "0", "1", ….
+        profiles: the ICC profile of each image, b"" for none; they are kept as they are.
         embed: put the codec into the stream, so that receivers need not have it.
         bpp: keep this rate, in bits of payload per pixel of all images together.
         budget: keep at most this many bytes, header included.
-        max_error: keep what each image needs for this mean squared error of a pixel value in [0, 1].
+        psnr: keep what each image needs for this PSNR in dB, of all its channels.
+        ssim: keep what each image needs for this SSIM, of its luma.
 
+    At most one of `bpp`, `budget`, `psnr` and `ssim` may be given.
     """
-    if names is not None and len(names) != len(images):
-        raise InvalidInput(f"names must be one for each of {len(images)} images, got {len(names)}")
+    for given, what in ((names, "names"), (profiles, "profiles")):
+        if given is not None and len(given) != len(images):
+            raise InvalidInput(f"{what} must be one for each of {len(images)} images, got {len(given)}")
     if isinstance(images, np.ndarray) or not isinstance(images, Sequence):
         raise InvalidInput(
             f"images must be a list of arrays, got {type(images).__name__}: put one into [image], several into "
             "list(images)"
         )
-    encoder = ImageStreamEncoder(codec, max_error)
-    bitstreams = [encoder.add(str(k) if names is None else names[k], image) for k, image in enumerate(images)]
-    header, embedded = encoder.finish(embed=embed, bpp=bpp, budget=budget)
+    encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim), embed=embed)
+    named = [str(k) for k in range(len(images))] if names is None else names
+    bitstreams = [
+        encoder.add(name, image, profile)
+        for name, image, profile in zip(named, images, profiles or [b""] * len(images), strict=True)
+    ]
+    header, embedded = encoder.finish()
     return b"".join(lay_out(header, embedded, lambda image, part: bitstreams[image][part]))
 
 
@@ -105,73 +128,115 @@ def decompress_images(
 def decode_image(header: ImageStreamHeader, blocks: StoredBlocks, codec: ImageCodec, image: int, arrived: int) -> Image:
     """Return one image from the first `arrived` bytes of payload."""
     data = b"".join(blocks.read(part.start, part.stop).tobytes() for part in header.slices(image, arrived))
-    return codec.decode(data, header.entries[image].shape)
+    entry = header.entries[image]
+    return codec.decode(data, entry.shape, DEPTHS[entry.depth])
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a stream is truncated to: a rate, a size, a quality of each image, or nothing."""
+
+    bpp: float | None = None  # bits of payload per pixel of all images
+    budget: int | None = None  # bytes, header included
+    psnr: float | None = None  # dB
+    ssim: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name, value in vars(self).items() if value is not None]
+        if len(given) > 1:
+            raise InvalidInput(f"at most one of bpp, budget, psnr and ssim may be given, got {' and '.join(given)}")
+        if self.bpp is not None:
+            check_bpp(self.bpp)
+        if self.budget is not None:
+            check_int(self.budget, "budget", least=0)
+        if self.psnr is not None and not _is_between(self.psnr, 0, MAX_PSNR):
+            raise InvalidInput(f"psnr must be above 0 and below {MAX_PSNR} dB, got {self.psnr!r}: 35 is a good choice")
+        if self.ssim is not None and not _is_between(self.ssim, 0, 1):
+            raise InvalidInput(f"ssim must be above 0 and below 1, got {self.ssim!r}: 0.95 is a good choice")
+
+
+def _is_between(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and low < value < high
+
+
+def _colors(image: Image) -> Image:
+    """Return the red, green and blue of an image."""
+    channels = image[..., None] if image.ndim == 2 else image
+    return np.broadcast_to(channels[..., :1], (*image.shape[:2], 3)) if channels.shape[2] < 3 else channels[..., :3]
 
 
 class ImageStreamEncoder:
     """Encodes the images of a stream one by one and makes its header; the caller keeps the bitstreams."""
 
-    def __init__(self, codec: ImageCodec | None = None, max_error: float | None = None) -> None:
+    def __init__(self, codec: ImageCodec | None, target: Target, *, embed: bool) -> None:
         self._codec = check_codec(ImageCodec.load() if codec is None else codec)
-        if max_error is not None and not (isinstance(max_error, int | float) and 0 < max_error <= 1):
-            raise InvalidInput(f"max_error must be above 0 and at most 1, got {max_error!r}: 0.001 is 30 dB")
         self._codec.check_fitted()
-        self._max_error = max_error
+        self._target, self._embed = target, embed
         self._entries: list[Entry] = []
         self._errors = np.zeros(PASSES)  # squared errors of all values, after each pass
         self._values = 0
         self._names: set[str] = set()
 
-    def add(self, name: str, image: Image) -> bytes:
+    def add(self, name: str, image: Image, profile: bytes = b"") -> bytes:
         """Return the bitstream of one more image."""
-        name = check_name(name)
+        name, profile = check_name(name), check_profile(profile)
         if name in self._names:
             raise InvalidInput(f"names of images must differ, got {name!r} twice: rename one of them")
         encoded = self._codec.encode_passes(image)
-        size = len(encoded.data) if self._max_error is None else self._size_for(image, encoded, self._max_error)
+        size = self._size_for(image, encoded)
         sizes = np.minimum(encoded.sizes, size)
         self._names.add(name)
-        self._entries.append(Entry(name, image.shape, tuple(sizes.tolist())))
-        self._errors += np.asarray(encoded.errors)[np.searchsorted(sizes, sizes)] * image.size
+        self._entries.append(Entry(name, image.shape, tuple(sizes.tolist()), 8 * image.itemsize, profile))
+        errors = np.interp(sizes, encoded.sizes, np.maximum(encoded.errors, LEAST_ERROR))
+        self._errors += errors * image.size
         self._values += image.size
         return encoded.data[:size]
 
-    def _size_for(self, image: Image, encoded: Bitstream, most: float) -> int:
-        """Find the fewest bytes, within half a percent, that leave at most that error, by bisection."""
+    def _size_for(self, image: Image, encoded: Bitstream) -> int:
+        """Return the fewest bytes, within half a percent, that reach the target's quality, found by bisection."""
+        wanted = self._target.ssim if self._target.psnr is None else self._target.psnr
+        if wanted is None:
+            return len(encoded.data)
 
-        def error(size: int) -> float:
-            difference = self._codec.decode(encoded.data[:size], image.shape).astype(np.float32) - image
-            return float(np.mean(difference**2)) / 255**2
+        def quality(size: int) -> float:
+            decoded = self._codec.decode(encoded.data[:size], image.shape, image.dtype)
+            if self._target.psnr is not None:
+                return metrics.psnr(image, decoded)
+            return metrics.ssim(_colors(image), _colors(decoded))
 
         low, high = 0, len(encoded.data)
-        if error(high) > most:
+        if quality(high) < wanted:
+            unit, name = (" dB", "psnr") if self._target.ssim is None else ("", "ssim")
             raise InvalidInput(
-                f"max_error {most:g} is less than the {error(high):.2g} that all bits leave: give a larger one, or a "
-                f"codec of a smaller step than {self._codec.step:g}"
+                f"{name} {wanted:g}{unit} is more than the {quality(high):.4g}{unit} that all bits give: give a lower "
+                f"one, or a codec of a smaller step than {self._codec.step:g}"
             )
         while high - low > 1 + high // 200:
             middle = (low + high) // 2
-            low, high = (low, middle) if error(middle) <= most else (middle, high)
+            low, high = (low, middle) if quality(middle) >= wanted else (middle, high)
         return high
 
-    def finish(self, *, embed: bool, bpp: float | None, budget: int | None) -> tuple[ImageStreamHeader, bytes]:
-        """Return the header of the stream, truncated as requested, and the embedded codec."""
+    def finish(self) -> tuple[ImageStreamHeader, bytes]:
+        """Return the header of the stream, truncated to the target, and the embedded codec."""
         record = self._codec.to_record()
-        embedded = record_bytes(record) if embed else b""
+        embedded = record_bytes(record) if self._embed else b""
         errors = self._errors / max(self._values, 1) / 255**2
         quality = tuple(round(-100 * math.log10(error)) if error > 0 else 999 for error in errors.tolist())
         header = ImageStreamHeader(
             entries=tuple(self._entries), quality=quality, coder=record.fingerprint,
             payload=sum(entry.sizes[-1] for entry in self._entries), embedded=len(embedded),
         )  # fmt: skip
-        if bpp is not None:
-            header = header.truncate(header.bytes_at(bpp))
-        if budget is not None and header.total > check_int(budget, "budget", least=0):
+        if self._target.bpp is not None:
+            header = header.truncate(header.bytes_at(self._target.bpp))
+        budget = self._target.budget
+        if budget is not None and header.total > budget:
             cut = header.truncate_to_total(budget)
             if cut.total > budget:
+                remedies = ["leave out embed"] if self._embed else []
+                remedies += ["leave out the profiles"] if any(entry.profile for entry in cut.entries) else []
                 raise InvalidInput(
-                    f"budget must be at least the {cut.size} bytes of the header, got {budget}"
-                    + (": leave out embed" if embed else "")
+                    f"budget must be at least the {cut.size} bytes of the header, got {budget}: "
+                    + " or ".join(["raise it", *remedies])
                 )
             header = cut
         return header, embedded
@@ -206,12 +271,13 @@ def find_codec(header: ImageStreamHeader, view: memoryview | FileView, codec: An
 def check_memory(entries: Sequence[Entry], limit: int, *, progressive: bool = False) -> None:
     """Refuse images that take more memory than `limit`, decoded one after another or progressively side by side."""
     counts = [entry.coefficients for entry in entries]
+    pixels = sum(entry.coefficients * entry.depth // 8 for entry in entries)
     decoders = [COEFFICIENT * count + MODEL for count in counts]
     strips = [STRIPS * entry.coefficients // -(-entry.shape[0] // BLOCK) for entry in entries]
     if progressive:  # and a second copy of the pixels
-        most = 2 * sum(counts) + sum(decoders) + max(strips, default=0)
+        most = 2 * pixels + sum(decoders) + max(strips, default=0)
     else:
-        most = sum(counts) + max(map(sum, zip(decoders, strips, strict=True)), default=0)
+        most = pixels + max(map(sum, zip(decoders, strips, strict=True)), default=0)
     if most > check_int(limit, "limit", least=0):
         raise InvalidInput(
             f"the stream's {len(counts)} images take {most} bytes of memory, more than the limit of {limit}: give a "

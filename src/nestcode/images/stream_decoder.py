@@ -7,7 +7,7 @@ from nestcode.container.blocks import ArrivingBlocks
 from nestcode.container.decoder import ProgressiveDecoder
 from nestcode.errors import DamagedFile
 from nestcode.images.codec import Image, ImageCodec, ImageDecoder
-from nestcode.images.format import ImageStreamHeader, parse_image_header
+from nestcode.images.format import DEPTHS, ImageStreamHeader, parse_image_header
 from nestcode.images.stream import LIMIT, check_memory, find_codec
 
 
@@ -66,7 +66,7 @@ class _ArrivingImages(ArrivingBlocks):
         self._reset()
 
     def _reset(self) -> None:
-        self._decoders = [ImageDecoder(self._codec, entry.shape) for entry in self.header.entries]
+        self._decoders = [ImageDecoder(self._codec, entry.shape, DEPTHS[entry.depth]) for entry in self.header.entries]
         self._decoded: list[Image | None] = [None] * len(self._decoders)
         self._payload = bytearray()
 

@@ -37,6 +37,11 @@ class ImageStreamReader:
         limit: refuse images that take more bytes of memory than this.
         on_damage: "keep" reads what precedes the first damaged block, and warns.
 
+    Attributes:
+        names, shapes: of the images.
+        profiles: their ICC profiles, b"" for none.
+        nbytes: bytes of all decoded pixels.
+
     """
 
     def __init__(
@@ -60,6 +65,8 @@ class ImageStreamReader:
         self._arrived = min(self._blocks.bits // 8, self._header.bytes_at(bpp))
         self.names = tuple(entry.name for entry in self._header.entries)
         self.shapes = tuple(entry.shape for entry in self._header.entries)
+        self.profiles = tuple(entry.profile for entry in self._header.entries)
+        self.nbytes = sum(entry.nbytes for entry in self._header.entries)
 
     @property
     def info(self) -> ImageStreamInfo:

@@ -5,7 +5,7 @@ import os
 from nestcode.container.files import SpooledWriter
 from nestcode.images.codec import Image, ImageCodec
 from nestcode.images.format import lay_out
-from nestcode.images.stream import ImageStreamEncoder
+from nestcode.images.stream import ImageStreamEncoder, Target
 from nestcode.storage import write_pieces
 
 
@@ -29,7 +29,7 @@ class ImageStreamWriter(SpooledWriter):
 
     Args:
         path: the file; an existing one is replaced once the new one is complete.
-        codec, embed, bpp, budget, max_error: as `compress_images` takes them.
+        codec, embed, bpp, budget, psnr, ssim: as `compress_images` takes them.
 
     """
 
@@ -41,17 +41,17 @@ class ImageStreamWriter(SpooledWriter):
         embed: bool = False,
         bpp: float | None = None,
         budget: int | None = None,
-        max_error: float | None = None,
+        psnr: float | None = None,
+        ssim: float | None = None,
     ) -> None:
-        self._embed, self._bpp, self._budget = embed, bpp, budget
-        self._encoder = ImageStreamEncoder(codec, max_error)
+        self._encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim), embed=embed)
         self._starts = [0]  # of the bitstreams in the spool
         super().__init__(path)
 
-    def add(self, name: str, image: Image) -> None:
-        """Add an image, a uint8 array (height, width) or (height, width, channels)."""
+    def add(self, name: str, image: Image, profile: bytes = b"") -> None:
+        """Add an image, a uint8 or uint16 array (height, width) or (height, width, channels), and its ICC profile."""
         self._check_open()
-        data = self._encoder.add(name, image)
+        data = self._encoder.add(name, image, profile)
         try:
             self._spool.write(data)
         except BaseException:
@@ -60,7 +60,7 @@ class ImageStreamWriter(SpooledWriter):
         self._starts.append(self._starts[-1] + len(data))
 
     def _finish(self) -> None:
-        header, embedded = self._encoder.finish(embed=self._embed, bpp=self._bpp, budget=self._budget)
+        header, embedded = self._encoder.finish()
         spooled = self._map_spool() if self._starts[-1] else b""
 
         def read(image: int, part: slice) -> bytes:

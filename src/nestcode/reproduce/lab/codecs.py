@@ -128,6 +128,10 @@ def _avif(image: Pixels, quality: float) -> dict[str, Any]:  # noqa: ARG001
     return {"quality": int(quality), "max_threads": 1}
 
 
+def _avif444(image: Pixels, quality: float) -> dict[str, Any]:
+    return _avif(image, quality) | {"subsampling": "4:4:4"}
+
+
 def _jpeg2000(image: Pixels, rate: float) -> dict[str, Any]:
     """Return settings for a rate in bits per pixel, of the whole file."""
     depth = 8 * (1 if image.ndim == 2 else image.shape[2])
@@ -154,6 +158,7 @@ CODECS = {
         Codec("progressive JPEG", "JPEG", JPEG_QUALITIES, _progressive, _scans),
         Codec("WebP", "WEBP", (*range(24), *range(24, 101, 4)), _webp, webp_payload),
         Codec("AVIF", "AVIF", (*range(0, 24, 2), *range(25, 101, 5)), _avif, avif_payload),
+        Codec("AVIF 4:4:4", "AVIF", (*range(0, 24, 2), *range(25, 101, 5)), _avif444, avif_payload),
         Codec("JPEG 2000", "JPEG2000", JPEG2000_RATES, _jpeg2000, jpeg2000_payload),
     )
 }

@@ -1,0 +1,101 @@
+"""`nestcode serve`: an index and its streams over HTTP, and a page to explore them."""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from nestcode.cli.files import item_coder
+from nestcode.cli.options import CoderIfAny, check_positive, messages
+from nestcode.errors import InvalidInput, import_extra
+
+if TYPE_CHECKING:
+    from nestcode.serve.service import Embed
+
+TOKEN = "NESTCODE_TOKEN"
+
+
+def serve(
+    path: Annotated[Path | None, typer.Argument(metavar="INDEX", help="The folder of an index.")] = None,
+    coder: CoderIfAny = None,
+    items: Annotated[
+        Path | None,
+        typer.Option(help="What the items look like: a folder of images, a .npy file of them, or a line of text each."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A model of sentence-transformers, so that texts can be queries.")
+    ] = None,
+    streams: Annotated[Path | None, typer.Option(help="A folder of streams (.nest) to serve.")] = None,
+    host: Annotated[str, typer.Option(help="Address to bind to; others than loopback need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8808,
+    writable: Annotated[bool, typer.Option("--writable", help="Let clients add and remove items.")] = False,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="What to read into memory at once: all, codes, or prefix=BITS.", show_default="as used"),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help=f"A file with the bearer token of clients; or set {TOKEN}.")
+    ] = None,
+    cors: Annotated[
+        list[str] | None, typer.Option(help="A web site whose pages may read answers; may be repeated.")
+    ] = None,
+    max_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request.")] = 64 << 20,
+    max_rows: Annotated[int, typer.Option(min=1, help="Queries or items of a request.")] = 4096,
+    max_k: Annotated[int, typer.Option(min=1, help="Neighbors per query.")] = 1000,
+    max_seconds: Annotated[
+        float, typer.Option(callback=check_positive, help="Seconds for a request to arrive and to be answered.")
+    ] = 30,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Searches at the same time.", show_default="the cores")
+    ] = None,
+) -> None:
+    """Serve an index and streams over HTTP, with a page to explore them at /.
+
+    A commit by another process is picked up within a second. Ctrl-C or SIGTERM finish the requests that have begun.
+    """
+    for module in ("fastapi", "prometheus_client", "uvicorn"):
+        import_extra(module, extra="serve", purpose="nestcode serve")
+    from nestcode.serve import Items, Limits, Service, create_app
+    from nestcode.serve.guard import is_loopback
+    from nestcode.serve.server import check_token, listen, make_server
+
+    token = _token(token_file)
+    check_token(host, token)
+    limits = Limits(body=max_body, rows=max_rows, k=max_k, seconds=max_seconds)
+    with listen(host, port) as listening:
+        service = Service(
+            path,
+            coder=None if coder is None else item_coder(coder),
+            items=None if items is None else Items.open(items),
+            embed=None if model is None else _embedding(model),
+            streams=streams,
+            writable=writable,
+            memory=memory,
+            threads=threads,
+            limits=limits,
+        )
+        app = create_app(service, token=token, local=is_loopback(host), origins=tuple(cors or ()))
+        name = f"[{host}]" if ":" in host else host
+        messages().print("Open this address to explore; Ctrl-C ends the server.")
+        print(escape(f"http://{name}:{listening.getsockname()[1]}/"), flush=True)
+        make_server(app, limits).run(sockets=[listening])
+
+
+def _token(path: Path | None) -> str | None:
+    """Return the token of a file or of the environment; arguments of a command can be seen by everyone."""
+    if path is None:
+        return os.environ.get(TOKEN) or None
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: write the token into it")
+    token = path.read_text().strip()
+    if not token:
+        raise InvalidInput(f"{path} must hold a token, got an empty file: write one into it")
+    return token
+
+
+def _embedding(name: str) -> "Embed":
+    transformers = import_extra("sentence_transformers", extra="text", purpose="--model")
+    return partial(transformers.SentenceTransformer(name).encode, convert_to_numpy=True, show_progress_bar=False)

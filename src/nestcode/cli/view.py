@@ -1,0 +1,84 @@
+"""`nestcode view`: write one image of a stream as a PNG file, to look at it."""
+
+import json
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nestcode.cli.files import STANDARD, check_distinct, check_out, check_size, image_codec, stream_file
+from nestcode.cli.options import AsJson, Force, Threads, messages, printable
+from nestcode.errors import InvalidInput
+
+SHOWN = 5  # names in an error
+
+
+def view(
+    stream: Annotated[Path, typer.Argument(help="A stream of images, whole or truncated; - is standard input.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Output PNG file.", show_default="the stream's name with .png")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Name or number, from 0, of the image.", show_default="the only one")
+    ] = None,
+    bpp: Annotated[
+        float | None,
+        typer.Option(min=0, help="Rate in bits per pixel (bpp) of all images, on average.", show_default="all"),
+    ] = None,
+    coder: Annotated[
+        str | None, typer.Option("--coder", "-c", help="The coder, if it is neither embedded nor shipped.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Bytes of pixels to decode at most.", show_default="1000 times the stream, at least 256 MiB"
+        ),
+    ] = None,
+    opened: Annotated[bool, typer.Option("--open", help="Open the PNG file in the system's viewer.")] = False,
+    threads: Threads = None,  # noqa: ARG001 (its callback does the work)
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write one image of a stream as a PNG file, and open it if requested."""
+    from nestcode.data.images import write_image
+    from nestcode.images import ImageStreamReader
+
+    if out == STANDARD or (out is None and stream == STANDARD):
+        raise typer.BadParameter("the output must be a PNG file: give -o a name")
+    target = stream.with_suffix(".png") if out is None else out
+    if target.suffix.lower() != ".png":
+        raise typer.BadParameter(f"the output must be a PNG file, got {target}: give a name that ends in .png")
+    check_out(target, force=force)
+    check_distinct(target, stream, coder)
+    with (
+        stream_file(stream) as path,
+        ImageStreamReader(path, None if coder is None else image_codec(coder), bpp=bpp) as reader,
+    ):
+        at = _position(image, reader.names)
+        check_size(path, reader.nbytes, limit)
+        pixels = reader[at]
+        write_image(target, pixels, reader.profiles[at])
+        name = reader.names[at]
+    if as_json:
+        print(json.dumps({"path": str(target), "image": name, "shape": pixels.shape, "depth": 8 * pixels.itemsize}))
+    else:
+        print(target)
+    if opened and not webbrowser.open(target.absolute().as_uri()):
+        messages().print(f"no viewer was found to open {printable(str(target))}", soft_wrap=True, markup=False)
+
+
+def _position(image: str | None, names: tuple[str, ...]) -> int:
+    """Return the position of an image by its name or number; by default there must be one only."""
+    if image is None and len(names) == 1:
+        return 0
+    if image in names:
+        return names.index(image)
+    if image is not None and image.isdecimal() and int(image) < len(names):
+        return int(image)
+    shown = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+    wish = "none was chosen" if image is None else f"got {image!r}"
+    raise InvalidInput(
+        f"--image must be one of the stream's {len(names)} images ({shown}) or its number, {wish}: give one, or "
+        "decompress all of them"
+    )

@@ -1,0 +1,472 @@
+"""The routes of the service: thin, each the HTTP form of one call."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
+
+import nestcode
+from nestcode.arrays import Floats, Ids
+from nestcode.codes import Codes
+from nestcode.errors import InvalidInput, NestcodeError
+from nestcode.index import Index
+from nestcode.search.hits import Hits
+from nestcode.serve import schemas
+from nestcode.serve.batching import Batcher, Busy, Options
+from nestcode.serve.batching import Queries as Rows
+from nestcode.serve.bodies import (
+    JSON,
+    answer,
+    as_hex,
+    check_count,
+    codes_in,
+    codes_of,
+    media_type,
+    only_one,
+    parse,
+    parse_query,
+    read_body,
+    rows_in,
+    rows_of,
+    what_is_wrong,
+)
+from nestcode.serve.guard import Guard
+from nestcode.serve.metrics import Metrics
+from nestcode.serve.service import Absent, Service, warm
+from nestcode.wire import CODES, FLOAT32, HITS, pack_hits, unpack_items
+
+STATIC = Path(__file__).parent / "static"
+SHOWN = 100  # ids of a neighborhood, where a request does not say how many
+REFRESH = 1.0  # seconds between two looks for a new commit
+Result = TypeVar("Result")
+log = logging.getLogger("nestcode.serve")
+
+
+POLICY = (  # of pages: nothing from elsewhere; WebAssembly may be compiled
+    "default-src 'self'; img-src 'self' blob: data:; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; "
+    "style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def create_app(
+    service: Service, *, token: str | None = None, local: bool = True, origins: tuple[str, ...] = ()
+) -> FastAPI:
+    """Return the ASGI application of a service, which closes the service when it ends.
+
+    >>> import tempfile
+    >>> service = Service(streams=tempfile.gettempdir())
+    >>> [route for route in create_app(service).openapi()["paths"] if route.startswith("/v1/s")]
+    ['/v1/search', '/v1/streams/{name}']
+    >>> service.close()
+
+    Args:
+        service: what is served.
+        token: the bearer token that requests must carry; None admits everyone.
+        local: admit requests to localhost only.
+        origins: web sites whose pages may read answers (CORS).
+
+    """
+    routes = Routes(service)
+    app = FastAPI(
+        title="Nestcode",
+        version=nestcode.__version__,
+        summary="Search by nested codes, and streams that can be cut anywhere.",
+        docs_url=None,  # their pages load scripts from elsewhere
+        redoc_url=None,
+        lifespan=routes.lifespan,
+        responses={status: {"model": schemas.Error} for status in (400, 401, 404, 408, 413, 415, 421, 503)},
+    )
+    routes.register(app)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_middleware(Guard, routes.metrics, token, local=local)
+    if origins:
+        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
+    for kind, status in ((InvalidInput, 400), (Absent, 404), (Busy, 503), (NestcodeError, 500), (OSError, 500)):
+        app.add_exception_handler(kind, _refusal(status))
+    app.add_exception_handler(StarletteHTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid_query)
+    app.add_exception_handler(Exception, _failure)
+    return app
+
+
+def _refusal(status: int) -> Callable[[Request, Exception], Response]:
+    def handle(_: Request, error: Exception) -> Response:
+        message = str(error) or "too many queries are waiting: try again later"
+        return JSONResponse({"error": message}, status, {"Retry-After": "1"} if status == 503 else None)
+
+    return handle
+
+
+def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, StarletteHTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+def _invalid_query(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return JSONResponse({"error": what_is_wrong(error.errors()[0])}, 400)
+
+
+def _failure(_: Request, __: Exception) -> Response:
+    """Answer 500 to a request that met a bug; uvicorn logs the traceback."""
+    return JSONResponse({"error": "the server failed: its log says why"}, 500)
+
+
+class Routes:
+    """The handlers of one application, and what they share."""
+
+    def __init__(self, service: Service) -> None:
+        self.metrics = Metrics()
+        self._service, self._limits = service, service.limits
+        self._ready = False
+        self._batcher = Batcher(
+            service.search, service.pool, service.threads, service.limits.waiting, self.metrics.batches.observe
+        )
+        # Apart from searches, which would wait behind an encoding of thousands of rows.
+        self._others = ThreadPoolExecutor(service.threads, thread_name_prefix="nestcode-other")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        """Look for new commits while the server runs; at the end, finish what was begun."""
+        refreshing = asyncio.create_task(self._refresh())
+        try:
+            yield
+        finally:
+            self._ready = False
+            refreshing.cancel()
+            await asyncio.gather(refreshing, return_exceptions=True)
+            self._others.shutdown()
+            await asyncio.to_thread(self._service.close)
+
+    async def _refresh(self) -> None:
+        with contextlib.suppress(Absent):
+            await self._call(warm, self._service.index)
+        self._ready = True
+        while True:
+            with contextlib.suppress(Absent):
+                self.metrics.items.set(len(self._service.index))
+            await asyncio.sleep(REFRESH)
+            try:
+                if await self._call(self._service.refresh):
+                    self.metrics.refreshes.labels("new").inc()
+            except (NestcodeError, OSError) as error:  # what was read before is served further
+                log.warning("the index was not refreshed: %s", error)
+                self.metrics.refreshes.labels("failed").inc()
+
+    def register(self, app: FastAPI) -> None:
+        """Add all routes."""
+        post = app.post
+        post("/v1/search", **_about(schemas.SearchRequest, schemas.SearchAnswer, HITS, query=schemas.SearchOptions))(
+            self.search
+        )
+        post("/v1/neighborhood", **_about(schemas.NeighborhoodRequest, schemas.NeighborhoodAnswer))(self.neighborhood)
+        post("/v1/nested", **_about(schemas.NestedRequest, schemas.NestedAnswer))(self.nested)
+        post("/v1/encode", **_about(schemas.EncodeRequest, schemas.Codes, CODES, query=schemas.EncodeOptions))(
+            self.encode
+        )
+        post("/v1/decode", **_about(schemas.Codes, schemas.Vectors, FLOAT32, query=schemas.DecodeOptions))(self.decode)
+        if self._service.writer is not None:
+            post("/v1/items", **_about(schemas.AddRequest, schemas.Written, query=schemas.AddOptions))(self.add)
+            post("/v1/items/delete", **_about(schemas.RemoveRequest, schemas.Written))(self.remove)
+        else:
+            app.add_api_route("/v1/items", self.read_only, methods=["POST"], include_in_schema=False)
+            app.add_api_route("/v1/items/delete", self.read_only, methods=["POST"], include_in_schema=False)
+        app.get("/v1/items/{item}")(self.item)
+        app.get("/v1/info")(self.info)
+        app.get("/v1/coder")(self.coder)
+        app.get("/v1/streams/{name}")(self.stream)
+        app.head("/v1/streams/{name}", include_in_schema=False)(self.stream)
+        app.get("/healthz")(self.health)
+        app.get("/readyz")(self.readiness)
+        app.get("/metrics")(self.prometheus)
+        app.get("/", include_in_schema=False)(self.explorer)
+
+    # retrieval
+
+    async def search(self, request: Request) -> Response:
+        """Find the k nearest items of each query (`Index.search`)."""
+        kind, body = await self._body(request, JSON, FLOAT32, CODES)
+        allowed = None
+        if kind == JSON:
+            asked = parse(schemas.SearchRequest, body)
+            queries, given = await self._queries(asked), asked.filter
+            allowed = None if given is None else np.array(given, dtype=np.int64).tobytes()
+            options: schemas.SearchOptions = asked
+        else:
+            options = parse_query(schemas.SearchOptions, request)
+            queries = await self._binary(kind, body)
+        if options.k > self._limits.k:
+            raise InvalidInput(f"k must be at most {self._limits.k:,}, got {options.k:,}: request fewer neighbors")
+        chosen = Options(options.k, options.candidates, options.rerank, options.rank, options.metric, allowed)
+        start = time.perf_counter()
+        hits = await self._within(self._batcher.search(queries, chosen))
+        timing = {"Server-Timing": f"search;dur={1e3 * (time.perf_counter() - start):.3f}"}
+        if HITS in request.headers.get("accept", ""):
+            return Response(pack_hits(hits), media_type=HITS, headers=timing)
+        return answer(_as_lists(hits), timing)
+
+    async def neighborhood(self, request: Request) -> Response:
+        """Find the smallest neighborhood of each query that has enough members (`Index.neighborhood`)."""
+        _, body = await self._body(request, JSON)
+        asked = parse(schemas.NeighborhoodRequest, body)
+        limit = self._limit(asked.limit)
+        queries, index = await self._queries(asked), self._service.index
+
+        def find() -> dict[str, Any]:
+            hoods = index.neighborhood(queries, size=asked.size, fraction=asked.fraction)
+            several = [hoods] if isinstance(queries, Codes) and len(queries) == 1 else list(hoods)
+            return {
+                "length": [int(hood.length) for hood in several],
+                "count": [int(hood.count) for hood in several],
+                "ids": [hood.ids[:limit].tolist() for hood in several],
+            }
+
+        return answer(await self._within(self._call(find)))
+
+    async def nested(self, request: Request) -> Response:
+        """Return the size of every neighborhood of one query, and the members at one length (`Index.nested`)."""
+        _, body = await self._body(request, JSON)
+        asked = parse(schemas.NestedRequest, body)
+        limit = self._limit(asked.limit)
+        queries, index = await self._queries(asked), self._service.index
+        if len(queries) != 1:
+            raise InvalidInput(f"nested neighborhoods are those of one query, got {len(queries)}: send one")
+
+        def find() -> dict[str, Any]:
+            codes = self._encode(queries, index)
+            hoods = index.nested(codes)
+            longest = len(hoods) - 1
+            length = longest if asked.length is None else asked.length
+            if length > index.width:
+                raise InvalidInput(f"length must be at most the index's width {index.width}, got {length}")
+            ids = hoods[length].ids[:limit].tolist() if length <= longest else []
+            return {"code": as_hex(codes)[0], "count": hoods.count.tolist(), "length": length, "ids": ids}
+
+        return answer(await self._within(self._call(find)))
+
+    # coding
+
+    async def encode(self, request: Request) -> Response:
+        """Encode vectors or texts; codes have the width of the index, or the length that is given."""
+        length = parse_query(schemas.EncodeOptions, request).length
+        kind, body = await self._body(request, JSON, FLOAT32)
+        coder = self._service.coder
+        if kind == JSON:
+            asked = parse(schemas.EncodeRequest, body)
+            kind = only_one(asked, "vectors", "texts")
+            rows = await self._vectors(kind, getattr(asked, kind))
+        else:
+            rows = rows_in(body, coder.n_features_in_)
+        check_count(len(rows), self._limits.rows, "rows")
+        kept = self._width() if length is None else length
+        codes = await self._within(self._call(lambda: coder.encode(rows).prefix(kept)))
+        if CODES in request.headers.get("accept", ""):
+            return Response(codes.packed.tobytes(), media_type=CODES)
+        return answer({"codes": as_hex(codes)})
+
+    async def decode(self, request: Request) -> Response:
+        """Decode the first `length` bits of codes; codes have the width of the index."""
+        length = parse_query(schemas.DecodeOptions, request).length
+        kind, body = await self._body(request, JSON, CODES)
+        coder, width = self._service.coder, self._width()
+        codes = codes_of(parse(schemas.Codes, body).codes, width) if kind == JSON else codes_in(body, width)
+        check_count(len(codes), self._limits.rows, "codes")
+        kept = codes if length is None else codes.prefix(length)
+        rows: Floats = await self._within(self._call(coder.decode, kept))
+        if FLOAT32 in request.headers.get("accept", ""):
+            return Response(rows.astype("<f4").tobytes(), media_type=FLOAT32)
+        return answer({"vectors": rows.tolist()})
+
+    # items
+
+    async def add(self, request: Request) -> Response:
+        """Add items; the answer comes when they are durable (`Index.add`). In a binary body each row follows its id."""
+        kind, body = await self._body(request, JSON, FLOAT32, CODES)
+        if kind == JSON:
+            asked = parse(schemas.AddRequest, body)
+            items = await self._queries(asked)
+            ids: list[int] | Ids = asked.ids
+            duplicate = asked.on_duplicate
+        else:
+            row = -(-self._service.index.width // 8) if kind == CODES else 4 * self._service.coder.n_features_in_
+            try:
+                ids, rows = unpack_items(body, row)
+            except ValueError as error:
+                raise InvalidInput(str(error)) from None
+            items, duplicate = await self._binary(kind, rows), parse_query(schemas.AddOptions, request).on_duplicate
+        return await self._write(lambda index: index.add(items, ids, on_duplicate=duplicate))
+
+    async def remove(self, request: Request) -> Response:
+        """Remove items; the answer comes when that is durable (`Index.remove`)."""
+        _, body = await self._body(request, JSON)
+        ids = parse(schemas.RemoveRequest, body).ids
+        check_count(len(ids), self._limits.rows, "ids")
+        return await self._write(lambda index: index.remove(ids))
+
+    async def _write(self, edit: Callable[[Index], None]) -> Response:
+        writer = self._service.writer
+        assert writer is not None
+        await self._within(writer.write(edit))
+        self.metrics.items.set(len(self._service.index))
+        return answer({"count": len(self._service.index)})
+
+    async def read_only(self) -> Response:
+        """Refuse to write."""
+        raise HTTPException(403, "this server only reads its index: start it with --writable")
+
+    async def item(self, item: int) -> Response:
+        """Show an item: an image or a text."""
+        items = self._service.items
+        if items is None or not 0 <= item < len(items):
+            why = "it was started without --items" if items is None else f"it has {len(items):,} of them"
+            raise Absent(f"this server cannot show item {item}: {why}")
+        content, kind = await self._call(items.show, item)
+        return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=600"})
+
+    # the rest
+
+    async def info(self) -> Response:
+        """Describe what is served."""
+        return answer(await self._call(self._service.describe))
+
+    async def coder(self) -> Response:
+        """Return the mean squared error of a feature by length, and the first directions of the coder."""
+        coder = self._service.coder
+
+        def look() -> dict[str, Any]:
+            width, projection = self._width(), coder.projection()
+            lengths = sorted({round(step) for step in np.linspace(0, width, min(width, 128) + 1)})
+            directions = None if projection is None else np.asarray(projection.directions[:16], np.float64).tolist()
+            mean = None if projection is None else np.asarray(projection.mean, np.float64).tolist()
+            errors = [float(coder.expected_error(length)) for length in lengths]
+            return {"lengths": lengths, "errors": errors, "directions": directions, "mean": mean}
+
+        return answer(await self._call(look))
+
+    async def stream(self, name: str) -> Response:
+        """Send a stream, or the bytes that the header Range asks for: a prefix is a coarser version of everything."""
+        path = (await self._call(self._service.streams)).get(name)
+        if path is None:
+            raise Absent(f"there is no stream {name[:80]!r}: /v1/info lists them")
+        return FileResponse(path, media_type="application/octet-stream")
+
+    async def health(self) -> Response:
+        """Answer as long as the process runs."""
+        return PlainTextResponse("ok\n")
+
+    async def readiness(self) -> Response:
+        """Answer 200 once searches are prepared, 503 before that."""
+        return PlainTextResponse("ready\n") if self._ready else PlainTextResponse("not ready yet\n", 503)
+
+    async def prometheus(self) -> Response:
+        """Return counters in the text format of Prometheus."""
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def explorer(self) -> Response:
+        """Send the explorer page."""
+        return FileResponse(STATIC / "index.html", headers={"Content-Security-Policy": POLICY})
+
+    # what several need
+
+    async def _body(self, request: Request, *accepted: str) -> tuple[str, bytes]:
+        return media_type(request, *accepted), await read_body(request, self._limits)
+
+    async def _within(self, work: Awaitable[Result]) -> Result:
+        """Wait for an answer as long as the limits allow."""
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                return await work
+        except TimeoutError:
+            message = f"there was no answer within {self._limits.seconds:g} s: send fewer queries, or try again later"
+            raise HTTPException(503, message, {"Retry-After": "1"}) from None
+
+    async def _call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._others, function, *arguments)
+
+    def _width(self) -> int:
+        with contextlib.suppress(Absent):
+            return self._service.index.width
+        return self._service.coder.width_
+
+    def _limit(self, asked: int | None) -> int:
+        """Return how many ids to send."""
+        limit = min(SHOWN, self._limits.k) if asked is None else asked
+        if limit > self._limits.k:
+            raise InvalidInput(f"limit must be at most {self._limits.k:,}, got {limit:,}: request fewer ids")
+        return limit
+
+    def _encode(self, queries: Rows, index: Index) -> Codes:
+        return queries if isinstance(queries, Codes) else self._service.coder.encode(queries).prefix(index.width)
+
+    async def _queries(self, asked: schemas.Queries | schemas.AddRequest) -> Rows:
+        """Return the queries of a JSON body as the index takes them."""
+        adding = isinstance(asked, schemas.AddRequest)
+        kind = only_one(asked, "vectors", "codes") if adding else only_one(asked, "vectors", "codes", "texts", "ids")
+        given = getattr(asked, kind)
+        check_count(len(given), self._limits.rows, kind)
+        if kind == "codes":
+            return codes_of(given, self._service.index.width)
+        if kind == "ids":
+            return await self._call(self._service.items_as_queries, given)
+        return await self._call(self._service.as_queries, await self._vectors(kind, given))
+
+    async def _vectors(self, kind: str, given: list[Any]) -> Floats:
+        """Return the vectors of a JSON body, or those of its texts."""
+        if kind == "vectors":
+            return rows_of(given, self._service.coder.n_features_in_)
+        if self._service.embed is None:
+            raise InvalidInput("this server has no model of text: start it with --model, or send vectors")
+        return await self._within(self._call(self._service.embed, given))
+
+    async def _binary(self, kind: str, body: bytes) -> Rows:
+        index = self._service.index
+        if kind == CODES:
+            rows: Rows = codes_in(body, index.width)
+        else:
+            rows = rows_in(body, self._service.coder.n_features_in_)
+        check_count(len(rows), self._limits.rows, "rows")
+        return rows if index.coder is not None else await self._call(self._as_queries, rows)
+
+    def _as_queries(self, rows: Rows) -> Rows:
+        return rows if isinstance(rows, Codes) else self._service.as_queries(rows)
+
+
+def _as_lists(hits: Hits) -> dict[str, Any]:
+    """Return hits as lists, without those that are missing."""
+    found = [ids >= 0 for ids in hits.ids]
+    return {
+        "ids": [ids[there].tolist() for ids, there in zip(hits.ids, found, strict=True)],
+        "distances": [row[there].tolist() for row, there in zip(hits.distances, found, strict=True)],
+        "compared": hits.compared.tolist(),
+    }
+
+
+def _about(
+    takes: type[schemas.Body], gives: type[schemas.Body], *binary: str, query: type[schemas.Body] | None = None
+) -> dict[str, Any]:
+    """Return the description of a route for OpenAPI; routes with parameters take binary bodies too."""
+    rows = {"schema": {"type": "string", "format": "binary"}}
+    kinds = [kind for kind, name in ((FLOAT32, "vectors"), (CODES, "codes")) if query and name in takes.model_fields]
+    parameters = {} if query is None else query.model_json_schema()["properties"]
+    return {
+        "openapi_extra": {
+            "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in parameters.items()],
+            "requestBody": {
+                "required": True,
+                "content": {JSON: {"schema": takes.model_json_schema()}, **dict.fromkeys(kinds, rows)},
+            },
+        },
+        "responses": {200: {"model": gives, "content": dict.fromkeys(binary, rows)}},
+    }

@@ -1,0 +1,95 @@
+"""The door of the server: who may come in, and what is counted."""
+
+import hmac
+import ipaddress
+import time
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from nestcode.serve.metrics import Metrics
+
+OPEN = ("/", "/healthz", "/readyz")  # without a token: they tell nothing about the data
+OPEN_FOLDER = "/static/"
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host to bind to is reached from this machine only.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("example.org")
+    (True, True, False, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Guard:
+    """Middleware that checks the Host header and the bearer token, and counts requests.
+
+    Args:
+        app: what it guards.
+        metrics: where requests are counted.
+        token: the bearer token that requests must carry; None admits everyone.
+        local: admit only requests to a name of the loopback interface. Otherwise a page on the web could reach the
+            server through a visitor's browser, by a domain that resolves to 127.0.0.1 (DNS rebinding).
+
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, token: str | None, *, local: bool) -> None:
+        self._app, self._metrics, self._local = app, metrics, local
+        self._token = None if token is None else token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 500
+        refusal = self._refusal(scope)
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self._metrics.seconds.labels(_route(scope)).observe(time.perf_counter() - start)
+            await send(message)
+
+        self._metrics.active.inc()
+        try:
+            await (refusal or self._app)(scope, receive, observed)
+        finally:
+            self._metrics.active.dec()
+            self._metrics.requests.labels(_route(scope), str(status)).inc()
+
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        headers = Headers(scope=scope)
+        if self._local and _name(headers.get("host", "")) not in LOOPBACK:
+            return _refuse(421, "this server answers requests to localhost only: name another --host and a token")
+        path = scope["path"]
+        if self._token is None or path in OPEN or path.startswith(OPEN_FOLDER):
+            return None
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), self._token):
+            return None
+        refusal = _refuse(401, "this server needs a token: send the header Authorization: Bearer TOKEN")
+        refusal.headers["WWW-Authenticate"] = "Bearer"
+        return refusal
+
+
+def _refuse(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"error": message}, status)
+
+
+def _name(host: str) -> str:
+    """Return the Host header without its port."""
+    name, colon, port = host.rpartition(":")
+    return name.lower() if colon and port.isdigit() else host.lower()
+
+
+def _route(scope: Scope) -> str:
+    """Return the pattern of the route, so that requests cannot add labels."""
+    return str(getattr(scope.get("route"), "path", "other"))

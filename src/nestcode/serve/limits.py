@@ -1,0 +1,19 @@
+"""What a server accepts, so that no request can exhaust it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest request that is answered.
+
+    >>> Limits(k=100).k
+    100
+    """
+
+    body: int = 64 << 20  # bytes of a request
+    rows: int = 4096  # queries or items of a request
+    k: int = 1000  # hits of a query, and ids of a neighborhood
+    seconds: float = 30  # to send a body, and to wait for an answer
+    waiting: int = 32768  # queries of all requests that wait for a thread
+    connections: int = 1024

@@ -1,0 +1,62 @@
+"""HTTP as uvicorn speaks it, with limits on the head of a request, which uvicorn's fast parser lacks."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD = 64 << 10  # bytes of a request line and headers
+SECONDS = 30  # in which they must arrive
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """Closes connections whose request line and headers are too large or too slow, before they cost memory."""
+
+    _head = 0  # bytes of the head that is arriving; of pipelined requests, at most those
+    _arriving = True
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request."""
+        super().connection_made(transport)
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take the next bytes."""
+        super().data_received(data)
+        if self._arriving:
+            self._head += len(data)
+            if self._head > HEAD:
+                self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """Wait for the rest of a head."""
+        super().on_message_begin()
+        self._expect()
+
+    def on_headers_complete(self) -> None:
+        """Go on with the body."""
+        self._cancel()
+        self._arriving, self._head = False, 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Go on with the next request."""
+        self._arriving = True
+        super().on_message_complete()
+
+    def _expect(self) -> None:
+        self._cancel()
+        self._timer = self.loop.call_later(SECONDS, self._close)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _close(self, *_: Any) -> None:
+        self.transport.close()

@@ -1,0 +1,81 @@
+"""The process that serves: uvicorn with the settings that the service needs."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from nestcode.errors import InvalidInput
+from nestcode.serve.guard import is_loopback
+from nestcode.serve.limits import Limits
+from nestcode.serve.protocol import LimitedProtocol
+
+GRACE = 30  # seconds that requests have to finish after a signal
+FEWEST = 16  # characters of a token
+
+
+def check_token(host: str, token: str | None) -> None:
+    """Raise if others can reach the server without a token, or with one that is guessed easily.
+
+    >>> check_token("127.0.0.1", None)
+    """
+    if token is None and not is_loopback(host):
+        raise InvalidInput(
+            f"a server that others can reach needs a token, got host {host} without one: set NESTCODE_TOKEN or give "
+            "--token-file, or bind to 127.0.0.1"
+        )
+    if token is not None and len(token) < FEWEST:
+        raise InvalidInput(f"a token must have at least {FEWEST} characters, got {len(token)}: openssl rand -hex 16")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise InvalidInput(f"cannot listen on {host} port {port} ({error.strerror}): give another --port") from error
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: answers leave at once
+    return listening
+
+
+def make_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
+    """Return the server of an application; `run(sockets=[…])` runs it until a signal."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=LimitedProtocol,
+            access_log=False,  # /metrics counts
+            log_level="warning",
+            server_header=False,
+            ws="none",
+            limit_concurrency=limits.connections,
+            timeout_graceful_shutdown=GRACE,
+        )
+    )
+
+
+@contextlib.contextmanager
+def in_thread(app: ASGIApp, limits: Limits | None = None) -> Iterator[str]:
+    r"""Serve in a thread, on a free port of this machine, and yield the address.
+
+    >>> import tempfile, urllib.request
+    >>> from nestcode.serve import Service, create_app
+    >>> with in_thread(create_app(Service(streams=tempfile.gettempdir()))) as url:
+    ...     urllib.request.urlopen(f"{url}/healthz").read()
+    b'ok\n'
+    """
+    server, listening = make_server(app, limits or Limits()), listen("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="nestcode-server")
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            time.sleep(0.005)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

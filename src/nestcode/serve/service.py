@@ -1,0 +1,186 @@
+"""The service without HTTP: an index that is refreshed or written, its coder, its items and streams."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nestcode.arrays import Floats
+from nestcode.coders import Coder
+from nestcode.codes import Codes
+from nestcode.errors import InvalidInput
+from nestcode.index import Index
+from nestcode.search.hits import Hits
+from nestcode.serve.batching import Options, Queries
+from nestcode.serve.items import Items
+from nestcode.serve.limits import Limits
+from nestcode.serve.writer import Writer
+
+Embed = Callable[[list[str]], Floats]  # texts -> (n, features)
+
+
+class Absent(LookupError):
+    """The server was started without what a request needs, or has no such item."""
+
+
+class Service:
+    """An index that is refreshed or written, its coder, its items and streams.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Index(width=8).save(folder)
+    ...     service = Service(folder)
+    ...     service.describe()["width"], service.writer
+    ...     service.close()
+    (8, None)
+
+    Args:
+        index: the folder of an index; without one only `streams` are served.
+        coder: encodes vectors for an index that has no coder itself.
+        items: what the items look like.
+        embed: a model of text, so that texts can be queries.
+        streams: a folder of .nest files.
+        writable: whether items may be added and removed.
+        memory: as for `Index.open`.
+        threads: how many searches run at the same time; by default one for each core.
+        limits: what is accepted.
+
+    """
+
+    def __init__(
+        self,
+        index: str | os.PathLike[str] | None = None,
+        *,
+        coder: Coder | None = None,
+        items: Items | None = None,
+        embed: Embed | None = None,
+        streams: str | os.PathLike[str] | None = None,
+        writable: bool = False,
+        memory: str | None = None,
+        threads: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if index is None and streams is None:
+            raise InvalidInput("a server needs an index or a folder of streams, got neither: give one of them")
+        if streams is not None and not Path(streams).is_dir():
+            raise InvalidInput(f"streams must be a folder, got {streams}: there is no such folder")
+        self._path, self._memory, self.items, self.embed = index, memory, items, embed
+        self._streams = None if streams is None else Path(streams)
+        self.limits = limits or Limits()
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self._index = None if index is None else Index.open(index, "a" if writable else "r", memory=memory)
+        own = None if self._index is None else self._index.coder
+        if own is not None and coder is not None:
+            raise InvalidInput("the index has its own coder: leave coder out")
+        self._given = coder
+        if self._index is not None and coder is not None and coder.width_ < self._index.width:
+            raise InvalidInput(
+                f"the coder must have at least the index's {self._index.width} bits, got {coder.width_}: give the "
+                "coder that encoded the items"
+            )
+        self.pool = ThreadPoolExecutor(self.threads, thread_name_prefix="nestcode-search")
+        self._writer = Writer(self._index) if self._index is not None and writable else None
+
+    @property
+    def index(self) -> Index:
+        """The index as it is now."""
+        if self._index is None:
+            raise Absent("this server has no index: start it with nestcode serve INDEX")
+        return self._index
+
+    @property
+    def coder(self) -> Coder:
+        """The coder of the index, or the one that was given."""
+        coder = self._given if self._index is None or self._index.coder is None else self._index.coder
+        if coder is None:
+            raise Absent("this server has no coder: start it with --coder, or send codes")
+        return coder
+
+    @property
+    def writer(self) -> Writer | None:
+        """Writes to the index; None where it is only read."""
+        return self._writer
+
+    def refresh(self) -> bool:
+        """Take up what others have committed, and return whether there was anything; running searches go on."""
+        if self._index is None or self._writer is not None:
+            return False
+        try:
+            return self._index.refresh()
+        except InvalidInput:  # another index is in the folder now
+            assert self._path is not None
+            opened = Index.open(self._path, memory=self._memory)
+            warm(opened)
+            self._index = opened
+            return True
+
+    def close(self) -> None:
+        """Finish writes and let others write."""
+        if self._writer is not None:
+            self._writer.close()
+        self.pool.shutdown()
+        if self._index is not None:
+            self._index.close()
+
+    # what runs in threads
+
+    def search(self, queries: Queries, options: Options) -> Hits:
+        """Search a batch; arrays have two dimensions."""
+        if len(queries) > 1:
+            return self.index.search(queries, **options.arguments())
+        hits = self.index.search(queries if isinstance(queries, Codes) else queries[0], **options.arguments())
+        return Hits(hits.ids[None], hits.distances[None], np.array([hits.compared]))
+
+    def as_queries(self, vectors: Floats) -> Queries:
+        """Return vectors as the index takes them: codes where it has no coder."""
+        if self.index.coder is not None:
+            return vectors
+        return self.coder.encode(vectors).prefix(self.index.width)
+
+    def items_as_queries(self, ids: list[int]) -> Queries:
+        """Return items of the index as queries: their vectors, what their codes decode to, or their codes."""
+        index = self.index
+        if index.vector_type is not None:
+            return index.vectors(ids)
+        return index.codes(ids) if index.coder is None else index.reconstruct(ids)
+
+    # streams
+
+    def streams(self) -> dict[str, Path]:
+        """Return the streams by name: names in requests are looked up here and never become paths."""
+        if self._streams is None:
+            return {}
+        with os.scandir(self._streams) as entries:
+            return {one.name: Path(one.path) for one in entries if one.name.endswith(".nest") and one.is_file()}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is served."""
+        about: dict[str, Any] = {
+            "streams": {name: path.stat().st_size for name, path in sorted(self.streams().items())},
+            "writable": self._writer is not None,
+            "items": None if self.items is None else self.items.kind,
+            "texts": self.embed is not None,
+            "limits": vars(self.limits),
+        }
+        if self._index is not None:
+            about |= {"count": len(self._index), "width": self._index.width, "vectors": self._index.vector_type}
+        coder = self._given if self._index is None or self._index.coder is None else self._index.coder
+        if coder is not None:
+            about["coder"] = {
+                "kind": type(coder).__name__,
+                "width": coder.width_,
+                "features": coder.n_features_in_,
+                "metric": coder.metric_,
+                "fingerprint": coder.fingerprint,
+            }
+            about["image"] = None if self.items is None else self.items.image_of(coder.n_features_in_)
+        return about
+
+
+def warm(index: Index) -> None:
+    """Prepare an index, so that the first request does not wait for that."""
+    if len(index):
+        index.search(index.codes(index.ids[:1]) if index.coder is None else index.reconstruct(index.ids[:1]), k=1)

@@ -1,0 +1,69 @@
+"""Group commit: writes that arrive while one is being committed are committed together."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+
+from nestcode.index import Index
+
+Write = tuple[Callable[[Index], None], Future[None]]
+
+
+class Writer:
+    """Applies writes to an index in one thread; a write has returned when it is durable.
+
+    Args:
+        index: opened to be changed.
+
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._queue: SimpleQueue[Write | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="nestcode-writer")
+        self._thread.start()
+
+    async def write(self, edit: Callable[[Index], None]) -> None:
+        """Apply a write, and return when a commit has made it durable; raise if it was not applied or not committed."""
+        done: Future[None] = Future()
+        self._queue.put((edit, done))
+        await asyncio.wrap_future(done)
+
+    def close(self) -> None:
+        """Finish what was begun."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (first := self._queue.get()) is not None:
+            group = [first]
+            while not self._queue.empty():
+                one = self._queue.get()
+                if one is None:
+                    self._queue.put(None)
+                    break
+                group.append(one)
+            self._commit(group)
+
+    def _commit(self, group: list[Write]) -> None:
+        applied = []
+        for edit, done in group:
+            if not done.set_running_or_notify_cancel():  # nobody waits for it any longer
+                continue
+            try:
+                edit(self._index)
+            except Exception as error:
+                done.set_exception(error)
+            else:
+                applied.append(done)
+        try:
+            if applied:
+                self._index.commit()
+        except Exception as error:
+            for done in applied:
+                done.set_exception(error)
+        else:
+            for done in applied:
+                done.set_result(None)

@@ -1,0 +1,242 @@
+"""Hostile requests are refused with a reason, and the server goes on."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+
+from nestcode.errors import InvalidInput
+from nestcode.serve import Items, Limits, Service, create_app, in_thread, protocol
+from nestcode.serve.server import check_token, listen
+from nestcode.wire import CODES, FLOAT32
+from tests.serve.conftest import FEATURES, WIDTH, error_of
+
+SMALL = Limits(body=20_000, rows=50, k=20, seconds=0.3)
+TOKEN = "correct horse battery staple"
+ROW = [0.5] * FEATURES
+LAST = "HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def small(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A server with small limits, items and a folder of streams beside a secret."""
+    place = tmp_path_factory.mktemp("files")
+    (place / "streams").mkdir()
+    (place / "streams" / "a.nest").write_bytes(bytes(range(100)))
+    (place / "streams" / "notes.txt").write_text("secret")
+    (place / "secret.nest").write_text("secret")
+    service = Service(folder, items=Items("text", ["one", "two"]), streams=place / "streams", limits=SMALL)
+    with in_thread(create_app(service), SMALL) as url, httpx.Client(base_url=url, timeout=20) as opened:
+        yield opened
+
+
+def talk(url: str, *parts: bytes) -> bytes:
+    """Send raw bytes, and return what comes back until the server closes."""
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+        for part in parts:
+            connection.sendall(part)
+        received = b""
+        while piece := connection.recv(65536):
+            received += piece
+        return received
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "JSON"),
+        (b"{", "JSON"),
+        (b"[1, 2]", "object"),
+        (b'{"vectors": [[1, 2]]}', "12 features each, got one of 2"),
+        (b'{"vectors": [[1, "2"]]}', "vectors.0.1"),
+        (b'{"vectors": []}', "1 to 50 vectors, got 0"),
+        (json.dumps({"vectors": [ROW, ROW[1:]]}).encode(), "got one of 11"),
+        (json.dumps({"vectors": [[float("nan"), *ROW[1:]]]}).encode(), "NaN or inf in row 0"),
+        (json.dumps({"vectors": [[1e300, *ROW[1:]]]}).encode(), "NaN or inf in row 0"),
+        (json.dumps({"vectors": [ROW] * 51}).encode(), "1 to 50 vectors, got 51"),
+        (json.dumps({"vectors": [ROW], "k": 21}).encode(), "k must be at most 20, got 21"),
+        (json.dumps({"vectors": [ROW], "k": 10**30}).encode(), "k"),
+        (json.dumps({"vectors": [ROW], "k": 0}).encode(), "greater than or equal to 1, got 0"),
+        (json.dumps({"vectors": [ROW], "rank": "best"}).encode(), "rank"),
+        (json.dumps({"vectors": [ROW], "codes": ["00"]}).encode(), "exactly one of"),
+        (json.dumps({"vectors": [ROW], "odd": 1}).encode(), "odd"),
+        (json.dumps({"vectors": [ROW], "filter": [-1]}).encode(), "filter.0"),
+        (json.dumps({"codes": ["00"]}).encode(), "12 hexadecimal digits each, got one of 2"),
+        (json.dumps({"codes": ["zz"]}).encode(), "codes.0"),
+        (json.dumps({"ids": [99999]}).encode(), "99999"),
+        (json.dumps({"texts": ["a"]}).encode(), "no model of text"),
+        (json.dumps({}).encode(), "got none"),
+        (b'{"vectors": ' + b"[" * 9000, "JSON"),
+        (b"\xff\xfe", "JSON"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_bad_json_is_refused_with_the_reason(small: httpx.Client, body: bytes, reason: str) -> None:
+    answer = small.post("/v1/search", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert reason in error_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "body", "status", "reason"),
+    [
+        ("/v1/search", FLOAT32, b"abc", 400, "48 bytes each, got 3 in all"),
+        ("/v1/search", FLOAT32, b"", 400, "1 to 50 rows, got 0"),
+        ("/v1/search", FLOAT32, np.full(FEATURES, np.nan, "<f4").tobytes(), 400, "NaN or inf in row 0"),
+        ("/v1/search", FLOAT32, bytes(48 * 51), 400, "1 to 50 rows, got 51"),
+        ("/v1/search?k=x", FLOAT32, bytes(48), 400, "k: "),
+        ("/v1/search?k=99", FLOAT32, bytes(48), 400, "k must be at most 20"),
+        ("/v1/search?odd=1", FLOAT32, bytes(48), 400, "odd"),
+        ("/v1/search", CODES, bytes(WIDTH // 8 + 1), 400, "6 bytes each"),
+        ("/v1/search", "text/plain", b"{}", 415, "Content-Type must be"),
+        ("/v1/search", FLOAT32, bytes(20_001), 413, "at most 20,000 bytes"),
+        ("/v1/encode?length=49", FLOAT32, bytes(48), 400, "width 48"),
+        ("/v1/decode?length=-1", CODES, bytes(6), 400, "length"),
+        ("/v1/nested", "application/json", b'{"ids": [1, 2]}', 400, "one query"),
+        ("/v1/nested", "application/json", b'{"ids": [1], "length": 99}', 400, "width 48, got 99"),
+        ("/v1/neighborhood", "application/json", b'{"ids": [1], "limit": 21}', 400, "limit must be at most 20"),
+        ("/v1/neighborhood", "application/json", b'{"ids": [1], "fraction": 2}', 400, "fraction"),
+        ("/v1/items", FLOAT32, bytes(48), 403, "--writable"),
+        ("/v1/items/delete", "application/json", b'{"ids": [1]}', 403, "--writable"),
+    ],
+)
+def test_bad_requests_are_refused_with_the_reason(
+    small: httpx.Client, url: str, kind: str, body: bytes, status: int, reason: str
+) -> None:
+    answer = small.post(url, content=body, headers={"Content-Type": kind})
+    assert (answer.status_code, reason in error_of(answer)) == (status, True), answer.text
+
+
+def test_a_body_of_unknown_size_is_cut_off_and_a_slow_one_too(small: httpx.Client) -> None:
+    def chunks() -> Iterator[bytes]:
+        for _ in range(30):
+            yield bytes(1000)
+
+    answer = small.post("/v1/search", content=chunks(), headers={"Content-Type": FLOAT32})
+    assert answer.status_code == 413
+    head = f"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FLOAT32}\r\nContent-Length: 48\r\n\r\n"
+    slow = talk(str(small.base_url), head.encode(), bytes(5))
+    assert b" 408 " in slow.split(b"\r\n")[0]
+    assert b"within 0.3 s" in slow
+
+
+def test_heads_without_end_are_cut_off(small: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OSError, match=r"reset|[Pp]ipe"):
+        talk(str(small.base_url), b"GET / HTTP/1.1\r\nA: ", *[bytes(b"a" * 65536)] * 40)
+    monkeypatch.setattr(protocol, "SECONDS", 0.1)
+    assert talk(str(small.base_url), b"GET / HTTP/1.1\r\nA: b") == b""
+    assert talk(str(small.base_url)) == b""
+    assert b" 400 " in talk(str(small.base_url), b"\x16\x03\x01 no HTTP at all\r\n\r\n")
+    assert small.get("/healthz").text == "ok\n"
+
+
+def test_an_answer_that_takes_too_long_is_given_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(folder, limits=SMALL, threads=1)
+    monkeypatch.setattr(service, "search", lambda *_: time.sleep(0.6))
+    with in_thread(create_app(service)) as url:
+        answer = httpx.post(f"{url}/v1/search", json={"ids": [1]})
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    assert "within 0.3 s" in error_of(answer)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..%2Fsecret.nest", "%2e%2e%2fsecret.nest", "..%5csecret.nest", "notes.txt", "%00", "b.nest", "a.nest%00", ".."],
+)
+def test_no_path_comes_from_a_request(small: httpx.Client, name: str) -> None:
+    answer = talk(
+        str(small.base_url), f"GET /v1/streams/{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    )
+    assert b" 404 " in answer.split(b"\r\n")[0], answer
+    assert b"secret" not in answer.split(b"\r\n\r\n")[1].replace(b"secret.nest", b"")
+
+
+@pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static//etc/passwd", "/etc/passwd"])
+def test_no_file_outside_of_the_page_is_sent(small: httpx.Client, path: str) -> None:
+    answer = talk(str(small.base_url), f"GET {path} {LAST}".encode())
+    assert b" 404 " in answer.split(b"\r\n")[0]
+
+
+def test_items_are_shown_by_id_only(small: httpx.Client) -> None:
+    assert small.get("/v1/items/1").text == "two"
+    for wrong in ("2", "-1", "x", "99999999999999999999", "1.5"):
+        assert small.get(f"/v1/items/{wrong}").status_code in (400, 404), wrong
+
+
+def test_other_hosts_are_refused_on_loopback(small: httpx.Client) -> None:
+    """A page of another domain that resolves to 127.0.0.1 must not reach the server."""
+    for host, status in {
+        "localhost:1": 200,
+        "[::1]:80": 200,
+        "evil.example": 421,
+        "127.0.0.1.evil.example": 421,
+    }.items():
+        assert small.get("/v1/info", headers={"Host": host}).status_code == status
+
+
+def test_pages_of_other_sites_may_read_only_where_they_are_named(small: httpx.Client, folder: Path) -> None:
+    ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
+    assert "access-control-allow-origin" not in small.get("/v1/info", headers=ask).headers
+    assert small.options("/v1/search", headers=ask).status_code == 405
+    with in_thread(create_app(Service(folder), origins=("https://a.example",), token=TOKEN)) as url:
+        assert httpx.options(f"{url}/v1/search", headers=ask).status_code == 200
+        other = httpx.options(f"{url}/v1/search", headers={**ask, "Origin": "https://b.example"})
+        assert other.status_code == 400
+
+
+def test_a_token_is_required_where_it_is_set(folder: Path) -> None:
+    wrong: list[Any] = [
+        None,
+        "",
+        "Bearer",
+        "Bearer x",
+        f"Basic {TOKEN}",
+        f"Bearer {TOKEN}x",
+        "Bearer é".encode("latin-1"),
+    ]
+    app = create_app(Service(folder), token=TOKEN, local=False)
+    with in_thread(app) as url, httpx.Client(base_url=url) as http:
+        for path in ("/v1/info", "/metrics", "/openapi.json", "/v1/streams/a.nest", "/odd"):
+            for given in wrong:
+                answer = http.get(path, headers={} if given is None else {"Authorization": given})
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert http.get("/v1/info", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+        assert http.get("/healthz").status_code == http.get("/").status_code == 200
+
+
+def test_a_server_that_others_reach_needs_a_good_token() -> None:
+    for host in ("127.0.0.1", "::1", "localhost"):
+        check_token(host, None)
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org", "127.0.0.1.evil.example"):
+        check_token(host, TOKEN)
+        with pytest.raises(InvalidInput, match=r"NESTCODE_TOKEN or give --token-file"):
+            check_token(host, None)
+    with pytest.raises(InvalidInput, match="at least 16 characters, got 3"):
+        check_token("127.0.0.1", "abc")
+
+
+def test_a_port_in_use_is_named() -> None:
+    with listen("127.0.0.1", 0) as taken, pytest.raises(InvalidInput, match="give another --port"):
+        listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_failures_are_not_told_to_clients(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(folder)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a secret of the process")
+
+    monkeypatch.setattr(service, "search", fail)
+    with in_thread(create_app(service)) as url:
+        answer = httpx.post(f"{url}/v1/search", json={"ids": [1]})
+        assert (answer.status_code, error_of(answer)) == (500, "the server failed: its log says why")
+        assert 'nestcode_requests_total{route="/v1/search",status="500"} 1.0' in httpx.get(f"{url}/metrics").text

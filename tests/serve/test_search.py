@@ -1,0 +1,204 @@
+"""A server answers as its index does, in JSON and in bytes, and a client is used as an index."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from nestcode import Codes, Index, LinearCoder
+from nestcode.arrays import Floats
+from nestcode.client import Client, merge
+from nestcode.errors import InvalidInput, Unavailable
+from nestcode.search.hits import Hits
+from nestcode.serve import Service, create_app, in_thread
+from nestcode.wire import CODES, FLOAT32
+from tests.serve.conftest import WIDTH
+
+ALL = 10**6  # candidates: an exhaustive search
+
+
+def assert_equal(found: Hits, expected: Hits) -> None:
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.distances, expected.distances, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found.compared, expected.compared)
+    assert (found.ids.dtype, found.distances.dtype) == (expected.ids.dtype, expected.distances.dtype)
+    assert type(found.compared) is type(expected.compared)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"k": 1}, {"k": 7, "candidates": 50, "rerank": 20}, {"rank": "asymmetric"}, {"metric": "cosine"},
+        {"candidates": ALL}, {"filter": [5, 6, 700]}, {"filter": np.arange(2900) % 2 == 0}, {"filter": iter([1, 2])},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_client_finds_what_its_index_finds(
+    client: Client, index: Index, rows: Floats, options: dict[str, Any]
+) -> None:
+    ours = dict(options)
+    if "filter" in options and not hasattr(options["filter"], "__len__"):
+        ours, options = {"filter": iter([1, 2])}, {"filter": iter([1, 2])}
+    assert_equal(client.search(rows[-100:], **options), index.search(rows[-100:], **ours))
+
+
+def test_one_query_gives_arrays_of_one_dimension(client: Client, index: Index, rows: Floats) -> None:
+    assert_equal(client.search(rows[-1]), index.search(rows[-1]))
+    assert_equal(client.search(index.codes([3]), k=4), index.search(index.codes([3]), k=4))
+    assert_equal(client.search(rows[-1:], k=3), index.search(rows[-1:], k=3))
+
+
+def test_codes_are_queries_too(client: Client, index: Index, rows: Floats) -> None:
+    codes = client.encode(rows[:70])
+    assert codes == index.codes(np.arange(70))
+    assert_equal(client.search(codes, k=5), index.search(codes, k=5))
+
+
+def test_decoding_takes_any_length(client: Client, index: Index) -> None:
+    codes = index.codes([1, 2, 3])
+    assert index.coder is not None
+    for length in (0, 1, 13, WIDTH, None):
+        kept = codes if length is None else codes.prefix(length)
+        np.testing.assert_array_equal(client.decode(codes, length), index.coder.decode(kept))
+
+
+def test_json_and_bytes_agree(http: httpx.Client, client: Client, rows: Floats) -> None:
+    asked = rows[-3:]
+    found = http.post("/v1/search", json={"vectors": asked.tolist(), "k": 4}).json()
+    hits = client.search(asked, 4)
+    assert found["ids"] == hits.ids.tolist()
+    assert found["distances"] == hits.distances.tolist()
+    assert found["compared"] == hits.compared.tolist()
+    raw = http.post("/v1/search?k=4", content=asked.tobytes(), headers={"Content-Type": FLOAT32})
+    assert raw.json() == found
+    codes = http.post("/v1/encode", json={"vectors": asked.tolist()}).json()["codes"]
+    packed = client.encode(asked).packed
+    assert codes == [row.tobytes().hex() for row in packed]
+    by_hex = http.post("/v1/search", json={"codes": codes, "k": 4}).json()
+    by_bytes = http.post("/v1/search?k=4", content=packed.tobytes(), headers={"Content-Type": CODES}).json()
+    assert by_hex == by_bytes
+    short = http.post("/v1/encode?length=5", json={"vectors": asked.tolist()}).json()["codes"]
+    assert short == [row.tobytes().hex() for row in client.encode(asked).prefix(5).packed]
+
+
+def test_items_are_queries_too(http: httpx.Client, index: Index) -> None:
+    found = http.post("/v1/search", json={"ids": [8, 9], "k": 2}).json()
+    assert found["ids"] == index.search(index.vectors([8, 9]), k=2).ids.tolist()
+    assert [ids[0] for ids in found["ids"]] == [8, 9]
+
+
+def test_fewer_items_than_k_are_left_out_of_json(http: httpx.Client) -> None:
+    found = http.post("/v1/search", json={"ids": [8], "k": 9, "filter": [1, 8]}).json()
+    assert sorted(found["ids"][0]) == [1, 8]
+    assert len(found["distances"][0]) == 2
+
+
+def test_neighborhoods_are_those_of_the_index(http: httpx.Client, index: Index, rows: Floats) -> None:
+    for asked in ({"vectors": rows[-4:].tolist()}, {"vectors": rows[-1:].tolist()}, {"ids": [4]}):
+        found = http.post("/v1/neighborhood", json={**asked, "size": 20, "limit": 15}).json()
+        queries = index.vectors([4]) if "ids" in asked else np.array(asked["vectors"])
+        hoods = list(index.neighborhood(queries, size=20))
+        assert found["length"] == [hood.length for hood in hoods]
+        assert found["count"] == [hood.count for hood in hoods]
+        assert found["ids"] == [hood.ids[:15].tolist() for hood in hoods]
+    part = http.post("/v1/neighborhood", json={"ids": [4], "fraction": 0.5}).json()
+    assert part["count"][0] >= len(index) / 2
+
+
+def test_nested_neighborhoods_shrink_to_the_query(http: httpx.Client, index: Index) -> None:
+    found = http.post("/v1/nested", json={"ids": [4], "limit": 1000}).json()
+    hoods = index.nested(index.vectors([4]))
+    assert found["count"] == hoods.count.tolist()
+    assert (found["length"], found["ids"]) == (WIDTH, [4])
+    assert found["code"] == index.codes([4]).packed[0].tobytes().hex()
+    for length in (3, 7):
+        at = http.post("/v1/nested", json={"ids": [4], "length": length, "limit": 1000}).json()
+        assert at["ids"] == hoods[length].ids[:1000].tolist()
+
+
+def test_the_client_has_the_signature_of_the_index() -> None:
+    ours, theirs = inspect.signature(Index.search).parameters, inspect.signature(Client.search).parameters
+    assert list(ours) == list(theirs)
+    assert [one.default for one in ours.values()] == [one.default for one in theirs.values()]
+
+
+def test_what_a_client_cannot_send_is_named(client: Client, rows: Floats) -> None:
+    with pytest.raises(InvalidInput, match=r"leave vectors out"):
+        client.search(rows[0], vectors=rows)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"take prefix\(48\)"):
+        client.search(Codes.from_bits(np.zeros((1, 5), dtype=bool)))
+    with pytest.raises(InvalidInput, match="12 features"):
+        client.search(rows[:, :5])
+    with pytest.raises(InvalidInput, match=r"k must be at most 1,000, got 5,000"):
+        client.search(rows[0], k=5000)
+    with pytest.raises(InvalidInput, match="NaN or inf in row 1"):
+        client.search(np.where(np.arange(3)[:, None] == 1, np.nan, rows[:3]))
+    with pytest.raises(InvalidInput, match="at least one server"):
+        Client([])
+    with pytest.raises(Unavailable, match="does not answer"):
+        Client("http://127.0.0.1:9")
+    assert len(client) == 2900
+
+
+def test_shards_behind_a_client_answer_as_one_index(rows: Floats, tmp_path: Path) -> None:
+    """Also where distances tie, and where a shard has fewer than k items."""
+    coder = LinearCoder(24).fit(rows)
+    whole = Index(coder)
+    items = np.concatenate([rows[:600], rows[:40]])  # 40 items twice
+    whole.add(items)
+    parts = [range(300), range(300, 637), range(637, 640)]
+    for place, part in enumerate(parts):
+        shard = Index(coder)
+        shard.add(items[part], ids=np.array(part))
+        shard.save(tmp_path / str(place))
+    apps = [create_app(Service(tmp_path / str(place))) for place in range(3)]
+    with in_thread(apps[0]) as a, in_thread(apps[1]) as b, in_thread(apps[2]) as c, Client([a, b, c]) as client:
+        assert len(client) == 640
+        for queries in (rows[-20:], rows[:40], rows[5]):
+            for k in (1, 10, 700):
+                options: dict[str, Any] = {"k": k, "candidates": ALL, "rerank": ALL}
+                assert_equal(client.search(queries, **options), whole.search(queries, **options))
+        allowed = [3, 301, 638]
+        assert_equal(client.search(rows[:9], 5, filter=allowed), whole.search(rows[:9], 5, filter=allowed))
+        with pytest.raises(InvalidInput, match="write to the one"):
+            client.remove([3])
+    other = Index(width=24)
+    other.save(tmp_path / "other")
+    one, two = (in_thread(create_app(Service(tmp_path / name))) for name in ("0", "other"))
+    with one as first, two as second, pytest.raises(InvalidInput, match="same width and coder"):
+        Client([first, second])
+
+
+def test_merging_equals_sorting_everything() -> None:
+    rng = np.random.default_rng(1)
+    distances = rng.integers(0, 4, (5, 12)).astype(np.float32)  # ties
+    ids = np.argsort(rng.random((5, 12)), axis=1)
+    order = np.lexsort((ids, distances), axis=1)[:, :7]
+    parts = []
+    for columns in (slice(0, 3), slice(3, 12)):
+        inner = np.lexsort((ids[:, columns], distances[:, columns]), axis=1)
+        part = np.take_along_axis(ids[:, columns], inner, 1), np.take_along_axis(distances[:, columns], inner, 1)
+        parts.append(Hits(*part, np.ones(5, dtype=np.int64)))
+    merged = merge(parts, 7)
+    np.testing.assert_array_equal(merged.ids, np.take_along_axis(ids, order, 1))
+    assert merged.compared.tolist() == [2] * 5
+
+
+def test_an_index_of_bare_codes_takes_codes_or_a_coder(rows: Floats, tmp_path: Path) -> None:
+    coder = LinearCoder(24).fit(rows)
+    codes = coder.encode(rows[:200]).prefix(20)
+    index = Index(width=20)
+    index.add(codes)
+    index.save(tmp_path)
+    with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client:
+        assert_equal(client.search(codes[:5]), index.search(codes[:5]))
+        with pytest.raises(InvalidInput, match="takes Codes"):
+            client.search(rows[0])
+    with in_thread(create_app(Service(tmp_path, coder=coder))) as url, Client(url) as client:
+        assert client.encode(rows[:5]) == codes[:5]
+        assert_equal(client.search(rows[:5]), index.search(codes[:5]))
+    with pytest.raises(InvalidInput, match="at least the index's 20 bits"):
+        Service(tmp_path, coder=LinearCoder(8).fit(rows))

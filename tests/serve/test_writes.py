@@ -1,0 +1,195 @@
+"""Writes are acknowledged when they are durable; readers take up commits without dropping a request."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from nestcode import Codes, Index, LinearCoder
+from nestcode.arrays import Floats
+from nestcode.client import Client
+from nestcode.errors import InvalidInput, Unavailable
+from nestcode.serve import Service, app, create_app, in_thread
+from tests.serve.conftest import error_of
+
+WIDTH = 16
+
+
+def codes_of(ids: np.ndarray) -> Codes:
+    """Return a code that tells the id of its item."""
+    return Codes(ids.astype(">u2").view(np.uint8).reshape(-1, 2), WIDTH)
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    Index(width=WIDTH).save(tmp_path / "index")
+    return tmp_path / "index"
+
+
+def test_items_are_added_and_removed(empty: Path) -> None:
+    with in_thread(create_app(Service(empty, writable=True))) as url, Client(url) as client:
+        client.add(codes_of(np.arange(5)), ids=np.arange(5))
+        assert len(Index.open(empty)) == 5  # durable
+        client.remove([1, 3])
+        assert Index.open(empty).ids.tolist() == [0, 2, 4]
+        with pytest.raises(InvalidInput, match="2"):
+            client.add(codes_of(np.array([9, 2])), ids=[9, 2])
+        with pytest.raises(InvalidInput, match="7"):
+            client.remove([2, 7])
+        assert Index.open(empty).ids.tolist() == [0, 2, 4]  # nothing of a refused write
+        client.add(codes_of(np.array([9])), ids=[2], on_duplicate="replace")
+        assert client.search(codes_of(np.array([9])), k=1).ids.tolist() == [2]
+        asked = {"codes": ["0007"], "ids": [7]}
+        assert httpx.post(f"{url}/v1/items", json=asked).json() == {"count": 4}
+        assert "ids" in error_of(httpx.post(f"{url}/v1/items", json={"codes": ["0007"]}))
+        assert "bytes each" in error_of(
+            httpx.post(f"{url}/v1/items", content=b"123", headers={"Content-Type": "application/vnd.nestcode.codes"})
+        )
+
+
+def test_vectors_are_added_in_bytes_and_in_json(rows: Floats, tmp_path: Path) -> None:
+    Index(LinearCoder(24).fit(rows), vectors="float32").save(tmp_path)
+    with in_thread(create_app(Service(tmp_path, writable=True))) as url, Client(url) as client:
+        client.add(rows[:50], ids=np.arange(100, 150))
+        httpx.post(f"{url}/v1/items", json={"vectors": rows[50:60].tolist(), "ids": list(range(10))}).raise_for_status()
+        np.testing.assert_array_equal(Index.open(tmp_path).vectors(np.arange(100, 150)), rows[:50])
+        np.testing.assert_array_equal(Index.open(tmp_path).vectors(np.arange(10)), rows[50:60])
+
+
+def test_concurrent_writes_are_all_durable_when_acknowledged(empty: Path) -> None:
+    """Each is in the index that another process would open as soon as it returned."""
+    with in_thread(create_app(Service(empty, writable=True))) as url:
+
+        def write(start: int) -> None:
+            with Client(url) as client:
+                for place in range(start, 40, 8):
+                    client.add(codes_of(np.array([place])), ids=[place])
+                    assert place in Index.open(empty)
+
+        threads = [threading.Thread(target=write, args=(start,)) for start in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert Index.open(empty).ids.tolist() == list(range(40))
+
+
+def test_a_failed_commit_is_reported_and_may_be_repeated(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with in_thread(create_app(Service(empty, writable=True))) as url, Client(url) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(Index, "commit", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+            with pytest.raises(Unavailable, match="No space left"):
+                client.add(codes_of(np.array([1])), ids=[1])
+        assert len(Index.open(empty)) == 0
+        client.add(codes_of(np.array([1])), ids=[1], on_duplicate="replace")
+        assert len(Index.open(empty)) == 1
+
+
+def test_a_new_commit_is_picked_up_while_requests_go_on(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "REFRESH", 0.01)
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def search(url: str) -> None:
+        try:
+            with Client(url) as client:
+                while not stop.is_set():
+                    hits = client.search(codes_of(np.array([3])), k=5)
+                    found = hits.ids[hits.ids >= 0]
+                    assert len(set(found.tolist())) == len(found)
+        except BaseException as error:
+            failures.append(error)
+
+    with in_thread(create_app(Service(empty))) as url, Client(url) as client:
+        thread = threading.Thread(target=search, args=(url,))
+        thread.start()
+        with Index.open(empty, mode="a") as writer:
+            for step in range(1, 6):
+                writer.add(codes_of(np.arange(10 * step, 10 * step + 10)), ids=np.arange(10 * step, 10 * step + 10))
+                writer.commit()
+                wait_for(lambda: len(client) == 10 * step)  # noqa: B023 (called now)
+        stop.set()
+        thread.join()
+        other = Index(width=8)  # another index in the same folder
+        other.add(Codes.from_bits(np.eye(8) > 0))
+        other.save(empty)
+        wait_for(lambda: len(client) == 8)
+    assert failures == []
+
+
+def wait_for(condition: object) -> None:
+    end = time.monotonic() + 20
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `nestcode serve` in a process, and yield it with its address."""
+    command = [sys.executable, "-m", "nestcode", "serve", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            url = running.stdout.readline().strip().rstrip("/")
+            assert url.startswith("http://127.0.0.1:"), running.stderr and running.stderr.read()
+            yield running, url
+        finally:
+            running.kill()
+
+
+def test_kill_9_loses_no_acknowledged_write(empty: Path) -> None:
+    acknowledged: list[int] = []
+
+    def write(url: str, start: int) -> None:
+        with Client(url) as client:
+            for place in range(start, 2**15, 4):
+                try:
+                    client.add(codes_of(np.array([place])), ids=[place])
+                except Unavailable:
+                    return
+                acknowledged.append(place)
+
+    with process(str(empty), "--writable") as (running, url):
+        threads = [threading.Thread(target=write, args=(url, start)) for start in range(4)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: len(acknowledged) >= 12)
+        os.kill(running.pid, signal.SIGKILL)
+        for thread in threads:
+            thread.join()
+    index = Index.open(empty)
+    index.verify()
+    kept = index.ids
+    assert set(acknowledged) <= set(kept.tolist())
+    assert len(kept) <= len(acknowledged) + 4  # what was on its way
+    assert index.codes(kept) == codes_of(kept)
+
+
+def test_sigterm_finishes_what_was_begun(empty: Path) -> None:
+    with process(str(empty), "--writable") as (running, url), Client(url) as client:
+        client.add(codes_of(np.arange(3)), ids=np.arange(3))
+        host, _, port = url.removeprefix("http://").partition(":")
+        body = b'{"codes": ["0007"], "ids": [7]}'
+        head = f"POST /v1/items HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
+        head += "Content-Type: application/json\r\n\r\n"
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(head.encode() + body[:10])
+            time.sleep(0.2)  # the request has begun
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            connection.sendall(body[10:])
+            assert b" 200 " in connection.recv(65536)
+        assert running.wait(20) in (0, -signal.SIGTERM)
+        with Index.open(empty, mode="a") as index:  # the lock is free
+            assert 7 in index
