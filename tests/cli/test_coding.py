@@ -290,12 +290,13 @@ def test_resume_continues_an_interrupted_fit(tmp_path: Path, monkeypatch: pytest
     assert facts["expected_errors"] == {str(k): pytest.approx(own.expected_error(k)) for k in (0, 1, 2, 4, 8)}
 
 
-def test_autoencoder_and_supervised_coders_are_trained(tmp_path: Path) -> None:
+def test_coders_of_pytorch_are_trained(tmp_path: Path) -> None:
     path, _, _ = vectors(tmp_path)
     X = np.load(path)
     np.save(tmp_path / "labels.npy", np.arange(len(X)) % 2)
     for kind, name, more in (
         ("autoencoder", "AutoencoderCoder", ()),
+        ("implicit", "ImplicitCoder", ()),
         ("supervised", "SupervisedCoder", ("--labels", tmp_path / "labels.npy")),
     ):
         out = tmp_path / f"{kind}.coder"

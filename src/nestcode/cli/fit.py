@@ -132,7 +132,8 @@ def _untrained(rows: "Rows", kind: Kind, width: int, metric: Metric, *, seed: in
         bases = AdaptiveCoder(width, metric, seed=seed), ResidualCoder(width, metric, seed=seed)
         return coders.RefinedCoder(bases, network, training=network.TRAINING.but(**changes))
     if kind == "implicit":
-        return coders.ImplicitCoder(ResidualCoder(width, metric, seed=seed), training=Training().but(**changes))
+        base, implicit = ResidualCoder(width, metric, seed=seed), coders.ImplicitCoder
+        return implicit(base, training=implicit.TRAINING.but(**changes))
     trained = coders.AutoencoderCoder if kind == "autoencoder" else coders.SupervisedCoder
     return trained(width, metric=metric, training=Training().but(**changes))
 
