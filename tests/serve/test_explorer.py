@@ -13,7 +13,6 @@ from playwright.sync_api import expect, sync_playwright
 import nestcode as nc
 from nestcode.data import patches, sample_images
 from nestcode.serve import Items, Service, create_app, in_thread
-from nestcode.serve.app import STATIC
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SIDE, COUNT, TOKEN = 16, 400, "a token of many letters"
@@ -104,7 +103,6 @@ def test_the_coder_is_drawn(page: Any, url: str) -> None:
     assert not page.locator("#coder").is_visible()
 
 
-@pytest.mark.skipif(not (STATIC / "nest" / "nest.js").exists(), reason="there is no decoder for browsers")
 def test_an_image_sharpens_with_its_bytes(page: Any, url: str, place: Path) -> None:
     page.goto(f"{url}/#progressive")
     expect(page.locator("#webp-caption")).to_have_text(re.compile("bytes"))

@@ -183,14 +183,14 @@ class Routes:
         else:
             app.add_api_route("/v1/items", self.read_only, methods=["POST"], include_in_schema=False)
             app.add_api_route("/v1/items/delete", self.read_only, methods=["POST"], include_in_schema=False)
-        app.get("/v1/items/{item}")(self.item)
+        app.get("/v1/items/{item}", **_sends("text/plain", "image/png"))(self.item)
         app.get("/v1/info")(self.info)
         app.get("/v1/coder")(self.coder)
-        app.get("/v1/streams/{name}")(self.stream)
+        app.get("/v1/streams/{name}", **_sends("application/octet-stream"))(self.stream)
         app.head("/v1/streams/{name}", include_in_schema=False)(self.stream)
-        app.get("/healthz")(self.health)
-        app.get("/readyz")(self.readiness)
-        app.get("/metrics")(self.prometheus)
+        app.get("/healthz", **_sends("text/plain"))(self.health)
+        app.get("/readyz", **_sends("text/plain"))(self.readiness)
+        app.get("/metrics", **_sends("text/plain"))(self.prometheus)
         app.get("/", include_in_schema=False)(self.explorer)
 
     # retrieval
@@ -470,3 +470,9 @@ def _about(
         },
         "responses": {200: {"model": gives, "content": dict.fromkeys(binary, rows)}},
     }
+
+
+def _sends(*kinds: str) -> dict[str, Any]:
+    """Return the description of an answer that is not JSON."""
+    content: dict[str, Any] = {kind: {"schema": {"type": "string"}} for kind in kinds}
+    return {"response_class": Response, "responses": {200: {"content": content}}}

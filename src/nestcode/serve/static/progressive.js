@@ -12,9 +12,7 @@ let latest = 0;
 
 export async function start(served) {
   info = served;
-  nest = await import("/static/nest/nest.js").catch(() => {
-    throw new Error("This installation has no decoder for browsers: build it, or install a wheel.");
-  });
+  nest = await import("/static/nest/nest.js");
   $("stream").replaceChildren(...Object.keys(info.streams).map((name) => new Option(name, name)));
   $("stream").addEventListener("change", guarded(open));
   $("image").addEventListener("change", guarded(drawWhole));
