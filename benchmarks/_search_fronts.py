@@ -48,6 +48,7 @@ class Measured:
     task: Task
     build: float  # seconds, all cores
     size: float  # bytes/item
+    graph_size: float  # of these, those of our graph
     points: list[Point]
     whole: bool  # whether the sweep ended within the time limit
     single: dict[float, float]  # µs/query of single queries, by target recall
@@ -129,7 +130,7 @@ def measure(
     return results + ["there was no time left"] * (len(methods) - len(workers))
 
 
-_Results = tuple[float, float, list[Point], bool, dict[float, float]]  # the fields of Measured
+_Results = tuple[float, float, float, list[Point], bool, dict[float, float]]  # the fields of Measured
 
 
 class Worker:
@@ -171,11 +172,13 @@ def _work(pipe: Connection, method: Method, tasks: Sequence[Task], limit: float)
     try:
         start = time.perf_counter()
         method.build(tasks[0])
-        build, size = time.perf_counter() - start, method.nbytes() / len(tasks[0].base)
+        build, count = time.perf_counter() - start, len(tasks[0].base)
+        size, graph_size = method.nbytes() / count, method.graph_nbytes() / count
         log(f"{method.name}, {method.kind}: built in {build:.1f} s, {size:.0f} bytes/item")
         pipe.send([])
         pipe.recv()
-        pipe.send([(build, size, *_measure(method, task, share * limit)) for task, share in zip(tasks, SHARES)])  # noqa: B905
+        facts = build, size, graph_size
+        pipe.send([(*facts, *_measure(method, task, share * limit)) for task, share in zip(tasks, SHARES)])  # noqa: B905
     except Exception as error:  # whatever a peer raises
         pipe.send(f"{type(error).__name__}: {error}")
 
@@ -210,12 +213,15 @@ def sweep(method: Method, task: Task, limit: float) -> tuple[list[Point], bool]:
 def estimate(method: Method, task: Task, budget: Budget) -> list[Point]:
     """Try all combinations of the other settings with ascending effort on a sample, until recall saturates.
 
-    The largest of the others comes first: where its recall is low, that of all others is.
+    The largest of the others comes first: where its recall is low, that of all others is. What caches hold after the
+    first search does not count, or the least effort would seem the slowest.
     """
     grid = method.grid(task.k)
     *others, effort = grid
     points: list[Point] = []
     combinations = list(itertools.product(*(grid[name] for name in others)))[::-1]
+    method.set(dict(zip(others, combinations[0], strict=True)) | {effort: grid[effort][0]})
+    method.search(task.queries[:SAMPLE], task.k)
     lines = dict.fromkeys(combinations, -1.0)  # their recall
     for value in grid[effort]:
         for values, before in list(lines.items()):

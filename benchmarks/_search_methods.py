@@ -17,7 +17,7 @@ Grid = dict[str, tuple[int, ...]]
 
 # Of all graphs: links per node (M), efConstruction, efSearch.
 LINKS, CONSTRUCTION = 16, 128
-EFFORTS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+EFFORTS = (10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
 class Method:
@@ -37,6 +37,10 @@ class Method:
         """Return the bytes of the index, including vectors if it stores them."""
         raise NotImplementedError
 
+    def graph_nbytes(self) -> int:
+        """Return how many of these bytes are those of a graph, where they are known."""
+        return 0
+
     def grid(self, k: int) -> Grid:
         """Return the values of its settings. The last one is the effort, ascending; all others are combined."""
         raise NotImplementedError
@@ -55,12 +59,12 @@ class Method:
 
 
 def efforts(k: int) -> tuple[int, ...]:
-    """Return the values of ef, at least k.
+    """Return the values of ef: k, and larger ones.
 
-    >>> efforts(100)[:2]
-    (128, 192)
+    >>> efforts(100)[:3]
+    (100, 128, 192)
     """
-    return tuple(effort for effort in EFFORTS if effort >= k)
+    return (k, *(effort for effort in EFFORTS if effort > k))
 
 
 def saved_size(save: Callable[[str], object]) -> int:
@@ -119,21 +123,49 @@ class Nestcode(Method):
 
 
 class NestcodeGraph(Nestcode):
-    """Nestcode's graph navigated by `LinearCoder` codes, with vectors stored as float16."""
+    """Nestcode's graph navigated by `LinearCoder` codes, with vectors stored as float16 or without."""
 
     graph = True
 
-    def __init__(self, width: int) -> None:
-        super().__init__(width, "with vectors")
+    def __init__(self, width: int, kind: Kind) -> None:
+        super().__init__(width, kind)
         self.name = f"Nestcode graph, {width} bits"
 
     def empty(self, task: Task) -> nc.Index:
         """Fit the coder and return an empty index with a graph."""
-        return nc.Index(nc.LinearCoder(self.width, metric=task.metric).fit(task.base), vectors="float16", graph=True)
+        coder = nc.LinearCoder(self.width, metric=task.metric).fit(task.base)
+        return nc.Index(coder, vectors="float16" if self.kind == "with vectors" else None, graph=True)
+
+    def graph_nbytes(self) -> int:
+        """Return the bytes of the neighbors and of the records, which have their ids and leading bits."""
+        parts = self.index.nbytes_by_part()
+        return int(parts["neighbors"] + parts["prepared"]) if "neighbors" in parts else 0  # few items have no graph
 
     def grid(self, k: int) -> Grid:
-        """Return how many items a walk keeps (ef); it reranks as it walks."""
-        return {"k_factor": (1,), "candidates": efforts(k)}
+        """Return how many items a walk keeps (ef); all of them are reranked."""
+        return {"ef": efforts(k)}
+
+    def _hits(self, queries: Floats, k: int) -> Any:
+        return self.index.search(queries, k=k, candidates=self.setting["ef"], rerank=self.setting["ef"])
+
+
+class NestcodeScan(Nestcode):
+    """Exhaustive search of `LinearCoder` codes: those that a graph without vectors ranks by."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, "compressed")
+        self.name = f"Nestcode, full scan of the graph's {width} bits"
+
+    def empty(self, task: Task) -> nc.Index:
+        """Fit the coder and return an empty index."""
+        return nc.Index(nc.LinearCoder(self.width, metric=task.metric).fit(task.base))
+
+    def grid(self, k: int) -> Grid:
+        """Return its one setting."""
+        return {"nearest": (k,)}
+
+    def _hits(self, queries: Floats, k: int) -> Any:
+        return self.index.search(queries, k=k, candidates=len(self.index))
 
 
 class Exact(Method):

@@ -8,11 +8,11 @@ from typing import Any, get_args
 
 from _report import show
 from _search_fronts import SHOWN, TARGETS, Measured, measure, reaching
-from _search_methods import Exact, Kind, Method, Nestcode, NestcodeGraph
+from _search_methods import Exact, Kind, Method, Nestcode, NestcodeGraph, NestcodeScan
 from _search_peers import LEADING, peers
 from _search_task import Row, Task, read_tasks, wanted
 
-GRAPH_WIDTH = 320
+GRAPH_WIDTHS: dict[Kind, int] = {"with vectors": 320, "compressed": 1536}
 WIDTHS: dict[Kind, tuple[int, ...]] = {"with vectors": (256,), "compressed": (384, 512, 768, 1536)}
 
 
@@ -51,7 +51,9 @@ def recall_by_speed(options: argparse.Namespace) -> Iterator[list[Row]]:
 def methods(task: Task, options: argparse.Namespace) -> Iterator[Method]:
     """Yield the methods to measure; the strongest peers unless --peers names others."""
     lists = [Nestcode(width, kind) for kind, widths in WIDTHS.items() for width in widths]
-    yield from (own for own in [NestcodeGraph(GRAPH_WIDTH), *lists] if wanted(own.name, options.ours))
+    graphs = [NestcodeGraph(width, kind) for kind, width in GRAPH_WIDTHS.items()]
+    ours = [*graphs, NestcodeScan(GRAPH_WIDTHS["compressed"]), *lists]
+    yield from (own for own in ours if wanted(own.name, options.ours))
     chosen = LEADING if options.peers is None else options.peers
     yield from (peer for peer in [Exact(), *peers(task)] if wanted(peer.name, chosen) or isinstance(peer, Exact))
 
@@ -68,8 +70,9 @@ def print_methods(task: Task, results: Sequence[Measured]) -> None:
         show(
             f"QPS by recall@{task.k}, one thread, {kind}: {task}",
             [method_row(result) for result in chosen],
-            "build: seconds on all cores, with training. B/item: bytes of the index per item. highest: recall; …: the "
-            "time limit ended\nthe sweep. QPS: queries per CPU second in one batch, interpolated on the front."
+            "build: seconds on all cores, with training. B/item: bytes of the index per item; of which our graph's."
+            "\nhighest: recall; …: the time limit ended the sweep. QPS: queries per CPU second in one batch, "
+            "interpolated on the front."
             "\nsetting: the fastest that reaches it; µs: per single query.",
         )
 
@@ -79,7 +82,7 @@ def method_row(result: Measured) -> Row:
     row: Row = {
         "method": result.method.name,
         "build": f"{result.build:.1f}",
-        "B/item": f"{result.size:.0f}",
+        "B/item": f"{result.size:.0f}" + (f", graph {result.graph_size:.0f}" if result.graph_size else ""),
         "highest": f"{max(point.recall for point in result.points):.3f}" + ("" if result.whole else "…"),
     }
     for target in SHOWN:
@@ -134,7 +137,7 @@ def comparison_row(task: Task, own: Measured, others: Sequence[Measured], target
 
 def print_choice(task: Task, results: Sequence[Measured]) -> None:
     """Print which of our settings to choose for a recall."""
-    lists = [own for own in results if own.method.ours and not own.method.graph]
+    lists = [own for own in results if type(own.method) is Nestcode]
     rows = [choice_row(task, own, target) for own in lists for target in TARGETS]
     show(
         f"Settings by recall@{task.k}: {task}",
@@ -166,7 +169,8 @@ def saved(result: Measured) -> list[Row]:
     kept = {id(point) for point in result.front}
     facts: dict[str, Any] = {"data": str(result.task), "class": result.method.kind, "method": result.method.name}
     facts["k"] = result.task.k
-    facts |= {"build": result.build, "bytes": result.size, "whole": result.whole}
+    facts |= {"build": result.build, "bytes": result.size, "bytes of the graph": result.graph_size}
+    facts["whole"] = result.whole
     return [{**facts, **vars(point), "front": id(point) in kept} for point in result.points] + [
         {**facts, "target recall": target, "single query µs": microseconds}
         for target, microseconds in result.single.items()

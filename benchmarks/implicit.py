@@ -29,7 +29,7 @@ from nestcode.training import Training
 
 NEAREST = 10  # neighbors
 CALIBRATION = 60  # steps that the time of one is measured on
-LENGTHS: dict[str, Lengths] = {"uniform lengths": Uniform(), "log-uniform lengths": LogUniform()}
+LENGTHS: dict[str, Lengths] = {"uniform": Uniform(), "log-uniform": LogUniform()}
 Method = Callable[[int], Floats]  # returns what is searched as decoded from so many bits
 
 
@@ -77,12 +77,12 @@ def methods(task: Task, options: argparse.Namespace) -> Iterator[tuple[str, Meth
     if "ours" in options.methods:
         base = nc.ResidualCoder(max(options.bits), "cosine").fit(task.train)
         yield "ResidualCoder", decoder(base, base.encode(task.base))
-        for name, lengths in LENGTHS.items():
-            coder = fit(task, base, lengths, options.folder / name.replace(" ", "-"), options)
+        for name in options.lengths:
+            coder = fit(task, base, LENGTHS[name], options.folder / name, options)
             start = time.perf_counter()
             codes = coder.encode(task.base)
             print(f"{len(codes) / (time.perf_counter() - start):.0f} items encoded per second", flush=True)
-            yield f"ImplicitCoder, {name}", decoder(coder, codes)
+            yield f"ImplicitCoder, {name} lengths", decoder(coder, codes)
             yield f"its additive codebooks, {name}", decoder(coder.additive_, codes)
     for name, make in PEERS.items():
         if name in options.methods:
@@ -183,9 +183,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--queries", type=int, default=1000, metavar="N", help="number of queries (1,000)")
     parser.add_argument("--bits", type=int, nargs="+", default=[64, 128, 256], metavar="N", help="(64 128 256)")
     parser.add_argument("--methods", nargs="+", default=["ours", *PEERS], help="of ours, OPQ, RQ, LSQ (all)")
+    parser.add_argument("--lengths", nargs="+", default=list(LENGTHS), help="of uniform, log-uniform (both)")
     parser.add_argument("--minutes", type=float, default=3, metavar="M", help="of training, for each coder (3)")
     parser.add_argument("--batch", type=int, default=2048, metavar="N", help="batch size (2,048)")
-    parser.add_argument("--rate", type=float, default=1e-3, metavar="R", help="learning rate (0.001)")
+    parser.add_argument("--rate", type=float, default=2e-3, metavar="R", help="learning rate (0.002)")
     parser.add_argument("--units", type=int, default=128, metavar="N", help="of the networks (128)")
     parser.add_argument("--layers", type=int, default=2, metavar="N", help="residual blocks of the networks (2)")
     parser.add_argument("--beams", type=int, default=16, metavar="N", help="of encoding (16)")
@@ -196,7 +197,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, metavar="DIR", help="write the coders and logs of their training there")
     options = parser.parse_args()
     if options.quick:
-        options.bits, options.minutes, options.batch, options.units, options.layers = [8, 16], 1e-4, 32, 8, 1
+        options.bits, options.minutes, options.batch, options.units, options.layers = [8], 1e-4, 32, 8, 1
         options.base, options.queries, options.beams, options.candidates = 200, 20, 2, 4
         options.methods = ["ours", "RQ"]
     if options.folder is None:

@@ -10,6 +10,7 @@ from hypothesis import settings
 # Matrices here are so small that threads of one product wait for each other longer than they work. This must be set
 # before anything imports NumPy or PyTorch; processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")  # tests use no network
 
 # How long an example takes depends on the load of the machine, not on whether a law holds.
 settings.register_profile("nestcode", deadline=None)

@@ -165,19 +165,18 @@ class GraphBuilder {
         const GraphWalker<float> walker(records, vectors_, projection_, Metric::l2, simd_);
         parallel_for(count_, 16, threads_, [&](std::size_t begin, std::size_t end) {
             GraphQueries batch(projection_, end - begin, Metric::l2, simd_);
-            std::vector<std::uint64_t> candidates[kTurns];
+            std::vector<std::uint64_t> candidates;
             walk_graph(
                 walker, batch, vectors_[begin], end - begin, options_.ef, {},
-                [&](std::size_t turn, std::size_t q, std::uint32_t id, float distance) {
+                [&](std::size_t q, std::uint32_t id, float distance) {
                     if (id != begin + q)
-                        candidates[turn].push_back(Hit::pack(clamp_to_finite(distance), after(begin + q, id)));
+                        candidates.push_back(Hit::pack(clamp_to_finite(distance), after(begin + q, id)));
                 },
-                [&](std::size_t turn, std::size_t q, const GraphPool&, std::size_t) {
-                    std::vector<std::uint64_t>& own = candidates[turn];
+                [&](std::size_t q, const GraphPool&, std::size_t) {
                     const std::size_t i = begin + q;
-                    own.insert(own.end(), list(near_, i), list(near_, i) + kDegree);
-                    select(i, own, list(next_, i));
-                    own.clear();
+                    candidates.insert(candidates.end(), list(near_, i), list(near_, i) + kDegree);
+                    select(i, candidates, list(next_, i));
+                    candidates.clear();
                 });
         });
         near_.swap(next_);

@@ -202,45 +202,23 @@ struct GraphWalker {
     }
 };
 
-constexpr std::size_t kTurns = 4;  // walks of one thread that take turns
-
-// Walks for `count` queries. Several walks take turns, so that memory arrives for one while another one computes.
-// Calls visit(turn, query, id, distance) and, at the end of a walk, finish(turn, query, pool, visited); turn < kTurns.
+// Walks for `count` queries, one after the other. Calls visit(query, id, distance) and, at the end of a walk,
+// finish(query, pool, visited).
 template <class Element, class Visit, class Finish>
 void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const float* queries, std::size_t count,
                 std::size_t ef, std::span<const std::uint64_t> skipped, const Visit& visit, const Finish& finish) {
-    struct Walk {
-        std::size_t query, visited;
-        GraphPool pool;
-    };
-    std::vector<Walk> walks(std::min(count, kTurns));
-    std::size_t active[kTurns];
+    GraphPool pool;
     for (std::size_t first = 0; first < count; first += GraphQueries::kBatch) {
         const std::size_t many = std::min(count - first, GraphQueries::kBatch);
         batch.prepare(queries + first * walker.vectors.features, many);
-        std::size_t started = 0, running = 0;
-        const auto start = [&](Walk& walk) {
-            walk.query = started++;
-            walk.visited = 0;
-            walker.start(batch[walk.query], ef, skipped, walk.pool);
-        };
-        for (; running < std::min(many, walks.size()); ++running) start(walks[active[running] = running]);
-        while (running > 0)
-            for (std::size_t i = 0; i < running; ++i) {
-                const std::size_t turn = active[i];
-                Walk& walk = walks[turn];
-                if (walker.step(batch[walk.query], walk.pool, [&](std::uint32_t id, float distance) {
-                        visit(turn, first + walk.query, id, distance);
-                    })) {
-                    ++walk.visited;
-                    continue;
-                }
-                finish(turn, first + walk.query, walk.pool, walk.visited);
-                if (started < many)
-                    start(walk);
-                else
-                    active[i--] = active[--running];
-            }
+        for (std::size_t q = 0; q < many; ++q) {
+            std::size_t visited = 0;
+            walker.start(batch[q], ef, skipped, pool);
+            while (
+                walker.step(batch[q], pool, [&](std::uint32_t id, float distance) { visit(first + q, id, distance); }))
+                ++visited;
+            finish(first + q, pool, visited);
+        }
     }
 }
 
@@ -255,14 +233,13 @@ void search_graph(const GraphRecords& records, const GraphVectors<Element>& vect
     const auto allows = [skipped](std::uint32_t id) { return skipped.empty() || !(skipped[id / 64] >> id % 64 & 1); };
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
         GraphQueries batch(projection, end - begin, metric, simd);
-        std::vector<TopK> tops(std::min(end - begin, kTurns), TopK(results.k));
+        TopK top(results.k);
         walk_graph(
             walker, batch, queries + begin * projection.features(), end - begin, std::max(ef, results.k), skipped,
-            [&](std::size_t turn, std::size_t, std::uint32_t id, float exact) {
-                if (vectors.data != nullptr && !(exact > tops[turn].threshold) && allows(id)) tops[turn].add(exact, id);
+            [&](std::size_t, std::uint32_t id, float exact) {
+                if (vectors.data != nullptr && !(exact > top.threshold) && allows(id)) top.add(exact, id);
             },
-            [&](std::size_t turn, std::size_t q, const GraphPool& pool, std::size_t visited) {
-                TopK& top = tops[turn];
+            [&](std::size_t q, const GraphPool& pool, std::size_t visited) {
                 if (vectors.data == nullptr)
                     for (const std::uint64_t key : pool.keys())
                         if (allows(GraphPool::id_of(key)))

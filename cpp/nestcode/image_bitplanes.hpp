@@ -71,6 +71,12 @@ struct ImageModel {
         for (std::size_t i = 0; i < subband_flags.size(); ++i) subband_flags[i].resize(kSubbandFlags[i]);
     }
 
+    // Restores the state in a file: probabilities and counts of all models, weights of all mixers.
+    void restore(const std::uint16_t* probabilities, const std::uint8_t* counts, const std::int32_t* weights) {
+        each_model([&](BinaryModel& one) { one.restore(std::max<Probability>(*probabilities++, 1), *counts++); });
+        each_weight([&](std::int32_t& weight) { weight = std::clamp(*weights++, -(1 << 20), 1 << 20); });
+    }
+
     template <class Visit>
     void each_model(Visit visit) {
         for (auto& table : significance)

@@ -52,12 +52,7 @@ void save_model(ImageModel& model, const Array<std::uint16_t, 1>& probabilities,
 void load_model(ImageModel& model, const Vec<std::uint16_t>& probabilities, const Vec<std::uint8_t>& counts,
                 const Vec<std::int32_t>& weights) {
     check_sizes(model, probabilities.shape(0), counts.shape(0), weights.shape(0));
-    std::size_t i = 0, j = 0;
-    model.each_model([&](BinaryModel& one) {
-        one.restore(std::max<nestcode::Probability>(probabilities.data()[i], 1), counts.data()[i]);
-        ++i;
-    });
-    model.each_weight([&](std::int32_t& weight) { weight = std::clamp(weights.data()[j++], -(1 << 20), 1 << 20); });
+    model.restore(probabilities.data(), counts.data(), weights.data());
 }
 
 ImageShape shape_of(const Kinds& kinds, const Array<std::int32_t, 5>& coefficients, int planes) {

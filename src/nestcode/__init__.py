@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nestcode.coders import LinearCoder as LinearCoder
     from nestcode.coders import RefinedCoder as RefinedCoder
     from nestcode.coders import ResidualCoder as ResidualCoder
+    from nestcode.coders import RotationCoder as RotationCoder
     from nestcode.coders import SupervisedCoder as SupervisedCoder
     from nestcode.coders import fit as fit
     from nestcode.coders import load_coder as load_coder
@@ -71,6 +72,7 @@ _HOMES = {
     "LinearCoder": "nestcode.coders",
     "RefinedCoder": "nestcode.coders",
     "ResidualCoder": "nestcode.coders",
+    "RotationCoder": "nestcode.coders",
     "StreamDecoder": "nestcode.streams",
     "StreamReader": "nestcode.streams",
     "StreamWriter": "nestcode.streams",
@@ -111,6 +113,7 @@ __all__ = [
     "Index",
     "LinearCoder",
     "ResidualCoder",
+    "RotationCoder",
     "StreamDecoder",
     "StreamReader",
     "StreamWriter",

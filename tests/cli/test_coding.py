@@ -34,14 +34,14 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "PIECE", 1000)
 
 
-@pytest.mark.parametrize("kind", ["auto", "linear", "residual", "adaptive", "cell"])
+@pytest.mark.parametrize("kind", ["auto", "linear", "residual", "adaptive", "cell", "rotation"])
 def test_fit_equals_the_library(kind: str, tmp_path: Path) -> None:
     path, _, items = vectors(tmp_path)
     out = tmp_path / "my.coder"
     facts = json.loads(fine("fit", path, "-o", out, "--width", 20, "--kind", kind, "--seed", 3, "--json"))
     classes: dict[str, Any] = {
         "linear": nestcode.LinearCoder, "residual": nestcode.ResidualCoder, "adaptive": nestcode.AdaptiveCoder,
-        "cell": nestcode.CellCoder,
+        "cell": nestcode.CellCoder, "rotation": nestcode.RotationCoder,
     }  # fmt: skip
     own = nestcode.fit(items, 20, seed=3) if kind == "auto" else classes[kind](20, seed=3).fit(items)
     assert load_coder(out).encode(items) == own.encode(items)
@@ -290,12 +290,13 @@ def test_resume_continues_an_interrupted_fit(tmp_path: Path, monkeypatch: pytest
     assert facts["expected_errors"] == {str(k): pytest.approx(own.expected_error(k)) for k in (0, 1, 2, 4, 8)}
 
 
-def test_autoencoder_and_supervised_coders_are_trained(tmp_path: Path) -> None:
+def test_coders_of_pytorch_are_trained(tmp_path: Path) -> None:
     path, _, _ = vectors(tmp_path)
     X = np.load(path)
     np.save(tmp_path / "labels.npy", np.arange(len(X)) % 2)
     for kind, name, more in (
         ("autoencoder", "AutoencoderCoder", ()),
+        ("implicit", "ImplicitCoder", ()),
         ("supervised", "SupervisedCoder", ("--labels", tmp_path / "labels.npy")),
     ):
         out = tmp_path / f"{kind}.coder"

@@ -72,6 +72,14 @@ def flat() -> Rows:
     return rows
 
 
+def gaussian() -> Rows:
+    """Correlated Gaussian data."""
+    rng = np.random.default_rng(0)
+    mixing = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    rows: Rows = (3 + rng.standard_normal((4000, 12)) * np.arange(1, 13) ** -0.5 @ mixing).astype(np.float32)
+    return rows
+
+
 def falling() -> Rows:
     """Clusters with a falling spectrum."""
     centers = np.random.default_rng(7).standard_normal((40, 12))
@@ -121,6 +129,21 @@ CASES: dict[str, Case] = {
         pieces_rtol=1e-4,
         seeded=False,  # it trains on all rows, as they are few
         damage={**PLANES, "centers": [lambda array: array[:, :3]]},
+    ),
+    "rotation": Case(
+        make=lambda metric: nc.RotationCoder(width=40, metric=metric),  # three planes, and a third of one
+        rows=gaussian,
+        train=2000,
+        tiny=nc.RotationCoder(width=4),
+        changes={"width": 8, "metric": "cosine", "seed": 3},
+        lengths=(0, 1, 7, 12, 23, 40),
+        errors_rtol=0.2,
+        little=("all alike", "one", "zero"),  # it knows no data but their mean and spread
+        twins=(reference.encode_linear, reference.decode_linear),
+        scales=(1e-30, 1e-12, 1e12, 1e30),
+        warns=True,
+        pieces_rtol=1e-9,
+        damage={"errors": [lambda array: -array, lambda array: array[::-1].copy()]},
     ),
     "residual": Case(
         make=lambda metric: nc.ResidualCoder(width=28, metric=metric),  # three and a half bytes

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode import AdaptiveCoder, CellCoder, Codes, LinearCoder, ResidualCoder
+from nestcode import AdaptiveCoder, CellCoder, Codes, LinearCoder, ResidualCoder, RotationCoder
 from nestcode.coders.adaptive.codebooks import HIGHEST, LOWEST, STEPS, AdaptiveCodebooks
 from nestcode.coders.scalar_quantizer import BitPlanes
 
@@ -35,12 +35,12 @@ def dequantize(bits: list[int], planes: BitPlanes) -> Doubles:
     return np.array([planes.levels[d, node] if node > 1 else 0.0 for d, node in enumerate(nodes)])
 
 
-def encode_linear(coder: LinearCoder, rows: Rows) -> Bits:
+def encode_linear(coder: LinearCoder | RotationCoder, rows: Rows) -> Bits:
     model = coder._fitted()
     return [quantize(coefficients, model.planes) for coefficients in coder._project(rows)]
 
 
-def decode_linear(coder: LinearCoder, codes: Codes) -> Doubles:
+def decode_linear(coder: LinearCoder | RotationCoder, codes: Codes) -> Doubles:
     model = coder._fitted()
     return np.array([model.mean + dequantize(bits, model.planes) @ model.directions for bits in codes.bits().tolist()])
 

@@ -361,7 +361,8 @@ def test_float16_files_are_smaller_and_decode_nearly_alike(name: str, tmp_path: 
     coder, codes = fitted(name), fitted(name).encode(fresh_rows(name)[:100])
     coder.save(tmp_path / "whole.coder")
     coder.save(tmp_path / "half.coder", dtype="float16")
-    assert (tmp_path / "half.coder").stat().st_size < (tmp_path / "whole.coder").stat().st_size
+    smaller = (tmp_path / "half.coder").stat().st_size < (tmp_path / "whole.coder").stat().st_size
+    assert smaller == any(array.dtype == np.float32 for array in coder.to_record().arrays.values())
     decoded = nc.load_coder(tmp_path / "half.coder").decode(codes)
     np.testing.assert_allclose(decoded, coder.decode(codes), atol=CASES[name].half_atol)
     with pytest.raises(InvalidInput, match='dtype must be "float32" or "float16", got \'int8\''):
@@ -384,6 +385,7 @@ def hostile(name: str) -> list[tuple[str, Callable[[Any], Any]]]:
         ("directions", lambda array: array * np.inf),
         ("errors", lambda array: array[:4]),
     ]
+    common = [(array, change) for array, change in common if array in fitted(name).to_record().arrays]
     return common + [(array, change) for array, changes in CASES[name].damage.items() for change in changes]
 
 

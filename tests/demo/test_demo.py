@@ -1,6 +1,7 @@
 """The demo runs from start to end, and its tables support its captions."""
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,18 @@ from rich.console import Console
 from nestcode import demo
 from nestcode.cli.app import app
 from nestcode.demo import search
+from nestcode.serve import Items, Service
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tour(tmp_path_factory: pytest.TempPathFactory) -> demo.Tour:
     out = tmp_path_factory.mktemp("demo") / "report"
-    return demo.run(out, steps=100, console=Console(quiet=True)).page
+    return demo.run(out, steps=100, console=Console(quiet=True))
+
+
+@pytest.fixture(scope="module")
+def page(tour: demo.Tour) -> Path:
+    return tour.page
 
 
 def table_row(html: str, name: str) -> list[float]:
@@ -27,9 +34,22 @@ def table_row(html: str, name: str) -> list[float]:
 
 def test_the_page_and_its_images_are_written(page: Path) -> None:
     assert sorted(path.name for path in page.parent.iterdir()) == [
-        "bits-error.png", "bits.png", "error.png", "filters.png", "index.html", "neighbors.png", "ordering.png",
-        "refined.png",
+        "bits-error.png", "bits.png", "error.png", "explorer", "filters.png", "index.html", "neighbors.png",
+        "ordering.png", "refined.png",
     ]  # fmt: skip
+
+
+def test_the_explorer_is_offered_on_the_data_of_the_tour(tour: demo.Tour) -> None:
+    """The command has the options of `nestcode serve`, and what it names is served."""
+    program, command, index, items_option, items, streams_option, streams = shlex.split(tour.explore)
+    assert (program, command, items_option, streams_option) == ("nestcode", "serve", "--items", "--streams")
+    service = Service(index, items=Items.open(Path(items)), streams=streams)
+    served = service.describe()
+    assert service.items is not None
+    assert served["count"] == len(service.items) > 10_000
+    assert served["image"] == {"shape": [8, 8], "layout": "channels last"}
+    assert list(served["streams"]) == ["china.nest"]
+    service.close()
 
 
 def test_nested_prefixes_reach_the_optimum_and_truncated_ones_do_not(page: Path) -> None:

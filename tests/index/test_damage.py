@@ -411,7 +411,7 @@ def query_crafted(source: Path, folder: Path, count: int) -> None:
 
 def test_crafted_arrays_crash_nothing(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(
-        target=query_crafted, args=(tmp_path / "source", tmp_path / "crafted", 300)
+        target=query_crafted, args=(tmp_path / "source", tmp_path / "crafted", 100)
     )
     process.start()
     process.join(timeout=120)

@@ -16,7 +16,7 @@ from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import buffer, compaction
 from nestcode.index.snapshot import Snapshot
-from nestcode.search import plan
+from nestcode.search import plan, prepared
 from tests import twins
 from tests.index.test_compaction import before, together, until
 from tests.index.test_damage import craft, put
@@ -72,6 +72,16 @@ def filled(
     assert [one.graph is not None for one in index._live.current.segments] == [True, True, False]
     assert all(one.graph is None for one in other._live.current.segments)
     return index, other, ids
+
+
+def test_searches_pack_no_graph_that_was_built_or_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = plain()
+    index.save(tmp_path / "index")
+    opened = Index.open(tmp_path / "index")
+    opened.wait()
+    monkeypatch.setattr(prepared, "pack_graph", None)  # cannot be called
+    for one in (index, opened):
+        assert np.array_equal(one.search(X[:5], k=1).ids.ravel(), np.arange(5))
 
 
 def distances(index: Index, ids: Any) -> twins.Doubles:

@@ -17,10 +17,16 @@ assert index.search(np.eye(2), 1)[1].ravel().tolist() == [0, 1]
 
 @pytest.mark.parametrize(
     ("module", "package", "extra"),
-    [("arrow", "pyarrow", "arrow"), ("langchain", "langchain_core", "langchain"), ("sklearn", "sklearn", "sklearn")],
+    [
+        ("arrow", "pyarrow", "arrow"),
+        ("haystack", "haystack", "haystack"),
+        ("langchain", "langchain_core", "langchain"),
+        ("llama_index", "llama_index.core", "llama-index"),
+        ("sklearn", "sklearn", "sklearn"),
+    ],
 )
 def test_a_missing_library_is_named_with_the_pip_command(module: str, package: str, extra: str) -> None:
-    run = python(FORBID.format(names={package}) + f"import nestcode.integrations.{module}")
+    run = python(FORBID.format(names={package.partition(".")[0]}) + f"import nestcode.integrations.{module}")
     expected = (
         f"nestcode.integrations.{module} needs {package}, which is not installed: pip install 'nestcode[{extra}]'"
     )
@@ -38,4 +44,6 @@ def test_the_named_extras_exist() -> None:
     import tomllib
 
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert {"arrow", "faiss", "hub", "langchain", "sklearn"} <= set(extras["optional-dependencies"])
+    assert {"arrow", "faiss", "haystack", "hub", "langchain", "llama-index", "sklearn"} <= set(
+        extras["optional-dependencies"]
+    )

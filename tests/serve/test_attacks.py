@@ -210,7 +210,7 @@ def test_a_token_is_required_where_it_is_set(folder: Path) -> None:
                 answer = http.get(path, headers={} if given is None else {"Authorization": given})
                 assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert http.get("/v1/info", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
-        assert http.get("/healthz").status_code == http.get("/readyz").status_code == 200
+        assert http.get("/healthz").status_code == http.get("/").status_code == 200
 
 
 def test_a_server_that_others_reach_needs_a_good_token() -> None:

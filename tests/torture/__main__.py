@@ -17,11 +17,12 @@ import numpy as np
 from tests.torture.run import Tally, run
 
 KINDS = {  # the share of the time, and the heading
-    "system_calls": (0.30, "Writers killed, and disks that fail, at a random system call"),
+    "system_calls": (0.28, "Writers killed, and disks that fail, at a random system call"),
     "power": (0.10, "Power loss"),
     "files": (0.16, "Damaged files"),
     "forged": (0.10, "Forged files with valid checksums"),
-    "arrays": (0.16, "Hostile arrays"),
+    "arrays": (0.14, "Hostile arrays"),
+    "commands": (0.04, "Commands with damaged inputs and hostile options"),
     "concurrency": (0.08, "Readers beside writers"),
     "determinism": (0.05, "Determinism"),
     "peers": (0.05, "The same damage to peers"),

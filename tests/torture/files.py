@@ -14,7 +14,7 @@ import numpy as np
 
 import nestcode as nc
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.index import live
+from nestcode.index import compaction, live
 from tests.damage import DAMAGE, Files, flipped, foreign, overwritten, resized
 from tests.images.samples import codec, crops
 from tests.torture.run import Outcome, Trial
@@ -62,10 +62,12 @@ def make_formats(folder: Path) -> dict[str, tuple[Files, Read]]:
 
 
 def make_index(folder: Path, seed: int) -> Path:
-    """Save an index of two segments with tombstones and vectors."""
+    """Save an index of two segments, one with a graph, with tombstones and vectors."""
+    compaction.MIN_GRAPH = 200
     order = np.random.default_rng(seed).permutation(len(ITEMS))
-    index = nc.Index(CODER, vectors="int8")
+    index = nc.Index(CODER, vectors="int8", graph=True)
     index.add(ITEMS[order[:280]])
+    index.compact()
     index.save(folder)
     with nc.Index.open(folder, mode="a") as writer:
         writer.add(ITEMS[order[280:]])

@@ -22,7 +22,7 @@ from nestcode.errors import NestcodeError, OutOfMemory
 from nestcode.storage import Record, parse_record, record_bytes
 from nestcode.streams.format import parse_header
 from tests.images.samples import codec, crops, forged, table_of
-from tests.index.test_damage import craft, noise
+from tests.index.test_damage import craft, craft_array, noise
 from tests.streams.collections import with_json
 from tests.torture.files import CODER, CODERS, ITEMS, ask, make_index, put
 from tests.torture.run import Outcome, Trial
@@ -52,7 +52,11 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
         data = forged(images, change(table_of(images), random))
         yield "image stream", partial(bounded, partial(nc.decompress_images, data, codec(), limit=LIMIT))
         yield "coder", partial(bounded, partial(use_coder, record_bytes(forge_record(random.choice(records), random))))
-        yield "index", partial(bounded, partial(use_index, index, files, random))
+        edit = partial(forge_manifest, random=random)
+        yield "manifest of an index", partial(bounded, partial(use_index, index, files, partial(craft, index, edit)))
+        name = random.choice(["codes", "ids", "heads", "tables", "places", "blocks", "vectors", "scales"])
+        edit_array = partial(craft_array, index, random.randrange(2), name, partial(noise, random=random))
+        yield "arrays of an index", partial(bounded, partial(use_index, index, files, edit_array))
 
 
 def bounded(read: Callable[[], Any]) -> Outcome:
@@ -130,16 +134,17 @@ def use_coder(data: bytes) -> None:
     assert np.isfinite(coder.decode(coder.encode(rows))).all()
 
 
-def use_index(folder: Path, files: dict[str, bytes], random: Random) -> None:
-    """Open an index with a forged manifest, and ask it everything."""
+def forge_manifest(manifest: dict[str, Any], random: Random) -> None:
+    """Change a few values of a manifest."""
+    other = change(manifest, random)
+    manifest.clear()
+    manifest.update(other)
 
-    def edit(manifest: dict[str, Any]) -> None:
-        forged_manifest = change(manifest, random)
-        manifest.clear()
-        manifest.update(forged_manifest)
 
-    craft(folder, edit)
+def use_index(folder: Path, files: dict[str, bytes], edit: Callable[[], None]) -> None:
+    """Open an index with forged files, and ask it everything."""
     try:
+        edit()
         with nc.Index.open(folder) as index:
             ask(index)
     finally:

@@ -1,4 +1,4 @@
-"""FAISS and usearch beside our index under the same damage: bytes flipped, a file cut, lengthened or overwritten.
+"""FAISS, usearch and rabitqlib beside our index under the same damage: bytes flipped, a file resized or overwritten.
 
 Their formats have no checksums, so what comes of it is no bug of theirs: it is what files without checksums do.
 """
@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +27,8 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
     """The same damage to a file of each."""
     searches = {name: make_faiss(folder / name, kind) for name, kind in FAISS.items()}
     searches["usearch"] = make_usearch(folder / "usearch")
+    if find_spec("rabitqlib") is not None:  # of the extra `peers`
+        searches["rabitqlib SymphonyQG"] = make_symphony(folder / "rabitqlib SymphonyQG")
     make_index(folder / "Nestcode Index", seed=0)
     searches["Nestcode Index"] = read_index
     originals = {name: {path.name: path.read_bytes() for path in (folder / name).iterdir()} for name in searches}
@@ -85,5 +88,22 @@ def make_usearch(folder: Path) -> Search:
         assert restored is not None
         found = restored.search(ITEMS[:20], 5)
         return found.keys.tolist(), found.distances.tolist()
+
+    return search
+
+
+def make_symphony(folder: Path) -> Search:
+    """Write an index of rabitqlib."""
+    import rabitqlib
+
+    folder.mkdir()
+    wide = np.tile(ITEMS, 8)  # it takes no fewer than 64 features
+    index = rabitqlib.SymqgIndex(wide.shape[1], 32, "l2")
+    index.build(wide, 100, 1)
+    index.save(str(folder / "file"))
+
+    def search(folder: Path) -> Any:
+        ids, distances = rabitqlib.SymqgIndex.load(str(folder / "file")).search(wide[:20], 5, 50)
+        return ids.tolist(), distances.tolist()
 
     return search

@@ -5,7 +5,7 @@ import pytest
 from tests.torture import __main__ as torture
 from tests.torture.run import Tally, run
 
-SOME = {"system_calls": 15, "power": 40, "files": 110, "forged": 100, "arrays": 130, "concurrency": 12}
+SOME = {"system_calls": 15, "power": 40, "files": 110, "forged": 100, "arrays": 130, "commands": 32, "concurrency": 12}
 
 
 @pytest.mark.parametrize("kind", SOME)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from nestcode.cli.options import AsJson, Threads, messages
 
@@ -26,5 +27,7 @@ def demo(
     console.print("\nTry next:")
     for purpose, command in NEXT:
         console.print(f"  {purpose}: [bold]{command}[/]", soft_wrap=True, highlight=False)
+    console.print("\nExplore the patches and the stream of this tour in a browser:")
+    console.print(f"  [bold]{escape(tour.explore)}[/]", soft_wrap=True, highlight=False)
     console.print("\nOpen this page in a browser:")
     print(tour.page)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from nestcode.cli.inputs import Rows
     from nestcode.coders import Coder
 
-Kind = Literal["auto", "linear", "residual", "adaptive", "cell", "refined", "implicit", "autoencoder", "supervised"]
+Kind = Literal[
+    "auto", "linear", "residual", "adaptive", "cell", "rotation", "refined", "implicit", "autoencoder", "supervised"
+]  # fmt: skip
 TRAINED = ("refined", "implicit", "autoencoder", "supervised")  # by PyTorch
 Metric = Literal["l2", "cosine"]
 Goal = Literal["search", "distortion"]
@@ -29,8 +31,9 @@ def fit(
         Kind,
         typer.Option(
             help="auto compares cell and linear on held-out items; with --goal distortion also residual and adaptive. "
-            "With PyTorch: refined (a learned decoder of linear, residual or adaptive bits), implicit (residual "
-            "bits by codebooks that a network adapts), autoencoder (the paper's), supervised (by --labels)."
+            "rotation needs no training. With PyTorch: refined (a learned decoder of linear, residual or adaptive "
+            "bits), implicit (residual bits by codebooks that a network adapts), autoencoder (the paper's), "
+            "supervised (by --labels)."
         ),
     ] = "auto",
     goal: Annotated[
@@ -102,7 +105,7 @@ def fit_kind(rows: "Rows | Floats", kind: Kind, width: int, metric: Metric, goal
         return coders.fit(rows, width, metric, goal, seed)
     kinds: dict[str, Any] = {
         "linear": coders.LinearCoder, "residual": coders.ResidualCoder, "adaptive": coders.AdaptiveCoder,
-        "cell": coders.CellCoder,
+        "cell": coders.CellCoder, "rotation": coders.RotationCoder,
     }  # fmt: skip
     coder: Coder = kinds[kind](width, metric, seed=seed).fit(rows)
     return coder
@@ -129,7 +132,8 @@ def _untrained(rows: "Rows", kind: Kind, width: int, metric: Metric, *, seed: in
         bases = AdaptiveCoder(width, metric, seed=seed), ResidualCoder(width, metric, seed=seed)
         return coders.RefinedCoder(bases, network, training=network.TRAINING.but(**changes))
     if kind == "implicit":
-        return coders.ImplicitCoder(ResidualCoder(width, metric, seed=seed), training=Training().but(**changes))
+        base, implicit = ResidualCoder(width, metric, seed=seed), coders.ImplicitCoder
+        return implicit(base, training=implicit.TRAINING.but(**changes))
     trained = coders.AutoencoderCoder if kind == "autoencoder" else coders.SupervisedCoder
     return trained(width, metric=metric, training=Training().but(**changes))
 

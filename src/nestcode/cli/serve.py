@@ -1,4 +1,4 @@
-"""`nestcode serve`: an index and its streams over HTTP."""
+"""`nestcode serve`: an index and its streams over HTTP, and a page to explore them."""
 
 import os
 from functools import partial
@@ -52,7 +52,7 @@ def serve(
         int | None, typer.Option(min=1, help="Searches at the same time.", show_default="the cores")
     ] = None,
 ) -> None:
-    """Serve an index and streams over HTTP.
+    """Serve an index and streams over HTTP, with a page to explore them at /.
 
     A commit by another process is picked up within a second. Ctrl-C or SIGTERM finish the requests that have begun.
     """
@@ -79,7 +79,7 @@ def serve(
         )
         app = create_app(service, token=token, local=is_loopback(host), origins=tuple(cors or ()))
         name = f"[{host}]" if ":" in host else host
-        messages().print("Serving at this address; Ctrl-C ends the server.")
+        messages().print("Open this address to explore; Ctrl-C ends the server.")
         print(escape(f"http://{name}:{listening.getsockname()[1]}/"), flush=True)
         make_server(app, limits).run(sockets=[listening])
 

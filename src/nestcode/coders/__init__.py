@@ -2,6 +2,7 @@
 
     LinearCoder       PCA, then an embedded scalar quantizer: steep spectra, such as images
     ResidualCoder     residual quantization by beam search: flat spectra, such as embeddings
+    RotationCoder     random rotation, then the quantizer of a Gaussian: no training, errors are bounded
     CellCoder         coarse quantizer (k-means), then a scalar-quantized residual: fast search
     AdaptiveCoder     backward-adaptive residual quantization: small images
     RefinedCoder      bits of a linear, residual or adaptive coder, decoded by a network (PyTorch)
@@ -9,8 +10,9 @@
     AutoencoderCoder  the paper's networks (PyTorch)
     SupervisedCoder   bits that tell classes apart (PyTorch)
 
-`fit` chooses among the first four; the table in `auto.py` has candidates and measures. `base.py` has the protocol that
-all of them follow. The PyTorch coders load when they are first used. For images of any size see `nestcode.images`.
+`fit` chooses among those that are trained without PyTorch; the table in `auto.py` has candidates and measures.
+`base.py` has the protocol that all of them follow. The PyTorch coders load when they are first used. For images of any
+size see `nestcode.images`.
 """
 
 import os
@@ -25,6 +27,7 @@ from nestcode.coders.cell.coder import CellCoder
 from nestcode.coders.linear.coder import LinearCoder
 from nestcode.coders.pretrained import PRETRAINED, pretrained_names, pretrained_path
 from nestcode.coders.residual.coder import ResidualCoder
+from nestcode.coders.rotation.coder import RotationCoder
 from nestcode.container.files import is_stream
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.storage import Record, read_record
@@ -41,13 +44,14 @@ __all__ = [  # without the coders that need PyTorch
     "Coder",
     "LinearCoder",
     "ResidualCoder",
+    "RotationCoder",
     "fit",
     "load_coder",
 ]
 
 # To add a coder, add its class here, and an entry to CASES in tests/coders/cases.py.
 _NUMPY: dict[str, type[Coder]] = {
-    kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder)
+    kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder, RotationCoder)
 }
 _TORCH = {  # rooms
     "AutoencoderCoder": "autoencoder",

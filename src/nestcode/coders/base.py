@@ -76,6 +76,7 @@ class ScalarLayout:
 
     centroids: Floats  # (centroids, directions): a power of two of them; one of zeros without a coarse quantizer
     planes: BitPlanes  # of the bits after the centroid's
+    ordered: bool = True  # False: no bit of a plane tells more than another, so leading bits name no inverted lists
 
     @property
     def centroid_bits(self) -> int:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -29,8 +30,11 @@ hits = index.search(queries, k=10)  # hits.ids, hits.distances
 """
 
 
-def add_chapter(page: Page, *, console: Console) -> str:
-    """Fit a coder, build an index, and search it with several candidate budgets and for every place of both images."""
+def add_chapter(page: Page, *, folder: Path, console: Console) -> str:
+    """Fit a coder, build an index, and search it with several candidate budgets and for every place of both images.
+
+    The index and its patches are saved to the folder, for the explorer of `nestcode serve`.
+    """
     images = list(sample_images().values())
     items, places = all_patches(images)
     pointed = np.flatnonzero((places[:, 1:] % STEP == 0).all(axis=1))
@@ -40,6 +44,9 @@ def add_chapter(page: Page, *, console: Console) -> str:
         index = Index(coder)
         index.add(items)
         built = time.perf_counter() - start
+        index.save(folder / "patches.index")
+        side = SIDE // SHRINK
+        np.save(folder / "patches.npy", np.rint(255 * items).astype(np.uint8).reshape(-1, side, side, 3))
         start = time.perf_counter()
         hits = index.search(items[pointed], k=500)
         seconds = (time.perf_counter() - start) / len(pointed)

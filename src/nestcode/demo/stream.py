@@ -1,6 +1,7 @@
 """Chapter 1: one progressive stream of an image, truncated anywhere."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 
@@ -21,9 +22,13 @@ preview = nc.decompress_images(data[:4_500])[0]  # any number of bytes
 """
 
 
-def add_chapter(page: Page) -> str:
-    """Truncate the stream of an image at growing sizes, beside a progressive JPEG file truncated at the same sizes."""
+def add_chapter(page: Page, *, folder: Path) -> str:
+    """Truncate the stream of an image at growing sizes, beside a progressive JPEG file truncated at the same sizes.
+
+    The stream is saved to the folder, for the explorer of `nestcode serve`.
+    """
     image = sample_images()["china"]
+    (folder / "china.nest").write_bytes(compress_images([image]))
     ours, theirs = truncate_both(image, CUTS)
     our_psnr, their_psnr = ([psnr(image, decoded) for decoded in each] for each in (ours, theirs))
     page.section(

@@ -1,6 +1,7 @@
 """Run the chapters in order and write the page."""
 
 import platform
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,10 +30,11 @@ WRONG_TOOL = (
 
 @dataclass(frozen=True)
 class Tour:
-    """The page of a tour, and the result of each chapter in one line."""
+    """The page of a tour, the result of each chapter in one line, and the command that explores its data."""
 
     page: Path
     found: dict[str, str]
+    explore: str
 
 
 def run(out: str | Path, *, steps: int = 400, console: Console | None = None) -> Tour:
@@ -48,12 +50,13 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
         import_extra(module, extra="reproduce", purpose="the demo")
     from nestcode.demo import bits, ordering, prefixes, refined, search, stream
 
-    Path(out).mkdir(parents=True, exist_ok=True)  # fail before the work if the folder cannot be written
+    folder = Path(out) / "explorer"
+    folder.mkdir(parents=True, exist_ok=True)  # fail before the work if the folder cannot be written
 
     console = console or Console(stderr=True)
     chapters: dict[str, Callable[[Page], str]] = {
-        stream.TITLE: stream.add_chapter,
-        search.TITLE: partial(search.add_chapter, console=console),
+        stream.TITLE: partial(stream.add_chapter, folder=folder),
+        search.TITLE: partial(search.add_chapter, folder=folder, console=console),
         prefixes.TITLE: prefixes.add_chapter,
         ordering.TITLE: partial(ordering.add_chapter, steps=steps, console=console),
         bits.TITLE: partial(bits.add_chapter, console=console),
@@ -77,7 +80,9 @@ def run(out: str | Path, *, steps: int = 400, console: Console | None = None) ->
         f"Written by nestcode demo, version {nestcode.__version__}, on {platform.machine()}, in "
         f"{time.perf_counter() - start:.0f} seconds."
     )
-    return Tour(page.write(out), found)
+    parts = (folder / "patches.index", "--items", folder / "patches.npy", "--streams", folder)
+    explore = shlex.join(["nestcode", "serve", *map(str, parts)])
+    return Tour(page.write(out), found, explore)
 
 
 def _add_next_steps(page: Page) -> None:

@@ -17,7 +17,7 @@ from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.memory import Memory
-from nestcode.index.segment import MAX_WIDTH, Segment, StoredGraph
+from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.index.shards import Shards
 from nestcode.index.snapshot import OnDuplicate, Snapshot
 from nestcode.index.store import Commit, Store
@@ -567,8 +567,14 @@ class Index:
         self._live.truncate(width)
 
     def wait(self) -> None:
-        """Wait until the background has merged segments and built graphs, for example before measuring search times."""
+        """Wait until the background has merged segments and built graphs, and pack graphs that were read from files.
+
+        Searches then take as long as later ones: call it after `Index.open` where the first one must not be slow.
+        """
         self._live.wait()
+        for one in self._live.current.segments:
+            if one.graph is not None:
+                self._searcher.pack(one)
 
     # files
 
@@ -581,7 +587,7 @@ class Index:
         """
         if self.graph:
             self._live.write(Snapshot.flush)
-            self.wait()
+            self._live.wait()
         if self._store is not None and self._store.writable and os.path.realpath(path) == self._store.realpath:
             self.commit()
             return
@@ -746,7 +752,9 @@ class Index:
         assert self.coder is not None
         segment.touch()
         items = Items(self.coder, segment.codes, segment.vectors)
-        return StoredGraph(build_graph(Navigator(self.coder, width=segment.codes.width), items, segment.codes))
+        graph = StoredGraph(build_graph(Navigator(self.coder, width=segment.codes.width), items, segment.codes))
+        self._searcher.pack(LiveSegment(segment, graph=graph))
+        return graph
 
     def _plan(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Plan:
         """Return the checked plan of a search; options are those of `Plan`."""

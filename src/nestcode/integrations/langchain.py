@@ -4,9 +4,6 @@ Documents are ranked by the cosine of their embeddings. The first embeddings are
 coder is fitted to them, and codes choose those to compare, as in `nestcode.integrations.faiss.NestedIndex`.
 """
 
-import json
-import operator
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,10 +12,9 @@ from typing import Any, Self
 import numpy as np
 
 from nestcode.coders import Coder
-from nestcode.errors import DamagedFile, InvalidInput, import_extra
-from nestcode.integrations.faiss import NestedIndex
+from nestcode.errors import InvalidInput, import_extra
+from nestcode.integrations.collection import Collection
 from nestcode.search.vectors import VectorType
-from nestcode.storage import Record, read_record, write_record
 
 import_extra("langchain_core", extra="langchain", purpose="nestcode.integrations.langchain")
 
@@ -27,7 +23,7 @@ from langchain_core.embeddings import Embeddings  # noqa: E402
 from langchain_core.vectorstores import VectorStore  # noqa: E402
 from langchain_core.vectorstores.utils import maximal_marginal_relevance  # noqa: E402
 
-KIND, VERSION = "NestcodeVectorStore", 2  # of the file
+KIND = "NestcodeVectorStore"  # of the file
 FILE = "documents.nestcode"
 Filter = dict[str, Any] | Callable[[Document], bool]
 
@@ -68,13 +64,8 @@ class NestcodeVectorStore(VectorStore):
         vectors: VectorType | None = "float16",
     ) -> None:
         self._embedding = embedding
-        self._settings: dict[str, Any] = {
-            "width": width, "coder": coder, "rows_to_fit": rows_to_fit, "vectors": vectors,
-        }  # fmt: skip
-        self._index: NestedIndex | None = None  # created with the first vectors, which have its dimension
-        self._documents: dict[int, Document] = {}
-        self._rows: dict[str, int] = {}  # a document's id -> its id in the index
-        self._lock = threading.RLock()
+        settings = {"width": width, "coder": coder, "rows_to_fit": rows_to_fit, "vectors": vectors}
+        self._collection = Collection[Document](settings)
 
     @property
     def embeddings(self) -> Embeddings:
@@ -82,7 +73,7 @@ class NestcodeVectorStore(VectorStore):
         return self._embedding
 
     def __len__(self) -> int:
-        return len(self._documents)
+        return len(self._collection.documents)
 
     # Updates
 
@@ -107,33 +98,26 @@ class NestcodeVectorStore(VectorStore):
             return []
         vectors = np.asarray(self._embedding.embed_documents(texts), dtype=np.float32)
         last = {name: place for place, name in enumerate(names)}  # the last document of an id wins
-        with self._lock:
-            if self._index is None:
-                self._index = NestedIndex(vectors.shape[1], metric="cosine", **self._settings)
-            rows = range(first := self._index.next_id, first + len(last))
-            self._index.add(vectors[list(last.values())])
-            self.delete(list(last))  # after add: if add refuses the new documents, the old ones stay
-            for row, (name, place) in zip(rows, last.items(), strict=True):
-                self._documents[row] = Document(id=name, page_content=texts[place], metadata=dict(metadatas[place]))
-                self._rows[name] = row
+        documents = {
+            name: Document(id=name, page_content=texts[place], metadata=dict(metadatas[place]))
+            for name, place in last.items()
+        }
+        self._collection.put(documents, vectors[list(last.values())])
         return names
 
     def delete(self, ids: list[str] | None = None, **_: Any) -> bool:
         """Delete the documents with these ids, or all; unknown ids are ignored."""
-        with self._lock:
-            known = [name for name in (self._rows if ids is None else dict.fromkeys(ids)) if name in self._rows]
-            if known and self._index is not None:
-                self._index.remove_ids([self._rows[name] for name in known])
-            for name in known:
-                del self._documents[self._rows.pop(name)]
+        with self._collection.lock:
+            self._collection.delete(list(self._collection.documents) if ids is None else ids)
         return True
 
     # Queries
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Return the documents with these ids; unknown ids are ignored."""
-        with self._lock:
-            return [_copy(self._documents[self._rows[name]]) for name in ids if name in self._rows]
+        with self._collection.lock:
+            known = self._collection.documents
+            return [_copy(known[name]) for name in ids if name in known]
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
         """Return the k nearest documents to a text; `filter` is a predicate, or metadata that documents must have."""
@@ -156,8 +140,9 @@ class NestcodeVectorStore(VectorStore):
         **_: Any,
     ) -> list[tuple[Document, float]]:
         """Return the k nearest documents to a vector with their cosines."""
-        with self._lock:
-            return [(_copy(self._documents[row]), cosine) for row, cosine in self._nearest(embedding, k, filter)]
+        with self._collection.lock:
+            found = self._collection.nearest(embedding, k, _predicate(filter))
+            return [(_copy(self._collection.documents[name]), cosine) for name, cosine in found]
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
@@ -177,13 +162,13 @@ class NestcodeVectorStore(VectorStore):
         **_: Any,
     ) -> list[Document]:
         """Return k of the `fetch_k` nearest documents to a vector, chosen by maximal marginal relevance."""
-        with self._lock:
-            rows = [row for row, _ in self._nearest(embedding, fetch_k, filter)]
-            if not rows or self._index is None:
+        with self._collection.lock:
+            names = [name for name, _ in self._collection.nearest(embedding, fetch_k, _predicate(filter))]
+            if not names:
                 return []
-            vectors = list(self._index.reconstruct_batch(rows))
+            vectors = list(self._collection.embeddings(names))
             chosen = maximal_marginal_relevance(np.asarray(embedding, dtype=np.float32), vectors, lambda_mult, k)
-            return [_copy(self._documents[rows[place]]) for place in chosen]
+            return [_copy(self._collection.documents[names[place]]) for place in chosen]
 
     # Files
 
@@ -199,42 +184,17 @@ class NestcodeVectorStore(VectorStore):
         ...     NestcodeVectorStore.load_local(folder, embedding).similarity_search("two", k=1)[0].page_content
         'two'
         """
-        with self._lock:
-            if self._index is None:
-                raise InvalidInput("a store to save must hold documents, got an empty one: add documents first")
-            rows = [[n, d.id, d.page_content, d.metadata] for n, d in self._documents.items()]
-            try:
-                text = json.dumps(rows, ensure_ascii=False, allow_nan=False)
-            except (TypeError, ValueError) as error:
-                raise InvalidInput(
-                    f"metadata must be JSON values to be saved, got another type or NaN ({error}): convert them first"
-                ) from error
-            index = self._index.to_record()
-        arrays = {**index.arrays, "documents": np.frombuffer(text.encode(), dtype=np.uint8)}
-        write_record(Path(folder_path) / FILE, Record(KIND, VERSION, index.settings, arrays))
+        self._collection.save(Path(folder_path) / FILE, KIND, lambda one: [one.page_content, one.metadata])
 
     @classmethod
     def load_local(cls, folder_path: str | Path, embeddings: Embeddings) -> Self:
         """Load a store that `save_local` wrote, and verify its checksum; the file holds no code."""
-        path = Path(folder_path) / FILE
-        record = read_record(path)
-        if record.kind != KIND or record.version > VERSION:
-            raise DamagedFile(
-                f"{path} holds a {record.kind} of version {record.version}, not a {KIND} of version {VERSION}: "
-                "give a folder that save_local wrote, or upgrade nestcode"
-            )
-        arrays = dict(record.arrays)
         store = cls(embeddings)
-        index = Record(NestedIndex.KIND, record.version, record.settings, arrays)
-        try:
-            for row, name, text, metadata in json.loads(arrays.pop("documents").tobytes()):
-                store._documents[operator.index(row)] = Document(id=name, page_content=text, metadata=metadata)
-                store._rows[name] = row
-            if not np.array_equal(sorted(store._documents), np.sort(arrays["ids"])):
-                raise ValueError("they have other ids than its vectors")
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise DamagedFile(f"the documents in {path} are damaged ({error}): restore a copy") from error
-        store._index = NestedIndex.from_record(index, str(path))
+        store._collection = Collection.load(
+            Path(folder_path) / FILE,
+            KIND,
+            lambda name, text, metadata: Document(id=name, page_content=text, metadata=metadata),
+        )
         return store
 
     @classmethod
@@ -252,20 +212,15 @@ class NestcodeVectorStore(VectorStore):
         store.add_texts(texts, metadatas, ids=ids)
         return store
 
-    def _nearest(self, embedding: list[float], k: int, wanted: Filter | None) -> list[tuple[int, float]]:
-        """Return the index ids and cosines of the nearest documents."""
-        if self._index is None or not self._documents:
-            return []
-        allowed = None
-        if wanted is not None:
-            test = wanted if callable(wanted) else lambda document: wanted.items() <= document.metadata.items()
-            allowed = [row for row, document in self._documents.items() if test(document)]
-        cosines, ids = self._index.search(np.asarray([embedding], dtype=np.float32), k, filter=allowed)
-        return [(int(row), float(cosine)) for row, cosine in zip(ids[0], cosines[0], strict=True) if row >= 0]
-
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return lambda cosine: min(max(cosine, 0.0), 1.0)
 
 
 def _copy(document: Document) -> Document:
     return Document(id=document.id, page_content=document.page_content, metadata=dict(document.metadata))
+
+
+def _predicate(wanted: Filter | None) -> Callable[[Document], bool] | None:
+    if wanted is None or callable(wanted):
+        return wanted
+    return lambda document: wanted.items() <= document.metadata.items()

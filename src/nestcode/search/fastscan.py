@@ -37,7 +37,8 @@ from nestcode.search.scorer import (
     SearchMetric,
 )
 
-GROUPS = 52  # that are scanned: 208 bits
+GROUPS = 52  # that are scanned: 208 bits, or the first plane where no bit tells more than another
+MOST_GROUPS = 256  # whose sums fit 16 bits
 GROUP_BITS = 4
 USEFUL = 0.97  # a bit that leaves at most this share of the error makes lists tighter
 
@@ -146,7 +147,9 @@ class FastScanScorer(ProjectedScorer):
     def __init__(self, coder: Coder, layout: ScalarLayout, width: int) -> None:
         super().__init__(coder, width)
         by_angle = coder.metric_ == "cosine"
-        self._layout, self._scan = layout, FastScan(layout, mean=(self.mean, self.mean_square) if by_angle else None)
+        plane = 0 if layout.ordered else min(-(-layout.centroids.shape[1] // GROUP_BITS), MOST_GROUPS)
+        mean = (self.mean, self.mean_square) if by_angle else None
+        self._layout, self._scan = layout, FastScan(layout, max(GROUPS, plane), mean)
         self.layout_format = f"fast-scan blocks of {self._scan.columns} bytes" + (" and norms" if by_angle else "")
         norms = squared_norms(layout.centroids)
         self._norms: dict[SearchMetric, Floats] = {  # less twice the products of `coarse_distances`: squared distances
@@ -158,6 +161,8 @@ class FastScanScorer(ProjectedScorer):
     def list_bits(self, count: int) -> int:
         """Return how many leading bits name an inverted list when there are `count` items."""
         own = self._layout.centroid_bits
+        if not self._layout.ordered:
+            return 0  # one list: everything is scanned
         if own == 0:
             return default_list_bits(count, self._width)
         errors = self._layout.planes.errors  # useful bits make lists tighter, others only make more lists

@@ -28,7 +28,7 @@ from nestcode.search.vectors import StoredVectors
 
 DEGREE = 32
 BITS = 320  # that navigate
-ENTRIES = 512  # entry points of a search
+ENTRIES = 256  # entry points of a search
 EF, PASSES = 160, 1  # of a build
 CACHE_LINE = 64
 MOST = float(np.finfo(np.float16).max)

@@ -18,7 +18,7 @@ from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import Effort, Plan, check_k, count_candidates
-from nestcode.search.prepared import Filter, Positions, PreparationCache, PreparedSnapshot, Snapshot
+from nestcode.search.prepared import Filter, Positions, PreparationCache, PreparedSnapshot, Snapshot, SortedRun
 from nestcode.search.row_search import RowSearcher, supports
 from nestcode.search.scorer import QueryBatch, ScanLayout, Scorer, SearchMetric
 
@@ -53,6 +53,11 @@ class Searcher:
         if self._stored is None or self._stored[0] != codes.width:
             self._stored = codes.width, self._scorer(codes.width)
         return self._stored[1].lay_out(codes)
+
+    def pack(self, run: SortedRun) -> None:
+        """Make the records of a run's graph, so that no search has to wait for them."""
+        if self._by_graph:
+            self._cache(run.codes.width, by_codes=False).pack(run)
 
     def search(self, snapshot: Snapshot, plan: Plan, k: int) -> Hits:
         """Return the k nearest items of each query."""
@@ -125,10 +130,7 @@ class Searcher:
         # Graphs connect items that are near by the coder's own metric.
         can_walk = self._by_graph and self._coder is not None and not by_codes and metric == self._coder.metric_
         by_graph = can_walk and any(run.graph is not None for run in snapshot.runs)
-        width, cache = self._caches.get(by_codes) or (0, None)
-        if cache is None or width != snapshot.width:  # the index may have been truncated
-            cache = self._cache(by_codes, snapshot.width)
-            self._caches[by_codes] = snapshot.width, cache
+        cache = self._cache(snapshot.width, by_codes=by_codes)
         if allowed is not None:
             return PreparedSnapshot(snapshot, cache, allowed, by_graph=by_graph)
         known = self._latest.get((by_codes, by_graph))
@@ -144,10 +146,14 @@ class Searcher:
         stored = all(run.vectors is not None for run in snapshot.runs)
         return RowSearcher(prepared, stored=stored) if supports(prepared, stored=stored) else None
 
-    def _cache(self, by_codes: bool, width: int) -> PreparationCache:
-        prefix = None if self._prefix is None or self._prefix >= width else self._prefix
-        bits = width if prefix is None else prefix
-        return PreparationCache(HammingScorer(bits) if by_codes else self._scorer(bits), prefix)
+    def _cache(self, width: int, *, by_codes: bool) -> PreparationCache:
+        known = self._caches.get(by_codes)
+        if known is None or known[0] != width:  # the index may have been truncated
+            prefix = None if self._prefix is None or self._prefix >= width else self._prefix
+            bits = width if prefix is None else prefix
+            scorer = HammingScorer(bits) if by_codes else self._scorer(bits)
+            known = self._caches[by_codes] = width, PreparationCache(scorer, prefix)
+        return known[1]
 
     def _scorer(self, bits: int) -> Scorer:
         return HammingScorer(bits) if self._coder is None else scorer_for(self._coder, bits)

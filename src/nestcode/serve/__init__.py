@@ -1,8 +1,8 @@
-"""`nestcode serve`: an index and its streams over HTTP.
+"""`nestcode serve`: an index and its streams over HTTP, and a page to explore them.
 
 `service.py` is the service without HTTP, `app.py` its routes, `guard.py` the door, `batching.py` runs concurrent
-searches together, `writer.py` commits writes in groups, `bodies.py` and `schemas.py` read requests. `nestcode.client`
-is the other side.
+searches together, `writer.py` commits writes in groups, `bodies.py` and `schemas.py` read requests, `static/` is the
+page. `nestcode.client` is the other side.
 """
 
 from nestcode.errors import import_extra

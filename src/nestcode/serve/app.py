@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
 
 import nestcode
 from nestcode.arrays import Floats, Ids
@@ -44,10 +47,17 @@ from nestcode.serve.metrics import Metrics
 from nestcode.serve.service import Absent, Service, warm
 from nestcode.wire import CODES, FLOAT32, HITS, pack_hits, unpack_items
 
+STATIC = Path(__file__).parent / "static"
 SHOWN = 100  # ids of a neighborhood, where a request does not say how many
 REFRESH = 1.0  # seconds between two looks for a new commit
 Result = TypeVar("Result")
 log = logging.getLogger("nestcode.serve")
+
+
+POLICY = (  # of pages: nothing from elsewhere; WebAssembly may be compiled
+    "default-src 'self'; img-src 'self' blob: data:; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; "
+    "style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 def create_app(
@@ -79,6 +89,7 @@ def create_app(
         responses={status: {"model": schemas.Error} for status in (400, 401, 404, 408, 413, 415, 421, 503)},
     )
     routes.register(app)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Guard, routes.metrics, token, local=local)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
@@ -172,14 +183,15 @@ class Routes:
         else:
             app.add_api_route("/v1/items", self.read_only, methods=["POST"], include_in_schema=False)
             app.add_api_route("/v1/items/delete", self.read_only, methods=["POST"], include_in_schema=False)
-        app.get("/v1/items/{item}")(self.item)
+        app.get("/v1/items/{item}", **_sends("text/plain", "image/png"))(self.item)
         app.get("/v1/info")(self.info)
         app.get("/v1/coder")(self.coder)
-        app.get("/v1/streams/{name}")(self.stream)
+        app.get("/v1/streams/{name}", **_sends("application/octet-stream"))(self.stream)
         app.head("/v1/streams/{name}", include_in_schema=False)(self.stream)
-        app.get("/healthz")(self.health)
-        app.get("/readyz")(self.readiness)
-        app.get("/metrics")(self.prometheus)
+        app.get("/healthz", **_sends("text/plain"))(self.health)
+        app.get("/readyz", **_sends("text/plain"))(self.readiness)
+        app.get("/metrics", **_sends("text/plain"))(self.prometheus)
+        app.get("/", include_in_schema=False)(self.explorer)
 
     # retrieval
 
@@ -198,10 +210,12 @@ class Routes:
         if options.k > self._limits.k:
             raise InvalidInput(f"k must be at most {self._limits.k:,}, got {options.k:,}: request fewer neighbors")
         chosen = Options(options.k, options.candidates, options.rerank, options.rank, options.metric, allowed)
+        start = time.perf_counter()
         hits = await self._within(self._batcher.search(queries, chosen))
+        timing = {"Server-Timing": f"search;dur={1e3 * (time.perf_counter() - start):.3f}"}
         if HITS in request.headers.get("accept", ""):
-            return Response(pack_hits(hits), media_type=HITS)
-        return answer(_as_lists(hits))
+            return Response(pack_hits(hits), media_type=HITS, headers=timing)
+        return answer(_as_lists(hits), timing)
 
     async def neighborhood(self, request: Request) -> Response:
         """Find the smallest neighborhood of each query that has enough members (`Index.neighborhood`)."""
@@ -360,6 +374,10 @@ class Routes:
         """Return counters in the text format of Prometheus."""
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    async def explorer(self) -> Response:
+        """Send the explorer page."""
+        return FileResponse(STATIC / "index.html", headers={"Content-Security-Policy": POLICY})
+
     # what several need
 
     async def _body(self, request: Request, *accepted: str) -> tuple[str, bytes]:
@@ -452,3 +470,9 @@ def _about(
         },
         "responses": {200: {"model": gives, "content": dict.fromkeys(binary, rows)}},
     }
+
+
+def _sends(*kinds: str) -> dict[str, Any]:
+    """Return the description of an answer that is not JSON."""
+    content: dict[str, Any] = {kind: {"schema": {"type": "string"}} for kind in kinds}
+    return {"response_class": Response, "responses": {200: {"content": content}}}

@@ -139,6 +139,7 @@ def as_hex(codes: Codes) -> list[str]:
     return [row.tobytes().hex() for row in codes.packed]
 
 
-def answer(content: Any) -> Response:
+def answer(content: Any, headers: dict[str, str] | None = None) -> Response:
     """Return an answer in JSON."""
-    return Response(json.dumps(content, separators=(",", ":"), allow_nan=False), media_type=JSON)
+    body = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return Response(body, media_type=JSON, headers=headers)

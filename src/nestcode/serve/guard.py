@@ -10,7 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nestcode.serve.metrics import Metrics
 
-OPEN = ("/healthz", "/readyz")  # without a token: they tell nothing about the data
+OPEN = ("/", "/healthz", "/readyz")  # without a token: they tell nothing about the data
+OPEN_FOLDER = "/static/"
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -69,7 +70,7 @@ class Guard:
         if self._local and _name(headers.get("host", "")) not in LOOPBACK:
             return _refuse(421, "this server answers requests to localhost only: name another --host and a token")
         path = scope["path"]
-        if self._token is None or path in OPEN:
+        if self._token is None or path in OPEN or path.startswith(OPEN_FOLDER):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), self._token):

@@ -1,6 +1,7 @@
 """What the items of an index look like: texts or images by id, for people who look at results."""
 
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +48,21 @@ class Items:
 
     def __len__(self) -> int:
         return len(self._contents)
+
+    def image_of(self, features: int) -> dict[str, Any] | None:
+        """Return the shape and the layout of vectors that are images; None where these features are none.
+
+        The images of a folder are what `nestcode index build` makes of them, channels first and square; rows of a .npy
+        file are its images flattened.
+        """
+        if self.kind == "text":
+            return None
+        if isinstance(self._contents, ImageFolder):
+            side = math.isqrt(features // 3)
+            return {"shape": [side, side], "layout": "channels first"} if features == 3 * side**2 else None
+        shape = self._contents[0].shape
+        fits = len(shape) == 3 and features == math.prod(shape)
+        return {"shape": list(shape[:2]), "layout": "channels last"} if fits else None
 
     def show(self, item: int) -> tuple[bytes, str]:
         """Return an item to look at, and its media type."""

@@ -176,6 +176,7 @@ class Service:
                 "metric": coder.metric_,
                 "fingerprint": coder.fingerprint,
             }
+            about["image"] = None if self.items is None else self.items.image_of(coder.n_features_in_)
         return about
 
 

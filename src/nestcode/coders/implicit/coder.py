@@ -4,7 +4,7 @@ Each byte of a code chooses an entry of a codebook that a network makes for the 
 decode to (QINCo: Huijben et al. 2024; QINCo2: Vallaeys et al. 2025). Written from the papers.
 """
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from nestcode.arrays import check_int
 from nestcode.coders.base import BaseLayout, check_beams
@@ -20,12 +20,10 @@ from nestcode.coders.network import (
 )
 from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Lengths, Uniform
+from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn.implicit import LAYERS, UNITS
 from nestcode.storage import Record
 from nestcode.training.config import Run, Training
-
-TRAINING = Training(steps=2000, batch_size=256)  # by default: a minute on a GPU, and not for CPUs
 
 
 class ImplicitCoder(NetworkCoder[ImplicitModel]):
@@ -51,11 +49,13 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
         layers: residual blocks of the network of each byte.
         beams: partial encodings that beam search keeps for each item; more make better codes and take longer.
         candidates: entries of each codebook that the network is evaluated for; the nearest centroids pre-select them.
-        lengths: the distribution of the bytes that are kept, by which training weights their errors; by default
-            `Uniform()`, the loss of QINCo.
+        lengths: the distribution of the number of bytes that are kept, by which training weights errors; by default
+            `LogUniform()`. `Uniform()` gives the loss of QINCo.
         training: steps, batch size, learning rate and so on.
 
     """
+
+    TRAINING: ClassVar[Training] = Training(steps=2000, batch_size=256, learning_rate=2e-3)  # minutes on a GPU
 
     def __init__(
         self,
@@ -98,12 +98,12 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
             run: checkpoints, logs and progress, see `nestcode.training.Run`.
 
         """
-        how, source, training = Run.of(run), rows_or_source(X), self.training or TRAINING
+        how, source, training = Run.of(run), rows_or_source(X), self.training or self.TRAINING
         check_adam(training, "an implicit coder")
         base = fitted_copy(self.base, source, training)
         network = {"units": self.units, "layers": self.layers}
         search = {"beams": int(self.beams), "candidates": int(self.candidates)}
-        self._set_model(ImplicitModel.fit(source, base, network, search, self.lengths or Uniform(), training, how))
+        self._set_model(ImplicitModel.fit(source, base, network, search, self.lengths or LogUniform(), training, how))
         self._store_columns(X)
         return self
 

@@ -1,28 +1,24 @@
 """The fitted linear coder: a mean, principal directions and bit planes."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import Bytes, Floats, center, pieces, squared_norms
+from nestcode.arrays import center, pieces, squared_norms
 from nestcode.coders import sampling
-from nestcode.coders.base import ScalarLayout
-from nestcode.coders.projected import ProjectedModel
-from nestcode.coders.scalar_quantizer import BitPlanes, allocate_bits, check_bit_planes, dequantize, quantize
-from nestcode.codes import Codes
+from nestcode.coders.bit_planes import BitPlaneModel
+from nestcode.coders.scalar_quantizer import BitPlanes, allocate_bits, check_bit_planes
 from nestcode.storage import Arrays, check_arrays
 
 ON_DISK = {"owners": "allocation", "errors": "errors", "thresholds": "thresholds", "centers": "levels"}  # of planes
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel(ProjectedModel):
+class LinearModel(BitPlaneModel):
     """Principal directions and the bits of each."""
-
-    planes: BitPlanes
 
     @classmethod
     def train(cls, parts: Iterable[NDArray[Any]], settings: dict[str, Any]) -> Self:
@@ -42,30 +38,6 @@ class LinearModel(ProjectedModel):
                 break
         used = np.ascontiguousarray(directions[: len(planes.thresholds)])
         return cls(settings, mean, used, planes.errors, planes)
-
-    def encode(self, coefficients: Floats, packed: Bytes) -> None:
-        """Write the codes of coefficients, (n, directions), into packed rows."""
-        quantize(coefficients, self.planes, packed)
-
-    def decode(self, codes: Codes, threads: int) -> Floats:
-        """Return the coefficients that codes of any length decode to, (n, directions)."""
-        return dequantize(codes.packed, self.planes, codes.width, threads=threads)
-
-    def layout(self, length: int) -> ScalarLayout:
-        """Return the first `length` bit planes: a scalar quantizer without a coarse quantizer."""
-        planes = replace(
-            self.planes, allocation=self.planes.allocation[:length], errors=self.planes.errors[: length + 1]
-        )
-        return ScalarLayout(np.zeros((1, len(self.directions)), dtype=np.float32), planes)
-
-    @property
-    def useful_bits(self) -> int:
-        """Bits that are allocated to a direction."""
-        return int((self.planes.allocation >= 0).sum())
-
-    def used_directions(self, length: int) -> int:
-        """Return how many leading directions have bits at this length."""
-        return int(self.planes.allocation[:length].max(initial=-1)) + 1
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the model's arrays under their names on disk."""

@@ -1,0 +1,154 @@
+// Neighborhoods: all items that share a prefix with the query, from everything to the query itself.
+import { post, request } from "./api.js";
+import { guarded, say } from "./status.js";
+
+const $ = (id) => document.getElementById(id);
+const SHOWN = 60;
+let info;
+let query = { ids: [0] }; // as /v1/nested takes it
+let counts = [];
+let longest = 1; // the length at which only one item is left: the slider ends there
+let running = new AbortController();
+
+export async function start(served) {
+  info = served;
+  $("item").max = Math.max(info.count - 1, 0);
+  $("text-query").hidden = !info.texts;
+  $("image-query").hidden = !takesImages();
+  $("pick").addEventListener("submit", (event) => { event.preventDefault(); choose(); });
+  $("item").addEventListener("change", () => pick(Number($("item").value)));
+  $("random").addEventListener("click", () => pick(Math.floor(Math.random() * info.count)));
+  $("slider").addEventListener("input", guarded(() => move()));
+  $("file").addEventListener("change", () => $("file").files[0] && useImage($("file").files[0]));
+  if (takesImages()) {
+    addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("drop"); });
+    addEventListener("dragleave", () => document.body.classList.remove("drop"));
+    addEventListener("drop", (event) => {
+      event.preventDefault();
+      document.body.classList.remove("drop");
+      if (event.dataTransfer.files[0]) useImage(event.dataTransfer.files[0]);
+    });
+    addEventListener("paste", (event) => event.clipboardData.files[0] && useImage(event.clipboardData.files[0]));
+  }
+  if (!info.count) return say("The index is empty.");
+  await pick(0);
+}
+
+const takesImages = () => info.image?.layout === "channels first";
+
+const choose = guarded(async () => {
+  const text = $("text").value.trim();
+  if (text && info.texts) await use({ texts: [text] }, textOf(text));
+  else await pick(Number($("item").value));
+});
+
+const pick = guarded(async (id) => {
+  $("item").value = id;
+  await use({ ids: [id] }, await picture(id));
+});
+
+/** Use an image of the user: cropped, resized and laid out as the items of the index are. */
+const useImage = guarded(async (file) => {
+  const [side] = info.image.shape;
+  const bitmap = await createImageBitmap(file).catch(() => { throw new Error(`${file.name || "This"} is not an image.`); });
+  const canvas = Object.assign(document.createElement("canvas"), { width: side, height: side });
+  const context = canvas.getContext("2d");
+  const square = Math.min(bitmap.width, bitmap.height);
+  context.imageSmoothingQuality = "high";
+  context.drawImage(bitmap, (bitmap.width - square) / 2, (bitmap.height - square) / 2, square, square, 0, 0, side, side);
+  const { data } = context.getImageData(0, 0, side, side);
+  const vector = [0, 1, 2].flatMap((color) => Array.from({ length: side * side }, (_, i) => data[4 * i + color] / 255));
+  const shown = Object.assign(new Image(), { src: canvas.toDataURL(), alt: "Your image" });
+  await use({ vectors: [vector] }, shown);
+});
+
+async function use(asked, shown) {
+  query = asked;
+  $("query").replaceChildren(shown);
+  const nested = await post("/v1/nested", { ...query, limit: 0 });
+  counts = nested.count;
+  const alone = counts.findIndex((count) => count <= 1);
+  longest = Math.max(alone < 0 ? counts.length - 1 : alone, 1);
+  drawBits(nested.code);
+  drawTree();
+  $("slider").max = longest;
+  const small = counts.findIndex((count) => count <= SHOWN);
+  $("slider").value = small < 0 ? counts.length - 1 : small;
+  await Promise.all([move(), search()]);
+}
+
+async function move() {
+  const length = Number($("slider").value);
+  $("length").value = `${length} of ${info.width} bits`;
+  for (const [place, bit] of [...$("bits").children].entries()) bit.classList.toggle("kept", place < length);
+  $("bits").setAttribute("aria-label", `The first ${length} bits of the query's code`);
+  const count = counts[length] ?? 0;
+  const path = counts.slice(0, length + 1).filter((value, place, all) => value !== all[place - 1]);
+  const told = path.length > 6 ? [...path.slice(0, 3), "…", ...path.slice(-2)] : path;
+  $("size").textContent = `${number(count)} of ${number(info.count)} items share them. Path in the tree: ${told.map(number).join(" → ")}.`;
+  const marker = document.querySelector("#tree line");
+  marker.setAttribute("x1", (600 * length) / longest);
+  marker.setAttribute("x2", (600 * length) / longest);
+  running.abort();
+  running = new AbortController();
+  const found = await post("/v1/nested", { ...query, length, limit: Math.min(SHOWN, info.limits.k) }, running.signal);
+  $("members-title").textContent = `Members (${found.ids.length} of ${number(count)} shown)`;
+  await fill($("members"), found.ids);
+}
+
+async function search() {
+  const k = Math.min(30, info.limits.k);
+  const found = await post("/v1/search", { ...query, k });
+  const micros = found.milliseconds === null ? "" : `, ${number(Math.round(1000 * found.milliseconds))} µs`;
+  $("found-title").textContent = `Search by distance: ${number(found.compared[0])} items compared${micros}`;
+  await fill($("found"), found.ids[0], found.distances[0]);
+}
+
+const number = (value) => value.toLocaleString("en");
+
+async function fill(grid, ids, distances) {
+  const buttons = await Promise.all(ids.map(async (id, place) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.title = `Item ${id}`;
+    button.append(await picture(id));
+    if (distances) button.append(Object.assign(document.createElement("small"), { textContent: distances[place].toPrecision(3) }));
+    button.addEventListener("click", () => { $("item").value = id; pick(id); });
+    return button;
+  }));
+  grid.replaceChildren(...buttons);
+}
+
+const pictures = new Map(); // by id; what is shown again is not fetched again
+
+async function picture(id) {
+  if (!info.items) return textOf(`#${id}`);
+  if (!pictures.has(id)) {
+    if (pictures.size > 2000) pictures.clear();
+    pictures.set(id, request(`/v1/items/${id}`).then((answer) => info.items === "text" ? answer.text() : answer.blob())
+      .then((content) => (typeof content === "string" ? content : URL.createObjectURL(content)))
+      .catch(() => null));
+  }
+  const content = await pictures.get(id);
+  if (content === null || info.items === "text") return textOf(content ?? `#${id}`);
+  return Object.assign(new Image(), { src: content, alt: `Item ${id}` });
+}
+
+const textOf = (text) => Object.assign(document.createElement("span"), { className: "text", textContent: text });
+
+function drawBits(code) {
+  const bits = [...code].flatMap((digit) => [...parseInt(digit, 16).toString(2).padStart(4, "0")]).slice(0, info.width);
+  $("bits").replaceChildren(...bits.map((bit) => {
+    const mark = document.createElement("i");
+    mark.classList.toggle("one", bit === "1");
+    return mark;
+  }));
+}
+
+function drawTree() {
+  const top = Math.log2(Math.max(info.count, 2));
+  const at = (count, length) => `${(600 * length) / longest},${112 - (104 * Math.log2(Math.max(count, 1))) / top}`;
+  const line = counts.slice(0, longest + 1).map((count, length) => at(count, length)).join(" L ");
+  $("tree").setAttribute("aria-label", "Size of the neighborhood by length, on a logarithmic scale");
+  $("tree").innerHTML = `<path d="M ${line}"/><line y1="0" y2="120" x1="0" x2="0"/>`;
+}
