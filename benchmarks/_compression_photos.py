@@ -67,19 +67,21 @@ def measure(task: Task) -> list[dict[str, Any]]:
     options = task.options
     images, codecs = read_images(options), peers()
     points = [point for name, image in images.items() for point in all_points(name, image, codecs)]
-    named = f"{len(images)} images" if len(images) > 2 else ", ".join(images)
+    groups = {name: [name] for name in images} if len(images) < 3 else {f"mean of {len(images)} images": list(images)}
     for quality, unit in (("psnr", "PSNR in dB"), ("ssim", "SSIM of luma")):
-        show(f"{unit} by bpp, mean of {named}", table(points, quality), "Codecs interpolated between their settings.")
+        for named, group in groups.items():
+            some = [point for point in points if point.image in group]
+            show(f"{unit} by bpp, {named}", table(some, quality), "Codecs interpolated between their settings.")
     with one_thread():
         speeds = time_all(images, codecs, points, rounds=0 if options.quick else 1)
     rows = [compare(points, method, speeds.get(method)) for method in dict.fromkeys(point.method for point in points)]
     show(
-        "Ours against each: BD-rate (negative: we need less), and speed",
+        "Ours against each: PSNR up to 0.5 bpp, BD-rate (negative: we need less), and speed",
         rows,
         f"BD-rate: mean over images. MB/s of raw pixels at {TIMED:g} bpp, processor time of one thread.",
     )
     if options.photos_figure is not None:
-        draw(points, named, options.photos_figure)
+        draw(points, groups, options.photos_figure)
     return [{**vars(point)} for point in points] + rows
 
 
@@ -192,9 +194,20 @@ def compare(points: list[Point], method: str, speed: tuple[float, float] | None)
     shown = {name: "-" if value is None or method == OURS else f"{value:+.1%}" for name, value in rates.items()}
     encode, decode = ("-", "-") if speed is None else (f"{speed[0]:.1f}", f"{speed[1]:.1f}")
     return {
-        "method": method, "BD-rate, PSNR": shown["psnr"], "BD-rate, SSIM": shown["ssim"], "encode MB/s": encode,
-        "decode MB/s": decode,
+        "method": method, "PSNR, ours less theirs": gains(points, method), "BD-rate, PSNR": shown["psnr"],
+        "BD-rate, SSIM": shown["ssim"], "encode MB/s": encode, "decode MB/s": decode,
     }  # fmt: skip
+
+
+def gains(points: list[Point], method: str) -> str:
+    """Return the smallest and the largest difference in PSNR over all images and rates up to 0.5 bpp."""
+    differences = []
+    for image in dict.fromkeys(point.image for point in points):
+        for rate in RATES:
+            both = [at_rate(points, image, one, "psnr", rate) for one in (OURS, method)]
+            if rate <= 0.5 and both[0] is not None and both[1] is not None:
+                differences.append(both[0] - both[1])
+    return f"{min(differences):+.2f} to {max(differences):+.2f} dB" if differences and method != OURS else "-"
 
 
 def bd_rate(points: list[Point], method: str, quality: str) -> float | None:
@@ -233,19 +246,22 @@ def nearest(points: list[Point], image: str, method: str) -> float:
     return min(own, key=lambda point: abs(point.bpp - TIMED)).setting or 0
 
 
-def draw(points: list[Point], named: str, path: Path) -> None:
-    """Draw PSNR and SSIM by bpp, mean over the images."""
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    for panel, quality, label in zip(figure.subplots(1, 2), ("psnr", "ssim"), ("PSNR in dB", "SSIM"), strict=True):
-        for method, color in COLORS.items():
-            line = [(rate, mean_at(points, method, quality, rate)) for rate in RATES]
-            drawn = [(rate, value) for rate, value in line if value is not None]
-            if drawn:
-                panel.plot(*zip(*drawn, strict=True), "o-", color=color, markersize=3, label=method)
-        panel.set(xscale="log", xlabel="bits per pixel", ylabel=label, title=f"{label}, mean of {named}")
-        panel.set_xticks([0.03, 0.1, 0.3, 1], ["0.03", "0.1", "0.3", "1"])
-        panel.minorticks_off()
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(alpha=0.3)
-        panel.legend(fontsize=8, frameon=False)
+def draw(points: list[Point], groups: dict[str, list[str]], path: Path) -> None:
+    """Draw PSNR and SSIM by bpp, a row of panels for each group of images."""
+    figure = Figure(figsize=(11, 4.5 * len(groups)), layout="constrained")
+    rows = figure.subplots(len(groups), 2, squeeze=False)
+    for panels, (named, group) in zip(rows, groups.items(), strict=True):
+        some = [point for point in points if point.image in group]
+        for panel, quality, label in zip(panels, ("psnr", "ssim"), ("PSNR in dB", "SSIM of luma"), strict=True):
+            for method, color in COLORS.items():
+                line = [(rate, mean_at(some, method, quality, rate)) for rate in RATES]
+                drawn = [(rate, value) for rate, value in line if value is not None]
+                if drawn:
+                    panel.plot(*zip(*drawn, strict=True), "o-", color=color, markersize=3, label=method)
+            panel.set(xscale="log", xlabel="bits per pixel", ylabel=label, title=named)
+            panel.set_xticks([0.03, 0.1, 0.3, 1], ["0.03", "0.1", "0.3", "1"])
+            panel.minorticks_off()
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.grid(alpha=0.3)
+    rows[0][0].legend(fontsize=8, frameon=False)
     figure.savefig(path, dpi=110)

@@ -21,10 +21,10 @@ Results = dict[int, Result | None]  # by code size
 
 def recall_by_bits(options: argparse.Namespace) -> Iterator[list[Row]]:
     """Measure, print, and yield the rows to save."""
-    task = read_task(options, 300 if options.quick else options.base or ITEMS)
+    task = read_task(options, 600 if options.quick else 2 * (options.base or ITEMS)).halves()
     lengths = (8, 16, 80) if options.quick else (64, 128, 256) if options.short else (64, 128, 256, 512)
     results = ours(task, lengths, options)
-    principal = principal_directions(task.base)
+    principal = principal_directions(task.training)
     if wanted("sign bits", options.peers):
         results["sign bits"] = sign_bits(task, principal, lengths)
     reduced = reduce(task, principal)
@@ -32,12 +32,12 @@ def recall_by_bits(options: argparse.Namespace) -> Iterator[list[Row]]:
         if wanted(name, options.peers):
             results[name] = train_each_size(name, reduced, lengths, options.limit)
     show(
-        f"recall@{NEAREST} by bits, exhaustive search: {task}",
+        f"recall@{NEAREST} by bits, exhaustive search, trained on as many other rows: {task}",
         [table_row(name, by_length, lengths) for name, by_length in results.items()],
         "Seconds: for all sizes together, on all cores; ours and sign bits are fitted and encoded once.\n"
         f"–: the method has no code of this size, or would have taken over {options.limit:g} s by then.\n"
-        "ITQ and sign bits: symmetric (Hamming) distances; all others: asymmetric. RaBitQ, EDEN: the best number of "
-        "bits per dimension and\nof principal components that fit, with their correction factors.",
+        "ITQ and sign bits: symmetric (Hamming) distances; all others: asymmetric. RaBitQ, EDEN, turbovec: the best "
+        "number of bits per dimension and\nof principal components that fit, with their correction factors.",
     )
     yield [
         {"data": task.name, "method": name, "bits": length, **vars(result)}
@@ -58,13 +58,14 @@ def table_row(name: str, by_length: Results, lengths: tuple[int, ...]) -> Row:
 
 
 def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> dict[str, Results]:
-    """Return the results of nestcode.fit's choice, ResidualCoder, LinearCoder and, with --deep, RefinedCoder."""
+    """Return the results of nestcode.fit's choice, three other coders and, with --deep, RefinedCoder."""
     width, metric = lengths[-1], task.metric
     beams = options.beams or 4
     fits: dict[str, Callable[[], nc.Coder]] = {
-        "nestcode.fit": lambda: nc.fit(task.base, width, metric),
-        "ResidualCoder": lambda: nc.ResidualCoder(width, metric, beams=beams).fit(task.base),
-        "LinearCoder": lambda: nc.LinearCoder(width, metric).fit(task.base),
+        "nestcode.fit": lambda: nc.fit(task.training, width, metric),
+        "ResidualCoder": lambda: nc.ResidualCoder(width, metric, beams=beams).fit(task.training),
+        "LinearCoder": lambda: nc.LinearCoder(width, metric).fit(task.training),
+        "RotationCoder": lambda: nc.RotationCoder(width, metric).fit(task.training),
     }
     if options.beams is not None:
         del fits["nestcode.fit"]
@@ -87,7 +88,7 @@ def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> d
         channels = options.deep_channels
         network = None if channels is None else MLP(channels[0], len(channels))
         start = time.perf_counter()
-        refined = nc.RefinedCoder(base, network, training=training).fit(task.base)
+        refined = nc.RefinedCoder(base, network, training=training).fit(task.training)
         seconds = time.perf_counter() - start
         name = f"RefinedCoder of {type(base).__name__}"
         results[name] = read_prefixes(task, refined, encode(task, refined), seconds, lengths)

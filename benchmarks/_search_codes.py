@@ -1,8 +1,10 @@
-"""Quantizers in the recall-by-bits table of the search benchmark: FAISS's, and sign bits."""
+"""Quantizers in the recall-by-bits table of the search benchmark: FAISS's, turbovec's, and sign bits."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import faiss
@@ -48,8 +50,9 @@ def reduce(task: Task, principal: Principal) -> Task:
     if task.base.shape[1] <= DIRECTIONS:
         return task
     mean, turn = principal.mean, principal.vectors[:, :DIRECTIONS]
-    base, queries = (((part - mean) @ turn).astype(np.float32) for part in (task.base, task.queries))
-    return replace(task, base=base, queries=queries)
+    parts = (task.base, task.queries, task.training)
+    base, queries, train = (((part - mean) @ turn).astype(np.float32) for part in parts)
+    return replace(task, base=base, queries=queries, train=train)
 
 
 def sign_bits(task: Task, principal: Principal, lengths: tuple[int, ...]) -> dict[int, Result | None]:
@@ -96,10 +99,11 @@ def product(task: Task, length: int) -> Result | None:
         [np.arange(max(sizes)) < size for size in sizes]
     )  # smaller sub-vectors are padded with zeros
     spread = []
-    for rows in (task.base, task.queries):
+    for rows in (task.base, task.queries, task.training):
         spread.append(np.zeros((len(rows), len(wanted)), dtype=np.float32))
         spread[-1][:, wanted] = rows
-    return decoded(replace(task, base=spread[0], queries=spread[1]), faiss.IndexPQ(len(wanted), parts, 8))
+    padded = replace(task, base=spread[0], queries=spread[1], train=spread[2])
+    return decoded(padded, faiss.IndexPQ(len(wanted), parts, 8))
 
 
 def rotated_product(task: Task, length: int) -> Result:
@@ -128,7 +132,7 @@ def local_search(task: Task, length: int) -> Result:
 def decoded(task: Task, index: Any) -> Result:
     """Rank by distances to decoded items."""
     start = time.perf_counter()
-    index.train(task.base)
+    index.train(task.training)
     fitted = time.perf_counter()
     codes = index.sa_encode(task.base)
     encoded = time.perf_counter()
@@ -142,7 +146,7 @@ def decoded(task: Task, index: Any) -> Result:
 def searched(task: Task, index: Any) -> Result:
     """Rank by the index's own search."""
     start = time.perf_counter()
-    index.train(task.base)
+    index.train(task.training)
     fitted = time.perf_counter()
     index.add(task.base)
     encoded = time.perf_counter()
@@ -176,12 +180,35 @@ def best_fit(task: Task, length: int, kind: Any) -> Result | None:
     return max(results, key=lambda result: result.recall, default=None)
 
 
+def turbovec(task: Task, length: int) -> Result | None:
+    """Measure TurboQuant of 2 or 4 bits per dimension, with as many principal components as fit beside its norm."""
+    if task.metric == "l2" or find_spec("turbovec") is None:
+        return None
+    results = []
+    for bits in (2, 4):
+        size = min((length - 32) // bits, task.base.shape[1]) // 8 * 8
+        if size <= 0:
+            continue
+        start = time.perf_counter()
+        turn = faiss.PCAMatrix(task.base.shape[1], size, 0, True)
+        turn.train(task.training)
+        index = import_module("turbovec").TurboQuantIndex(dim=size, bit_width=bits)
+        index.calibrate(turn.apply(task.training))
+        fitted = time.perf_counter()
+        index.add(turn.apply(task.base))
+        encoded = time.perf_counter()
+        found = np.asarray(index.search(turn.apply(task.queries), NEAREST)[1], dtype=np.int64)
+        results.append(Result(task.recall(found), fitted - start, encoded - fitted))
+    return max(results, key=lambda result: result.recall, default=None)
+
+
 PEERS: dict[str, Peer] = {
     "FAISS ITQ": itq,
     "FAISS PQ": product,
     "FAISS OPQ": rotated_product,
     "FAISS RaBitQ": rabitq,
     "FAISS EDEN": eden,
+    "turbovec": turbovec,
     "FAISS RQ": residual,
     "FAISS LSQ": local_search,
 }

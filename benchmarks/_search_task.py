@@ -32,6 +32,19 @@ class Task:
     base: Floats
     queries: Floats
     exact: Ids  # (queries, k)
+    train: Floats | None = None  # other rows to train on
+
+    @property
+    def training(self) -> Floats:
+        """The rows to train on: the items themselves unless others are held out for it."""
+        return self.base if self.train is None else self.train
+
+    def halves(self) -> "Task":
+        """Return the task of finding half of the items, where the other half, drawn at random, is to train on."""
+        order = np.random.default_rng(0).permutation(len(self.base))
+        train, base = self.base[order[: len(order) // 2]], self.base[order[len(order) // 2 :]]
+        exact = metrics.exact_neighbors(self.queries, base, self.k)
+        return replace(self, base=base, exact=exact, train=train)
 
     @property
     def k(self) -> int:

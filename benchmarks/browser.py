@@ -38,7 +38,7 @@ def main() -> None:
     options = arguments(__doc__)
     images = [image[:64, :64] if options.quick else image for image in nc.data.sample_images().values()]
     raw = sum(image.nbytes for image in images) / 1e6
-    rounds, repeats = (1, 1) if options.quick else (3, 8)
+    rounds, repeats = (1, 1) if options.quick else (3, 4)
     rows = []
     for bpp in (0.25, 0.5, 1.0):
         data = nc.compress_images(images, bpp=bpp)

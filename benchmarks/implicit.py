@@ -197,7 +197,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, metavar="DIR", help="write the coders and logs of their training there")
     options = parser.parse_args()
     if options.quick:
-        options.bits, options.minutes, options.batch, options.units, options.layers = [8, 16], 1e-4, 32, 8, 1
+        options.bits, options.minutes, options.batch, options.units, options.layers = [8], 1e-4, 32, 8, 1
         options.base, options.queries, options.beams, options.candidates = 200, 20, 2, 4
         options.methods = ["ours", "RQ"]
     if options.folder is None:

@@ -2,10 +2,14 @@
 
 The exact neighbors are computed in the run.
 
---tables bits: recall@10 by bits, exhaustive search. Ours are fitted once, at the largest width, and shorter codes are
-prefixes. Peers are trained for every size on the same rows and may use as many bytes per item. For the cosine, peers
-get L2-normalized vectors and the best of these scores: distance, inner product, cosine to what a code decodes to. Data
-of more than 512 features is reduced to 512 principal components for peers, which saves time and changes little.
+--tables bits: recall@10 by bits, exhaustive search of items that nothing was trained on: all methods are trained on as
+many other rows. Ours are fitted once, at the largest width, and shorter codes are prefixes. Peers are trained for every
+size on the same rows and may use as many bytes per item. For the cosine, peers get L2-normalized vectors and the best
+of these scores: distance, inner product, cosine to what a code decodes to. Data of more than 512 features is reduced to
+512 principal components for peers, which saves time and changes little.
+
+--tables scan: recall@1, recall@10, bytes and CPU time of one full scan at 1, 2 and 4 bits per dimension, by methods
+without training: RotationCoder, TurboQuant, RaBitQ. Cosine only.
 
 --tables speed: QPS by recall@10 and recall@100 on one thread, for indexes that store codes only and for indexes that
 rerank by stored vectors. Each is built on all cores in a process of its own, then swept over its settings: a sample of
@@ -34,11 +38,12 @@ import faiss
 from _report import save
 from _search_bits import recall_by_bits
 from _search_exhaustive import exhaustive_ratios
+from _search_scan import full_scans
 from _search_speed import recall_by_speed
 from _search_task import Row
 from nestcode.codes import CORES
 
-TABLES = {"bits": recall_by_bits, "speed": recall_by_speed, "exhaustive": exhaustive_ratios}
+TABLES = {"bits": recall_by_bits, "scan": full_scans, "speed": recall_by_speed, "exhaustive": exhaustive_ratios}
 PACKAGES = [
     "nestcode", "numpy", "faiss-cpu", "rabitqlib", "pyvsag", "usearch", "turbovec", "scann", "hnswlib", "annoy",
 ]  # fmt: skip
@@ -68,7 +73,7 @@ def read_options() -> argparse.Namespace:
     data.add_argument("--hdf5", type=Path, metavar="FILE", help="a file of ann-benchmarks, angular or euclidean")
     parser.add_argument("--embeddings", type=Path, metavar="FILE", help="the file of the sentences' embeddings")
     parser.add_argument("--model", metavar="DIR", help="a model of sentence-transformers instead of MiniLM")
-    parser.add_argument("--base", type=int, metavar="N", help="number of items (bits: 50,000; speed: all)")
+    parser.add_argument("--base", type=int, metavar="N", help="number of items (bits: 50,000; others: all)")
     parser.add_argument("--queries", type=int, default=1000, metavar="N", help="number of queries (1,000)")
     parser.add_argument(
         "--beams", type=int, metavar="N", help="bits: a ResidualCoder with N beams instead of nestcode.fit"

@@ -681,5 +681,6 @@ def encode_image(
     """Return the coded image, and after every pass the number of bytes and the mean squared error of a pixel value.
 
     Coding stops at about `limit` bytes; with `train` the model keeps what it learned. Errors are on the scale from 0
-    to 255, of what a receiver shows against `original`, (height, width, channels); they are 0 if that is empty.
+    to 255, of what a receiver shows against `original`, (height, width, channels). They are -1 where they were not
+    measured: after passes that add little, but not the last one, or if `original` is empty.
     """

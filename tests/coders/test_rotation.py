@@ -1,5 +1,6 @@
 """What is particular to the rotation coder; the laws it shares are in `test_contract.py`."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nestcode import Index, RotationCoder, load_coder
+from nestcode import Codes, Index, RotationCoder, load_coder
 from nestcode.coders.rotation.hadamard import random_rotation
 from nestcode.coders.rotation.model import gaussian_quantizer
 from nestcode.errors import InvalidInput
 from tests.coders.cases import mse
+from tests.golden.make_rotation import HERE, vectors
 
 FEATURES, SEEDS = 96, 50
 
@@ -109,6 +111,15 @@ def test_a_file_holds_little_but_the_mean(tmp_path: Any) -> None:
     coder.save(tmp_path / "a.coder")
     assert (tmp_path / "a.coder").stat().st_size < 500 * 8 + 1000
     assert load_coder(tmp_path / "a.coder").encode(X) == coder.encode(X)
+
+
+def test_a_golden_file_encodes_and_decodes_the_same() -> None:
+    """Its rotation is a seed, which must mean the same in every version of NumPy and of Nestcode."""
+    held = json.loads((HERE / "rotation-v1.json").read_text())
+    coder = load_coder(HERE / "rotation-v1.coder")
+    codes = Codes(np.frombuffer(bytes.fromhex(held["codes"]), dtype=np.uint8).reshape(40, -1), 30)
+    assert np.mean(coder.encode(vectors()).bits() == codes.bits()) > 0.99  # some lie at a threshold
+    np.testing.assert_allclose(coder.decode(codes), held["decoded"], atol=1e-3)
 
 
 def test_a_few_rows_fit_as_well_as_all() -> None:

@@ -17,7 +17,19 @@ from nestcode.images.bitplanes import PASSES
 from nestcode.images.codec import Image
 from nestcode.images.format import MAX_NAME, check_name, lay_out
 from nestcode.streams import ItemStreamInfo
-from tests.images.samples import SHAPES, codec, crop, crops, error, header_of, same, stream, stream_info
+from tests.images.samples import (
+    SHAPES,
+    codec,
+    crop,
+    crops,
+    error,
+    forged,
+    header_of,
+    same,
+    stream,
+    stream_info,
+    table_of,
+)
 from tests.streams.collections import some_coder, some_items
 
 few_shapes = st.lists(st.sampled_from(SHAPES), max_size=3)
@@ -240,6 +252,32 @@ def test_profiles_are_kept_and_stored_once() -> None:
             compress_images(images[:1], codec(), profiles=[wrong])  # type: ignore[list-item]
     with pytest.raises(InvalidInput, match="profiles must be one for each of 4 images, got 1"):
         compress_images(images, codec(), profiles=[b""])
+
+
+@pytest.mark.parametrize(
+    ("depth", "profile", "profiles", "why"),
+    [
+        (12, None, [], "neither 8 nor 16"),
+        (True, None, [], "neither 8 nor 16"),
+        ("8", None, [], "neither 8 nor 16"),
+        (8, 0, [], "not in the list"),
+        (8, -1, ["eA=="], "not in the list"),
+        (8, True, ["eA==", "eA=="], "not in the list"),
+        (8, "0", ["eA=="], "not in the list"),
+        (8, 0, ["eA="], "padding"),
+        (8, 0, ["e A=="], "Non-base64|Only base64"),
+        (8, 0, ["é"], "ASCII"),
+        (8, 0, [""], "is not 1 to"),
+        (8, 0, [[]], "is not 1 to"),
+        (8, None, {}, "a list of profiles"),
+    ],
+)
+def test_malformed_depths_and_profiles_are_refused(depth: Any, profile: Any, profiles: Any, why: str) -> None:
+    data = compress_images([crop((9, 9, 3))], codec(), profiles=[b"x"])
+    [[name, shape, sizes, *_]], quality, _ = table_of(data)
+    assert forged(data, table_of(data)) == data
+    with pytest.raises(DamagedFile, match=rf"the stream's table is invalid \(.*({why})"):
+        stream_info(forged(data, [[[name, shape, sizes, depth, profile]], quality, profiles]))
 
 
 def test_streams_without_new_features_keep_version_1() -> None:

@@ -11,8 +11,6 @@ from tests.torture import system_calls
 from tests.torture.run import Outcome, Trial
 from tests.torture.writers import Files
 
-PRELOAD = True
-
 
 def trials(random: Random, folder: Path) -> Iterator[Trial]:
     """Some faults of such a writer, then the end of the worker."""

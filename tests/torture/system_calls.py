@@ -16,32 +16,25 @@ from random import Random
 from tests.torture.run import Outcome, Trial
 from tests.torture.writers import REFUSED, STATES, WRITERS, Files, Writer
 
-PRELOAD = True
 READS = (4, 30)  # system calls, about, that read a database and an index
 KILL, SHORT, FULL = -1, -2, -3  # as in faults.c
-FAULTS = {
-    "killed": KILL,
-    "short write": SHORT,
-    "disk full": FULL,
-    "ENOSPC": errno.ENOSPC,
-    "EIO": errno.EIO,
-    "EROFS": errno.EROFS,
-    "EDQUOT": errno.EDQUOT,
-}
+DISK_FAULTS = (SHORT, FULL, errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT)
 
 
 def trials(random: Random, folder: Path, writers: Sequence[Writer] = WRITERS) -> Iterator[Trial]:
     """Every writer with a kill, with one of the other faults, and with one in reading, again and again."""
     faults = ctypes.CDLL(None)
-    others = [fault for fault in FAULTS.values() if fault != KILL]
     counts: dict[Writer, int] = {}
     while True:
         for writer in writers:
             if writer not in counts:
                 counts[writer] = begin(faults, writer, folder / writer.name, folder / "work")
-            for row, fault in ((f"{writer.name}: killed", KILL), (f"{writer.name}: disk fails", random.choice(others))):
+            for what, fault in (("killed", KILL), ("disk fails", random.choice(DISK_FAULTS))):
                 at = random.randrange(counts[writer])
-                yield row, partial(meet, faults, writer, fault, at, folder / writer.name, folder / "work")
+                yield (
+                    f"{writer.name}: {what}",
+                    partial(meet, faults, writer, fault, at, folder / writer.name, folder / "work"),
+                )
             if not isinstance(writer, Files):  # whose bytes are compared, and read by no reader of ours
                 fault, at = random.choice([SHORT, errno.EIO]), random.randrange(random.choice(READS))
                 yield f"{writer.name}: reading fails", partial(read, faults, writer, fault, at, folder / writer.name)

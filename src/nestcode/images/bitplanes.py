@@ -68,8 +68,10 @@ def encode_planes(
     sizes[len(sizes) - rest - 1 :] = [len(start) + len(data)] * (rest + 1)
     if original is None:
         return Bitstream(start + data, tuple(sizes), ())
-    errors = [_gray_error(original)] * empty + [error for _, error in passes]
-    return Bitstream(start + data, tuple(sizes), (*errors, *errors[-1:] * rest))
+    errors = np.array([_gray_error(original)] * empty + [error for _, error in passes])
+    known = np.flatnonzero(errors >= 0)
+    filled = np.interp(sizes, np.array(sizes)[known], errors[known])
+    return Bitstream(start + data, tuple(sizes), tuple(filled.tolist()))
 
 
 def _gray_error(original: NDArray[np.uint8 | np.uint16]) -> float:
