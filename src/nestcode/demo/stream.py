@@ -70,7 +70,7 @@ def add_chapter(page: Page, *, folder: Path) -> str:
 def truncate_both(image: Bytes, cuts: tuple[int, ...]) -> tuple[list[Bytes], list[Bytes]]:
     """Return the image decoded from the first bytes of its stream, and from those of its JPEG file."""
     stream, file = compress_images([image]), progressive_jpeg(image)
-    ours = [np.asarray(decompress_images(stream[:cut])[0]) for cut in cuts]
+    ours = [np.asarray(decompress_images(stream[:cut])[0], dtype=np.uint8) for cut in cuts]
     return ours, [decode_truncated(file[:cut], image.shape) for cut in cuts]
 
 

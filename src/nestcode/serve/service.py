@@ -1,6 +1,7 @@
 """The service without HTTP: an index that is refreshed or written, its coder, its items and streams."""
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -70,7 +71,11 @@ class Service:
         self._path, self._memory, self.items, self.embed = index, memory, items, embed
         self._streams = None if streams is None else Path(streams)
         self.limits = limits or Limits()
-        self.threads = threads or len(os.sched_getaffinity(0))
+        if sys.platform == "linux":  # a statement: mypy knows platforms in these only
+            cores = len(os.sched_getaffinity(0))
+        else:
+            cores = os.cpu_count() or 1
+        self.threads = threads or cores
         self._index = None if index is None else Index.open(index, "a" if writable else "r", memory=memory)
         own = None if self._index is None else self._index.coder
         if own is not None and coder is not None:
