@@ -18,6 +18,7 @@ CODERS: dict[str, Callable[[Any], Any]] = {
     "linear": lambda metric: nc.LinearCoder(8, metric=metric),
     "residual": lambda metric: nc.ResidualCoder(8, metric=metric),
     "cell": lambda metric: nc.CellCoder(8, metric=metric),
+    "rotation": lambda metric: nc.RotationCoder(8, metric=metric),
     "adaptive": lambda metric: nc.AdaptiveCoder(8, metric=metric),
 }
 every_coder = pytest.mark.parametrize("make", CODERS.values(), ids=CODERS)
