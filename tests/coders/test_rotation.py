@@ -1,6 +1,7 @@
 """What is particular to the rotation coder; the laws it shares are in `test_contract.py`."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from nestcode import Codes, Index, RotationCoder, load_coder
 from nestcode.coders.rotation.hadamard import random_rotation
 from nestcode.coders.rotation.model import gaussian_quantizer
-from nestcode.errors import InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput
 from tests.coders.cases import mse
 from tests.golden.make_rotation import HERE, vectors
 
@@ -156,3 +157,15 @@ def test_mistakes_are_named(call: Any, message: str) -> None:
     coder = RotationCoder(8).fit(X)
     with pytest.raises(InvalidInput, match=message):
         call(coder, coder.encode(X))
+
+
+def test_a_small_file_does_not_stand_for_a_huge_rotation() -> None:
+    X = np.ones((2, 60_000), dtype=np.float32)
+    with pytest.raises(InvalidInput, match=r"at most 67,108,864 values, .* got 60000 and 60000: reduce the dimension"):
+        RotationCoder(width=60_000).fit(X)
+    record = RotationCoder(width=8).fit(vectors()).to_record()
+    forged = {"mean": np.zeros(60_000), "errors": np.array([1.0, 0.5])}
+    with pytest.raises(DamagedFile, match="at most 67,108,864 values"):
+        RotationCoder.from_record(
+            replace(record, settings={**record.settings, "width": 60_000}, arrays=forged), "a forged file"
+        )

@@ -18,6 +18,7 @@ from nestcode.errors import InvalidInput
 from nestcode.storage import Arrays, check_arrays
 
 QUANTILES = 1 << 14  # of the Gaussian that the quantizer is computed for
+MOST_VALUES = 1 << 26  # of a rotation: a file of a few bytes for each feature stands for all of them
 
 
 class GaussianQuantizer(NamedTuple):
@@ -59,6 +60,11 @@ class RotationModel(BitPlaneModel):
     @classmethod
     def _build(cls, settings: dict[str, Any], mean: Doubles, plane_errors: Doubles) -> Self:
         width, features = settings["width"], len(mean)
+        if features * min(width, features) > MOST_VALUES:
+            raise InvalidInput(
+                f"a rotation has at most {MOST_VALUES:,} values, its width times the number of features, got {width} "
+                f"and {features}: reduce the dimension first, or keep fewer bits"
+            )
         directions = random_rotation(features, min(width, features), settings["seed"])
         useful = min(width, DEPTH * features) if plane_errors[0] > 0 else 0
         allocation = np.full(width, -1, dtype=np.int32)
