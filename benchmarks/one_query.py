@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from _report import save, seconds_each, show
 from graph import read
-from nestcode import CellCoder, Index, LinearCoder, metrics
+from nestcode import CellCoder, Index, LinearCoder, _core, metrics
 from nestcode.arrays import Floats, Ids
 
 Search = Callable[[Floats], Ids]  # one query to k ids
@@ -35,7 +36,7 @@ def main() -> None:
     rows = []
     for title, items, found in tables(base, options):
         jobs = {name: partial(one_by_one, search, queries) for name, search, _ in found}
-        idle = {name: partial(without_core, index, search, queries) for name, search, index in found if index}
+        idle = {name: partial(without_core, search, queries) for name, search, index in found if index}
         rounds = 1 if options.quick else 7
         seconds = seconds_each(jobs, rounds, time.process_time)
         python = seconds_each(idle, rounds, time.process_time)
@@ -102,41 +103,25 @@ def filled(index: Index, items: Floats) -> Index:
     return index
 
 
-class IdleCore:
-    """Stands in for the core, and finds nothing at once."""
-
-    def search_one(self, *_: object) -> int:
-        """Return that no items were compared."""
-        return 0
-
-    def nearest(self, *_: object) -> bool:
-        """Return that the hits are written."""
-        return True
-
-    search = nearest
-
-
 def ours(name: str, index: Index, **settings: Any) -> Row:
     """Return a search of an index."""
     return f"Nestcode, {name}", lambda query: index.search(query, K, **settings).ids, index
 
 
 @contextmanager
-def idle_core(index: Index) -> Iterator[None]:
-    """Let searches of an index call a core that finds nothing."""
-    known = index._searcher._rows
-    assert known is not None
-    searcher: Any = known[1]
-    kept = searcher._core, searcher._vectors
-    searcher._core = searcher._vectors = searcher._codes = IdleCore()
-    yield
-    searcher._core, searcher._vectors = kept
-    del searcher._codes  # made again
+def idle_core() -> Iterator[None]:
+    """Let searches call a core that finds nothing."""
+    with (
+        patch.object(_core.RowSearcher, "search_one", lambda *_: 0),
+        patch.object(_core.VectorRows, "nearest", lambda *_: True),
+        patch.object(_core.CodeScan, "search", lambda *_: True),
+    ):
+        yield
 
 
-def without_core(index: Index, search: Search, queries: Floats) -> None:
+def without_core(search: Search, queries: Floats) -> None:
     """Search for each query by its own call, without the core."""
-    with idle_core(index):
+    with idle_core():
         one_by_one(search, queries)
 
 

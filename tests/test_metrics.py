@@ -186,7 +186,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "ids of one query": (lambda: recall([1, 2], [[1], [2]]), "must hold ids"),
     "one id": (lambda: recall(3, [[1]]), "found must hold ids for each query, got int: give a list"),
     "words": (lambda: distortion(["a"], ["b"]), "must be numeric, got <U1: convert with"),
-    "ragged": (lambda: distortion([[1.0], [1.0, 2.0]], [[1.0]]), "got rows of several lengths: fill some"),  # type: ignore[list-item]
+    "ragged": (lambda: distortion([[1.0], [1.0, 2.0]], [[1.0]]), "got rows of several lengths: fill some"),
     "no neighbors": (lambda: recall([], np.empty((0, 10))), "at least one neighbor"),
     "shapes": (lambda: distortion([[1.0]], [1.0]), r"original's shape \(1, 1\) and hold values, got \(1,\)"),
     "nothing": (lambda: distortion([], []), "hold values"),

@@ -7,6 +7,8 @@ An image is coded as a whole: tiles that are coded independently have no context
 that every image starts from.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from typing import Any, Self
