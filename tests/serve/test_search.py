@@ -34,7 +34,7 @@ def assert_equal(found: Hits, expected: Hits) -> None:
         {}, {"k": 1}, {"k": 7, "candidates": 50, "rerank": 20}, {"rank": "asymmetric"}, {"metric": "cosine"},
         {"candidates": ALL}, {"filter": [5, 6, 700]}, {"filter": np.arange(2900) % 2 == 0}, {"filter": iter([1, 2])},
     ],
-    ids=str,
+    ids=["default", "one", "effort", "asymmetric", "cosine", "all", "ids", "mask", "iterator"],
 )  # fmt: skip
 def test_a_client_finds_what_its_index_finds(
     client: Client, index: Index, rows: Floats, options: dict[str, Any]
