@@ -57,7 +57,7 @@ def test_help_loads_nothing_heavy() -> None:
 INDEX = ("add", "build", "compact", "info", "remove", "truncate", "verify")
 COMMANDS = (
     "bench", "compress", "data", "decode", "decompress", "demo", "encode", "evaluate", "fit", "info", "reproduce",
-    "search", "serve", "simulate-bandwidth", "tune", *(f"index {name}" for name in INDEX),
+    "search", "serve", "simulate-bandwidth", "tune", "view", *(f"index {name}" for name in INDEX),
 )  # fmt: skip
 
 
