@@ -47,6 +47,12 @@ def test_merged_parts_answer_as_one_index(vectors: str | None, tmp_path: Path) -
         assert (mine.length, sorted(mine.ids)) == (theirs.length, sorted(theirs.ids))
 
 
+def test_the_folder_of_parts_says_how_to_open_them(tmp_path: Path) -> None:
+    merge_shards(encoded(tmp_path, [np.arange(50)]), tmp_path / "whole", parts=1)
+    with pytest.raises(FileNotFoundError, match=r"holds the parts of an index: open them together"):
+        Index.open(tmp_path / "whole")
+
+
 def test_parts_are_ranges_of_about_equal_size(tmp_path: Path) -> None:
     parts = merge_shards(encoded(tmp_path, np.array_split(np.arange(2000), 4)), tmp_path / "whole", parts=4)
     indexes = [Index.open(part) for part in parts]

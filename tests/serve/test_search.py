@@ -45,6 +45,14 @@ def test_a_client_finds_what_its_index_finds(
     assert_equal(client.search(rows[-100:], **options), index.search(rows[-100:], **ours))
 
 
+def test_large_bodies_are_answered(client: Client, index: Index, rows: Floats) -> None:
+    """They arrive in several reads, the last of which may be larger than a head may be."""
+    many = np.resize(rows, (4000, rows.shape[1]))
+    assert many.nbytes > 1 << 17
+    for count in (4000, 3000, 2000, 1000) * 3:
+        assert_equal(client.search(many[:count], k=1), index.search(many[:count], k=1))
+
+
 def test_one_query_gives_arrays_of_one_dimension(client: Client, index: Index, rows: Floats) -> None:
     assert_equal(client.search(rows[-1]), index.search(rows[-1]))
     assert_equal(client.search(index.codes([3]), k=4), index.search(index.codes([3]), k=4))

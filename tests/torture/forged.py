@@ -7,6 +7,7 @@ import json
 import resource
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -86,7 +87,7 @@ def change(value: Any, random: Random) -> Any:
                 continue
             old = place[key]
             near = [old * 2, old + 1, old * 1000, -old] if type(old) in (int, float) else []
-            place[key] = random.choice([*STRANGE, *near, *near])
+            place[key] = deepcopy(random.choice([*STRANGE, *near, *near]))  # which may be changed next
             break
     return text
 

@@ -81,6 +81,11 @@ def sha256(data: bytes) -> str:
 
 def no_index(path: str | os.PathLike[str]) -> FileNotFoundError:
     """Return the error for a folder without a manifest."""
+    if (Path(path) / "part-0000").is_dir():
+        return FileNotFoundError(
+            f"{os.fspath(path)} holds the parts of an index: open them together, by "
+            "Index.open(sorted(folder.glob('part-*')))"
+        )
     return FileNotFoundError(f"there is no index in {os.fspath(path)}: build one there, or give the right folder")
 
 

@@ -14,6 +14,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     _head = 0  # bytes of the head that is arriving; of pipelined requests, at most those
     _arriving = True
+    _ended = False  # whether a request ended within the latest bytes, which then are not all of a head
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -28,8 +29,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take the next bytes."""
+        self._ended = False
         super().data_received(data)
-        if self._arriving:
+        if self._arriving and not self._ended:
             self._head += len(data)
             if self._head > HEAD:
                 self.transport.close()
@@ -47,7 +49,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Go on with the next request."""
-        self._arriving = True
+        self._arriving = self._ended = True
         super().on_message_complete()
 
     def _expect(self) -> None:

@@ -63,9 +63,9 @@ const useImage = guarded(async (file) => {
 });
 
 async function use(asked, shown) {
+  const nested = await post("/v1/nested", { ...asked, limit: 0 });
   query = asked;
   $("query").replaceChildren(shown);
-  const nested = await post("/v1/nested", { ...query, limit: 0 });
   counts = nested.count;
   const alone = counts.findIndex((count) => count <= 1);
   longest = Math.max(alone < 0 ? counts.length - 1 : alone, 1);

@@ -7,6 +7,7 @@ let info;
 let nest; // the decoder of browsers, which is loaded for this view only
 let stream;
 let total = 0;
+let fewest = 1; // bytes that hold the header
 let playing = 0;
 let latest = 0;
 
@@ -29,6 +30,7 @@ async function open() {
   const url = `/v1/streams/${encodeURIComponent(name)}`;
   total = info.streams[name];
   stream = await nest.NestStream.open(hasToken() ? await (await request(url)).blob() : url);
+  fewest = await findFewest();
   const images = (await frame(total)).images;
   $("image").replaceChildren(...images.map((image, place) => new Option(image.name, place)));
   say("");
@@ -42,8 +44,19 @@ async function frame(bytes) {
   return last;
 }
 
-const fewest = () => Math.min(300, total);
-const chosen = () => Math.round(fewest() * (total / fewest()) ** (Number($("budget").value) / 1000)); // logarithmic
+/** Return about how many bytes hold the header: fewer are refused. */
+async function findFewest() {
+  for (let bytes = Math.min(300, total); ; bytes = Math.min(total, Math.ceil(1.2 * bytes))) {
+    try {
+      await frame(bytes);
+      return bytes;
+    } catch (error) {
+      if (bytes === total) throw error;
+    }
+  }
+}
+
+const chosen = () => Math.round(fewest * (total / fewest) ** (Number($("budget").value) / 1000)); // logarithmic
 
 const context = (canvas) => canvas.getContext("2d", { willReadFrequently: true });
 
@@ -73,7 +86,7 @@ async function draw(bytes = chosen()) {
     if (turn !== latest) return;
     if (file.data) paint($(kind), file.data);
     else context($(kind)).clearRect(0, 0, $(kind).width, $(kind).height);
-    const name = kind === "jpeg" ? "JPEG" : "WebP";
+    const name = (kind === "jpeg" ? "JPEG" : "WebP") + (images.length > 1 ? ", in an even share of these bytes," : "");
     $(`${kind}-caption`).textContent = file.data
       ? `${name} of ${file.size.toLocaleString("en")} bytes: ${quality(file.data)}`
       : `${name} does not get that small: its lowest quality takes ${file.size.toLocaleString("en")} bytes`;
@@ -112,8 +125,8 @@ async function encoded(kind, bytes) {
 async function play() {
   const turn = (playing = performance.now());
   while (playing === turn) {
-    const bytes = Math.min(total, Math.max(fewest(), Math.round(((performance.now() - turn) / 1000) * Number($("link").value))));
-    $("budget").value = (1000 * Math.log(bytes / fewest())) / Math.log(total / fewest() || 1);
+    const bytes = Math.min(total, Math.max(fewest, Math.round(((performance.now() - turn) / 1000) * Number($("link").value))));
+    $("budget").value = (1000 * Math.log(bytes / fewest)) / Math.log(total / fewest || 1);
     await draw(bytes);
     if (bytes >= total) playing = 0;
     await new Promise(requestAnimationFrame);
