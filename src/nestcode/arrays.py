@@ -132,8 +132,16 @@ def center(rows: NDArray[Any], mean: NDArray[np.float64], *, normalize: bool) ->
 
 def project(X: ArrayLike, mean: NDArray[np.float64], directions: Floats, *, normalize: bool) -> Floats:
     """Return checked, centered rows in `directions`: (n, features), (directions, features) -> (n, directions)."""
-    coefficients: Floats = center(check_rows(X, features=len(mean)), mean, normalize=normalize) @ directions.T
-    return coefficients
+    return multiply(center(check_rows(X, features=len(mean)), mean, normalize=normalize), directions.T)
+
+
+def multiply(rows: Floats, matrix: Floats) -> Floats:
+    """Return rows @ matrix, a row alone to the same last bit as the row among others.
+
+    BLAS multiplies one row by another routine than several, which adds in another order.
+    """
+    product: Floats = (rows if len(rows) != 1 else np.repeat(rows, 2, axis=0)) @ matrix
+    return product[: len(rows)]
 
 
 def squared_norms(rows: Floats) -> NDArray[np.float64]:

@@ -86,6 +86,15 @@ def test_codes_have_the_fitted_width_and_clean_padding(name: str, metric: Metric
 
 
 @every_coder
+def test_an_item_alone_has_the_code_that_it_has_among_others(name: str) -> None:
+    coder, rows = fitted(name), fresh_rows(name)[:60]
+    codes = coder.encode(rows)
+    assert [coder.encode(row[None]).packed[0].tolist() for row in rows] == codes.packed.tolist()
+    if not CASES[name].network:  # PyTorch rounds decoded values by batch
+        assert np.array_equal(np.concatenate([coder.decode(codes[i : i + 1]) for i in range(60)]), coder.decode(codes))
+
+
+@every_coder
 def test_length_0_decodes_to_the_mean(name: str) -> None:
     decoded = fitted(name).decode(fitted(name).encode(fresh_rows(name)[:2]).prefix(0))
     np.testing.assert_allclose(decoded, [training_rows(name).mean(axis=0)] * 2, atol=CASES[name].mean_atol)

@@ -19,7 +19,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import PIECE, Bytes, Doubles, Floats, check_rows, pieces, project
+from nestcode.arrays import PIECE, Bytes, Doubles, Floats, check_rows, multiply, pieces, project
 from nestcode.coders.base import Coder, Layout, Metric, Projection, Selection, error_at, warn_of_unallocated_bits
 from nestcode.codes import CORES, Codes
 from nestcode.errors import InvalidInput
@@ -118,7 +118,7 @@ class ProjectedCoder(Coder, Generic[Model]):
         """Return the items that codes of any length decode to, (n, features); length 0 gives the mean."""
         model, coefficients = self._fitted(), self.coefficients(codes)
         used = model.used_directions(codes.width)
-        out: Floats = coefficients[:, :used] @ model.directions[:used]
+        out = multiply(coefficients[:, :used], model.directions[:used])
         out += model.mean.astype(np.float32)
         return out
 

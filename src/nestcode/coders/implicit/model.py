@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nestcode.arrays import PIECE, Bytes, Floats, center, squared_norms
+from nestcode.arrays import PIECE, Bytes, Floats, center, multiply, squared_norms
 from nestcode.coders.base import Projection
 from nestcode.coders.codebooks import ENTRIES, truncate_codebook
 from nestcode.coders.implicit.additive import fit_additive
@@ -145,7 +145,7 @@ class ImplicitModel:
     def decode(self, codes: Codes) -> Floats:
         """Return the items that codes of any length decode to, (n, features)."""
         coefficients = self._coefficients(codes.prefix(int(self.decode_at[codes.width])))
-        out: Floats = coefficients @ self._projection.directions
+        out = multiply(coefficients, self._projection.directions)
         out += self._projection.mean.astype(np.float32)
         return out
 
@@ -224,7 +224,7 @@ def _coefficients(source: Source, items: NDArray[np.int64], base: ResidualCoder)
     out = np.empty((len(items), len(projection.directions)), dtype=np.float32)
     for first in range(0, len(items), PIECE):
         rows = center(source.rows(items[first : first + PIECE]), projection.mean, normalize=normalize)
-        out[first : first + PIECE] = rows @ projection.directions.T
+        out[first : first + PIECE] = multiply(rows, projection.directions.T)
     return out
 
 
