@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats, squared_norms
+from nestcode.arrays import Floats, multiply, squared_norms
 from nestcode.codes import CORES
 
 ENTRIES = 256  # of a codebook or a lookup table: the values of a byte
@@ -32,7 +32,7 @@ class BeamSearch:
     def extend(self, codebook: Floats, beams: int) -> None:
         """Add one entry of the codebook to each partial encoding, and keep the best `beams` of each row."""
         n, width, features = self.residuals.shape
-        products = (self.residuals.reshape(-1, features) @ codebook.T).reshape(n, width, len(codebook))
+        products = multiply(self.residuals.reshape(-1, features), codebook.T).reshape(n, width, len(codebook))
         kept = min(beams, width * len(codebook))
         source, entry = np.empty((2, n, kept), dtype=np.uint16)
         errors = np.empty((n, kept), dtype=np.float32)
