@@ -296,6 +296,22 @@ def test_force_does_not_overwrite_inputs(built: Path) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_nothing_is_written_into_an_index(built: Path) -> None:
+    index = built / "my.index"
+    before = {file: file.read_bytes() for file in index.rglob("*") if file.is_file()}
+    (built / "link").symlink_to(index)
+    for out in (index, index / "below", built / "link"):
+        for command in (
+            ("search", index, built / "v.npy", "-o", out / "x.npz"),
+            ("encode", built / "v.npy", "-c", built / "v.coder", "-o", out / "x.npy"),
+            ("index", "build", built / "v.npy", "-c", built / "v.coder", "-o", out / "x.index"),
+        ):
+            assert f"is inside of the index {index}" in refused(*command, "--force")
+    assert {file: file.read_bytes() for file in index.rglob("*") if file.is_file()} == before
+    (built / "manifest.json").write_text('{"name": "a web page"}')  # is no index
+    fine("search", index, built / "v.npy", "-o", built / "x.npz")
+
+
 def test_an_interrupt_leaves_the_index_unchanged(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
