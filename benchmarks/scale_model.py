@@ -92,7 +92,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--memory", type=float, default=512, metavar="GB", help="of such a machine (512)")
     parser.add_argument("--bandwidth", type=float, default=200, metavar="GB/S", help="of its memory (200)")
     parser.add_argument("--price", type=float, default=4, metavar="USD", help="an hour of it (4)")
-    parser.add_argument("--round-trip", type=float, nargs=2, default=[1, 2], metavar="MS", help="of a request, p50 and p99 (1, 2)")
+    parser.add_argument("--round-trip", type=float, nargs=2, default=[1, 2], metavar="MS", help="p50, p99 (1, 2)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     options = parser.parse_args()
