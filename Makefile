@@ -8,7 +8,7 @@ SYSTEM := chromium nodejs postgresql
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native torture lint format bench web wheels coverage clean
+.PHONY: help demo docs check test test-native torture fuzz lint format bench web wheels coverage clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -40,6 +40,9 @@ test-native: .venv/ready  ## Run the C++ tests under sanitizers
 
 torture: .venv/ready  ## Kill, damage, starve and mislead everything for an hour, and write docs/reliability.md
 	@$(RUN) -m tests.torture --page docs/reliability.md
+
+fuzz: .venv/ready  ## Fuzz the C++ parsers for ten minutes with libFuzzer, and write docs/reliability.md (needs Debian's clang)
+	@$(RUN) tools/fuzz.py --page docs/reliability.md
 
 lint: .venv/ready  ## Check style, types, formatting of the C++ code and the layers
 	@echo "== ruff" && $(RUN) -m ruff check && $(RUN) -m ruff format --check
