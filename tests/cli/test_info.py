@@ -91,8 +91,10 @@ def test_info_notices_a_file_of_an_index_that_is_truncated_or_missing(tmp_path: 
     items = np.random.default_rng(0).standard_normal((60, 8), dtype=np.float32)
     index = nestcode.Index(nestcode.LinearCoder(16).fit(items), vectors="float16")
     index.add(items)
-    index.remove([3])
     index.save(tmp_path / "index")
+    with nestcode.Index.open(tmp_path / "index", mode="a") as writer:
+        writer.remove([3])
+        writer.commit()
     files = sorted((tmp_path / "index").glob("*.npy"))
     assert {path.name.split(".")[1] for path in files} > {"codes", "blocks", "vectors", "sums", "removed"}
     for path in files:
