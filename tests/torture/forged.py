@@ -47,6 +47,11 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
     room = pages * resource.getpagesize() + ROOM
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
     while True:
+        edit = partial(forge_manifest, random=random)
+        yield "manifest of an index", partial(bounded, partial(use_index, index, files, partial(craft, index, edit)))
+        name = random.choice(["codes", "ids", "heads", "tables", "places", "blocks", "vectors", "scales"])
+        edit_array = partial(craft_array, index, random.randrange(2), name, partial(noise, random=random))
+        yield "arrays of an index", partial(bounded, partial(use_index, index, files, edit_array))
         for _ in range(CHEAP):
             data = forge_stream(random.choice(streams), random)
             yield "stream", partial(bounded, partial(nc.decompress, data, CODER, limit=LIMIT))
@@ -55,11 +60,6 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
             yield "image stream", partial(bounded, partial(nc.decompress_images, data, codec(), limit=LIMIT))
             data = record_bytes(forge_record(random.choice(records), random))
             yield "coder", partial(bounded, partial(use_coder, data))
-        edit = partial(forge_manifest, random=random)
-        yield "manifest of an index", partial(bounded, partial(use_index, index, files, partial(craft, index, edit)))
-        name = random.choice(["codes", "ids", "heads", "tables", "places", "blocks", "vectors", "scales"])
-        edit_array = partial(craft_array, index, random.randrange(2), name, partial(noise, random=random))
-        yield "arrays of an index", partial(bounded, partial(use_index, index, files, edit_array))
 
 
 def bounded(read: Callable[[], Any]) -> Outcome:
