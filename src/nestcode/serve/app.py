@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.exceptions import RequestValidationError
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
@@ -42,7 +42,6 @@ from nestcode.serve.bodies import (
     read_body,
     rows_in,
     rows_of,
-    what_is_wrong,
 )
 from nestcode.serve.guard import Guard
 from nestcode.serve.metrics import Metrics
@@ -101,7 +100,6 @@ def create_app(
     for kind, status in ((InvalidInput, 400), (Absent, 404), (Busy, 503), (NestcodeError, 500), (OSError, 500)):
         app.add_exception_handler(kind, _refusal(status))
     app.add_exception_handler(StarletteHTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _invalid_query)
     app.add_exception_handler(Exception, _failure)
     return app
 
@@ -122,14 +120,26 @@ def _http_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": message}, error.status_code, error.headers)
 
 
-def _invalid_query(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return JSONResponse({"error": what_is_wrong(error.errors()[0])}, 400)
-
-
 def _failure(_: Request, __: Exception) -> Response:
     """Answer 500 to a request that met a bug; uvicorn logs the traceback."""
     return JSONResponse({"error": "the server failed: its log says why"}, 500)
+
+
+class ItemConvertor(Convertor[int]):
+    """The id of an item in a path; Starlette's own convertor of integers fails on thousands of digits."""
+
+    regex = "[0-9]{1,19}"
+
+    def convert(self, value: str) -> int:
+        """Return an id."""
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        """Return an id as part of a path."""
+        return str(value)
+
+
+register_url_convertor("item", ItemConvertor())
 
 
 class Routes:
@@ -191,7 +201,7 @@ class Routes:
         else:
             app.add_api_route("/v1/items", self.read_only, methods=["POST"], include_in_schema=False)
             app.add_api_route("/v1/items/delete", self.read_only, methods=["POST"], include_in_schema=False)
-        app.get("/v1/items/{item}", **_sends("text/plain", "image/png"))(self.item)
+        app.get("/v1/items/{item:item}", **_sends("text/plain", "image/png"))(self.item)
         app.get("/v1/info")(self.info)
         app.get("/v1/coder")(self.coder)
         app.get("/v1/streams/{name}", **_sends("application/octet-stream"))(self.stream)
