@@ -36,11 +36,12 @@ WIDE = 60  # characters per line of a legend
 
 
 def draw_fronts(title: str, results: Sequence[Measured]) -> Figure:
-    """Return a figure with one panel per class."""
-    figure = Figure(figsize=(12, 6.2), layout="constrained")
+    """Return a figure with one panel per class that was measured."""
+    kinds = [kind for kind in get_args(Kind) if any(result.method.kind == kind for result in results)]
+    figure = Figure(figsize=(2 + 5 * len(kinds), 6.2), layout="constrained")
     figure.suptitle(f"{title}; one thread, queries in one batch", fontsize=12)
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, kind in zip(panels, get_args(Kind), strict=True):
+    panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+    for axes, kind in zip(panels, kinds, strict=True):
         draw_panel(axes, [result for result in results if result.method.kind == kind])
         axes.set_title(TITLES[kind], fontsize=11)
     panels[0].set_ylabel("QPS")

@@ -22,12 +22,18 @@ from nestcode.search.graph import EF, Graph, Navigator, build_graph, pack_graph
 
 Search = Callable[[Floats, int], Ids]  # queries and ef to (queries, 10)
 K = 10
+TARGETS = (0.90, 0.95)
 
 
 def main() -> None:
     """Measure, print and save."""
     options = parse()
-    base, queries = read(options)
+    if options.growth:
+        rows = [grown(options, count) for count in options.growth]
+        show("Growth with the number of items", rows, "One thread, CPU time; QPS and visited nodes at recall@10.")
+        save(options.json, rows, ["nestcode", "numpy"])
+        return
+    base, queries = read(options, options.items)
     exact = metrics.exact_neighbors(queries, base, K)
     jobs: dict[tuple[str, int], Callable[[], Ids]] = {}
     facts: dict[str, dict[str, Any]] = {}
@@ -75,6 +81,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--codes", type=int, nargs="*", default=[], metavar="BITS", help="widths of indexes without vectors"
     )
+    parser.add_argument(
+        "--growth", type=int, nargs="*", default=[], metavar="N", help="instead: our graph among so many items each"
+    )
     parser.add_argument("--alone", action="store_true", help="without SymphonyQG")
     parser.add_argument("--ef", type=int, nargs="+", default=[15, 20, 30, 40, 60, 80, 120, 200])
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the builds")
@@ -83,13 +92,14 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.items, options.queries, options.ef = 2000, 20, [20]
+        options.growth = [500 for _ in options.growth]
     return options
 
 
-def read(options: argparse.Namespace) -> tuple[Floats, Floats]:
-    """Return items and queries, L2-normalized."""
+def read(options: argparse.Namespace, items: int | None) -> tuple[Floats, Floats]:
+    """Return as many items, all by default, and queries, L2-normalized."""
     if options.vectors is None:
-        rng, count = np.random.default_rng(0), options.items or 50_000
+        rng, count = np.random.default_rng(0), items or 50_000
         centers = rng.standard_normal((count // 50, 64))
         rows = centers[rng.integers(0, len(centers), count + options.queries)] + rng.standard_normal((1, 64))
         rows = rows + rng.standard_normal(rows.shape)
@@ -98,7 +108,7 @@ def read(options: argparse.Namespace) -> tuple[Floats, Floats]:
         rows = rows[np.random.default_rng(0).permutation(len(rows))]
     rows = normalize(rows.astype(np.float32))
     base, queries = rows[: -options.queries], np.ascontiguousarray(rows[-options.queries :])
-    count = options.items or len(base)
+    count = items or len(base)
     if count > len(base):
         base = np.concatenate([base, perturbed(base, count - len(base))])
     return np.ascontiguousarray(base[:count]), queries
@@ -149,18 +159,41 @@ def symphony(base: Floats, threads: int) -> Iterator[tuple[str, float, float, Se
 
 def graphs(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, float, float, Search]]:
     """Yield our graphs with vectors stored as float16."""
-    halves = base.astype(np.float16)
     for bits in options.bits:
         for passes in options.passes:
             start = time.perf_counter()
-            coder = LinearCoder(bits, metric="cosine").fit(base)
-            navigator, codes = Navigator(coder, bits), coder.encode(base)
-            neighbors = build_graph(navigator, base, codes, ef=options.build_ef, passes=passes, threads=options.threads)
-            records = pack_graph(navigator, base, codes, neighbors, options.threads)
+            graph, nbytes = build(base, bits, passes, options)
             seconds = time.perf_counter() - start
-            graph = Graph(navigator, records, len(base), halves)
             name = f"nestcode, {bits} bits, {passes} pass{'es' * (passes > 1)}"
-            yield name, seconds, records.nbytes + halves.nbytes, partial(search_graph, graph)
+            yield name, seconds, nbytes, partial(search_graph, graph)
+
+
+def build(base: Floats, bits: int, passes: int, options: argparse.Namespace) -> tuple[Graph, int]:
+    """Return a graph with vectors stored as float16, and its bytes."""
+    coder = LinearCoder(bits, metric="cosine").fit(base)
+    navigator, codes = Navigator(coder, bits), coder.encode(base)
+    neighbors = build_graph(navigator, base, codes, ef=options.build_ef, passes=passes, threads=options.threads)
+    records, halves = pack_graph(navigator, base, codes, neighbors, options.threads), base.astype(np.float16)
+    return Graph(navigator, records, len(base), halves), records.nbytes + halves.nbytes
+
+
+def grown(options: argparse.Namespace, count: int) -> dict[str, Any]:
+    """Return what a graph of so many items costs, at the recalls between which the efforts lie."""
+    base, queries = read(options, count)
+    exact = metrics.exact_neighbors(queries, base, K)
+    start = time.process_time()
+    graph, _ = build(base, options.bits[0], options.passes[0], options)
+    row: dict[str, Any] = {"items": count, "build, CPU us an item": 1e6 * (time.process_time() - start) / count}
+    spent = seconds_each({str(ef): partial(graph.search, queries, K, ef) for ef in options.ef}, 3, time.process_time)
+    hits = [graph.search(queries, K, ef) for ef in options.ef]
+    recalls = [metrics.recall(found.positions.astype(np.int64), exact) for found in hits]
+    for target in TARGETS:
+        reached = recalls[0] <= target <= recalls[-1]
+        us = np.interp(target, recalls, [1e6 * spent[str(ef)] / len(queries) for ef in options.ef])
+        visited = np.interp(target, recalls, [found.visited.mean() for found in hits])
+        row |= {f"QPS {target:.2f}": round(1e6 / us) if reached else "–"}
+        row |= {f"visited {target:.2f}": f"{visited:.1f}" if reached else "–"}
+    return row
 
 
 def codes_only(base: Floats, queries: Floats, exact: Ids, width: int, efs: list[int]) -> Iterator[dict[str, Any]]:

@@ -32,7 +32,7 @@ GRAPH_BITS, LIST_BITS = 320, 256
 def main() -> None:
     """Measure, print and save."""
     options = parse()
-    base, queries = read(options)
+    base, queries = read(options, options.items)
     rows = []
     for title, items, found in tables(base, options):
         jobs = {name: partial(one_by_one, search, queries) for name, search, _ in found}

@@ -4,7 +4,8 @@ The server is `nestcode serve` in a process of its own, pinned to two cores; gen
 query per request as float32. First 64 connections send as fast as they are answered. Then requests are due at fixed
 times, half as many as before, and latency counts from when a request was due: a server that stalls is not spared
 (no coordinated omission). "alone" is one connection; the baseline is `Index.search` called for one query in a process,
-as HTTP can only add to that. The memory is the server's resident set after the first and after the last load.
+as HTTP can only add to that. The memory is the server's resident set at the end of a load; with --minutes the last load
+goes on for so long, and a row tells the memory after each minute.
 
 Items are 1,000,000 synthetic vectors of 128 features with the falling spectrum of embeddings, coded with 256 bits.
 """
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
     parser.add_argument("--items", type=int, default=1_000_000, metavar="N", help="items in the index (1,000,000)")
     parser.add_argument("--seconds", type=float, default=20, metavar="S", help="of each load (20)")
+    parser.add_argument("--minutes", type=int, default=0, metavar="M", help="of a last load, watched by the minute (0)")
     parser.add_argument("--candidates", type=int, metavar="N", help="candidate budget (the index's default)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     options = parser.parse_args()
@@ -108,19 +110,21 @@ def loads(url: str, pid: int, queries: Floats, others: set[int], options: argpar
     found = []
     with ProcessPoolExecutor(processes, get_context("spawn"), os.sched_setaffinity, (0, others)) as pool:
 
-        def load(name: str, connections: int, rate: float | None) -> dict[str, Any]:
+        def load(name: str, connections: int, rate: float | None, seconds: float) -> dict[str, Any]:
             share, used = max(connections // processes, 1), min(processes, connections)
             each = None if rate is None else rate / (used * share)
-            jobs = [pool.submit(generate, port, query, queries, share, options.seconds, each) for _ in range(used)]
+            jobs = [pool.submit(generate, port, query, queries, share, seconds, each) for _ in range(used)]
             answers = [job.result() for job in jobs]
             times = [one for part, _, _ in answers for one in part]
-            failed, seconds = sum(failed for _, failed, _ in answers), max(seconds for _, _, seconds in answers)
-            return row(name, times, failed, seconds, resident(pid))
+            failed, taken = sum(failed for _, failed, _ in answers), max(taken for _, _, taken in answers)
+            return row(name, times, failed, taken, resident(pid))
 
-        found.append(load("alone", 1, None))
-        found.append(load("as fast as possible", 64, None))
-        found.append(load("at half of that", 64, found[-1]["requests/s"] / 2))
-        found.append(load("at 1,000 requests/s", 64, 1000))
+        found.append(load("alone", 1, None, options.seconds))
+        found.append(load("as fast as possible", 64, None, options.seconds))
+        half = found[-1]["requests/s"] / 2
+        found.append(load("at half of that", 64, half, options.seconds))
+        found.append(load("at 1,000 requests/s", 64, 1000, options.seconds))
+        found += [load(f"at half, minute {number + 1}", 64, half, 60) for number in range(options.minutes)]
     return found
 
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "fastscan.hpp"
+#include "int8_projection.hpp"
 #include "parallel.hpp"
 #include "vector_distance.hpp"
 
@@ -74,11 +75,11 @@ inline void pack_graph(const std::uint32_t* neighbors, std::size_t nodes, const 
 // From the features of a query to its lookup tables: coefficients of an affine projection, then the tables of groups.
 struct GraphProjection {
     const float* mean;  // (features)
-    const ProjectionBlocks* directions;
+    const Int8Directions* directions;
     const std::vector<FastScanGroup>* groups;
     float norm_unit;  // of the norms in records
 
-    std::size_t features() const { return directions->features; }
+    std::size_t features() const { return directions->rows.features; }
 };
 
 // A query as it walks through a graph.
@@ -102,18 +103,19 @@ class GraphQueries {
         : projection_(projection),
           metric_(metric),
           sums_(row_sums_kernel<float, false>(simd)),
-          project_(project_kernel(simd)),
+          products_(int8_kernel(simd)),
           batch_(std::min(count, kBatch)),
           features_(batch_.size() * projection.features()),
-          centered_(features_.size()),
-          coefficients_(batch_.size() * projection.directions->count()) {}
+          centered_(projection.features()),
+          quantized_(batch_.size(), projection.features()),
+          coefficients_(batch_.size() * projection.directions->count) {}
 
     // Prepares the first queries of (count, features), as many as a batch holds.
     void prepare(const float* queries, std::size_t count) {
         count = std::min(count, batch_.size());
         const std::size_t width = projection_.features();
         for (std::size_t q = 0; q < count; ++q) {
-            float *features = &features_[q * width], *centered = &centered_[q * width];
+            float *features = &features_[q * width], *centered = centered_.data();
             std::copy_n(queries + q * width, width, features);
             if (metric_ == Metric::cosine) {
                 const float norm = std::sqrt(sums_(features, features, width).norm);
@@ -126,10 +128,11 @@ class GraphQueries {
             batch_[q].features = features;
             batch_[q].own = metric_ == Metric::inner ? sums_(features, projection_.mean, width).product
                                                      : sums_(centered, centered, width).norm;
+            quantized_.set(q, centered);
         }
-        project_(*projection_.directions, centered_.data(), count, coefficients_.data());
+        projection_.directions->project(quantized_, count, products_, coefficients_.data());
         for (std::size_t q = 0; q < count; ++q)  // without biases nothing but the entries bounds the scale
-            fill_tables(*projection_.groups, &coefficients_[q * projection_.directions->count()], 1e-30f, Metric::inner,
+            fill_tables(*projection_.groups, &coefficients_[q * projection_.directions->count], 1e-30f, Metric::inner,
                         batch_[q].tables);
     }
 
@@ -139,9 +142,11 @@ class GraphQueries {
     const GraphProjection& projection_;
     const Metric metric_;
     const RowSumsKernel<float> sums_;
-    const ProjectKernel project_;
+    const Int8Kernel products_;
     std::vector<GraphQuery> batch_;
-    std::vector<float> features_, centered_, coefficients_;
+    std::vector<float> features_, centered_;
+    Int8Rows quantized_;
+    std::vector<float> coefficients_;
 };
 
 // Writes the estimated distances of the 32 neighbors in a record, up to a constant of the query, and returns a mask of

@@ -11,7 +11,7 @@ namespace {
 
 struct PyGraphProjection {
     Vec<float> mean;
-    nestcode::ProjectionBlocks directions;
+    nestcode::Int8Directions directions;
     nb::object owner;
     nestcode::GraphProjection projection;
 
@@ -21,7 +21,8 @@ struct PyGraphProjection {
           directions(given_directions.data(), given_directions.shape(0), given_directions.shape(1)),
           owner(std::move(given_groups)) {
         const PyFastScanGroups& groups = nb::cast<PyFastScanGroups&>(owner);
-        if (directions.features != mean.size()) throw nb::value_error("directions must have the features of the mean");
+        if (directions.rows.features != mean.size())
+            throw nb::value_error("directions must have the features of the mean");
         for (const nestcode::FastScanGroup& group : groups.groups)
             for (const std::int32_t direction : group.directions)
                 if (direction >= static_cast<std::int32_t>(given_directions.shape(0)))

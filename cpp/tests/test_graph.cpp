@@ -62,6 +62,64 @@ void test_project(std::size_t count, std::size_t features, std::size_t many, std
     }
 }
 
+// Products of int8 against plain loops: the same on all instruction sets, and as near as the quantization allows.
+void test_project_int8(std::size_t count, std::size_t features, std::size_t many, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    std::vector<float> rows(count * features), vectors(many * features);
+    for (float& value : rows) value = normal(random);
+    for (float& value : vectors) value = 1e30f * normal(random);
+    const Int8Directions directions(rows.data(), count, features);
+    Int8Rows quantized(many, features);
+    for (std::size_t v = 0; v < many; ++v) quantized.set(v, vectors.data() + v * features);
+    std::vector<float> expected(many * directions.count);
+    directions.project(quantized, many, int8_products_portable, expected.data());
+    for (std::size_t v = 0; v < many; ++v)
+        for (std::size_t r = 0; r < count; ++r) {
+            double sum = 0, bound = 0;
+            for (std::size_t f = 0; f < features; ++f) {
+                const auto row = static_cast<double>(rows[r * features + f]),
+                           value = static_cast<double>(vectors[v * features + f]),
+                           row_step = static_cast<double>(directions.rows.scales[r]),
+                           step = static_cast<double>(quantized.scales[v]);
+                sum += row * value;
+                bound += 0.51 * (std::abs(row) * step + std::abs(value) * row_step + step * row_step);
+            }
+            CHECK(std::abs(static_cast<double>(expected[v * directions.count + r]) - sum) <= bound);
+        }
+    for (const Simd simd : available_simd()) {
+        std::vector<float> out(many * directions.count);
+        directions.project(quantized, many, int8_kernel(simd), out.data());
+        CHECK(out == expected);
+    }
+}
+
+// The largest products, and rows that have no largest value.
+void test_int8_extremes() {
+    for (const std::size_t features : {1u << 5, 1u << 19}) {
+        const std::vector<float> ones(features, -1e-20f);
+        const Int8Directions directions(ones.data(), 1, features);
+        Int8Rows quantized(1, features);
+        quantized.set(0, ones.data());
+        for (const Simd simd : available_simd()) {
+            float out[4];
+            directions.project(quantized, 1, int8_kernel(simd), out);
+            CHECK(std::abs(out[0] / (1e-40f * static_cast<float>(features)) - 1) < 1e-3f && out[1] == 0);
+        }
+    }
+    for (const float odd : {kInfinity, -kInfinity, std::nanf("")})
+        for (const std::size_t at : {0, 8}) {
+            float row[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+            row[at] = odd;
+            Int8Rows quantized(1, 9);
+            quantized.set(0, row);
+            CHECK(std::isnan(quantized.scales[0]) && quantized[0][1] == 0);
+        }
+    const float none[3] = {0, -0.0f, 1e-44f};
+    Int8Rows quantized(1, 3);
+    quantized.set(0, none);
+    CHECK(quantized[0][2] == 0 && quantized.scales[0] < 1e-40f);
+}
+
 // Items on a plane: each of two directions has 2 bits, so a group of 4 bits is a code.
 struct Plane {
     static constexpr std::size_t features = 2;
@@ -72,7 +130,7 @@ struct Plane {
     std::vector<FastScanGroup> groups;
     std::vector<std::uint32_t> entries;
     const float mean[features] = {0, 0}, identity[features * features] = {1, 0, 0, 1};
-    const ProjectionBlocks directions{identity, features, features};
+    const Int8Directions directions{identity, features, features};
 
     Plane(std::size_t items, std::mt19937& random) : count(items), groups(1), entries(kDegree) {
         std::normal_distribution<float> normal;
@@ -300,8 +358,12 @@ int main() {
     for (const std::size_t features : {0, 1, 7, 8, 15, 16, 31, 32, 33, 64, 100}) {
         test_distances<float>(features, random);
         test_distances<Half>(features, random);
-        for (const std::size_t count : {1, 31, 32, 40}) test_project(count, features, 3, random);
+        for (const std::size_t count : {1, 31, 32, 40}) {
+            test_project(count, features, 3, random);
+            test_project_int8(count, features, 3, random);
+        }
     }
+    test_int8_extremes();
     for (const std::size_t count : {1, 2, 20, 33, 300}) test_build(count, random);
     test_selection(random);
     for (const Simd simd : available_simd())

@@ -51,13 +51,16 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     if hasattr(X, "toarray"):
         raise InvalidInput(f"data must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
     if X is None:
-        raise InvalidInput("data must be numbers (items, features), got None: give an array")
+        raise InvalidInput("data must be an array (items, features), got None: give rows of numbers")
     try:
         array = np.asarray(X)
     except ValueError as error:
         if not isinstance(X, list | tuple):
             raise
         raise InvalidInput("data must have the same number of features in each row: drop or fill some") from error
+    if array.ndim == 0:
+        given = repr(array.item())[:40]
+        raise InvalidInput(f"data must be an array (items, features), got {given}: give rows of numbers")
     if array.ndim != 2:
         remedy = (
             ": flatten images with X.reshape(len(X), -1)"
@@ -79,8 +82,8 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
         )
     if array.shape[1] == 0:
         raise InvalidInput(
-            f"data must have at least 1 feature, got 0 feature(s) (shape={array.shape}) "
-            "while a minimum of 1 is required."
+            f"data must have features, got rows of 0 feature(s) (shape={array.shape}) while a minimum of 1 is "
+            "required: give at least one column"
         )
     return array
 

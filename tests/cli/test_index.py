@@ -56,6 +56,37 @@ def test_search_equals_the_library(built: Path) -> None:
     assert "and 5 more queries" in shown.stderr
 
 
+def test_parts_are_searched_as_one_index(built: Path) -> None:
+    items, parts = np.load(built / "v.npy"), [built / "a.index", built / "b.index"]
+    for part, ids in zip(parts, (np.arange(150), np.arange(150, 400)), strict=True):
+        np.save(built / "ids.npy", ids)
+        np.save(built / "rows.npy", items[ids])
+        fine("index", "build", built / "rows.npy", "-c", built / "v.coder", "-o", part, "--ids", built / "ids.npy")
+    np.save(built / "q.npy", items[::40] + np.float32(0.01))
+    whole, exact = built / "my.index", ("--exact", built / "v.npy", "--json")
+    options = built / "q.npy", "-k", 4, "--candidates", 400
+    assert lines("search", *parts, *options) == lines("search", whole, *options)
+    own, other = (json.loads(fine("evaluate", *paths, *options, *exact)) for paths in (parts, [whole]))
+    assert own | {"seconds": 0} == other | {"seconds": 0}
+    facts, one = (json.loads(fine("info", *paths, "--json")) for paths in (parts, [whole]))
+    assert (facts["folders"], facts["segments"], facts["count"]) == (2, 2, 400)
+    assert "folders" not in one
+    assert {name: facts[name] for name in one if name not in ("segments", "bytes")} == {
+        name: one[name] for name in one if name not in ("segments", "bytes")
+    }
+    assert json.loads(fine("index", "info", *parts, "--json")) == facts
+    assert json.loads(fine("index", "verify", *parts, "--json")) == {
+        "paths": list(map(str, parts)), "count": 400, "intact": True
+    }  # fmt: skip
+    assert fine("index", "verify", *parts).splitlines() == list(map(str, parts))
+    assert "ids must be distinct among all folders, but 0, 1, 2, … are not" in refused("index", "verify", *parts, whole)
+    assert "must be distinct, got 2: name each once" in refused("search", whole, whole, built / "q.npy")
+    fine("index", "truncate", parts[1], 8)
+    for command in (("info",), ("index", "info"), ("index", "verify")):
+        assert "must have the same width, coder and vectors, unlike" in refused(*command, *parts)
+    assert "there is no index in" in refused("info", *parts, built / "v.npy")
+
+
 def test_vectors_are_stored_and_searched(built: Path) -> None:
     path, items = built / "stored.index", np.load(built / "v.npy")
     np.save(built / "more.npy", items[:2] + 1)
@@ -263,6 +294,22 @@ def test_force_does_not_overwrite_inputs(built: Path) -> None:
         said = refused("search", index, built / "queries.npz", *more, "-o", built / "queries.npz", "--force")
         assert "the output must not overwrite an input" in said
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_nothing_is_written_into_an_index(built: Path) -> None:
+    index = built / "my.index"
+    before = {file: file.read_bytes() for file in index.rglob("*") if file.is_file()}
+    (built / "link").symlink_to(index)
+    for out in (index, index / "below", built / "link"):
+        for command in (
+            ("search", index, built / "v.npy", "-o", out / "x.npz"),
+            ("encode", built / "v.npy", "-c", built / "v.coder", "-o", out / "x.npy"),
+            ("index", "build", built / "v.npy", "-c", built / "v.coder", "-o", out / "x.index"),
+        ):
+            assert f"is inside of the index {index}" in refused(*command, "--force")
+    assert {file: file.read_bytes() for file in index.rglob("*") if file.is_file()} == before
+    (built / "manifest.json").write_text('{"name": "a web page"}')  # is no index
+    fine("search", index, built / "v.npy", "-o", built / "x.npz")
 
 
 def test_an_interrupt_leaves_the_index_unchanged(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:

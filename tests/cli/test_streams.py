@@ -202,9 +202,10 @@ def test_view_writes_one_image(photos: Path, tmp_path: Path, monkeypatch: pytest
     with ImageStreamReader(stream, bpp=1) as reader:
         expected = {name: reader[name] for name in reader.names}
     facts = json.loads(fine("view", stream, "--image", "held.jpg", "--bpp", 1, "--json"))
-    assert facts == {"path": str(tmp_path / "a.png"), "image": "held.jpg", "shape": [60, 40, 3], "depth": 8}
-    assert np.array_equal(read(tmp_path / "a.png"), expected["held.jpg"])
-    assert "exists already" in refused("view", stream, "--image", 0)
+    assert facts == {"path": str(tmp_path / "held.png"), "image": "held.jpg", "shape": [60, 40, 3], "depth": 8}
+    assert np.array_equal(read(tmp_path / "held.png"), expected["held.jpg"])
+    assert "exists already" in refused("view", stream, "--image", "held.jpg")
+    assert fine("view", stream, "--image", 0) == f"{tmp_path / 'gray.png'}\n"
     assert fine("view", stream, "--image", 0, "--bpp", 1, "-o", tmp_path / "b.png") == f"{tmp_path / 'b.png'}\n"
     assert np.array_equal(read(tmp_path / "b.png"), expected["below/gray.png"])
     for wrong, why in (([], "none was chosen"), (["--image", "no"], "got 'no'"), (["--image", 6], "got '6'")):

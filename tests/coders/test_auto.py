@@ -114,6 +114,13 @@ def test_few_rows_get_the_linear_coder(goal: Goal, count: int) -> None:
     assert "too few" in coder.selection_.reason
 
 
+@pytest.mark.filterwarnings("ignore:the data fills 0 of")
+def test_equal_candidates_are_not_called_worse() -> None:
+    coder = nc.fit(np.ones((1000, 4), np.float32), width=8)
+    assert coder.selection_ is not None
+    assert re.search("recall@10 1, at least as good as .* 1$", coder.selection_.reason)
+
+
 def test_cosine_compares_by_angle() -> None:
     rows = clustered(1000) * np.random.default_rng(0).uniform(0.1, 10, (1000, 1)).astype(np.float32)
     coder = nc.fit(rows, 16, metric="cosine")

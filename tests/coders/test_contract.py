@@ -632,7 +632,7 @@ NUMPY_MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "width 1.5": (lambda coder: coder.set_params(width=1.5), "width must be an integer of at least 1, got 1.5"),
     "seed": (lambda coder: coder.set_params(seed=-1), "seed must be an integer of at least 0, got -1"),
     "metric": (lambda coder: coder.set_params(metric="l1"), 'metric must be "l2" or "cosine", got \'l1\''),
-    "nothing": (lambda coder: coder.fit(None), "data must be numbers (items, features), got None"),
+    "nothing": (lambda coder: coder.fit(None), "data must be an array (items, features), got None"),
     "ragged rows": (lambda coder: coder.fit([[1, 2], [3]]), "the same number of features in each row"),
     "objects": (lambda coder: coder.fit(np.array([[{}, 1]], dtype=object)), "data must be numeric, got objects"),
     "no items": (lambda coder: coder.fit(np.zeros((0, 3))), "fit needs at least 1 item, got none"),

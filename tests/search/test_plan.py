@@ -287,9 +287,9 @@ MISTAKES: Mistakes = {
     "a shorter vector": (lambda index: index.search(Q[0, :5]), "the 12 features the coder was fitted on, got 5"),
     "other features as bits": (lambda index: index.search(Q[:, :5], rank="hamming"), "the 12 features"),
     "queries in 3 dimensions": (lambda index: index.search(Q[None]), "data must have 2 dimensions"),
-    "a number": (lambda index: index.search(3.0), "data must have 2 dimensions"),
+    "a number": (lambda index: index.search(3.0), "data must be an array (items, features), got 3.0: give rows"),
     "nothing": (lambda index: index.search([]), "the 12 features the coder was fitted on, got 0"),
-    "None": (lambda index: index.search(None), "data must"),  # type: ignore[arg-type]
+    "None": (lambda index: index.search(None), "data must be an array (items, features), got None"),  # type: ignore[arg-type]
     "words": (lambda index: index.search(["a"] * 12), "data must be numeric"),
     "codes of another width": (lambda index: index.search(CODES), "codes must have the index's width 40, got 33"),
     "unknown metric": (
@@ -413,7 +413,7 @@ def test_k_has_bounds() -> None:
     index = Index(width=3)
     index.add(Codes.from_bits([[0, 0, 1], [1, 0, 0]]))
     assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1000,)
-    with pytest.raises(InvalidInput, match="k must be at most 65536 with 2 items, got 1000000000: give a smaller k"):
+    with pytest.raises(InvalidInput, match="k must be at most 65,536 for an index of 2 items, got 1,000,000,000"):
         index.search(Codes.from_bits([[0, 0, 1]]), k=10**9)
 
 

@@ -1,5 +1,6 @@
 """Hostile requests are refused with a reason, and the server goes on."""
 
+import gzip
 import json
 import socket
 import time
@@ -12,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
+from nestcode import Index
 from nestcode.errors import InvalidInput
 from nestcode.serve import Items, Limits, Service, create_app, in_thread, protocol
 from nestcode.serve.server import check_token, listen
@@ -74,6 +76,8 @@ def talk(url: str, *parts: bytes) -> bytes:
         (json.dumps({"ids": [99999]}).encode(), "99999"),
         (json.dumps({"texts": ["a"]}).encode(), "no model of text"),
         (json.dumps({}).encode(), "got none"),
+        (json.dumps({"ids": []}).encode(), "1 to 50 ids, got 0: send at least one"),
+        (b'{"texts": ["\\ud800"]}', "escape whole characters"),
         (b'{"vectors": ' + b"[" * 9000, "JSON"),
         (b"\xff\xfe", "JSON"),
     ],
@@ -95,10 +99,14 @@ def test_bad_json_is_refused_with_the_reason(small: httpx.Client, body: bytes, r
         ("/v1/search?k=x", FLOAT32, bytes(48), 400, "k: "),
         ("/v1/search?k=99", FLOAT32, bytes(48), 400, "k must be at most 20"),
         ("/v1/search?odd=1", FLOAT32, bytes(48), 400, "odd"),
+        ("/v1/search?k=3&k=4", FLOAT32, bytes(48), 400, "k must be given once, got 3, 4"),
+        ("/v1/search?k=3", "application/json", b'{"ids": [1]}', 400, "options of a JSON body are its keys, got ?k=3"),
         ("/v1/search", CODES, bytes(WIDTH // 8 + 1), 400, "6 bytes each"),
         ("/v1/search", "text/plain", b"{}", 415, "Content-Type must be"),
         ("/v1/search", FLOAT32, bytes(20_001), 413, "at most 20,000 bytes"),
         ("/v1/encode?length=49", FLOAT32, bytes(48), 400, "width 48"),
+        ("/v1/encode", "application/json", b'{"vectors": []}', 400, "1 to 50 vectors, got 0"),
+        ("/v1/encode", "application/json", b'{"vectors": [[]]}', 400, "12 features each"),
         ("/v1/decode?length=-1", CODES, bytes(6), 400, "length"),
         ("/v1/nested", "application/json", b'{"ids": [1, 2]}', 400, "one query"),
         ("/v1/nested", "application/json", b'{"ids": [1], "length": 99}', 400, "width 48, got 99"),
@@ -113,6 +121,19 @@ def test_bad_requests_are_refused_with_the_reason(
 ) -> None:
     answer = small.post(url, content=body, headers={"Content-Type": kind})
     assert (answer.status_code, reason in error_of(answer)) == (status, True), answer.text
+
+
+def test_compressed_bodies_are_refused(small: httpx.Client) -> None:
+    headers = {"Content-Type": FLOAT32, "Content-Encoding": "gzip"}
+    answer = small.post("/v1/search", content=gzip.compress(bytes(48)), headers=headers)
+    assert (answer.status_code, "Content-Encoding gzip: send plain bytes" in error_of(answer)) == (415, True)
+    assert small.post("/v1/search", content=bytes(48), headers={**headers, "Content-Encoding": "identity"}).is_success
+
+
+def test_unknown_routes_are_refused_in_json(small: httpx.Client) -> None:
+    for method, path, status in (("GET", "/odd", 404), ("GET", "/v1/search", 405), ("PUT", "/static/api.js", 405)):
+        answer = small.request(method, path)
+        assert (answer.status_code, "/openapi.json lists all routes" in error_of(answer)) == (status, True)
 
 
 def test_a_body_of_unknown_size_is_cut_off_and_a_slow_one_too(small: httpx.Client) -> None:
@@ -191,6 +212,23 @@ def test_pages_of_other_sites_may_read_only_where_they_are_named(small: httpx.Cl
         assert httpx.options(f"{url}/v1/search", headers=ask).status_code == 200
         other = httpx.options(f"{url}/v1/search", headers={**ask, "Origin": "https://b.example"})
         assert other.status_code == 400
+
+
+def test_pages_of_other_sites_may_write_only_where_they_are_named(tmp_path: Path) -> None:
+    """Browsers name the site of a page in Origin; programs send none."""
+    Index(width=16).save(tmp_path)
+    app = create_app(Service(tmp_path, writable=True), origins=("https://a.example",))
+    with in_thread(app) as url, httpx.Client(base_url=url) as http:
+        own = urlsplit(url).netloc
+        sites = {None: 200, f"http://{own}": 200, "https://a.example": 200, "https://b.example": 403, "null": 403}
+        sites |= dict.fromkeys((f"http://{own}.evil.example", "https://a.example.evil.example", "", "http://["), 403)
+        for number, (origin, status) in enumerate(sites.items()):
+            headers = {} if origin is None else {"Origin": origin}
+            added = http.post("/v1/items", json={"codes": ["0007"], "ids": [number]}, headers=headers)
+            removed = http.post("/v1/items/delete", json={"ids": [number]}, headers=headers)
+            assert (added.status_code, removed.status_code) == (status, status)
+            assert status == 200 or f"pages of {origin} may not write" in error_of(added)
+        assert http.post("/v1/search", json={"codes": ["0007"]}, headers={"Origin": "https://b.example"}).is_success
 
 
 def test_a_token_is_required_where_it_is_set(folder: Path) -> None:

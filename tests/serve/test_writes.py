@@ -1,6 +1,5 @@
 """Writes are acknowledged when they are durable; readers take up commits without dropping a request."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -146,34 +145,6 @@ def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             yield running, url
         finally:
             running.kill()
-
-
-def test_kill_9_loses_no_acknowledged_write(empty: Path) -> None:
-    acknowledged: list[int] = []
-
-    def write(url: str, start: int) -> None:
-        with Client(url) as client:
-            for place in range(start, 2**15, 4):
-                try:
-                    client.add(codes_of(np.array([place])), ids=[place])
-                except Unavailable:
-                    return
-                acknowledged.append(place)
-
-    with process(str(empty), "--writable") as (running, url):
-        threads = [threading.Thread(target=write, args=(url, start)) for start in range(4)]
-        for thread in threads:
-            thread.start()
-        wait_for(lambda: len(acknowledged) >= 12)
-        os.kill(running.pid, signal.SIGKILL)
-        for thread in threads:
-            thread.join()
-    index = Index.open(empty)
-    index.verify()
-    kept = index.ids
-    assert set(acknowledged) <= set(kept.tolist())
-    assert len(kept) <= len(acknowledged) + 4  # what was on its way
-    assert index.codes(kept) == codes_of(kept)
 
 
 def test_sigterm_finishes_what_was_begun(empty: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from nestcode.cli.files import read_array
-from nestcode.cli.index import Folder
+from nestcode.cli.index import Folders
 from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Size, Threads
 from nestcode.cli.search import read_queries
 
@@ -29,7 +29,7 @@ Exact = Annotated[
 
 
 def evaluate(
-    path: Folder,
+    paths: Folders,
     queries: Data,
     k: Neighbors = 10,
     candidates: Annotated[
@@ -53,7 +53,7 @@ def evaluate(
     from nestcode.index import Index
 
     known = true_neighbors(vectors, exact, codes=codes)
-    with Index.open(path) as opened:
+    with Index.open(paths) as opened:
         rows = read_queries(opened, queries, array, size, codes=codes)
         found = opened.evaluate(rows, k, candidates=candidates, rerank=rerank, metric=metric, threads=threads, **known)
     report(found, k, as_json=as_json)

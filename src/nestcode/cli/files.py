@@ -36,7 +36,13 @@ def check_out(path: Path, *, force: bool) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise if the folder that a path goes into is not writable."""
+    """Raise if the folder that a path goes into is not writable, or belongs to an index."""
+    likely = [folder for folder in path.resolve().parents if (folder / "manifest.json").is_file()]
+    if likely:
+        from nestcode.index.manifest import is_index
+
+        for folder in filter(is_index, likely):
+            raise InvalidInput(f"{path} is inside of the index {folder}, whose files are its own: choose another place")
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not os.access(above, os.W_OK | os.X_OK):
         raise PermissionError(f"{path} cannot be written, as {above} is not writable: choose another place")

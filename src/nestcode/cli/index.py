@@ -22,6 +22,12 @@ index = typer.Typer(
     no_args_is_help=True,
 )
 Folder = Annotated[Path, typer.Argument(help="The folder of an index.", show_default=False)]
+Folders = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PATH...", help="The folder of an index, or those of its parts, read as one.", show_default=False
+    ),
+]
 Ids = Annotated[Path | None, typer.Option(help="A .npy file with one id per item.", show_default="consecutive")]
 
 
@@ -87,7 +93,7 @@ def build(
         if fresh:
             shutil.rmtree(out, ignore_errors=True)
         raise
-    _report(out, made, as_json=as_json, added=count)
+    _report([out], made, as_json=as_json, added=count)
 
 
 @index.command(epilog="Example: nestcode index add my.index more.npy --ids more-ids.npy --replace")
@@ -110,7 +116,7 @@ def add(
         known = read_codes(data, array, opened.coder, opened.width) if codes else None
         count = _add(opened, data, ids, codes=known, array=array, size=size, replace=replace)
         opened.commit()
-        _report(path, opened, as_json=as_json, added=count)
+        _report([path], opened, as_json=as_json, added=count)
 
 
 @index.command(epilog="Example: nestcode index remove my.index 17 42")
@@ -132,7 +138,7 @@ def remove(
     with Index.open(path, mode="a") as opened:
         opened.remove(unwanted)
         opened.commit()
-        _report(path, opened, as_json=as_json, removed=len(unwanted))
+        _report([path], opened, as_json=as_json, removed=len(unwanted))
 
 
 @index.command(epilog="Example: nestcode index compact my.index")
@@ -145,7 +151,7 @@ def compact(path: Folder, as_json: AsJson = False) -> None:
         with messages().status("Compacting"):
             opened.compact()
             opened.commit()
-        _report(path, opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
+        _report([path], opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
 
 
 @index.command(epilog="Example: nestcode index truncate my.index 128")
@@ -161,29 +167,29 @@ def truncate(
         before = _bytes(path)
         opened.truncate(width)
         opened.commit()
-        _report(path, opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
+        _report([path], opened, as_json=as_json, bytes_before=before, bytes=_bytes(path))
 
 
 @index.command(epilog="Example: nestcode index verify my.index")
-def verify(path: Folder, as_json: AsJson = False) -> None:
-    """Verify the checksums of all files of an index; exit with status 1 if one is damaged."""
+def verify(paths: Folders, as_json: AsJson = False) -> None:
+    """Verify all checksums of an index, and that ids are distinct; exit with status 1 if one is damaged."""
     from nestcode.index import Index
 
     try:
-        with Index.open(path) as opened:
+        with Index.open(paths) as opened:
             with messages().status("Verifying"):
                 opened.verify()
-            _report(path, opened, as_json=as_json, intact=True)
+            _report(paths, opened, as_json=as_json, intact=True)
     except DamagedFile as error:
         if as_json:
-            print(json.dumps({"path": str(path), "intact": False, "error": str(error)}))
+            print(json.dumps({**_named(paths), "intact": False, "error": str(error)}))
         raise
 
 
 @index.command(epilog="Example: nestcode index info my.index --json")
-def info(path: Folder, as_json: AsJson = False) -> None:
+def info(paths: Folders, as_json: AsJson = False) -> None:
     """Show what an index holds, and the expected error of its codes by length."""
-    show_index(path, as_json=as_json)
+    show_index(paths, as_json=as_json)
 
 
 def _check_folder(out: Path, *inputs: str | Path | None, force: bool) -> bool:
@@ -239,11 +245,15 @@ def _bytes(path: Path) -> int:
     return sum(entry.stat().st_size for entry in path.iterdir())
 
 
-def _report(path: Path, opened: "Index", *, as_json: bool, **facts: Any) -> None:
+def _named(paths: list[Path]) -> dict[str, Any]:
+    return {"path": str(paths[0])} if len(paths) == 1 else {"paths": list(map(str, paths))}
+
+
+def _report(paths: list[Path], opened: "Index", *, as_json: bool, **facts: Any) -> None:
     if as_json:
-        print(json.dumps({"path": str(path), "count": len(opened), **facts}))
+        print(json.dumps({**_named(paths), "count": len(opened), **facts}))
         return
     what = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items() if value is not True)
     summary = "all checksums match" if "intact" in facts else what
     messages().print(f"{summary}: {len(opened):,} items of {opened.width} bits", soft_wrap=True)
-    print(path)
+    print("\n".join(map(str, paths)))

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ import nestcode
 from nestcode.cli.files import STANDARD, stream_file
 from nestcode.cli.options import AsJson, printable
 from nestcode.cli.plot import plot_errors, some_lengths
-from nestcode.errors import DamagedFile
+from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
     from nestcode.storage import Record
@@ -28,11 +29,12 @@ GIVE = "give a coder, an index, a stream or codes (.npy)"
 
 
 def info(
-    file: Annotated[
-        Path | None,
+    files: Annotated[
+        list[Path] | None,
         typer.Argument(
-            help="A coder (a file or a shipped one), an index, codes, or a stream, whole or truncated; - reads a "
-            "stream from standard input."
+            metavar="[FILE]...",
+            help="A coder (a file or a shipped one), an index or the folders of its parts, codes, or a stream, whole "
+            "or truncated; - reads a stream from standard input.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -41,14 +43,17 @@ def info(
 
     The key "file" of --json is coder, index, stream, codes (any rows of bytes), array or checkpoint.
     """
-    if file is None:
+    if not files:
         _show(gather(), as_json=as_json)
-    elif file != STANDARD and file.is_dir():
+        return
+    file = files[0]
+    if len(files) > 1 or (file != STANDARD and file.is_dir()):
         from nestcode.index.manifest import MANIFEST
 
-        if not (file / MANIFEST).exists():
-            raise _foreign(f"there is no index in {file}")
-        show_index(file, as_json=as_json)
+        for folder in files:
+            if not (folder / MANIFEST).exists():
+                raise _foreign(f"there is no index in {folder}")
+        show_index(files, as_json=as_json)
     elif file != STANDARD and not file.exists():
         from nestcode.coders.pretrained import PRETRAINED, pretrained_path
 
@@ -67,27 +72,34 @@ def info(
             _show_stream(file, as_json=as_json)
 
 
-def show_index(path: Path, *, as_json: bool) -> None:
-    """Print what an index holds."""
-    from nestcode.index.manifest import checked_name, read_manifest
-    from nestcode.index.store import CODER
+def show_index(paths: Sequence[Path], *, as_json: bool) -> None:
+    """Print what an index in one folder or several holds."""
+    from nestcode.index.manifest import checked_name
+    from nestcode.index.store import CODER, Store
 
-    manifest = read_manifest(path)
-    segments = manifest["segments"]
+    manifests = [Store(path, write=False).describe() for path in paths]
+    manifest = manifests[0]
+    for path, other in zip(paths, manifests, strict=True):
+        if any(other.get(name) != manifest.get(name) for name in ("width", "coder", "vectors")):
+            raise InvalidInput(
+                f"the folders of an index must have the same width, coder and vectors, unlike {path} and {paths[0]}: "
+                "describe one at a time"
+            )
+    segments = [entry for one in manifests for entry in one["segments"]]
     removed = sum(entry["removed"]["count"] for entry in segments if entry["removed"])
     facts: dict[str, Any] = {
-        "file": "index", "version": manifest["version"],
+        "file": "index", **({"folders": len(paths)} if len(paths) > 1 else {}), "version": manifest["version"],
         "count": sum(entry["count"] for entry in segments) - removed, "width": manifest["width"],
         **({"vectors": manifest["vectors"]["dtype"]} if "vectors" in manifest else {}),
-        "segments": len(segments), "removed": removed, "largest_id": manifest["largest"],
-        "bytes": sum(entry.stat().st_size for entry in path.iterdir()),
+        "segments": len(segments), "removed": removed, "largest_id": max(one["largest"] for one in manifests),
+        "bytes": sum(entry.stat().st_size for path in paths for entry in path.iterdir()),
     }  # fmt: skip
-    if manifest.get("graph"):
+    if all(one.get("graph") for one in manifests):
         facts["graphs"] = sum(bool(entry.get("graph")) for entry in segments)
-    if manifest.get("effort") is not None:
+    if manifest.get("effort") is not None and all(one.get("effort") == manifest["effort"] for one in manifests):
         facts["effort"] = manifest["effort"]
     if manifest["coder"] is not None:
-        about = coder_facts(path / checked_name(manifest["coder"]["name"], CODER), manifest["width"])
+        about = coder_facts(paths[0] / checked_name(manifest["coder"]["name"], CODER), manifest["width"])
         errors = about.pop(ERRORS, {})
         facts |= {
             "coder": {name: about[name] for name in about if name not in ("file", "bytes", "chosen", "trained_on")}

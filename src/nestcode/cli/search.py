@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nestcode.cli.files import check_distinct, check_out, read_array
-from nestcode.cli.index import Folder
+from nestcode.cli.index import Folders
 from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Force, Size, Threads, messages, printable
 from nestcode.errors import InvalidInput
 
@@ -25,7 +25,7 @@ SHOWN = 10  # queries in a table
 
 
 def search(
-    path: Folder,
+    paths: Folders,
     queries: Data,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Neighbors per query.")] = 10,
     candidates: Annotated[
@@ -80,7 +80,7 @@ def search(
     item_names = None if names is None else _read_names(names)
     from nestcode.index import Index
 
-    with Index.open(path) as opened:
+    with Index.open(paths) as opened:
         if rank == "exact" and vectors is None and opened.vector_type is None:
             raise typer.BadParameter("--rank exact needs the original vectors: give them by --vectors")
         points = read_queries(opened, queries, array, size, codes=codes)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from nestcode.cli.files import item_coder
 from nestcode.cli.options import CoderIfAny, check_positive, messages
@@ -37,10 +36,11 @@ def serve(
         typer.Option(help="What to read into memory at once: all, codes, or prefix=BITS.", show_default="as used"),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help=f"A file with the bearer token of clients; or set {TOKEN}.")
+        Path | None,
+        typer.Option(help=f"A file with the bearer token of clients, of 16 or more characters; or set {TOKEN}."),
     ] = None,
     cors: Annotated[
-        list[str] | None, typer.Option(help="A web site whose pages may read answers; may be repeated.")
+        list[str] | None, typer.Option(help="A web site whose pages may read answers and write; may be repeated.")
     ] = None,
     max_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request.")] = 64 << 20,
     max_rows: Annotated[int, typer.Option(min=1, help="Queries or items of a request.")] = 4096,
@@ -60,7 +60,7 @@ def serve(
         import_extra(module, extra="serve", purpose="nestcode serve")
     from nestcode.serve import Items, Limits, Service, create_app
     from nestcode.serve.guard import is_loopback
-    from nestcode.serve.server import check_token, listen, make_server
+    from nestcode.serve.server import address_of, check_token, listen, make_server
 
     token = _token(token_file)
     check_token(host, token)
@@ -78,9 +78,10 @@ def serve(
             limits=limits,
         )
         app = create_app(service, token=token, local=is_loopback(host), origins=tuple(cors or ()))
-        name = f"[{host}]" if ":" in host else host
+        if host in ("0.0.0.0", "::"):
+            messages().print("Other machines reach this server under the name of this one.")
         messages().print("Open this address to explore; Ctrl-C ends the server.")
-        print(escape(f"http://{name}:{listening.getsockname()[1]}/"), flush=True)
+        print(address_of(listening), flush=True)
         make_server(app, limits).run(sockets=[listening])
 
 

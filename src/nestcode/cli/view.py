@@ -17,7 +17,10 @@ SHOWN = 5  # names in an error
 def view(
     stream: Annotated[Path, typer.Argument(help="A stream of images, whole or truncated; - is standard input.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Output PNG file.", show_default="the stream's name with .png")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Output PNG file.", show_default="the image's name with .png, beside the stream"
+        ),
     ] = None,
     image: Annotated[
         str | None, typer.Option(help="Name or number, from 0, of the image.", show_default="the only one")
@@ -41,21 +44,21 @@ def view(
     as_json: AsJson = False,
 ) -> None:
     """Write one image of a stream as a PNG file, and open it if requested."""
-    from nestcode.data.images import write_image
+    from nestcode.data.images import png_paths, write_image
     from nestcode.images import ImageStreamReader
 
     if out == STANDARD or (out is None and stream == STANDARD):
         raise typer.BadParameter("the output must be a PNG file: give -o a name")
-    target = stream.with_suffix(".png") if out is None else out
-    if target.suffix.lower() != ".png":
-        raise typer.BadParameter(f"the output must be a PNG file, got {target}: give a name that ends in .png")
-    check_out(target, force=force)
-    check_distinct(target, stream, coder)
+    if out is not None:
+        _check_target(out, stream, coder, force=force)
     with (
         stream_file(stream) as path,
         ImageStreamReader(path, None if coder is None else image_codec(coder), bpp=bpp) as reader,
     ):
         at = _position(image, reader.names)
+        target = out or stream.parent / png_paths(Path(), reader.names)[at].name
+        if out is None:
+            _check_target(target, stream, coder, force=force)
         check_size(path, reader.nbytes, limit)
         pixels = reader[at]
         write_image(target, pixels, reader.profiles[at])
@@ -66,6 +69,14 @@ def view(
         print(target)
     if opened and not webbrowser.open(target.absolute().as_uri()):
         messages().print(f"no viewer was found to open {printable(str(target))}", soft_wrap=True, markup=False)
+
+
+def _check_target(target: Path, stream: Path, coder: str | None, *, force: bool) -> None:
+    """Raise if a file is no PNG file by its name, cannot be written, or is an input."""
+    if target.suffix.lower() != ".png":
+        raise typer.BadParameter(f"the output must be a PNG file, got {target}: give a name that ends in .png")
+    check_out(target, force=force)
+    check_distinct(target, stream, coder)
 
 
 def _position(image: str | None, names: tuple[str, ...]) -> int:

@@ -158,8 +158,10 @@ def _first_clearly_best(scores: dict[str, float], goal: Goal) -> str:
 def _reason(name: str, scores: dict[str, float], chosen: str, best: str) -> str:
     """Return why this candidate was chosen, in a sentence without its name."""
     if best == chosen:
-        others = ", ".join(f"{kind} {score:.3g}" for kind, score in scores.items() if kind != chosen)
-        return f"{name} {scores[chosen]:.3g}, better than {others}"
+        shown = {kind: f"{score:.3g}" for kind, score in scores.items()}
+        own = shown.pop(chosen)
+        others = ", ".join(f"{kind} {score}" for kind, score in shown.items())
+        return f"{name} {own}, {'at least as good as' if own in shown.values() else 'better than'} {others}"
     return f"{name} {scores[chosen]:.3g}, not clearly worse than {best} {scores[best]:.3g}, and faster"
 
 

@@ -19,7 +19,7 @@ from nestcode.index.live import LiveSnapshot
 from nestcode.index.memory import Memory
 from nestcode.index.segment import MAX_WIDTH, LiveSegment, Segment, StoredGraph
 from nestcode.index.shards import Shards
-from nestcode.index.snapshot import OnDuplicate, Snapshot
+from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials
@@ -621,6 +621,8 @@ class Index:
         Args:
             path: the folder; or several, which are read as one index: a sharded one, whose parts were built apart with
                 one coder and distinct ids. Each is searched, and their answers are those of one index with all items.
+                Opening them does not compare ids, as that reads them all: an id that is in several folders is found
+                once for each, and `verify()` raises.
             mode: "r" reads: any number of readers, each of which sees the snapshot that it opened, whatever others
                 commit, until `refresh()`. "a" writes too, one writer at a time: `commit()` makes changes durable, and
                 `close()` or leaving a `with` block lets others write.
@@ -701,9 +703,17 @@ class Index:
             self._committed = snapshot
 
     def verify(self) -> None:
-        """Read everything, and raise DamagedFile if a checksum does not match."""
-        for one in self._live.current.segments:
+        """Read everything, and raise DamagedFile if a checksum does not match, or InvalidInput if an id repeats.
+
+        Only an index of several folders can have an id more than once.
+        """
+        snapshot = self._live.current
+        for one in snapshot.segments:
             one.verify()
+        ids = snapshot.ids()
+        twice = np.unique(ids[1:][ids[1:] == ids[:-1]])
+        if len(twice):
+            raise InvalidInput(f"ids must be distinct among all folders, but {some_ids(twice)} not: build one again")
 
     def close(self) -> None:
         """Let another process write. Changes since the last `commit()` are not saved, but for graphs built since."""

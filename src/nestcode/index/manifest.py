@@ -44,6 +44,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def is_index(folder: Path) -> bool:
+    """Return whether a folder is that of an index, also of a damaged one."""
+    try:
+        return FORMAT.encode() in (folder / MANIFEST).read_bytes()[:200]
+    except OSError:
+        return False
+
+
 def file_numbers(manifest: dict[str, Any]) -> list[str]:
     """Return the numbers that the names of all files begin with, but for the coder's."""
     entries = manifest["segments"]

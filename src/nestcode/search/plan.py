@@ -184,7 +184,7 @@ def check_k(k: int, count: int) -> int:
     """Return k, a number of hits to find among `count` items, or raise."""
     most = max(count, MAX_MISSING)
     if check_int(k, "k", least=1) > most:
-        raise InvalidInput(f"k must be at most {most} with {count} items, got {k}: give a smaller k")
+        raise InvalidInput(f"k must be at most {most:,} for an index of {count:,} items, got {k:,}: give a smaller k")
     return k
 
 

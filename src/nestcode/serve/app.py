@@ -6,12 +6,13 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.exceptions import RequestValidationError
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
@@ -34,22 +35,24 @@ from nestcode.serve.bodies import (
     codes_in,
     codes_of,
     media_type,
+    only_in_body,
     only_one,
     parse,
     parse_query,
     read_body,
     rows_in,
     rows_of,
-    what_is_wrong,
 )
 from nestcode.serve.guard import Guard
 from nestcode.serve.metrics import Metrics
+from nestcode.serve.ranges import Ranges
 from nestcode.serve.service import Absent, Service, warm
 from nestcode.wire import CODES, FLOAT32, HITS, pack_hits, unpack_items
 
 STATIC = Path(__file__).parent / "static"
 SHOWN = 100  # ids of a neighborhood, where a request does not say how many
 REFRESH = 1.0  # seconds between two looks for a new commit
+REFUSALS = (400, 401, 403, 404, 405, 408, 413, 415, 416, 421, 503)
 Result = TypeVar("Result")
 log = logging.getLogger("nestcode.serve")
 
@@ -75,7 +78,7 @@ def create_app(
         service: what is served.
         token: the bearer token that requests must carry; None admits everyone.
         local: admit requests to localhost only.
-        origins: web sites whose pages may read answers (CORS).
+        origins: web sites whose pages may read answers and write (CORS); "*" are all.
 
     """
     routes = Routes(service)
@@ -86,17 +89,17 @@ def create_app(
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
         lifespan=routes.lifespan,
-        responses={status: {"model": schemas.Error} for status in (400, 401, 404, 408, 413, 415, 421, 503)},
+        responses={status: {"model": schemas.Error} for status in REFUSALS},
     )
     routes.register(app)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.add_middleware(Guard, routes.metrics, token, local=local)
+    app.add_middleware(Ranges)
+    app.add_middleware(Guard, routes.metrics, token, local=local, origins=origins)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
     for kind, status in ((InvalidInput, 400), (Absent, 404), (Busy, 503), (NestcodeError, 500), (OSError, 500)):
         app.add_exception_handler(kind, _refusal(status))
     app.add_exception_handler(StarletteHTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _invalid_query)
     app.add_exception_handler(Exception, _failure)
     return app
 
@@ -109,19 +112,34 @@ def _refusal(status: int) -> Callable[[Request, Exception], Response]:
     return handle
 
 
-def _http_error(_: Request, error: Exception) -> Response:
+def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StarletteHTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-def _invalid_query(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return JSONResponse({"error": what_is_wrong(error.errors()[0])}, 400)
+    message = error.detail
+    if message == HTTPStatus(error.status_code).phrase:  # of the router
+        message = f"there is no {request.method} {request.url.path[:80]} here: /openapi.json lists all routes"
+    return JSONResponse({"error": message}, error.status_code, error.headers)
 
 
 def _failure(_: Request, __: Exception) -> Response:
     """Answer 500 to a request that met a bug; uvicorn logs the traceback."""
     return JSONResponse({"error": "the server failed: its log says why"}, 500)
+
+
+class ItemConvertor(Convertor[int]):
+    """The id of an item in a path; Starlette's own convertor of integers fails on thousands of digits."""
+
+    regex = "[0-9]{1,19}"
+
+    def convert(self, value: str) -> int:
+        """Return an id."""
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        """Return an id as part of a path."""
+        return str(value)
+
+
+register_url_convertor("item", ItemConvertor())
 
 
 class Routes:
@@ -183,7 +201,7 @@ class Routes:
         else:
             app.add_api_route("/v1/items", self.read_only, methods=["POST"], include_in_schema=False)
             app.add_api_route("/v1/items/delete", self.read_only, methods=["POST"], include_in_schema=False)
-        app.get("/v1/items/{item}", **_sends("text/plain", "image/png"))(self.item)
+        app.get("/v1/items/{item:item}", **_sends("text/plain", "image/png"))(self.item)
         app.get("/v1/info")(self.info)
         app.get("/v1/coder")(self.coder)
         app.get("/v1/streams/{name}", **_sends("application/octet-stream"))(self.stream)
@@ -200,6 +218,7 @@ class Routes:
         kind, body = await self._body(request, JSON, FLOAT32, CODES)
         allowed = None
         if kind == JSON:
+            only_in_body(request)
             asked = parse(schemas.SearchRequest, body)
             queries, given = await self._queries(asked), asked.filter
             allowed = None if given is None else np.array(given, dtype=np.int64).tobytes()
@@ -269,7 +288,7 @@ class Routes:
             rows = await self._vectors(kind, getattr(asked, kind))
         else:
             rows = rows_in(body, coder.n_features_in_)
-        check_count(len(rows), self._limits.rows, "rows")
+            check_count(len(rows), self._limits.rows, "rows")
         kept = self._width() if length is None else length
         codes = await self._within(self._call(lambda: coder.encode(rows).prefix(kept)))
         if CODES in request.headers.get("accept", ""):
@@ -295,6 +314,7 @@ class Routes:
         """Add items; the answer comes when they are durable (`Index.add`). In a binary body each row follows its id."""
         kind, body = await self._body(request, JSON, FLOAT32, CODES)
         if kind == JSON:
+            only_in_body(request)
             asked = parse(schemas.AddRequest, body)
             items = await self._queries(asked)
             ids: list[int] | Ids = asked.ids
@@ -424,6 +444,7 @@ class Routes:
 
     async def _vectors(self, kind: str, given: list[Any]) -> Floats:
         """Return the vectors of a JSON body, or those of its texts."""
+        check_count(len(given), self._limits.rows, kind)
         if kind == "vectors":
             return rows_of(given, self._service.coder.n_features_in_)
         if self._service.embed is None:

@@ -50,6 +50,9 @@ def media_type(request: Request, *accepted: str) -> str:
 
     Browsers send forms and plain text to other sites unasked, but none of these types: a page elsewhere cannot write.
     """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise HTTPException(415, f"bodies must not be compressed, got Content-Encoding {encoding}: send plain bytes")
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in accepted:
         raise HTTPException(415, f"Content-Type must be {' or '.join(accepted)}, got {given or 'none'}")
@@ -65,15 +68,30 @@ def parse(model: type[Model], body: bytes) -> Model:
 
 
 def parse_query(model: type[Model], request: Request) -> Model:
-    """Return the parameters of a URL as their model."""
+    """Return the parameters of a URL as their model; each may be given once."""
+    given = request.query_params
+    twice = next((name for name in given if len(given.getlist(name)) > 1), None)
+    if twice is not None:
+        raise InvalidInput(
+            f"{twice} must be given once, got {', '.join(given.getlist(twice))[:40]}: leave out the others"
+        )
     try:
-        return model.model_validate_strings(dict(request.query_params), strict=False)
+        return model.model_validate_strings(dict(given), strict=False)
     except ValidationError as error:
         raise InvalidInput(what_is_wrong(error.errors(include_url=False)[0])) from None
 
 
+def only_in_body(request: Request) -> None:
+    """Raise if a URL has parameters: the options of a JSON body are its keys."""
+    if request.query_params:
+        raise InvalidInput(f"options of a JSON body are its keys, got ?{str(request.query_params)[:40]}: move them")
+
+
 def what_is_wrong(error: Any) -> str:
     """Return the message of an error that pydantic found: where it is, the rule and the value."""
+    if error["type"] == "json_invalid":
+        lone = ": escape whole characters, not half of a surrogate pair" if "hex escape" in error["msg"] else ""
+        return f"the body must be JSON, got {error['ctx']['error']}{lone}"
     given = repr(error["input"])
     shown = f", got {given[:40]}{'…' if len(given) > 40 else ''}" if error["loc"] else ""
     return f"{'.'.join(map(str, error['loc'])) or 'the body'}: {error['msg']}{shown}"
@@ -90,7 +108,8 @@ def only_one(body: BaseModel, *names: str) -> str:
 def check_count(count: int, most: int, what: str) -> None:
     """Raise unless a request has at least one row and at most so many."""
     if not 1 <= count <= most:
-        raise InvalidInput(f"a request must have 1 to {most:,} {what}, got {count:,}: send several requests")
+        remedy = "send several requests" if count else "send at least one"
+        raise InvalidInput(f"a request must have 1 to {most:,} {what}, got {count:,}: {remedy}")
 
 
 def rows_of(vectors: list[list[float]], features: int) -> Floats:

@@ -3,6 +3,7 @@
 import hmac
 import ipaddress
 import time
+from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -12,6 +13,7 @@ from nestcode.serve.metrics import Metrics
 
 OPEN = ("/", "/healthz", "/readyz")  # without a token: they tell nothing about the data
 OPEN_FOLDER = "/static/"
+WRITES = "/v1/items"  # what is posted there changes the index
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -36,11 +38,14 @@ class Guard:
         token: the bearer token that requests must carry; None admits everyone.
         local: admit only requests to a name of the loopback interface. Otherwise a page on the web could reach the
             server through a visitor's browser, by a domain that resolves to 127.0.0.1 (DNS rebinding).
+        origins: web sites whose pages may write, besides those of this server; "*" are all.
 
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, token: str | None, *, local: bool) -> None:
-        self._app, self._metrics, self._local = app, metrics, local
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, token: str | None, *, local: bool, origins: Sequence[str] = ()
+    ) -> None:
+        self._app, self._metrics, self._local, self._origins = app, metrics, local, origins
         self._token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +74,10 @@ class Guard:
         headers = Headers(scope=scope)
         if self._local and _name(headers.get("host", "")) not in LOOPBACK:
             return _refuse(421, "this server answers requests to localhost only: name another --host and a token")
-        path = scope["path"]
+        path, origin = scope["path"], headers.get("origin")
+        writes = scope["method"] == "POST" and path.startswith(WRITES)
+        if writes and origin is not None and not self._may_write(origin, headers):
+            return _refuse(403, f"pages of {origin[:80]} may not write: start the server with --cors {origin[:80]}")
         if self._token is None or path in OPEN or path.startswith(OPEN_FOLDER):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -78,6 +86,11 @@ class Guard:
         refusal = _refuse(401, "this server needs a token: send the header Authorization: Bearer TOKEN")
         refusal.headers["WWW-Authenticate"] = "Bearer"
         return refusal
+
+    def _may_write(self, origin: str, headers: Headers) -> bool:
+        """Return whether a page may write: one of this server, or of a named web site; programs send no Origin."""
+        own = origin.partition("://")[2] == headers.get("host")
+        return own or origin in self._origins or "*" in self._origins
 
 
 def _refuse(status: int, message: str) -> JSONResponse:

@@ -32,6 +32,18 @@ def check_token(host: str, token: str | None) -> None:
         raise InvalidInput(f"a token must have at least {FEWEST} characters, got {len(token)}: openssl rand -hex 16")
 
 
+def address_of(listening: socket.socket) -> str:
+    """Return an address at which this machine reaches a server, also one that is bound to all interfaces.
+
+    >>> with listen("0.0.0.0", 0) as listening:
+    ...     address_of(listening).rpartition(":")[0]
+    'http://127.0.0.1'
+    """
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
