@@ -45,8 +45,7 @@ class CodeModel {
         std::size_t confidence = 0;  // selects a mixer, so that models with few bits get small weights
         for (std::size_t i = 1; i < kInputs; ++i) confidence = confidence * kSteps + step(models[i]->count());
         Mixer<kInputs>& mixer = mixers_[confidence];
-        for (std::size_t i = 0; i < kInputs; ++i) mixer.set(i, models[i]->probability());
-        const int found = code(mixer.mix());
+        const int found = code(mixer.mix([&](std::size_t i) { return models[i]->logit(); }));
         if (found < 0) return found;
         mixer.update(found, kRate);
         for (BinaryModel* model : models) model->update(found, kLimit);

@@ -39,27 +39,38 @@ constexpr auto make_squash() {
 }
 inline constexpr auto kSquash = make_squash();
 
-constexpr auto make_stretch() {  // for probabilities in steps of 1/4096, at the middle of each step
-    std::array<std::int16_t, 4096> table{};
-    int x = -kMaxLogit;
-    for (std::size_t i = 0; i < table.size(); ++i) {
-        while (x < kMaxLogit && kSquash[static_cast<std::size_t>(x + kMaxLogit)] < 16 * i + 8) ++x;
+// Logits of probabilities, at `stretch_index`: below 1/16 and above 15/16 in steps of 1/65536, between in steps of
+// 1/4096, at the middle of each step.
+constexpr std::size_t stretch_index(Probability one) {
+    constexpr Probability tail = kOne / 16;
+    const Probability middle = (one >> 4) + tail, high = one - (kOne - tail) + 2 * tail;
+    const Probability upper = one > kOne - tail ? high : middle;
+    return one < tail ? one : upper;
+}
+constexpr auto make_stretch() {
+    std::array<std::int16_t, 3 * 4096> table{};
+    int x = -kMaxLogit, y = -kMaxLogit;
+    for (Probability i = 0; i < 4096; ++i) {
+        while (x < kMaxLogit && kSquash[static_cast<std::size_t>(x + kMaxLogit)] < i) ++x;
+        while (y < kMaxLogit && kSquash[static_cast<std::size_t>(y + kMaxLogit)] < 16 * i + 8) ++y;
         table[i] = static_cast<std::int16_t>(x);
+        table[4096 + i] = static_cast<std::int16_t>(y);
+        if (i > 0) table[3 * 4096 - i] = static_cast<std::int16_t>(-x);
     }
     return table;
 }
 inline constexpr auto kStretch = make_stretch();
 
-constexpr auto make_stretch_tail() {  // for probabilities below 1/16 in steps of 1/65536, where 1/4096 is too coarse
-    std::array<std::int16_t, 4096> table{};
-    int x = -kMaxLogit;
-    for (std::size_t i = 0; i < table.size(); ++i) {
-        while (x < kMaxLogit && kSquash[static_cast<std::size_t>(x + kMaxLogit)] < i) ++x;
-        table[i] = static_cast<std::int16_t>(x);
-    }
-    return table;
+// The rate at which a model that counted n bits adapts: 2 / (2 n + 3), rounded up by more than products with 32-bit
+// integers are rounded and by less than their distance to the next integer, so that truncation gives exact quotients.
+constexpr double adaptation_rate(int n) {
+    return 2.0 / (2 * n + 3) * (1 + 1.0 / (1ULL << 50));
 }
-inline constexpr auto kStretchTail = make_stretch_tail();
+inline constexpr auto kRates = [] {
+    std::array<double, 1024> table{};
+    for (std::size_t n = 0; n < table.size(); ++n) table[n] = adaptation_rate(static_cast<int>(n));
+    return table;
+}();
 }  // namespace tables
 
 // The probability of a logit: the logistic function.
@@ -68,16 +79,15 @@ inline Probability squash(int logit) {
 }
 // The logit of a probability: the inverse of squash.
 inline int stretch(Probability one) {
-    if (one < 4096) return tables::kStretchTail[one];
-    if (one > kOne - 4096) return -tables::kStretchTail[kOne - one];
-    return tables::kStretch[one >> 4];
+    return tables::kStretch[tables::stretch_index(one)];
 }
 
 // An adaptive binary model of one context: the probability of a 1 as a running mean of the bits coded so far, which
 // becomes an exponential moving average once `limit` bits have been counted.
 class BinaryModel {
   public:
-    Probability probability() const { return std::clamp<Probability>(one_ >> 16, 1, kOne - 1); }
+    Probability probability() const { return std::max<Probability>(one_ >> 16, 1); }
+    int logit() const { return stretch(one_ >> 16); }
     // The number of bits coded so far, at most the limit.
     int count() const { return count_; }
     void restore(Probability one, int count) {
@@ -85,9 +95,13 @@ class BinaryModel {
         count_ = count;
     }
     void update(bool bit, int limit) {
-        const std::int64_t target = bit ? 0xFFFFFFFFLL : 0;
-        one_ = static_cast<std::uint32_t>(one_ + (target - one_) * 2 / (2 * count_ + 3));
-        if (count_ < limit) ++count_;
+        const std::uint32_t distance = bit ? ~one_ : one_;
+        const bool tabulated = limit < static_cast<int>(tables::kRates.size());
+        const double rate =
+            tabulated ? tables::kRates[static_cast<std::size_t>(count_)] : tables::adaptation_rate(count_);
+        const auto step = static_cast<std::uint32_t>(distance * rate);
+        one_ = bit ? one_ + step : one_ - step;
+        count_ += count_ < limit;
     }
 
   private:
@@ -101,19 +115,26 @@ class Mixer {
   public:
     Mixer() { weights_.fill(kUnit * 4 / (3 * static_cast<int>(kInputs) + 1)); }
     std::array<std::int32_t, kInputs>& weights() { return weights_; }
-    void set(std::size_t input, Probability one) { logits_[input] = stretch(one); }
-    Probability mix() {
+    // `logit_of(i)` is the logit of input i. Each is stored and multiplied at once: vectors of them that were loaded
+    // again would wait for the stores.
+    template <class LogitOf>
+    Probability mix(LogitOf logit_of) {
         std::int64_t sum = 0;
-        for (std::size_t i = 0; i < kInputs; ++i) sum += std::int64_t{weights_[i]} * logits_[i];
-        mixed_ = squash(static_cast<int>(std::clamp<std::int64_t>(sum >> 16, -kMaxLogit, kMaxLogit)));
+        for (std::size_t i = 0; i < kInputs; ++i) {
+            const int logit = logit_of(i);
+            sum += std::int64_t{weights_[i]} * logit;
+            logits_[i] = logit;
+        }
+        const std::int64_t mean = sum >> 16, most = kMaxLogit;
+        const std::int64_t bounded = mean < -most ? -most : mean > most ? most : mean;
+        mixed_ = tables::kSquash[static_cast<std::size_t>(bounded + most)];
         return mixed_;
     }
-    // A step of gradient descent on the cost of coding `bit`.
+    // A step of gradient descent on the cost of coding `bit`; `rate` is at most 11.
     void update(bool bit, int rate) {
-        const std::int64_t error = ((static_cast<std::int64_t>(bit) << 16) - mixed_) * rate;
+        const std::int32_t error = ((bit ? kUnit : 0) - static_cast<std::int32_t>(mixed_)) * rate;
         for (std::size_t i = 0; i < kInputs; ++i)
-            weights_[i] = static_cast<std::int32_t>(
-                std::clamp<std::int64_t>(weights_[i] + ((logits_[i] * error) >> 18), -16 * kUnit, 16 * kUnit));
+            weights_[i] = std::clamp(weights_[i] + ((logits_[i] * error) >> 18), -16 * kUnit, 16 * kUnit);
     }
 
   private:

@@ -11,7 +11,9 @@
 // traversal serves encoder and decoder, so that their models cannot diverge.
 #pragma once
 
+#include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "context_mixing.hpp"
@@ -26,14 +28,29 @@ inline constexpr int kMacroblock = 4;  // blocks on a side whose DC coefficients
 inline constexpr int kMaxPlanes = 15;
 inline constexpr int kPasses = 3;  // significance, refinement, cleanup
 
-// Quantizers of sums of neighboring magnitudes into 12 and 6 context classes.
+// Magnitudes of neighbors, in units of the current plane, are exact below this: all classes of larger sums are equal.
+inline constexpr int kLargeMagnitude = 80;
+
+// Quantizers of weighted sums of neighboring magnitudes into 12 and 6 context classes. Sums have weights of at most 16.
+inline constexpr auto kFineClasses = [] {
+    constexpr std::array<int, 11> bounds = {1, 2, 3, 4, 5, 7, 9, 12, 16, 24, 40};
+    std::array<std::uint8_t, 16 * (kLargeMagnitude + 2)> classes{};
+    for (std::size_t sum = 0; sum < classes.size(); ++sum)
+        for (int bound : bounds) classes[sum] += static_cast<int>(sum) >= bound;
+    return classes;
+}();
 inline int fine_class(int sum) {
-    constexpr std::array<std::uint8_t, 24> classes = {0, 1, 2, 3, 4, 5, 5, 6, 6, 7, 7, 7,
-                                                      8, 8, 8, 8, 9, 9, 9, 9, 9, 9, 9, 9};
-    return sum < 24 ? classes[static_cast<std::size_t>(sum)] : sum < 40 ? 10 : 11;
+    return kFineClasses[static_cast<std::size_t>(sum)];
 }
+inline constexpr auto kCoarseClasses = [] {
+    constexpr std::array<int, 5> bounds = {1, 2, 3, 5, 10};
+    std::array<std::uint8_t, 4 * (kLargeMagnitude + 2)> classes{};
+    for (std::size_t sum = 0; sum < classes.size(); ++sum)
+        for (int bound : bounds) classes[sum] += static_cast<int>(sum) >= bound;
+    return classes;
+}();
 inline int coarse_class(int sum) {
-    return sum < 3 ? sum : sum < 5 ? 3 : sum < 10 ? 4 : 5;
+    return kCoarseClasses[static_cast<std::size_t>(sum)];
 }
 
 // The models of one bit in several contexts, and the mixer that combines them.
@@ -43,9 +60,10 @@ struct MixedContexts {
     Mixer<kContexts + 1>* mixer;
 
     Probability probability() const {
-        for (std::size_t i = 0; i < kContexts; ++i) mixer->set(i, models[i]->probability());
-        mixer->set(kContexts, kOne * 5 / 8);  // a constant input: the bias
-        return std::clamp<Probability>(mixer->mix(), 16, kOne - 16);
+        // The last input is a constant, the bias.
+        const Probability one =
+            mixer->mix([&](std::size_t i) { return i < kContexts ? models[i]->logit() : stretch(kOne * 5 / 8); });
+        return std::min(std::max(one, Probability{16}), kOne - 16);
     }
     void update(bool bit, int limit) const {
         mixer->update(bit, 6);
@@ -55,21 +73,23 @@ struct MixedContexts {
 
 // All models and mixers of the coder. A trained state is the starting point for the next image.
 struct ImageModel {
-    static constexpr std::array<std::size_t, 7> kSignificance = {1440, 13056, 5184, 10368, 32640, 31104, 6912};
-    static constexpr std::array<std::size_t, 4> kSubbandFlags = {1600, 2560, 2400, 1200};
-    static constexpr std::size_t kRefinement = 1536, kDc = 256, kMixers = 480, kFlagMixers = 20;
+    // Tables of models: significance of coefficients by 7 contexts, significance of a block's subbands by 4 contexts,
+    // refinement bits of coefficients, and signs and refinement bits of the means of macroblocks.
+    static constexpr std::array<std::size_t, 13> kSizes = {1440, 13056, 5184, 10368, 32640, 31104, 6912,
+                                                           1600, 2560,  2400, 1200,  1536,  256};
+    static constexpr std::size_t kSignificance = 0, kSubbandFlags = 7, kRefinement = 11, kDc = 12;
+    static constexpr auto kStarts = [] {
+        std::array<std::size_t, kSizes.size() + 1> starts{};
+        for (std::size_t i = 0; i < kSizes.size(); ++i) starts[i + 1] = starts[i] + kSizes[i];
+        return starts;
+    }();
+    static constexpr std::size_t kMixers = 480, kFlagMixers = 20;
 
-    std::array<std::vector<BinaryModel>, 7> significance;   // of coefficients, by 7 contexts
-    std::array<std::vector<BinaryModel>, 4> subband_flags;  // whether a subband of a block is significant
-    std::vector<BinaryModel> refinement;                    // bits of significant coefficients
-    std::vector<BinaryModel> dc;                            // signs and refinement bits of the means of macroblocks
-    std::vector<Mixer<8>> mixers;
-    std::vector<Mixer<5>> flag_mixers;
+    std::vector<BinaryModel> models{kStarts.back()};
+    std::vector<Mixer<8>> mixers{kMixers};
+    std::vector<Mixer<5>> flag_mixers{kFlagMixers};
 
-    ImageModel() : refinement(kRefinement), dc(kDc), mixers(kMixers), flag_mixers(kFlagMixers) {
-        for (std::size_t i = 0; i < significance.size(); ++i) significance[i].resize(kSignificance[i]);
-        for (std::size_t i = 0; i < subband_flags.size(); ++i) subband_flags[i].resize(kSubbandFlags[i]);
-    }
+    BinaryModel* find(std::size_t table, std::size_t context) { return models.data() + kStarts[table] + context; }
 
     // Restores the state in a file: probabilities and counts of all models, weights of all mixers.
     void restore(const std::uint16_t* probabilities, const std::uint8_t* counts, const std::int32_t* weights) {
@@ -79,12 +99,7 @@ struct ImageModel {
 
     template <class Visit>
     void each_model(Visit visit) {
-        for (auto& table : significance)
-            for (BinaryModel& model : table) visit(model);
-        for (auto& table : subband_flags)
-            for (BinaryModel& model : table) visit(model);
-        for (BinaryModel& model : refinement) visit(model);
-        for (BinaryModel& model : dc) visit(model);
+        for (BinaryModel& model : models) visit(model);
     }
     template <class Visit>
     void each_weight(Visit visit) {
@@ -106,6 +121,8 @@ struct ImageShape {
 // `side` x `side` frequencies of a block that are coded together, as the subbands of a wavelet transform are.
 struct Subband {
     int level, orientation, row, column, side;  // orientation: 0 DC, 1 horizontal, 2 vertical, 3 diagonal
+
+    int log_side() const { return level ? level - 1 : 0; }
 };
 inline constexpr auto kSubbands = [] {
     std::array<Subband, 1 + 3 * (kLevels - 1)> subbands{};
@@ -131,9 +148,10 @@ class BitPlaneTraversal {
           model_(std::move(model)),
           coefficients_(coefficients),
           decoded_(decoded),
-          magnitudes_(shape_.kinds.size() * shape_.blocks() * kArea),
-          coded_plane_(magnitudes_.size()),
-          dc_(shape_.kinds.size() * shape_.blocks()),
+          outside_(shape_.kinds.size() * shape_.blocks()),
+          magnitudes_((outside_ + 1) * kArea),
+          maps_(outside_ + 1),
+          dc_(outside_),
           subband_significant_(shape_.kinds.size() * kSubbands.size() * (shape_.rows + 2) * (shape_.columns + 2)),
           plane_(planes - 1) {}
 
@@ -141,13 +159,12 @@ class BitPlaneTraversal {
     // to continue. Calls `end_pass()` after every pass.
     template <class Stop, class EndPass>
     void run(Io& io, Stop stop, EndPass end_pass) {
-        for (; plane_ >= 0; --plane_, pass_ = 0)
+        for (; plane_ >= 0; begin_plane(plane_ - 1))
             for (; pass_ < kPasses; ++pass_, subband_ = 0) {
                 for (; subband_ < kSubbands.size(); ++subband_, channel_ = 0)
                     for (; channel_ < shape_.kinds.size(); ++channel_, row_ = 0)
                         for (; row_ < shape_.rows; ++row_, column_ = 0)
-                            for (; column_ < shape_.columns; ++column_, index_ = 0, newly_significant_ = false)
-                                if (stop() || !code_subband(io)) return;
+                            if (!code_row(io, stop)) return;
                 end_pass();
             }
     }
@@ -160,198 +177,281 @@ class BitPlaneTraversal {
     static constexpr std::ptrdiff_t kMargin = 2, kStride = kBlock + 2 * kMargin;
     static constexpr std::size_t kArea = kStride * kStride;
     enum Pass { kSignificancePass, kRefinementPass, kCleanupPass };
-    using Magnitudes = const std::uint16_t*;
+    // Rows of a block as bits, column 0 the lowest.
+    using Row = std::uint32_t;
+    struct SignificanceMap {
+        std::array<std::uint16_t, kStride> significant{};  // with a margin of zeros
+        std::array<std::uint16_t, kBlock> coded{};         // in the significance pass of the current plane
+
+        Row row(int i) const { return significant[static_cast<std::size_t>(i + kMargin)]; }
+        // Where one of the four neighbors is significant.
+        Row cross(int i) const { return row(i) << 1 | row(i) >> 1 | row(i - 1) | row(i + 1); }
+        // Where one of the neighbors within the block that make up a context is significant.
+        Row around(int i) const {
+            const Row above = row(i - 1);
+            return cross(i) | above << 1 | above >> 1 | row(i + 1) << 1 | row(i) << 2 | row(i - 2);
+        }
+    };
+    // The current block, those around it and the same block in the channels before; `outside_` for none.
+    struct Block {
+        std::size_t own, west, north, east, south, luma, chroma;
+        int kind, level;  // of the channel, of the subband
+    };
+    // A coefficient's row and column in the block.
+    struct Place {
+        int row, column;
+
+        std::size_t index() const { return static_cast<std::size_t>(row * kBlock + column); }
+        std::ptrdiff_t with_margin() const { return (row + kMargin) * kStride + column + kMargin; }
+    };
 
     std::size_t block_index(std::size_t channel, std::size_t row, std::size_t column) const {
         return (channel * shape_.rows + row) * shape_.columns + column;
+    }
+    std::size_t neighbor(std::size_t channel, std::ptrdiff_t down, std::ptrdiff_t right) const {
+        const std::size_t row = row_ + static_cast<std::size_t>(down),
+                          column = column_ + static_cast<std::size_t>(right);
+        return row < shape_.rows && column < shape_.columns ? block_index(channel, row, column) : outside_;
+    }
+    // The same block in a channel that is coded before this one; alpha has no such channel.
+    std::size_t earlier_channel(std::size_t kind) const {
+        const std::size_t own = shape_.kinds[channel_];
+        return own < 3 && kind < own ? block_index(kind, row_, column_) : outside_;
+    }
+    Block current_block() const {
+        const std::ptrdiff_t step = subband_ == 0 ? kMacroblock : 1;  // to the next block with the same frequency
+        const int kind = static_cast<int>(shape_.kinds[channel_]);
+        return {block_index(channel_, row_, column_),
+                neighbor(channel_, 0, -step),
+                neighbor(channel_, -step, 0),
+                neighbor(channel_, 0, step),
+                neighbor(channel_, step, 0),
+                earlier_channel(0),
+                earlier_channel(1),
+                kind,
+                kind * kLevels + kSubbands[subband_].level};
+    }
+    const std::uint8_t* magnitudes(std::size_t block, const Place& place) const {
+        return magnitudes_.data() + block * kArea + place.with_margin();
     }
     std::uint8_t& subband_significant(std::size_t channel, std::size_t subband, std::size_t row, std::size_t column) {
         return subband_significant_[((channel * kSubbands.size() + subband) * (shape_.rows + 2) + row) *
                                         (shape_.columns + 2) +
                                     column];
     }
-    // The magnitudes of another block or channel; all zeros outside of the image.
-    Magnitudes neighbor(std::size_t channel, std::ptrdiff_t down, std::ptrdiff_t right) const {
-        const std::size_t row = row_ + static_cast<std::size_t>(down),
-                          column = column_ + static_cast<std::size_t>(right);
-        if (row >= shape_.rows || column >= shape_.columns) return kZeros.data();
-        return magnitudes_.data() + block_index(channel, row, column) * kArea;
+
+    // Scales magnitudes to the next plane: what is known of one is now in the middle of twice the interval.
+    void begin_plane(int plane) {
+        plane_ = plane;
+        pass_ = 0;
+        for (std::size_t block = 0; block < outside_; ++block) {
+            SignificanceMap& map = maps_[block];
+            map.coded.fill(0);
+            if (map.significant == std::array<std::uint16_t, kStride>{}) continue;
+            std::uint8_t* own = magnitudes_.data() + block * kArea;
+            for (std::size_t i = 0; i < kArea; ++i)
+                own[i] = static_cast<std::uint8_t>(own[i] == 0 ? 0 : std::min(2 * own[i] + 1, kLargeMagnitude));
+        }
     }
 
-    struct Neighbors {
-        Magnitudes own, west, north, east, south, luma, chroma;
-    };
-    // Sums of magnitudes: of neighboring frequencies within the block, and of the same frequency in adjacent blocks.
-    struct Activity {
-        int within, across;
-    };
-    // The coefficients of the current block.
-    struct Block {
-        std::size_t index;
-        const std::int32_t* coefficients;  // null in a decoder
-        std::int32_t* decoded;             // may be null in an encoder
-        std::uint16_t* magnitudes;         // with a margin, as `coded_plane`
-        std::uint8_t* coded_plane;
-        Neighbors neighbors;
-    };
-    // A coefficient's row and column in the block, its index there, and its index with the margin.
-    struct Place {
-        int row, column, index;
-        std::ptrdiff_t here;
-    };
-
-    // Codes the current subband of the current block in the current pass. Returns false if a bit has not arrived.
+    // Codes the current subband of a row of blocks in the current pass. Returns false if a bit has not arrived.
+    template <class Stop>
+    bool code_row(Io& io, Stop stop) {
+        const std::uint8_t* significant = &subband_significant(channel_, subband_, row_ + 1, 1);
+        const bool single = kSubbands[subband_].side == 1;  // has no flag
+        const bool all = pass_ == kCleanupPass || (pass_ == kSignificancePass && single);
+        for (; column_ < shape_.columns; ++column_, index_ = 0, newly_significant_ = false) {
+            if (!all) {  // only those that are significant
+                const void* found = std::memchr(significant + column_, 1, shape_.columns - column_);
+                if (!found) break;
+                column_ = static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - significant);
+            } else if (single && significant[column_]) {
+                continue;
+            } else if (!single && !significant[column_]) {
+                if (stop() || !code_subband_flag(io, significant + column_)) return false;
+                if (!significant[column_]) continue;
+                newly_significant_ = true;
+            }
+            if (stop() || !code_subband(io)) return false;
+        }
+        return true;
+    }
     bool code_subband(Io& io) {
-        const std::size_t index = block_index(channel_, row_, column_);
-        const std::int32_t* coefficients = coefficients_ ? coefficients_ + index * kBlock * kBlock : nullptr;
-        if (!is_significant() && kSubbands[subband_].side > 1) {
-            if (pass_ != kCleanupPass) return true;
-            if (!code_subband_flag(io, coefficients)) return false;
-            if (!is_significant()) return true;
-            newly_significant_ = true;
+        const Block block = current_block();
+        if (sign_pending_) {
+            if (!code_sign(io, block, place_at(index_))) return false;
+            ++index_;
         }
-        const std::ptrdiff_t step = subband_ == 0 ? kMacroblock : 1;  // to the next block with the same frequency
-        std::uint16_t* own = magnitudes_.data() + index * kArea;
-        const Block block{index,
-                          coefficients,
-                          decoded_ ? decoded_ + index * kBlock * kBlock : nullptr,
-                          own,
-                          coded_plane_.data() + index * kArea,
-                          {own, neighbor(channel_, 0, -step), neighbor(channel_, -step, 0), neighbor(channel_, 0, step),
-                           neighbor(channel_, step, 0), earlier_channel(0), earlier_channel(1)}};
-        switch (pass_) {
-            case kSignificancePass: return significance_pass(io, block);
-            case kRefinementPass: return refinement_pass(io, block);
-            default: return cleanup_pass(io, block);
-        }
+        if (pass_ == kRefinementPass) return refinement_pass(io, block);
+        if (subband_ == 0) return code_dc_significance(io, block);
+        return pass_ == kSignificancePass ? significance_pass(io, block) : cleanup_pass(io, block);
     }
 
     // The significance pass codes insignificant coefficients that have significant neighbors.
     bool significance_pass(Io& io, const Block& block) {
-        for (const int count = coefficient_count(); index_ < count; ++index_) {
-            const Place place = current_place();
-            if (block.magnitudes[place.here] != 0) continue;
-            const Activity activity = neighbor_activity(block.neighbors, place.here);
-            if (activity.within + activity.across == 0) continue;
-            if (!code_significance(io, block, place, activity)) return false;
-        }
-        return true;
+        const SignificanceMap& own = maps_[block.own];
+        const SignificanceMap &west = maps_[block.west], &north = maps_[block.north], &east = maps_[block.east],
+                              &south = maps_[block.south];
+        return each_coefficient(
+            [&](int i) {
+                return (own.around(i) | west.row(i) | north.row(i) | east.row(i) | south.row(i)) & ~own.row(i);
+            },
+            [&](const Place& place, Row& rest) {
+                const int bit = code_significance(io, block, place, significance_contexts(block, place));
+                if (bit == 1) rest |= Row{6} << place.column & ~own.row(place.row);  // they have a neighbor now
+                maps_[block.own].coded[static_cast<std::size_t>(place.row)] |=
+                    static_cast<std::uint16_t>((bit >= 0) << place.column);
+                return bit >= 0;
+            });
     }
     // The refinement pass codes the next bit of coefficients that became significant in earlier planes.
     bool refinement_pass(Io& io, const Block& block) {
-        for (const int count = coefficient_count(); index_ < count; ++index_) {
-            const Place place = current_place();
-            if (block.magnitudes[place.here] == 0 || is_coded(block, place)) continue;
-            if (!code_refinement(io, block, place)) return false;
-        }
-        return true;
+        const SignificanceMap& own = maps_[block.own];
+        return each_coefficient([&](int i) { return own.row(i) & ~Row{own.coded[static_cast<std::size_t>(i)]}; },
+                                [&](const Place& place, Row&) { return code_refinement(io, block, place); });
     }
     // The cleanup pass codes the coefficients that the other two left out; all of them are insignificant.
     bool cleanup_pass(Io& io, const Block& block) {
-        for (const int count = coefficient_count(); index_ < count; ++index_) {
-            const Place place = current_place();
-            if (is_coded(block, place) && !sign_pending_) continue;
-            const Activity activity = neighbor_activity(block.neighbors, place.here);
-            if (!code_significance(io, block, place, activity)) return false;
+        const SignificanceMap& own = maps_[block.own];
+        const SignificanceMap &west = maps_[block.west], &north = maps_[block.north], &east = maps_[block.east],
+                              &south = maps_[block.south], &luma = maps_[block.luma], &chroma = maps_[block.chroma];
+        Row active = 0;  // coefficients of a row with any significant neighbor
+        return each_coefficient(
+            [&](int i) {
+                active = own.around(i) | west.row(i) | north.row(i) | east.row(i) | south.row(i) | west.cross(i) |
+                         north.cross(i) | luma.row(i) | luma.cross(i) | chroma.row(i);
+                return ~(own.row(i) | own.coded[static_cast<std::size_t>(i)]);
+            },
+            [&](const Place& place, Row&) {
+                const bool quiet = !(active >> place.column & 1);
+                const int bit = code_significance(
+                    io, block, place, quiet ? quiet_contexts(block, place) : significance_contexts(block, place));
+                if (bit == 1) active |= Row{6} << place.column;
+                return bit >= 0;
+            });
+    }
+    // Codes the significance of a DC coefficient, in the significance pass if its activity is not 0.
+    bool code_dc_significance(Io& io, const Block& block) {
+        SignificanceMap& own = maps_[block.own];
+        if (index_ > 0 || ((own.row(0) | own.coded[0]) & 1)) return true;
+        const Place place{0, 0};
+        const int within = macroblock_activity();
+        if (pass_ == kSignificancePass && within + across(block, place) == 0) return true;
+        const int bit = code_significance(io, block, place, significance_contexts(block, place, within));
+        if (bit >= 0 && pass_ == kSignificancePass) own.coded[0] |= 1;
+        return bit >= 0;
+    }
+
+    // Calls code(place, rest) for the coefficients of the current subband that rows(i) selects from row i, from the one
+    // at `index_` on; `rest` are those that follow in its row. Stops and returns false if a call returns false.
+    template <class Rows, class Code>
+    bool each_coefficient(Rows rows, Code code) {
+        const Subband& subband = kSubbands[subband_];
+        const Row all = ((Row{1} << subband.side) - 1) << subband.column;
+        for (int line = index_ >> subband.log_side(); line < subband.side; ++line) {
+            const int row = subband.row + line, first = index_ & (subband.side - 1);
+            Row rest = rows(row) & (all << first & all);
+            while (rest != 0) {
+                const Place place{row, std::countr_zero(rest)};
+                rest &= rest - 1;
+                if (!code(place, rest)) {
+                    index_ = line * subband.side + place.column - subband.column;
+                    return false;
+                }
+                rest &= all;
+            }
+            index_ = (line + 1) * subband.side;
         }
         return true;
     }
-
-    int coefficient_count() const { return kSubbands[subband_].side * kSubbands[subband_].side; }
-    Place current_place() const {
+    Place place_at(int index) const {
         const Subband& subband = kSubbands[subband_];
-        const int row = subband.row + index_ / subband.side, column = subband.column + index_ % subband.side;
-        return {row, column, row * kBlock + column, (row + kMargin) * kStride + column + kMargin};
+        return {subband.row + index / subband.side, subband.column + index % subband.side};
     }
-    bool is_coded(const Block& block, const Place& place) const {  // in the current plane
-        return block.coded_plane[place.here] == plane_ + 1;
-    }
-    std::uint8_t& is_significant() { return subband_significant(channel_, subband_, row_ + 1, column_ + 1); }
 
-    // Codes whether a coefficient becomes significant in this plane, and its sign if so. Returns false if a bit has not
-    // arrived.
-    bool code_significance(Io& io, const Block& block, const Place& place, Activity activity) {
-        const std::int32_t value = block.coefficients ? block.coefficients[place.index] : 0;
-        if (!sign_pending_) {
-            const auto contexts = significance_contexts(block.neighbors, place.here, activity, place.row, place.column);
-            const int bit = io.bit(contexts.probability(), std::abs(value) >> plane_ != 0);
-            if (bit < 0) return false;
-            contexts.update(bit, 400);
-            block.coded_plane[place.here] = static_cast<std::uint8_t>(plane_ + 1);
-            if (!bit) return true;
-            sign_pending_ = true;
-        }
+    // Codes whether a coefficient becomes significant in this plane, and its sign if so. Returns the first bit, or -1
+    // if a bit has not arrived.
+    int code_significance(Io& io, const Block& block, const Place& place, const MixedContexts<7>& contexts) {
+        const int bit = io.bit(contexts.probability(), std::abs(coefficient(block, place)) >> plane_ != 0);
+        if (bit < 0) return -1;
+        contexts.update(bit, 400);
+        return bit && !code_sign(io, block, place) ? -1 : bit;
+    }
+    std::int32_t coefficient(const Block& block, const Place& place) const {  // 0 in a decoder
+        return coefficients_ ? coefficients_[block.own * kBlock * kBlock + place.index()] : 0;
+    }
+    bool code_sign(Io& io, const Block& block, const Place& place) {
+        sign_pending_ = true;
         BinaryModel* model = is_macroblock_mean() ? &mean_sign_model() : nullptr;
-        const int negative = io.bit(model ? bounded(model->probability()) : kOne / 2, value < 0);
+        const int negative = io.bit(model ? bounded(model->probability()) : kOne / 2, coefficient(block, place) < 0);
         if (negative < 0) return false;
         if (model) model->update(negative, 250);
         sign_pending_ = false;
-        is_significant() = 1;
-        set_magnitude(block, place, 3 << plane_, negative);
+        subband_significant(channel_, subband_, row_ + 1, column_ + 1) = 1;
+        SignificanceMap& own = maps_[block.own];
+        own.significant[static_cast<std::size_t>(place.row + kMargin)] |= static_cast<std::uint16_t>(1 << place.column);
+        if (pass_ == kSignificancePass)
+            own.coded[static_cast<std::size_t>(place.row)] |= static_cast<std::uint16_t>(1 << place.column);
+        magnitudes_[block.own * kArea + static_cast<std::size_t>(place.with_margin())] = 1;
+        set_decoded(block, place, negative ? -(3 << plane_) : 3 << plane_);
         return true;
     }
 
     // Codes the next bit of a significant coefficient. Returns false if it has not arrived.
     bool code_refinement(Io& io, const Block& block, const Place& place) {
-        const std::uint16_t before = block.magnitudes[place.here];
-        const int magnitude = block.coefficients ? std::abs(block.coefficients[place.index]) : 0;
-        BinaryModel& model =
-            is_macroblock_mean() ? mean_refinement_model(before) : refinement_model(block.neighbors, place.here);
+        const int magnitude = std::abs(coefficient(block, place));
+        BinaryModel& model = is_macroblock_mean() ? mean_refinement_model() : refinement_model(block, place);
         const int bit = io.bit(bounded(model.probability()), magnitude >> plane_ & 1);
         if (bit < 0) return false;
         model.update(bit, 1000);
-        const bool negative = subband_ == 0 ? dc_[block.index] < 0 : block.decoded && block.decoded[place.index] < 0;
-        block.coded_plane[place.here] = static_cast<std::uint8_t>(plane_ + 1);
-        set_magnitude(block, place, ((before >> (plane_ + 2) << 1 | bit) << 1 | 1) << plane_, negative);
+        std::uint8_t& own = magnitudes_[block.own * kArea + static_cast<std::size_t>(place.with_margin())];
+        own = static_cast<std::uint8_t>((own & ~1) | bit);
+        if (subband_ == 0)
+            set_decoded(block, place, refined(dc_[block.own], bit));
+        else if (decoded_)
+            set_decoded(block, place, refined(decoded_[block.own * kBlock * kBlock + place.index()], bit));
         return true;
     }
-
-    void set_magnitude(const Block& block, const Place& place, int magnitude, bool negative) {
-        std::uint16_t& own = block.magnitudes[place.here];
-        own = static_cast<std::uint16_t>(magnitude);
-        if (subband_ == 0) dc_[block.index] = negative ? -magnitude : magnitude;
-        if (block.decoded) block.decoded[place.index] = negative ? -magnitude : magnitude;
+    std::int32_t refined(std::int32_t value, int bit) const {
+        return value + ((value < 0) == (bit == 0) ? 1 << plane_ : -(1 << plane_));
+    }
+    void set_decoded(const Block& block, const Place& place, std::int32_t value) {
+        if (subband_ == 0) dc_[block.own] = value;
+        if (decoded_) decoded_[block.own * kBlock * kBlock + place.index()] = value;
     }
 
     // Codes whether a subband that was all zeros so far becomes significant in this plane. Returns false if the bit has
     // not arrived.
-    bool code_subband_flag(Io& io, const std::int32_t* coefficients) {
+    bool code_subband_flag(Io& io, const std::uint8_t* own) {
         const Subband& subband = kSubbands[subband_];
+        const std::size_t block = block_index(channel_, row_, column_);
         bool any = false;
-        for (int i = 0; coefficients && i < subband.side * subband.side && !any; ++i)
-            any =
-                std::abs(coefficients[(subband.row + i / subband.side) * kBlock + subband.column + i % subband.side]) >>
-                plane_;
-        const std::size_t kind = shape_.kinds[channel_];
-        const auto flag = [&](std::size_t channel, std::size_t subband, int down, int right) {
-            return static_cast<std::size_t>(subband_significant(channel, subband,
-                                                                row_ + static_cast<std::size_t>(1 + down),
-                                                                column_ + static_cast<std::size_t>(1 + right)));
-        };
-        const std::size_t west = flag(channel_, subband_, 0, -1), north = flag(channel_, subband_, -1, 0);
-        const std::size_t four = west + north + flag(channel_, subband_, 0, 1) + flag(channel_, subband_, 1, 0);
-        const std::size_t coarser = flag(channel_, subband_ - 3, 0, 0);
-        const std::size_t siblings = (subband.orientation > 1 ? flag(channel_, subband_ - 1, 0, 0) : 0) +
-                                     (subband.orientation > 2 ? 2 * flag(channel_, subband_ - 2, 0, 0) : 0);
+        if (coefficients_)
+            for (int i = 0; i < subband.side * subband.side && !any; ++i)
+                any = std::abs(coefficients_[block * kBlock * kBlock + place_at(i).index()]) >> plane_;
+        const std::size_t kind = shape_.kinds[channel_], across = shape_.columns + 2;
+        const std::size_t area = (shape_.rows + 2) * across, west = own[-1], north = *(own - across);
+        const std::size_t four = west + north + own[1] + own[across], coarser = *(own - 3 * area);
+        const std::size_t siblings =
+            (subband.orientation > 1 ? *(own - area) : 0U) + (subband.orientation > 2 ? 2U * *(own - 2 * area) : 0U);
         std::size_t channels = 0;  // that were coded before this one
-        if (kind == 1 || kind == 2) channels = flag(0, subband_, 0, 0) + (kind == 2 ? 2 * flag(1, subband_, 0, 0) : 0);
+        if (kind == 1 || kind == 2) channels = *(own - kind * kSubbands.size() * area);
+        if (kind == 2) channels += 2U * *(own - kSubbands.size() * area);
         const Subband& parent = kSubbands[subband_ - 3];  // the coarser subband of the same orientation
-        const std::uint16_t* own = magnitudes_.data() + block_index(channel_, row_, column_) * kArea;
-        int active = 0;  // coefficients of the parent subband
-        for (int i = 0; i < parent.side * parent.side; ++i)
-            active +=
-                own[(parent.row + i / parent.side + kMargin) * kStride + parent.column + i % parent.side + kMargin] >>
-                    (plane_ + 1) !=
-                0;
-        const std::size_t base = (kind * kLevels + static_cast<std::size_t>(subband.level)) * 4 +
-                                 static_cast<std::size_t>(subband.orientation);
+        int active = 0;                                   // coefficients of the parent subband
+        for (int i = 0; coarser && i < parent.side; ++i)
+            active += std::popcount(maps_[block].row(parent.row + i) >> parent.column & ((Row{1} << parent.side) - 1));
+        const std::size_t level = kind * kLevels + static_cast<std::size_t>(subband.level);
+        const std::size_t base = level * 4 + static_cast<std::size_t>(subband.orientation);
         const std::size_t active_class = static_cast<std::size_t>(coarse_class(active));
-        auto& flags = model_.subband_flags;
-        const MixedContexts<4> contexts{{&flags[0][(base * 5 + four) * 4 + 2 * west + north],
-                                         &flags[1][((base * 2 + coarser) * 4 + siblings) * 4 + channels],
-                                         &flags[2][(base * 6 + active_class) * 5 + four],
-                                         &flags[3][base * kMaxPlanes + static_cast<std::size_t>(plane_)]},
-                                        &model_.flag_mixers[kind * kLevels + static_cast<std::size_t>(subband.level)]};
+        const auto find = [&](std::size_t table, std::size_t context) {
+            return model_.find(ImageModel::kSubbandFlags + table, context);
+        };
+        const MixedContexts<4> contexts{{find(0, (base * 5 + four) * 4 + 2 * west + north),
+                                         find(1, ((base * 2 + coarser) * 4 + siblings) * 4 + channels),
+                                         find(2, (base * 6 + active_class) * 5 + four),
+                                         find(3, base * kMaxPlanes + static_cast<std::size_t>(plane_))},
+                                        &model_.flag_mixers[level]};
         const int bit = io.bit(contexts.probability(), any);
         if (bit < 0) return false;
         contexts.update(bit, 250);
@@ -359,118 +459,118 @@ class BitPlaneTraversal {
         return true;
     }
 
-    // The same block in a channel that is coded before this one; alpha has no such channel.
-    Magnitudes earlier_channel(std::size_t kind) const {
-        const std::size_t own = shape_.kinds[channel_];
-        return own < 3 && kind < own ? neighbor(kind, 0, 0) : kZeros.data();
+    static int four(const std::uint8_t* at) { return at[-1] + at[1] + at[-kStride] + at[kStride]; }
+    int across(const Block& block, const Place& place) const {
+        return *magnitudes(block.west, place) + *magnitudes(block.north, place) + *magnitudes(block.east, place) +
+               *magnitudes(block.south, place);
     }
-    // A decoded magnitude in units of the current plane.
-    int scaled(Magnitudes block, std::ptrdiff_t here) const { return block[here] >> (plane_ + 1); }
-    int four(Magnitudes block, std::ptrdiff_t here) const {
-        return scaled(block, here - 1) + scaled(block, here + 1) + scaled(block, here - kStride) +
-               scaled(block, here + kStride);
-    }
-    Activity neighbor_activity(const Neighbors& n, std::ptrdiff_t here) const {
-        if (subband_ == 0) {
-            int near = 0;
-            for (const auto& [down, right] : {std::pair{0, -1}, {-1, 0}, {0, 1}, {1, 0}, {-1, -1}})
-                near += 2 * scaled(macroblock_neighbor(down, right), here);
-            return {near, scaled(n.west, here) + scaled(n.north, here) + scaled(n.east, here) + scaled(n.south, here)};
+    // Twice the sum of magnitudes of the adjacent DC coefficients in the same macroblock.
+    int macroblock_activity() const {
+        int sum = 0;
+        for (const auto& [down, right] : {std::pair{0, -1}, {-1, 0}, {0, 1}, {1, 0}, {-1, -1}}) {
+            const int row = static_cast<int>(row_ % kMacroblock) + down,
+                      column = static_cast<int>(column_ % kMacroblock) + right;
+            if (row >= 0 && row < kMacroblock && column >= 0 && column < kMacroblock)
+                sum += 2 * *magnitudes(neighbor(channel_, down, right), {0, 0});
         }
-        const int near = 2 * four(n.own, here) + scaled(n.own, here - kStride - 1) + scaled(n.own, here - kStride + 1) +
-                         scaled(n.own, here + kStride - 1) + scaled(n.own, here - 2) +
-                         scaled(n.own, here - 2 * kStride);
-        return {near, scaled(n.west, here) + scaled(n.north, here) + scaled(n.east, here) + scaled(n.south, here)};
+        return sum;
     }
 
-    MixedContexts<7> significance_contexts(const Neighbors& n, std::ptrdiff_t here, Activity activity, int row,
-                                           int column) {
-        const auto [near, across] = activity;
-        const Subband& subband = kSubbands[subband_];
-        const int kind = static_cast<int>(shape_.kinds[channel_]);
-        const int west = scaled(n.own, here - 1), north = scaled(n.own, here - kStride);
-        const int corners = scaled(n.own, here - kStride - 1) + scaled(n.own, here - kStride + 1) +
-                            scaled(n.own, here - 2) + scaled(n.own, here - 2 * kStride);
-        const int ahead = scaled(n.own, here + 1) + scaled(n.own, here + kStride);
-        const int far_west = scaled(n.west, here), far_north = scaled(n.north, here);
-        const int far_ahead = scaled(n.east, here) + scaled(n.south, here);
-        const int beyond = four(n.west, here) + four(n.north, here);
-        const int luma = scaled(n.luma, here), chroma = scaled(n.chroma, here), lumas = four(n.luma, here);
-        const int in_macroblock = static_cast<int>(row_ % kMacroblock * kMacroblock + column_ % kMacroblock);
-        const int place = kind * (kBlock * kBlock + kMacroblock * kMacroblock) +
-                          (subband_ == 0 ? kBlock * kBlock + in_macroblock : row * kBlock + column);
-        const bool fresh = subband_ == 0 ? in_macroblock != 0 : newly_significant_;
-        const int level = kind * kLevels + subband.level;
+    MixedContexts<7> significance_contexts(const Block& block, const Place& place) {
+        const std::uint8_t* own = magnitudes(block.own, place);
+        const int near =
+            2 * four(own) + own[-kStride - 1] + own[-kStride + 1] + own[kStride - 1] + own[-2] + own[-2 * kStride];
+        return significance_contexts(block, place, near);
+    }
+    // The contexts of a coefficient from the magnitudes around it: `near` is a weighted sum of those in the block.
+    MixedContexts<7> significance_contexts(const Block& block, const Place& place, int near) {
+        const std::uint8_t* own = magnitudes(block.own, place);
+        const std::uint8_t *west = magnitudes(block.west, place), *north = magnitudes(block.north, place);
+        const std::uint8_t *luma = magnitudes(block.luma, place), *chroma = magnitudes(block.chroma, place);
+        const int corners = own[-kStride - 1] + own[-kStride + 1] + own[-2] + own[-2 * kStride];
+        const int far_ahead = *magnitudes(block.east, place) + *magnitudes(block.south, place);
+        const int across = *west + *north + far_ahead, beyond = four(west) + four(north), lumas = four(luma);
         const auto f = [](int sum) { return fine_class(sum); };
         const auto c = [](int sum) { return coarse_class(sum); };
-        const std::array<int, 7> contexts = {
-            (level * 12 + f(near)) * 6 + c(across),
-            place * 12 + f(2 * across + beyond),
-            (((kind * 6 + c(west + north)) * 6 + c(far_west + far_north)) * 6 + c(ahead)) * 6 + c(far_ahead),
-            (((kind * 6 + c(luma)) * 6 + c(chroma)) * 6 + c(lumas)) * 12 + f(near / 2 + across),
+        return mixed_contexts(
+            block, place, f(near / 2 + across),
+            {
+                f(near) * 6 + c(across),
+                f(2 * across + beyond),
+                ((c(own[-1] + own[-kStride]) * 6 + c(*west + *north)) * 6 + c(own[1] + own[kStride])) * 6 +
+                    c(far_ahead),
+                ((c(*luma) * 6 + c(*chroma)) * 6 + c(lumas)) * 12 + f(near / 2 + across),
+                (((c(own[-1]) * 6 + c(own[-kStride])) * 6 + c(*west)) * 6 + c(*north)) * 6 + c(corners),
+                (f(near / 2) * 12 + f(across + beyond / 2)) * 12 + f(*luma + *chroma + lumas / 2),
+            });
+    }
+    // The contexts of a coefficient without significant neighbors: all classes are 0.
+    MixedContexts<7> quiet_contexts(const Block& block, const Place& place) {
+        return mixed_contexts(block, place, 0, {});
+    }
+    MixedContexts<7> mixed_contexts(const Block& block, const Place& place, int activity, std::array<int, 6> classes) {
+        const int kind = block.kind;
+        const int in_macroblock = static_cast<int>(row_ % kMacroblock * kMacroblock + column_ % kMacroblock);
+        const int at = kind * (kBlock * kBlock + kMacroblock * kMacroblock) +
+                       (subband_ == 0 ? kBlock * kBlock + in_macroblock : place.row * kBlock + place.column);
+        const bool fresh = subband_ == 0 ? in_macroblock != 0 : newly_significant_;
+        const int scale =
             is_macroblock_mean()
-                ? place * 2 * kMaxPlanes + std::min(2 * kMaxPlanes - 1, 2 * std::abs(predicted_mean()) >> plane_)
-                : (place * kMaxPlanes + plane_) * 2 + fresh,
-            ((((kind * 6 + c(west)) * 6 + c(north)) * 6 + c(far_west)) * 6 + c(far_north)) * 6 + c(corners),
-            ((kind * 12 + f(near / 2)) * 12 + f(across + beyond / 2)) * 12 + f(luma + chroma + lumas / 2),
+                ? at * 2 * kMaxPlanes + std::min(2 * kMaxPlanes - 1, 2 * std::abs(predicted_mean()) >> plane_)
+                : (at * kMaxPlanes + plane_) * 2 + fresh;
+        const auto find = [&](std::size_t table, int context) {
+            return model_.find(ImageModel::kSignificance + table, static_cast<std::size_t>(context));
         };
-        MixedContexts<7> mixed{};
-        for (std::size_t i = 0; i < contexts.size(); ++i)
-            mixed.models[i] = &model_.significance[i][static_cast<std::size_t>(contexts[i])];
-        mixed.mixer = &model_.mixers[static_cast<std::size_t>((level * 12 + f(near / 2 + across)) * 2 + fresh)];
-        return mixed;
+        return {{find(0, block.level * 72 + classes[0]), find(1, at * 12 + classes[1]),
+                 find(2, kind * 1296 + classes[2]), find(3, kind * 2592 + classes[3]), find(4, scale),
+                 find(5, kind * 7776 + classes[4]), find(6, kind * 1728 + classes[5])},
+                &model_.mixers[static_cast<std::size_t>((block.level * 12 + activity) * 2 + fresh)]};
     }
 
-    BinaryModel& refinement_model(const Neighbors& n, std::ptrdiff_t here) {
-        const int kind = static_cast<int>(shape_.kinds[channel_]), so_far = std::min(n.own[here] >> (plane_ + 2), 7);
-        const int adjacent = std::min(coarse_class(scaled(n.west, here) + scaled(n.north, here)), 3);
-        const int context = ((kind * 8 + so_far) * 12 + fine_class(four(n.own, here) / 2)) * 4 + adjacent;
-        return model_.refinement[static_cast<std::size_t>(context)];
+    BinaryModel& refinement_model(const Block& block, const Place& place) {
+        const std::uint8_t* own = magnitudes(block.own, place);
+        const int so_far = std::min(*own >> 1, 7), near = fine_class(four(own) / 2);
+        const int adjacent = coarse_class(*magnitudes(block.west, place) + *magnitudes(block.north, place));
+        const int context = ((block.kind * 8 + so_far) * 12 + near) * 4 + std::min(adjacent, 3);
+        return *model_.find(ImageModel::kRefinement, static_cast<std::size_t>(context));
     }
 
     // Whether the coefficient is the first of its macroblock, which is the macroblock's mean.
     bool is_macroblock_mean() const { return subband_ == 0 && row_ % kMacroblock == 0 && column_ % kMacroblock == 0; }
-    // Another block of the same macroblock.
-    Magnitudes macroblock_neighbor(int down, int right) const {
-        const int row = static_cast<int>(row_ % kMacroblock) + down,
-                  column = static_cast<int>(column_ % kMacroblock) + right;
-        const bool inside = row >= 0 && row < kMacroblock && column >= 0 && column < kMacroblock;
-        return inside ? neighbor(channel_, down, right) : kZeros.data();
-    }
     // The prediction of a macroblock's mean from those of the adjacent macroblocks, as a decoded value.
     int predicted_mean() const {
         int sum = 0, count = 0;
         const auto add = [&](std::ptrdiff_t down, std::ptrdiff_t right, int weight) {
-            const std::size_t row = row_ + static_cast<std::size_t>(down),
-                              column = column_ + static_cast<std::size_t>(right);
-            if (row >= shape_.rows || column >= shape_.columns) return;
-            sum += weight * dc_[block_index(channel_, row, column)];
+            const std::size_t block = neighbor(channel_, down, right);
+            if (block == outside_) return;
+            sum += weight * dc_[block];
             count += weight;
         };
         add(0, -kMacroblock, 2), add(-kMacroblock, 0, 2), add(0, kMacroblock, 1), add(kMacroblock, 0, 1);
         return count ? sum / count : 0;
     }
     BinaryModel& dc_model(int context) {
-        return model_.dc[shape_.kinds[channel_] * 64 + static_cast<std::size_t>(context)];
+        return *model_.find(ImageModel::kDc, shape_.kinds[channel_] * 64 + static_cast<std::size_t>(context));
     }
     BinaryModel& mean_sign_model() {
         const int predicted = predicted_mean();
         return dc_model((predicted < 0 ? 8 : 0) + std::min(7, std::abs(predicted) >> plane_));
     }
-    BinaryModel& mean_refinement_model(int own) {
-        const int predicted = dc_[block_index(channel_, row_, column_)] < 0 ? -predicted_mean() : predicted_mean();
-        return dc_model(16 + std::clamp((predicted - own) / (1 << plane_) + 12, 0, 23));
+    BinaryModel& mean_refinement_model() {
+        const int own = dc_[block_index(channel_, row_, column_)];
+        const int predicted = own < 0 ? -predicted_mean() : predicted_mean();
+        return dc_model(16 + std::clamp((predicted - std::abs(own)) / (1 << plane_) + 12, 0, 23));
     }
 
     static Probability bounded(Probability one) { return std::clamp<Probability>(one, 64, kOne - 64); }
 
-    static constexpr std::array<std::uint16_t, kArea> kZeros{};
     ImageShape shape_;
     ImageModel model_;
     const std::int32_t* coefficients_;
     std::int32_t* decoded_;
-    std::vector<std::uint16_t> magnitudes_;          // decoded values without signs; blocks have a margin of zeros
-    std::vector<std::uint8_t> coded_plane_;          // 1 + the plane in which a coefficient was last coded
+    std::size_t outside_;                            // the index of a block of zeros
+    std::vector<std::uint8_t> magnitudes_;           // in units of the current plane; blocks have a margin of zeros
+    std::vector<SignificanceMap> maps_;              // of all blocks
     std::vector<std::int32_t> dc_;                   // decoded values of each block's first coefficient
     std::vector<std::uint8_t> subband_significant_;  // by channel, subband and block, with a margin of zeros
     // The state of the traversal, so that it can stop at any bit.

@@ -77,8 +77,8 @@ class RangeDecoder {
     // The next bit, or -1 if it depends on bytes that have not arrived.
     int decode(Probability one) {
         const std::uint32_t split = interval_.split(one);
-        if (least_ <= split && greatest_ > split) return -1;
         const bool bit = greatest_ <= split;
+        if (!bit && least_ <= split) return -1;
         interval_.narrow(bit, split);
         for (; interval_.leading_byte_known(); interval_.shift_byte()) {
             least_ <<= 8;

@@ -62,20 +62,30 @@ void test_stretch_and_squash() {
     for (int logit = -kMaxLogit; logit < kMaxLogit; ++logit) CHECK(squash(logit) <= squash(logit + 1));
 }
 
+// A model adapts by the exact quotient of integers, so that every machine computes the same probability.
+void test_adaptation_rates(std::mt19937& random) {
+    for (int n = 0; n <= 1 << 14; n += 1 + n / 8) {
+        const std::uint64_t divisor = 2 * static_cast<std::uint64_t>(n) + 3;
+        for (int i = 0; i < 100; ++i) {
+            const std::uint64_t multiple = random() % (0x1FFFFFFFFULL / divisor) * divisor;
+            for (std::uint64_t distance : {std::uint64_t{random()}, multiple / 2, multiple / 2 + 1})
+                CHECK(static_cast<std::uint64_t>(static_cast<double>(distance) * tables::adaptation_rate(n)) ==
+                      2 * distance / divisor);
+        }
+    }
+}
+
 void test_adaptation(std::mt19937& random) {
     BinaryModel model;
     Mixer<2> mixer;
+    const auto logit_of = [&](std::size_t i) { return i == 0 ? model.logit() : 0; };
     for (int i = 0; i < 20000; ++i) {
         const bool bit = random() % 10 == 0;
-        mixer.set(0, model.probability());
-        mixer.set(1, kOne / 2);
-        mixer.mix();
+        mixer.mix(logit_of);
         mixer.update(bit, 2);
         model.update(bit, 1000);
     }
-    mixer.set(0, model.probability());
-    mixer.set(1, kOne / 2);
-    const double single = model.probability() / double(kOne), mixed = mixer.mix() / double(kOne);
+    const double single = model.probability() / double(kOne), mixed = mixer.mix(logit_of) / double(kOne);
     CHECK(single > 0.07 && single < 0.13 && mixed > 0.07 && mixed < 0.13);
 }
 
@@ -83,6 +93,7 @@ int main() {
     std::mt19937 random(0);
     for (int i = 0; i < 100; ++i) test_round_trip(random);
     test_stretch_and_squash();
+    test_adaptation_rates(random);
     test_adaptation(random);
     std::puts("range_coder: ok");
 }

@@ -30,7 +30,7 @@ from nestcode.images.lapped_dct import BLOCK
 from nestcode.storage import parse_record, record_bytes
 
 LIMIT = 8 << 30  # bytes of memory
-COEFFICIENT = 9  # bytes of memory of a decoder for each coefficient
+COEFFICIENT = 6  # bytes of memory of a decoder for each coefficient
 STRIPS = 8  # bytes for each coefficient of a row of blocks while pixels are reconstructed
 MODEL = 1 << 20  # bytes of the context model of a decoder
 MAX_PSNR = 100  # dB
