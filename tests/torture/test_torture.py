@@ -6,7 +6,7 @@ from tests.torture import __main__ as torture
 from tests.torture.run import Tally, run
 
 SOME = {
-    "system_calls": 15, "power": 40, "service": 3, "files": 110, "forged": 100, "arrays": 130, "commands": 32,
+    "system_calls": 15, "power": 40, "service": 3, "files": 340, "forged": 170, "arrays": 130, "commands": 32,
     "concurrency": 12,
 }  # fmt: skip
 

@@ -74,10 +74,10 @@ def info(
 
 def show_index(paths: Sequence[Path], *, as_json: bool) -> None:
     """Print what an index in one folder or several holds."""
-    from nestcode.index.manifest import checked_name, read_manifest
-    from nestcode.index.store import CODER
+    from nestcode.index.manifest import checked_name
+    from nestcode.index.store import CODER, Store
 
-    manifests = [read_manifest(path) for path in paths]
+    manifests = [Store(path, write=False).describe() for path in paths]
     manifest = manifests[0]
     for path, other in zip(paths, manifests, strict=True):
         if any(other.get(name) != manifest.get(name) for name in ("width", "coder", "vectors")):

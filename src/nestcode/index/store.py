@@ -8,9 +8,10 @@ import math
 import os
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,7 @@ DTYPES = {"codes": "|u1", "ids": "<i8", "heads": "<u8", "tables": "<u4", "places
 LAYOUT_DTYPES = {"blocks": "|u1", "biases": "<i2", "norms": "<f4"}
 VECTOR_DTYPES = {"float32": "<f4", "float16": "<f2", "int8": "|i1"}
 MAX_FEATURES = 2**24
+Made = TypeVar("Made")
 Spec = tuple[np.dtype[Any], tuple[int, ...]]  # the dtype and the shape of an array
 
 
@@ -136,6 +138,15 @@ class Store:
 
         Segments that were read before are the same objects, so what searches prepared of them stays.
         """
+        return self._of_last_commit(self._map)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the manifest of the last commit. Raise if a file of its segments is missing or has another size."""
+        self._of_last_commit(self._map_segments)
+        return self._manifest or {}
+
+    def _of_last_commit(self, make: Callable[[dict[str, Any]], Made]) -> Made:
+        """Return what `make` returns of the last manifest. If a writer replaces it meanwhile, the newer one is read."""
         while True:
             manifest = read_manifest(self.path)
             before = self._manifest
@@ -146,44 +157,46 @@ class Store:
                     f"{self.path} holds another index now, of another width, coder or vectors: open it again"
                 )
             try:
-                commit = self._map(manifest)
+                made = make(manifest)
             except FileNotFoundError as error:
                 if read_manifest(self.path) == manifest:
                     missing = error.filename or self.path / manifest["coder"]["name"]
                     raise DamagedFile(f"{missing} is missing: restore a copy of {self.path}") from error
+            except (IsADirectoryError, *MALFORMED) as error:
+                if isinstance(error, DamagedFile):
+                    raise
+                raise DamagedFile(
+                    f"{self.path / MANIFEST} does not describe an index ({error}): restore a copy of {self.path}"
+                ) from error
             else:
                 self._manifest = manifest
-                return commit
+                return made
 
     def changed(self) -> bool:
         """Return whether there is a newer commit than was read last."""
         return read_manifest(self.path) != self._manifest
 
     def _map(self, manifest: dict[str, Any]) -> Commit:
-        try:
-            width, vectors = checked_int(manifest["width"], 1, MAX_WIDTH), _vector_format(manifest)
-            segments = [self._map_segment(entry, width, vectors) for entry in manifest["segments"]]
-            self._next = checked_int(manifest["next"], 1 + max(map(int, file_numbers(manifest)), default=0), 10**17)
-            entries = list(zip(segments, manifest["segments"], strict=True))
-            self._segments = {one.segment: entry for one, entry in entries}
-            self._tombstones = {one: entry["removed"] for one, entry in entries}
-            self._graphs = {one.graph: entry.get("graph") for one, entry in entries}
-            coder = self._load_coder(manifest["coder"])
-            self._coder = (coder, manifest["coder"])
-            if vectors is not None and (coder is None or coder.n_features_in_ != vectors.features):
-                raise ValueError(f"its vectors have {vectors.features} features, unlike its coder")
-            largest, effort = checked_int(manifest["largest"], -1, 2**63 - 1), manifest.get("effort")
-            tuned, graph = None if effort is None else Effort(**effort), manifest.get("graph", False)
-            if type(graph) is not bool or (graph and coder is None):
-                raise ValueError(f"{graph!r} should be whether an index with a coder has graphs")
-            commit = Commit(width, coder, largest, tuple(segments), vectors, tuned, graph)
-        except (IsADirectoryError, *MALFORMED) as error:
-            if isinstance(error, DamagedFile):
-                raise
-            raise DamagedFile(
-                f"{self.path / MANIFEST} does not describe an index ({error}): restore a copy of {self.path}"
-            ) from error
-        return commit
+        width, vectors = checked_int(manifest["width"], 1, MAX_WIDTH), _vector_format(manifest)
+        segments = self._map_segments(manifest)
+        self._next = checked_int(manifest["next"], 1 + max(map(int, file_numbers(manifest)), default=0), 10**17)
+        entries = list(zip(segments, manifest["segments"], strict=True))
+        self._segments = {one.segment: entry for one, entry in entries}
+        self._tombstones = {one: entry["removed"] for one, entry in entries}
+        self._graphs = {one.graph: entry.get("graph") for one, entry in entries}
+        coder = self._load_coder(manifest["coder"])
+        self._coder = (coder, manifest["coder"])
+        if vectors is not None and (coder is None or coder.n_features_in_ != vectors.features):
+            raise ValueError(f"its vectors have {vectors.features} features, unlike its coder")
+        largest, effort = checked_int(manifest["largest"], -1, 2**63 - 1), manifest.get("effort")
+        tuned, graph = None if effort is None else Effort(**effort), manifest.get("graph", False)
+        if type(graph) is not bool or (graph and coder is None):
+            raise ValueError(f"{graph!r} should be whether an index with a coder has graphs")
+        return Commit(width, coder, largest, tuple(segments), vectors, tuned, graph)
+
+    def _map_segments(self, manifest: dict[str, Any]) -> list[LiveSegment]:
+        width, vectors = checked_int(manifest["width"], 1, MAX_WIDTH), _vector_format(manifest)
+        return [self._map_segment(entry, width, vectors) for entry in manifest["segments"]]
 
     def _map_segment(self, entry: dict[str, Any], width: int, vectors: VectorFormat | None) -> LiveSegment:
         known = (
