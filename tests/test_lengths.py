@@ -173,6 +173,7 @@ def test_distributions_are_frozen() -> None:
 
 
 def test_distributions_compare_by_value() -> None:
+    assert len({*CHOICES, *CHOICES}) == len(CHOICES)
     assert Empirical(np.array([1, 2])) == Empirical([1.0, 2.0])  # type: ignore[arg-type]
     assert len({Geometric(0.9), Geometric(0.9), Uniform(), Uniform(), Mixture([Uniform()])}) == 3
 
