@@ -139,8 +139,26 @@ inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* q
 }
 
 // Writes the quantized distances of a block's 32 items and returns a mask of the items below the limit.
-using FastScanKernel = std::uint32_t (*)(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
-                                         const FastScanTables& tables, std::int16_t limit, std::int16_t* out);
+using FastScanBlockKernel = std::uint32_t (*)(const std::uint8_t* block, const std::int16_t* biases,
+                                              std::size_t columns, const FastScanTables& tables, std::int16_t limit,
+                                              std::int16_t* out);
+
+// Queries that are scored together: a block is loaded and its nibbles are unpacked once for all of them.
+struct FastScanTile {
+    std::size_t queries;
+    const FastScanTables* tables[kTileQueries];
+    std::int16_t limits[kTileQueries];
+    std::uint32_t below[kTileQueries];             // masks of the items below the limits
+    std::int16_t sums[kTileQueries][kBlockItems];  // quantized distances
+};
+using FastScanKernel = void (*)(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
+                                FastScanTile& tile);
+
+template <FastScanBlockKernel kernel>
+void fastscan_each(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns, FastScanTile& tile) {
+    for (std::size_t q = 0; q < tile.queries; ++q)
+        tile.below[q] = kernel(block, biases, columns, *tile.tables[q], tile.limits[q], tile.sums[q]);
+}
 
 inline std::int16_t saturate(std::int32_t sum) {
     return static_cast<std::int16_t>(std::clamp<std::int32_t>(sum, INT16_MIN, INT16_MAX));
@@ -163,24 +181,12 @@ inline std::uint32_t fastscan_portable(const std::uint8_t* block, const std::int
 }
 
 #if NESTCODE_NEON
-inline std::uint32_t fastscan_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
-                                   const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
-    const uint8x16_t low = vdupq_n_u8(15);
-    const std::uint8_t* table = tables.entries.data();
-    uint16x8_t sums[4] = {};
-    for (std::size_t c = 0; c < columns; ++c, block += 32, table += 32) {
-        const uint8x16_t first = vld1q_u8(table), second = vld1q_u8(table + 16);
-        for (int half = 0; half < 2; ++half) {
-            const uint8x16_t nibbles = vld1q_u8(block + 16 * half);
-            const uint8x16_t sum =
-                vaddq_u8(vqtbl1q_u8(first, vandq_u8(nibbles, low)), vqtbl1q_u8(second, vshrq_n_u8(nibbles, 4)));
-            sums[2 * half] = vaddw_u8(sums[2 * half], vget_low_u8(sum));
-            sums[2 * half + 1] = vaddw_high_u8(sums[2 * half + 1], sum);
-        }
-    }
+// Adds the biases to the sums of table entries, writes them, and returns a mask of those below the limit.
+inline std::uint32_t finish_neon(const uint16x8_t* sums, const std::int16_t* biases, std::int16_t bias_factor,
+                                 std::int16_t limit, std::int16_t* out) {
     int16x8_t least = vdupq_n_s16(INT16_MAX);
     for (int k = 0; k < 4; ++k) {
-        const int16x8_t bias = vqrdmulhq_n_s16(vld1q_s16(biases + 8 * k), tables.bias_factor);
+        const int16x8_t bias = vqrdmulhq_n_s16(vld1q_s16(biases + 8 * k), bias_factor);
         const int16x8_t sum = vqaddq_s16(vreinterpretq_s16_u16(sums[k]), bias);
         vst1q_s16(out + 8 * k, sum);
         least = vminq_s16(least, sum);
@@ -193,6 +199,47 @@ inline std::uint32_t fastscan_neon(const std::uint8_t* block, const std::int16_t
         below |= static_cast<std::uint32_t>(vaddvq_u16(vandq_u16(mask, bit_of))) << 8 * k;
     }
     return below;
+}
+
+// Writes the sums of the entries that a block's nibbles select, for several tables.
+template <int queries>
+inline void fastscan_sums_neon(const std::uint8_t* block, std::size_t columns, const std::uint8_t* const* tables,
+                               uint16x8_t (*sums)[4]) {
+    const uint8x16_t low = vdupq_n_u8(15);
+    uint16x8_t own[queries][4] = {};
+    for (std::size_t c = 0; c < 32 * columns; c += 32) {
+        const uint8x16_t nibbles[2] = {vld1q_u8(block + c), vld1q_u8(block + c + 16)};
+        const uint8x16_t lows[2] = {vandq_u8(nibbles[0], low), vandq_u8(nibbles[1], low)};
+        const uint8x16_t highs[2] = {vshrq_n_u8(nibbles[0], 4), vshrq_n_u8(nibbles[1], 4)};
+        for (int q = 0; q < queries; ++q) {
+            const uint8x16_t first = vld1q_u8(tables[q] + c), second = vld1q_u8(tables[q] + c + 16);
+            for (int half = 0; half < 2; ++half) {
+                const uint8x16_t sum = vaddq_u8(vqtbl1q_u8(first, lows[half]), vqtbl1q_u8(second, highs[half]));
+                own[q][2 * half] = vaddw_u8(own[q][2 * half], vget_low_u8(sum));
+                own[q][2 * half + 1] = vaddw_high_u8(own[q][2 * half + 1], sum);
+            }
+        }
+    }
+    std::memcpy(sums, own, sizeof own);
+}
+
+inline std::uint32_t fastscan_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
+                                   const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
+    const std::uint8_t* entries = tables.entries.data();
+    uint16x8_t sums[1][4];
+    fastscan_sums_neon<1>(block, columns, &entries, sums);
+    return finish_neon(sums[0], biases, tables.bias_factor, limit, out);
+}
+
+inline void fastscan_tile_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
+                               FastScanTile& tile) {
+    if (tile.queries < kTileQueries) return fastscan_each<fastscan_neon>(block, biases, columns, tile);
+    const std::uint8_t* entries[kTileQueries];
+    for (std::size_t q = 0; q < kTileQueries; ++q) entries[q] = tile.tables[q]->entries.data();
+    uint16x8_t sums[kTileQueries][4];
+    fastscan_sums_neon<kTileQueries>(block, columns, entries, sums);
+    for (std::size_t q = 0; q < kTileQueries; ++q)
+        tile.below[q] = finish_neon(sums[q], biases, tile.tables[q]->bias_factor, tile.limits[q], tile.sums[q]);
 }
 #endif
 
@@ -269,13 +316,13 @@ NESTCODE_AVX512 inline std::uint32_t fastscan_avx512(const std::uint8_t* block, 
 inline FastScanKernel fastscan_kernel(Simd simd) {
     switch (simd) {
 #if NESTCODE_NEON
-        case Simd::neon: return fastscan_neon;
+        case Simd::neon: return fastscan_tile_neon;
 #endif
 #if NESTCODE_X86
-        case Simd::avx2: return fastscan_avx2;
-        case Simd::avx512: return fastscan_avx512;
+        case Simd::avx2: return fastscan_each<fastscan_avx2>;
+        case Simd::avx512: return fastscan_each<fastscan_avx512>;
 #endif
-        default: return fastscan_portable;
+        default: return fastscan_each<fastscan_portable>;
     }
 }
 
@@ -319,57 +366,78 @@ struct FastScanScorer {
         __builtin_prefetch(blocks.biases + at * kBlockItems);
     }
 
-    void score(const ScanRange& scan, const ScanRange* next, TopK& top) {
-        make_tables(parents == nullptr ? 0 : scan.centroid >> parent_shift);
+    void score(const ScanRange& scan, const ScanRange* next, TopK& top) { score_tile(this, &top, 1, scan, next); }
+
+    // Scores a range for up to kTileQueries queries.
+    static void score_tile(FastScanScorer* scorers, TopK* tops, std::size_t queries, const ScanRange& scan,
+                           const ScanRange* next) {
         const FastScanBlocks& blocks = scan.lists->blocks;
-        const float base = norms[scan.centroid] - 2 * products[scan.centroid] + tables.offset, step = 1 / tables.scale;
+        FastScanTile tile;
+        tile.queries = queries;
+        float bases[kTileQueries];
+        for (std::size_t q = 0; q < queries; ++q) {
+            FastScanScorer& own = scorers[q];
+            own.make_tables(own.parents == nullptr ? 0 : scan.centroid >> own.parent_shift);
+            tile.tables[q] = &own.tables;
+            bases[q] = own.norms[scan.centroid] - 2 * own.products[scan.centroid] + own.tables.offset;
+            if (blocks.norms != nullptr) bases[q] += own.mean_term;
+        }
         const std::uint32_t begin = scan.range.begin - scan.centroid_begin, end = scan.range.end - scan.centroid_begin;
-        std::int16_t out[kBlockItems];
-        const auto add = [&](std::uint32_t i, float distance) {
-            if (i >= begin && i < end && scan.lists->is_live(scan.centroid_begin + i))
-                top.add(distance, scan.lists->offset + scan.centroid_begin + i);
-        };
         for (std::size_t b = begin / kBlockItems; b * kBlockItems < end; ++b) {
             if (next != nullptr) prefetch(*next, b - begin / kBlockItems);
             const std::size_t at = blocks.starts[scan.centroid] + b;
-            const auto first = static_cast<std::uint32_t>(b * kBlockItems);
-            if (blocks.norms != nullptr) {
-                kernel(blocks.block(at), blocks.biases + at * kBlockItems, blocks.columns, tables, INT16_MIN, out);
-                add_by_angle(out, blocks.norms + at * kBlockItems, base + mean_term, step, first, top, add);
-                continue;
+            const float* item_norms = blocks.norms != nullptr ? blocks.norms + at * kBlockItems : nullptr;
+            const auto [shortest, longest] = item_norms != nullptr ? block_range(item_norms) : std::pair(0.0f, 0.0f);
+            for (std::size_t q = 0; q < queries; ++q) {
+                const float threshold = tops[q].threshold, scale = tile.tables[q]->scale;
+                // The bound by angle is convex in the norm; one step more allows for rounding, as it is compared again.
+                const float bound = item_norms != nullptr
+                                        ? std::max(by_angle(threshold, shortest), by_angle(threshold, longest))
+                                        : threshold;
+                const float limit = std::ceil((bound - bases[q]) * scale) + (item_norms != nullptr ? 2 : 0);
+                // All items pass if the limit is beyond the saturated sums, or NaN, which cannot be cast.
+                tile.limits[q] = limit < INT16_MAX ? static_cast<std::int16_t>(std::max<float>(limit, INT16_MIN))
+                                                   : std::int16_t{INT16_MAX};
             }
-            const float limit = std::ceil((top.threshold - base) * tables.scale);
-            // All items pass if the limit is beyond the saturated sums, or NaN, which cannot be cast.
-            const bool pass_all = !(limit < INT16_MAX);
-            const std::int16_t quantized_limit =
-                pass_all ? INT16_MAX : static_cast<std::int16_t>(std::max<float>(limit, INT16_MIN));
-            std::uint32_t below = kernel(blocks.block(at), blocks.biases + at * kBlockItems, blocks.columns, tables,
-                                         quantized_limit, out);
-            if (pass_all) below = UINT32_MAX;
-            for (; below != 0; below &= below - 1) {
-                const auto lane = static_cast<std::uint32_t>(std::countr_zero(below));
-                add(first + lane, base + step * out[lane]);
+            scorers[0].kernel(blocks.block(at), blocks.biases + at * kBlockItems, blocks.columns, tile);
+            const auto first = static_cast<std::uint32_t>(b * kBlockItems);
+            for (std::size_t q = 0; q < queries; ++q) {
+                std::uint32_t below = tile.limits[q] == INT16_MAX ? UINT32_MAX : tile.below[q];
+                for (; below != 0; below &= below - 1) {
+                    const auto lane = static_cast<std::uint32_t>(std::countr_zero(below)), item = first + lane;
+                    if (item < begin || item >= end || !scan.lists->is_live(scan.centroid_begin + item)) continue;
+                    float distance = bases[q] + static_cast<float>(tile.sums[q][lane]) / tile.tables[q]->scale;
+                    if (item_norms != nullptr) {
+                        const float norm = item_norms[lane];
+                        if (distance > by_angle(tops[q].threshold, norm)) continue;  // false for NaN
+                        distance = distance / std::max(norm, 1e-30f) - norm;
+                    }
+                    tops[q].add(distance, scan.lists->offset + scan.centroid_begin + item);
+                }
             }
         }
     }
 
   private:
-    // Adds the items of a block by their angles to the query: -2 <q, x> / |x|, where -2 <q, x> is the squared distance
-    // with the mean's term less |x|^2. Decoded items are shorter than the items, and more so the less their bits tell
-    // of them; dividing by their norms corrects for it. No division is needed to see that an item is not among the
-    // best.
-    template <class Add>
-    static void add_by_angle(const std::int16_t* sums, const float* item_norms, float base, float step,
-                             std::uint32_t first, const TopK& top, const Add& add) {
-        for (std::uint32_t i = 0; i < kBlockItems; i += 4) {
-            const Float4 sum = {float(sums[i]), float(sums[i + 1]), float(sums[i + 2]), float(sums[i + 3])};
-            const Float4 norm = load_float4(item_norms + i), distance = base + step * sum;
-            const auto beyond = distance > (top.threshold + norm) * norm;  // false for NaN, and until k hits are known
-            if (beyond[0] && beyond[1] && beyond[2] && beyond[3]) continue;
-            for (std::uint32_t j = 0; j < 4; ++j)
-                if (!beyond[j]) add(first + i + j, distance[j] / std::max(norm[j], 1e-30f) - norm[j]);
+    // The least and the largest of a block's norms, without branches: their order is random.
+    static std::pair<float, float> block_range(const float* values) {
+        const auto smaller = [](Float4 a, Float4 b) { return a < b ? a : b; };
+        const auto larger = [](Float4 a, Float4 b) { return a < b ? b : a; };
+        Float4 low = load_float4(values), high = low;
+        for (std::size_t i = 4; i < kBlockItems; i += 4) {
+            low = smaller(low, load_float4(values + i));
+            high = larger(high, load_float4(values + i));
         }
+        low = smaller(low, Float4{low[2], low[3], low[0], low[1]});
+        high = larger(high, Float4{high[2], high[3], high[0], high[1]});
+        return {smaller(low, Float4{low[1], low[0]})[0], larger(high, Float4{high[1], high[0]})[0]};
     }
+
+    // The squared distance, with the mean's term, of an item of this norm whose angle to the query gives the score
+    // `threshold`. Scores by angle are -2 <q, x> / |x|, where -2 <q, x> is the squared distance less |x|^2. Decoded
+    // items are shorter than the items, and more so the less their bits tell of them; dividing by their norms corrects
+    // for it.
+    static float by_angle(float threshold, float norm) { return (threshold + norm) * norm; }
 };
 
 }  // namespace nestcode

@@ -9,6 +9,7 @@
 namespace nestcode {
 
 constexpr std::size_t kBlockItems = 32;
+constexpr std::size_t kTileQueries = 4;  // that are scored together at most
 
 struct FastScanBlocks {
     const std::uint32_t* starts = nullptr;  // (centroids): the first block of each centroid; no block is shared

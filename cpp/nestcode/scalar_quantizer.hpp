@@ -100,10 +100,11 @@ inline void decode_bit_planes(Rows rows, const std::int32_t* allocation, std::si
                     for (std::size_t r = 0; r < block; ++r)
                         interval[r] = static_cast<std::uint8_t>(2 * interval[r] + (from[r] >> shift & 1));
                 }
-                for (std::size_t r = 0; r < count; ++r) {
-                    float* row = out + (b * block + r) * levels.directions;
-                    for (std::size_t d = 0; d < levels.directions; ++d)
-                        row[d] = levels.values[d * levels.stride + first_leaf[d] + intervals[d * block + r]];
+                for (std::size_t d = 0; d < levels.directions; ++d) {  // whose few levels stay in the cache
+                    const float* leaves = levels.values + d * levels.stride + first_leaf[d];
+                    const std::uint8_t* interval = intervals.data() + d * block;
+                    float* column = out + b * block * levels.directions + d;
+                    for (std::size_t r = 0; r < count; ++r) column[r * levels.directions] = leaves[interval[r]];
                 }
             }
         });

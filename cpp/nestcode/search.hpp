@@ -27,6 +27,37 @@ struct SearchResults {
     }
 };
 
+// Scans the one list that there is for the queries [begin, end), of which each takes every item: a piece at a time for
+// a tile of queries, so that a piece is read from memory once for all of them.
+template <class ScorerOf>
+void scan_list(std::span<const InvertedLists> segments, std::uint32_t size, std::size_t begin, std::size_t end,
+               const SearchResults& results, const ScorerOf& scorer_of) {
+    constexpr std::size_t tile = 16;
+    constexpr std::uint32_t piece = 32 * kBlockItems;
+    for (std::size_t first = begin; first < end; first += tile) {
+        const std::size_t many = std::min(tile, end - first);
+        using Scorer = decltype(scorer_of(first));
+        std::vector<Scorer> scorers;
+        for (std::size_t q = 0; q < many; ++q) scorers.push_back(scorer_of(first + q));
+        std::vector<TopK> tops(many, TopK(results.k));
+        for (const InvertedLists& lists : segments)
+            for (std::uint32_t at = 0; at < lists.starts[1]; at += piece) {
+                const ScanRange range{&lists, {at, std::min(at + piece, lists.starts[1])}, 0, 0, 0};
+                range.touch();
+                if constexpr (requires { &Scorer::score_tile; }) {
+                    for (std::size_t q = 0; q < many; q += kTileQueries)
+                        Scorer::score_tile(&scorers[q], &tops[q], std::min(kTileQueries, many - q), range, nullptr);
+                } else {
+                    for (std::size_t q = 0; q < many; ++q) scorers[q].score(range, nullptr, tops[q]);
+                }
+            }
+        for (std::size_t q = 0; q < many; ++q) {
+            results.compared[first + q] = size;
+            results.write(first + q, tops[q]);
+        }
+    }
+}
+
 // distances_of(query, out) writes the distance to each list, scorer_of(query) returns the query's scorer. `sizes` are
 // the live items of each list in all segments.
 template <class DistancesOf, class ScorerOf>
@@ -34,6 +65,7 @@ void search(std::span<const InvertedLists> segments, std::span<const std::uint32
             std::uint64_t candidates, int fine_bits, const SearchResults& results, std::size_t threads,
             const DistancesOf& distances_of, const ScorerOf& scorer_of) {
     parallel_for(queries, 1, threads, [&](std::size_t begin, std::size_t end) {
+        if (sizes.size() == 1) return scan_list(segments, sizes[0], begin, end, results, scorer_of);
         ProbeSelector selector(sizes);
         std::vector<ScanRange> ranges;
         std::vector<float> distances(sizes.size());

@@ -15,31 +15,39 @@ void test_kernels(std::size_t columns, std::uint8_t most, std::mt19937& random) 
     const std::size_t bytes = columns * kBlockItems;
     const std::unique_ptr<std::uint8_t[]> block(new std::uint8_t[bytes]);
     for (std::size_t i = 0; i < bytes; ++i) block[i] = static_cast<std::uint8_t>(random());
-    FastScanTables tables;
-    tables.entries.resize(columns * 32);
-    for (std::uint8_t& entry : tables.entries) entry = most == 0 ? 127 : static_cast<std::uint8_t>(random() % most);
-    tables.bias_factor = static_cast<std::int16_t>(random() % 3 == 0 ? 0 : random() % 32735);
     const std::unique_ptr<std::int16_t[]> biases(new std::int16_t[kBlockItems]);
     for (std::size_t i = 0; i < kBlockItems; ++i) biases[i] = any_short(random);
-    std::int32_t expected[kBlockItems];
-    for (std::size_t i = 0; i < kBlockItems; ++i) {
-        const double bias = std::floor(static_cast<double>(biases[i]) * tables.bias_factor / 32768 + 0.5);
-        double sum = bias;
-        for (std::size_t c = 0; c < columns; ++c) {
-            const std::uint8_t nibbles = block[c * kBlockItems + i];
-            sum += tables.entries[32 * c + nibbles % 16] + tables.entries[32 * c + 16 + nibbles / 16];
-        }
-        expected[i] = static_cast<std::int32_t>(std::clamp(sum, -32768.0, 32767.0));
-    }
-    for (const std::int16_t limit : {any_short(random), any_short(random), std::int16_t{0}, std::int16_t{INT16_MAX}})
-        for (const Simd simd : available_simd()) {
-            const std::unique_ptr<std::int16_t[]> out(new std::int16_t[kBlockItems]);
-            const std::uint32_t mask =
-                fastscan_kernel(simd)(block.get(), biases.get(), columns, tables, limit, out.get());
-            for (std::size_t i = 0; i < kBlockItems; ++i) {
-                CHECK(out[i] == expected[i]);
-                CHECK((mask >> i & 1) == (expected[i] < limit));
+    FastScanTables tables[kTileQueries];
+    std::int32_t expected[kTileQueries][kBlockItems];
+    for (std::size_t q = 0; q < kTileQueries; ++q) {
+        std::vector<std::uint8_t>& entries = tables[q].entries;
+        entries.resize(columns * 32);
+        for (std::uint8_t& entry : entries) entry = most == 0 ? 127 : static_cast<std::uint8_t>(random() % most);
+        tables[q].bias_factor = static_cast<std::int16_t>(random() % 3 == 0 ? 0 : random() % 32735);
+        for (std::size_t i = 0; i < kBlockItems; ++i) {
+            double sum = std::floor(static_cast<double>(biases[i]) * tables[q].bias_factor / 32768 + 0.5);
+            for (std::size_t c = 0; c < columns; ++c) {
+                const std::uint8_t nibbles = block[c * kBlockItems + i];
+                sum += entries[32 * c + nibbles % 16] + entries[32 * c + 16 + nibbles / 16];
             }
+            expected[q][i] = static_cast<std::int32_t>(std::clamp(sum, -32768.0, 32767.0));
+        }
+    }
+    const std::int16_t extremes[] = {any_short(random), any_short(random), 0, INT16_MAX};
+    for (std::size_t queries = 1; queries <= kTileQueries; ++queries)
+        for (const Simd simd : available_simd()) {
+            FastScanTile tile;
+            tile.queries = queries;
+            for (std::size_t q = 0; q < queries; ++q) {
+                tile.tables[q] = &tables[q];
+                tile.limits[q] = extremes[(q + queries) % 4];
+            }
+            fastscan_kernel(simd)(block.get(), biases.get(), columns, tile);
+            for (std::size_t q = 0; q < queries; ++q)
+                for (std::size_t i = 0; i < kBlockItems; ++i) {
+                    CHECK(tile.sums[q][i] == expected[q][i]);
+                    CHECK((tile.below[q] >> i & 1) == (expected[q][i] < tile.limits[q]));
+                }
         }
 }
 

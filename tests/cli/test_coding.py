@@ -354,3 +354,10 @@ def test_two_arrays_in_one_file_are_refused(tmp_path: Path) -> None:
     path.write_bytes(2 * path.read_bytes())
     assert "has data after its array" in refused("encode", path, "--coder", coder, "-o", tmp_path / "codes.npy")
     assert not (tmp_path / "codes.npy").exists()
+
+
+def test_torchrun_is_for_coders_of_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for data, kind in ((tmp_path / "x.npy", "linear"), ("-", "refined")):
+        error = misused("fit", data, "-o", tmp_path / "x.coder", "--kind", kind)
+        assert "torchrun trains PyTorch coders, and every process reads the items" in error

@@ -18,7 +18,10 @@ from nestcode.serve import Items, Service
 @pytest.fixture(scope="module")
 def tour(tmp_path_factory: pytest.TempPathFactory) -> demo.Tour:
     out = tmp_path_factory.mktemp("demo") / "report"
-    return demo.run(out, steps=100, console=Console(quiet=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "STEP", 3 * search.STEP)  # a ninth of the queries
+        patch.setattr(search, "START", (0, 10, 7))
+        return demo.run(out, steps=100, console=Console(quiet=True))
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,7 @@ def the_command_builds_what_one_process_builds(address: str, folder: Path) -> No
     """Build on the cluster from a file."""
     np.save(folder / "x.npy", X)
     CODER.save(folder / "my.coder")
+    print("command", file=sys.stderr)
     build = ["index", "build", str(folder / "x.npy"), "--coder", str(folder / "my.coder"), "-o"]
     run = CliRunner().invoke(app, [*build, str(folder / "parts"), "--ray", address, "--parts", "2", "--json"])
     assert run.exit_code == 0, run.output

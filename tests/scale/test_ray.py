@@ -14,3 +14,4 @@ def test_a_cluster_builds_what_one_process_builds_whatever_dies(tmp_path: Path) 
     command = [sys.executable, "-m", "tests.scale.on_ray", str(tmp_path)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+    assert "INFO" not in run.stderr.partition("command\n")[2]

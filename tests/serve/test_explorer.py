@@ -68,7 +68,7 @@ def test_the_slider_shrinks_a_neighborhood_to_the_query(page: Any, url: str, pla
     page.goto(url)
     page.locator("#found img").first.wait_for()
     index = nc.Index.open(place / "index")
-    counts = index.nested(index.reconstruct(0)).count
+    counts = index.nested(index.reconstruct(3 * COUNT // 4)).count
     slider = page.locator("#slider")
     for length in (0, 1, int(slider.get_attribute("max"))):
         slider.fill(str(length))

@@ -29,6 +29,11 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+FITTED = {"autoencoder": (), "refined": (), "supervised": ("--labels", "y.npy")}  # by the command line
+STEPS = 12  # in several processes
+COMMAND = ("fit", "X.npy", "--width", "8", "--steps", str(STEPS), "--resume")
+
+
 def settings(kind: str = "adam", **changes: Any) -> Training:
     return Training(**{"steps": 30, "batch_size": 50, "learning_rate": 0.01, **KINDS[kind], **changes})
 

@@ -1,6 +1,7 @@
-"""`nestcode fit`: fit a coder to data."""
+"""`nestcode fit`: fit a coder to data; `torchrun -m nestcode fit` trains one in several processes."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -73,6 +74,12 @@ def fit(
         raise typer.BadParameter(
             f"--labels is for --kind supervised, got --kind {kind}: add --kind supervised, or leave it out"
         )
+    processes = int(os.environ.get("WORLD_SIZE", "1"))  # that torchrun started
+    if processes > 1 and (kind not in TRAINED or data == STANDARD):
+        raise typer.BadParameter(
+            "torchrun trains PyTorch coders, and every process reads the items: add --kind "
+            f"{' or '.join(TRAINED)}, and give a file or folder, or run nestcode fit without torchrun"
+        )
     if resume and out == STANDARD:
         raise typer.BadParameter("--resume reads the checkpoint beside the coder, got -o -: give -o a name")
     check_output(out, data, labels, force=force, as_json=as_json)
@@ -90,6 +97,8 @@ def fit(
     else:
         with messages().status(f"Fitting a coder of {width} bits to {len(rows):,} items"):
             coder = fit_kind(rows, kind, width, metric, goal, seed)
+    if processes > 1 and os.environ.get("RANK", "0") != "0":
+        return  # rank 0 writes and reports
     with out_file(out) as path:
         coder.save(path)
     if kind in TRAINED and out != STANDARD:

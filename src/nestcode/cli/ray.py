@@ -1,5 +1,7 @@
 """What `nestcode index build --ray` does: the items of a file or folder, encoded on a Ray cluster."""
 
+import logging
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,12 @@ def build_on_ray(
 
     from nestcode.scale.ray import encode
 
-    ray.init(address=None if address == "local" else address, logging_level="error", log_to_driver=False)
+    try:
+        ray.init(address=None if address == "local" else address, logging_level="error", log_to_driver=False)
+    except Exception as error:  # it raises errors of many kinds
+        raise InvalidInput(f"--ray must name a cluster that answers, got {address}: {error}") from error
+    import_module("ray.data")  # configures its logger
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
         with messages().status(f"Encoding {count:,} items on Ray"):
             ray.data.DataContext.get_current().enable_progress_bars = False

@@ -11,7 +11,7 @@ from nestcode.arrays import Doubles, Floats, as_floats, center, pieces, squared_
 from nestcode.errors import InvalidInput
 from nestcode.pca import Moments, solve
 
-DENSE = 4096  # up to this many features a full eigendecomposition is faster
+DENSE, SHARE = 1024, 8  # a full eigendecomposition is faster up to so many features, or for more than 1 / SHARE of them
 SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are trained on
 TRAIN_ROWS = 1 << 19  # that codebooks are trained on
 
@@ -64,7 +64,7 @@ def moments_and_sample(
 
 def principal_directions(covariance: Doubles, count: int, rng: np.random.Generator) -> Floats:
     """Return the `count` directions of largest variance, (count, features)."""
-    if len(covariance) > DENSE and 2 * count < len(covariance):
+    if len(covariance) > DENSE and SHARE * count < len(covariance):
         decoder = solve(covariance, count, rng, tolerance=1e-3).decoder
     else:
         decoder = np.linalg.eigh(covariance)[1][:, ::-1][:, :count]

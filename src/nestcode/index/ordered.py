@@ -55,11 +55,21 @@ def key_range(prefix: Codes, width: int) -> tuple[bytes, bytes]:
     """
     if prefix.width > width:
         raise InvalidInput(f"a prefix must have at most the {width} bits of the codes, got {prefix.width}: shorten it")
-    low = key_of(prefix)
-    following = int.from_bytes(low) + (1 << -prefix.width % 8)
-    if following >> 8 * len(low):  # all ones: more bytes than codes have are greater than all of them
+    return keys_with(key_of(prefix), prefix.width, width)
+
+
+def keys_with(key: bytes, length: int, width: int) -> tuple[bytes, bytes]:
+    r"""Return the same bounds for the first `length` bits of a key.
+
+    >>> keys_with(b"\xbf\x12", 3, width=16)
+    (b'\xa0', b'\xc0')
+    """
+    size, rest = -(-length // 8), -length % 8
+    first = int.from_bytes(key[:size]) >> rest
+    low = (first << rest).to_bytes(size)
+    if (first + 1) >> length:  # all ones: more bytes than codes have are greater than all of them
         return low, b"\xff" * (-(-width // 8) + 1)
-    return low, following.to_bytes(len(low))
+    return low, (first + 1 << rest).to_bytes(size)
 
 
 def key_of(code: Codes) -> bytes:

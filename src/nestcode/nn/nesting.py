@@ -24,7 +24,7 @@ from torch import Tensor
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Empirical, Lengths
-from nestcode.nn.sampling import Device, check_lengths, sample_lengths
+from nestcode.nn.sampling import Device, check_lengths, constant_in_graphs, sample_lengths
 
 DEEPEST = 12  # levels of a full binary tree: its masks quadruple with each
 
@@ -102,7 +102,7 @@ def _cached_masks(nesting: Nesting, width: int) -> NDArray[np.bool_]:
     return np.ascontiguousarray(nesting._masks(check_int(width, "width", least=1)))
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_in_graphs
 def _constant_masks(nesting: Nesting, width: int) -> NDArray[np.bool_]:
     """Return the cached masks, as a constant of a compiled graph."""
     return _cached_masks(nesting, width)

@@ -1,7 +1,8 @@
 """Kept lengths as tensors: drawing them, schedules over training, and the tables of their distributions on a device."""
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from nestcode.lengths import Lengths, Mixture
 
 Device = torch.device | str | None
 Table = Literal["cdf", "survival"]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class LengthSchedule(nn.Module):
@@ -117,7 +119,17 @@ def length_table(
     return torch.tensor(_cached_values(table, lengths, width), dtype=dtype).to(device, non_blocking=True)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def constant_in_graphs(function: Function) -> Function:
+    """Mark a function whose result is a constant of a compiled graph.
+
+    This is what `torch.compiler.assume_constant_result` does. That imports the compiler, which takes as long as all of
+    PyTorch, whether or not anything is ever compiled.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@constant_in_graphs
 def _values(table: Table, lengths: Lengths, width: int) -> NDArray[np.float64]:
     return lengths.cdf(width) if table == "cdf" else lengths.survival(width)
 

@@ -32,7 +32,6 @@ class Ranges:
             await self._app(scope, receive, send)
             return
         if not is_range(given):
-            scope = {**scope, "headers": scope["headers"][:]}
             del MutableHeaders(scope=scope)["range"]
         refusal: JSONResponse | None = None
 

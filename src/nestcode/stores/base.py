@@ -25,7 +25,7 @@ from nestcode.search.scorer import Scorer, SearchMetric
 from nestcode.search.searcher import scorer_for
 from nestcode.search.vectors import VectorsById
 from nestcode.storage import parse_record, record_bytes
-from nestcode.stores.neighborhood import find_neighborhood
+from nestcode.stores.neighborhood import Neighborhood, find_neighborhood
 from nestcode.stores.search import KeyRange, list_ranges, search_lists
 
 
@@ -176,7 +176,7 @@ class CodeStore(ABC):
         if chosen is not None:
             raise InvalidInput("neighborhoods are filtered by SQL, got ids: give a condition to a SQL store")
         codes = self._encode(queries)
-        found = [find_neighborhood(view, code, size) for code in codes]
+        found = [view._find_neighborhood(code, size) for code in codes]
         single = len(codes) == 1 if isinstance(queries, Codes) else np.ndim(queries) == 1
         return found[0] if single else found
 
@@ -246,6 +246,10 @@ class CodeStore(ABC):
                 if held >= budget:
                     break
         return concat(scans)
+
+    def _find_neighborhood(self, query: Codes, size: int) -> Neighborhood:
+        """Return the smallest neighborhood of a query with at least `size` members."""
+        return find_neighborhood(self, query, size)
 
     def _filtered(self, condition: Any) -> tuple[CodeStore, Ids | None]:
         """Return a view of the items that a filter leaves, and the ids that it leaves of them, or None for all."""

@@ -5,6 +5,7 @@ seed and the epoch. So a resumed run equals the uninterrupted run, bit for bit; 
 lengths at every point it tries; and processes that share a batch need to agree on its number only.
 """
 
+import json
 import math
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nestcode.errors import Diverged, OutOfMemory
+from nestcode.errors import Diverged, InvalidInput, OutOfMemory
 from nestcode.training.config import Run, Training
 from nestcode.training.objective import Objective
 from nestcode.training.optimizers import AdamStep, ConjugateGradientStep, OptimizerStep
@@ -56,6 +57,11 @@ class TrainingLoop:
         self.losses: list[Tensor] = []  # since the last report
         shared = training.but(device="auto", micro_batches=self.sampler.micro_batches)
         self.identity = {**shared.to_json(), **objective.identity()}
+        if not group.agree(json.dumps(self.identity, sort_keys=True)):
+            raise InvalidInput(
+                f"all {group.size} processes must have the same data, settings and model: give each of them the whole "
+                "data, of which it reads its share, and a base coder that is fitted"
+            )
 
     def run(self) -> Reports:
         """Train to the end, or until a signal."""

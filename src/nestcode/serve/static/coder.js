@@ -24,12 +24,14 @@ function plot(svg, points, width, what) {
   const logs = known.map(([, value]) => Math.log10(value));
   const [low, high] = [Math.min(...logs), Math.max(...logs)];
   const y = (value) => 12 + (160 * (high - Math.log10(value))) / (high - low || 1);
-  const line = known.map(([length, value]) => `${50 + (540 * length) / width},${y(value).toFixed(1)}`).join(" L ");
+  const line = known.map(([length, value]) => `${70 + (520 * length) / width},${y(value).toFixed(1)}`).join(" L ");
   svg.setAttribute("aria-label", `${what} by length, from ${known[0]?.[1].toPrecision(3)} to ${known.at(-1)?.[1].toPrecision(3)}, logarithmic`);
-  svg.innerHTML = `<path d="M ${line}"/><text x="4" y="16">${(10 ** high).toPrecision(2)}</text>`
-    + `<text x="4" y="176">${(10 ** low).toPrecision(2)}</text><text x="50" y="194">0 bits</text>`
+  svg.innerHTML = `<path d="M ${line}"/><text x="4" y="16">${shown(10 ** high)}</text>`
+    + `<text x="4" y="176">${shown(10 ** low)}</text><text x="70" y="194">0 bits</text>`
     + `<text x="590" y="194" text-anchor="end">${width} bits</text>`;
 }
+
+const shown = (value) => (value < 0.001 ? value.toExponential(1) : value.toPrecision(2));
 
 /** Draw a direction: as the image that it is, or as its coefficients in a row. */
 function drawn(direction, place, image) {

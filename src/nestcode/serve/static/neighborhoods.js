@@ -31,7 +31,7 @@ export async function start(served) {
     addEventListener("paste", (event) => event.clipboardData.files[0] && useImage(event.clipboardData.files[0]));
   }
   if (!info.count) return say("The index is empty.");
-  await pick(0);
+  await pick(Math.floor(0.75 * info.count)); // the first items are often alike, such as a sky
 }
 
 const takesImages = () => info.image?.layout === "channels first";
@@ -149,6 +149,6 @@ function drawTree() {
   const top = Math.log2(Math.max(info.count, 2));
   const at = (count, length) => `${(600 * length) / longest},${112 - (104 * Math.log2(Math.max(count, 1))) / top}`;
   const line = counts.slice(0, longest + 1).map((count, length) => at(count, length)).join(" L ");
-  $("tree").setAttribute("aria-label", "Size of the neighborhood by length, on a logarithmic scale");
+  $("tree").setAttribute("aria-labelledby", "tree-title");
   $("tree").innerHTML = `<path d="M ${line}"/><line y1="0" y2="120" x1="0" x2="0"/>`;
 }

@@ -1,4 +1,4 @@
-"""Rate–distortion curves of codecs are means over images, and claims agree with the measured errors."""
+"""The experiments on the compression network: rates and reconstructions. Claims agree with the measured errors."""
 
 from pathlib import Path
 
@@ -6,17 +6,26 @@ import numpy as np
 import pytest
 from PIL import features
 
+from nestcode.coders import LinearCoder
 from nestcode.data import sample_images
+from nestcode.reproduce.lab import Images
 from nestcode.reproduce.lab.codecs import CODECS
-from nestcode.reproduce.lab.compression import ITERATIVE_OBD, OBD, ORDERED, PLAIN, TRUNCATED
-from nestcode.reproduce.lab.images import pixel_mse
+from nestcode.reproduce.lab.compression import ITERATIVE_OBD, OBD, ORDERED, PLAIN, READINGS, TRUNCATED
+from nestcode.reproduce.lab.images import as_rows, pixel_mse
 from nestcode.reproduce.lab.rate_distortion import codec_curves
 from nestcode.reproduce.rates.experiment import NEEDS, first_crossing
+from nestcode.reproduce.reconstructions.experiment import CODER, coder_decoder, decode_lengths
 from tests.reproduce.toy import run
 
 
-def test_claims_agree_with_the_measured_errors(tmp_path: Path) -> None:
-    result = run("rates", tmp_path)
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the network that both experiments train."""
+    return tmp_path_factory.mktemp("states")
+
+
+def test_claims_of_rates_agree_with_the_measured_errors(tmp_path: Path, states: Path) -> None:
+    result = run("rates", tmp_path, states=states)
     claims = {finding["claim"]: finding["verdict"] == "holds" for finding in result["findings"]}
     below: dict[tuple[str, str], list[bool]] = {pair: [] for pair in ((ORDERED, OBD), (OBD, TRUNCATED))}
     for runs in result["numbers"]["networks"].values():
@@ -56,3 +65,32 @@ def test_the_first_crossing_equals_a_plain_loop() -> None:
         lower, upper = rng.random(6), 0.4 + rng.random(6)
         plain = next((length for length in range(1, 6) if lower[length] >= upper[length]), None)
         assert first_crossing(lower, upper) == plain
+
+
+def test_claims_of_reconstructions_agree_with_the_measured_errors(tmp_path: Path, states: Path) -> None:
+    result = run("reconstructions", tmp_path, states=states)
+    monotone = []
+    for name in (*READINGS.values(), CODER):
+        (errors,), bits = np.array(result["numbers"][name]["errors"]), result["numbers"][name]["bits"]
+        assert len(errors) == len(bits)
+        assert errors[bits.index(64)] < errors[bits.index(16)] < errors[0]
+        assert set(result["numbers"][name]["ssim"]) == {"16", "64"}
+        monotone.append(bool(np.all(np.diff(errors) < 0)))
+    claims = {finding["claim"]: finding["verdict"] == "holds" for finding in result["findings"]}
+    assert claims["the error falls with every unit, decoder refitted"] == any(monotone[:2])
+    assert claims[f"the error falls with every 8 bits, {CODER}"] == monotone[2]
+    assert {"reconstructions-rows.png", "reconstructions-errors.svg"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_images_shown_decode_from_prefixes() -> None:
+    photo = next(iter(sample_images().values()))
+    tiles = photo[:160, :160].reshape(20, 8, 20, 8, 3).transpose(0, 2, 4, 1, 3).reshape(400, -1)
+    images = Images("tiles", 8, tiles[:300], tiles[300:], None, None)
+    coder = LinearCoder(64).fit(as_rows(images.train))
+    decoded = decode_lengths(images, np.arange(65), np.zeros((1, 65)), coder_decoder(coder, images.test))
+    assert list(decoded.shown) == [16, 64]
+    codes = coder.encode(as_rows(images.test[:8]))
+    for length, rows in decoded.shown.items():
+        expected = 255 * coder.decode(codes.prefix(length)).clip(0, 1)
+        assert np.abs(rows - expected).max() <= 0.501
+    assert decoded.ssim[16] < decoded.ssim[64] < 1

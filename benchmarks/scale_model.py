@@ -1,0 +1,289 @@
+"""What an index of any size takes: predicted from constants that a small one measures, and checked by building it.
+
+Bytes, memory and time of a build in shards (`nestcode.scale`), of opening it mapped and of single queries come from
+an index of 2 million items. `--build N` predicts an index of N items, prints the prediction, builds the index in the
+folder (going on where it was interrupted) and prints both side by side. Last comes the plan for 1 and 100 billion
+items: machines, memory, cost, throughput and latency.
+
+Times are processor seconds, one query at a time on one core. Items are mixtures of real rows (`_scale_build.py`).
+The machines of the plan are assumptions, not measured: set them with --cores, --memory, --bandwidth, --price and
+--round-trip. A machine has a part for each core, so that a query takes as long as its slowest part and the network.
+"""
+
+import argparse
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from _report import images, save, show
+from _scale_build import Build, make_items, measured, read_rows, timed
+from nestcode import Index, LinearCoder
+
+SMALL, SHARD, PART, WIDTH = 2_000_000, 500_000, 5_000_000, 256
+GRAPH = 50_000  # items of the larger graph that is measured; another has a quarter of them
+USABLE = 0.8  # share of a machine's memory
+HOURS = 730  # of a month
+Z99 = 2.326  # standard deviations from the median to the 99th percentile of a normal distribution
+Constants = dict[str, float]
+
+
+class Line(NamedTuple):
+    """A cost that grows with something: `start + slope * x`."""
+
+    start: float
+    slope: float
+
+    def at(self, x: float) -> float:
+        """Return the cost at x."""
+        return self.start + self.slope * x
+
+    @classmethod
+    def fit(cls, xs: Sequence[float], ys: Sequence[float]) -> "Line":
+        """Return the line of least squared relative errors.
+
+        >>> Line.fit([1, 2, 3], [3, 5, 7])
+        Line(start=1.0, slope=2.0)
+        """
+        weights = 1 / np.asarray(ys)
+        both = np.stack([np.ones(len(xs)), xs], axis=1) * weights[:, None]
+        start, slope = np.linalg.lstsq(both, np.ones(len(xs)), rcond=None)[0]
+        return cls(round(float(start), 12), round(float(slope), 15))
+
+
+def main() -> None:
+    """Measure, predict, build, print and save."""
+    options = parse()
+    with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
+        path = write_rows(options, Path(scratch) / "rows.npy")
+        folder = options.folder or Path(scratch)
+        small = Build(path, folder / "small", options.small, options.shard, options.small // 2, options.width)
+        constants = measure_build(small)
+        show("Constants", [{"constant": name, "value": value} for name, value in constants.items()], "seconds, bytes")
+        rows: list[dict[str, Any]] = []
+        for count in options.build:
+            predicted = predict(constants, count, options.part)
+            show(
+                f"Predicted: {count:,} items", [{"": name, "predicted": value} for name, value in predicted.items()], ""
+            )
+            large = replace(small, folder=folder / f"{count}", count=count, part=options.part, workers=options.workers)
+            rows += compare(large, predicted)
+        if rows:
+            show("Predicted and measured", rows, "GB and seconds of processor time; queries: ms, k = 10, codes alone")
+        planned = plan(options, constants | measure_graphs(small, options.graph))
+        show("Plan", planned, f"a month has {HOURS} h; latency without queueing, throughput at full load")
+        save(options.json, [*rows, *planned], ["nestcode", "numpy"])
+
+
+def parse() -> argparse.Namespace:
+    """Parse the options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vectors", type=Path, metavar="FILE", help="a .npy file of real rows (image patches)")
+    parser.add_argument("--features", type=int, default=128, help="leading principal components of the rows (128)")
+    parser.add_argument("--workers", type=int, default=1, help="processes that build at a time (1)")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where to build, and to go on (a temporary folder)")
+    parser.add_argument("--build", type=int, nargs="+", default=[], metavar="N", help="items to build an index of")
+    parser.add_argument("--cores", type=int, default=64, help="of a machine of the plan (64)")
+    parser.add_argument("--memory", type=float, default=512, metavar="GB", help="of such a machine (512)")
+    parser.add_argument("--bandwidth", type=float, default=200, metavar="GB/S", help="of its memory (200)")
+    parser.add_argument("--price", type=float, default=4, metavar="USD", help="an hour of it (4)")
+    parser.add_argument("--round-trip", type=float, nargs=2, default=[1, 2], metavar="MS", help="p50, p99 (1, 2)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
+    options = parser.parse_args()
+    options.small, options.shard, options.part, options.width, options.graph = SMALL, SHARD, PART, WIDTH, GRAPH
+    if options.quick:
+        options.small, options.shard, options.part, options.width, options.graph = 2000, 500, 2000, 64, 5000
+        options.build = options.build or [4000]
+    options.data = None
+    return options
+
+
+def write_rows(options: argparse.Namespace, path: Path) -> Path:
+    """Write the real rows to a file: their leading principal components, without centering, which keeps angles."""
+    rows = images(options)[1] if options.vectors is None else np.load(options.vectors)
+    rows = rows.astype(np.float32) - (rows.mean() if options.vectors is None else 0)
+    components = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, : options.features]
+    np.save(path, rows @ components)
+    return path
+
+
+def default_budget(count: float) -> float:
+    """Return the candidates of a search that names none."""
+    return 1000 + count / 50
+
+
+def budgets_of(count: int) -> list[int]:
+    """Return the candidate budgets of searches that are predicted: the default, and a tenth of it."""
+    return [int(default_budget(count)), int(default_budget(count) / 10)]
+
+
+def measure_build(build: Build) -> Constants:
+    """Return what an item takes in lists, from a small build of two parts."""
+    build.run()
+    budgets = [int(build.count * share) for share in (0.005, 0.02, 0.1, 0.5)]
+    found = build.search(budgets)
+    queries = {p: Line.fit(budgets, [found[str(c)][p] for c in budgets]) for p in ("p50", "p99")}
+    ends = [budgets[1], budgets[3]]
+    first = Line.fit(ends, [build.first_search(budget)["CPU"] for budget in ends])
+    merged = build.figures("merge", "items")
+    sorting = sum(count * math.log2(count) for count in merged)
+    scanned = Index.open(build.parts).nbytes_by_part()
+    return {
+        "bytes an item": sum(scanned.values()) / build.count,
+        "bytes scanned a candidate": sum(scanned[name] for name in ("blocks", "biases", "norms")) / build.count,
+        "encode, an item": sum(build.figures("encode", "CPU")) / build.count,
+        "encode, peak bytes": max(build.figures("encode", "peak")),
+        "split, an item": build.figures("split", "CPU")[0] / build.count,
+        "merge, an item and log2 of a part": sum(build.figures("merge", "CPU")) / sorting,
+        "merge, peak bytes an item": max(build.figures("merge", "peak")) / max(merged),
+        "memory, bytes an item": found["memory"] / build.count,
+        "first query": first.start,
+        "first query, a candidate": first.slope,
+        **{f"query {p}": line.start for p, line in queries.items()},
+        **{f"query {p}, a candidate": line.slope for p, line in queries.items()},
+    }
+
+
+def measure_graphs(build: Build, most: int) -> Constants:
+    """Return what an item takes in a graph, from two graphs."""
+    sizes = [most // 4, most]
+    graphs = [build.step(f"graph {size}", measure_graph, build.vectors, build.width, size) for size in sizes]
+    logs = [math.log2(size) for size in sizes]
+    walks = {p: Line.fit(logs, [one[p] for one in graphs]) for p in ("p50", "p99")}
+    return {
+        "graph: bytes an item": graphs[-1]["memory"] / most,
+        "graph: build, an item and log2": graphs[-1]["CPU"] / most / logs[-1],
+        **{f"graph: query {p}": line.start for p, line in walks.items()},
+        **{f"graph: query {p}, log2": line.slope for p, line in walks.items()},
+    }
+
+
+def measure_graph(path: Path, width: int, count: int) -> dict[str, float]:
+    """Return the figures of an index with a graph, in memory."""
+    base, queries = read_rows(path)
+    index = Index(LinearCoder(width, metric="cosine").fit(base), graph=True)
+    items = make_items(base, 0, count)
+
+    def build() -> None:
+        index.add(items)
+        index.compact()
+        index.wait()
+
+    figures = measured(build)
+    index.search(queries[0])
+    return {"CPU": figures["CPU"], "memory": max(index.nbytes, 1), **timed(index, queries, 100)}
+
+
+def predict(constants: Constants, count: int, part: int) -> dict[str, float]:
+    """Return what an index of `count` items takes."""
+    parts = max(1, round(count / part))
+    each = count / parts
+    budgets = budgets_of(count)
+    return {
+        "bytes, GB": count * constants["bytes an item"] / 1e9,
+        "encode, s": count * constants["encode, an item"],
+        "encode, peak GB": constants["encode, peak bytes"] / 1e9,
+        "split, s": count * constants["split, an item"],
+        "merge, s": count * math.log2(each) * constants["merge, an item and log2 of a part"],
+        "merge, peak GB": each * constants["merge, peak bytes an item"] / 1e9,
+        "memory, GB": count * constants["memory, bytes an item"] / 1e9,
+        "first query, s": query_line(constants, "first query").at(budgets[0]),
+        **{
+            f"query, {budget:,} candidates, {p} ms": 1e3 * query_line(constants, f"query {p}").at(budget)
+            for budget in budgets
+            for p in ("p50", "p99")
+        },
+    }
+
+
+def query_line(constants: Constants, name: str) -> Line:
+    """Return the time of a query by its candidates."""
+    return Line(constants[name], constants[f"{name}, a candidate"])
+
+
+def compare(build: Build, predicted: dict[str, float]) -> list[dict[str, Any]]:
+    """Build an index, and return rows with predicted and measured figures."""
+    build.run()
+    budgets = budgets_of(build.count)
+    found = build.search(budgets)
+    size = sum(file.stat().st_size for part in build.parts for file in part.iterdir())
+    measures = {
+        "bytes, GB": size / 1e9,
+        "encode, s": sum(build.figures("encode", "CPU")),
+        "encode, peak GB": max(build.figures("encode", "peak")) / 1e9,
+        "split, s": build.figures("split", "CPU")[0],
+        "merge, s": sum(build.figures("merge", "CPU")),
+        "merge, peak GB": max(build.figures("merge", "peak")) / 1e9,
+        "memory, GB": found["memory"] / 1e9,
+        "first query, s": build.first_search(budgets[0])["CPU"],
+        **{f"query, {c:,} candidates, {p} ms": 1e3 * found[str(c)][p] for c in budgets for p in ("p50", "p99")},
+    }
+    rows = [
+        {
+            "items": f"{build.count:,}",
+            "": name,
+            "predicted": predicted[name],
+            "measured": value,
+            "error": f"{predicted[name] / value - 1:+.0%}" if value else "",
+        }
+        for name, value in measures.items()
+    ]
+    for c in budgets:
+        one = found[str(c)]
+        name = f"wall ms p50 / p99, {c:,} candidates; recall@10"
+        rows.append({"items": f"{build.count:,}", "": name, "predicted": "",
+                     "measured": f"{1e3 * one['wall p50']:.3g} / {1e3 * one['wall p99']:.3g}; {one['recall']:.3f}",
+                     "error": ""})  # fmt: skip
+    return rows
+
+
+def plan(options: argparse.Namespace, constants: Constants) -> list[dict[str, Any]]:
+    """Return rows that say what billions of items take."""
+    memory = USABLE * options.memory * 1e9
+    rows = []
+    for count in (10**9, 10**11):
+        for name in ("lists, 2 %", "lists, 0.2 %", "graphs"):
+            graph = name == "graphs"
+            held = constants["graph: bytes an item"] if graph else constants["memory, bytes an item"]
+            machines = math.ceil(count * held / memory)
+            parts = machines * options.cores
+            each = count / parts
+            seconds = {}
+            for p in ("p50", "p99"):
+                if graph:
+                    walk = Line(constants[f"graph: query {p}"], constants[f"graph: query {p}, log2"])
+                    seconds[p] = walk.at(math.log2(each))
+                    continue
+                budget = default_budget(each) / (10 if name.endswith("0.2 %") else 1)
+                scanned = budget * options.cores * constants["bytes scanned a candidate"]
+                seconds[p] = max(query_line(constants, f"query {p}").at(budget), scanned / options.bandwidth / 1e9)
+            sigma = math.log(seconds["p99"] / seconds["p50"]) / Z99
+            slowest = [seconds["p50"] * math.exp(sigma * NormalDist().inv_cdf(q ** (1 / parts))) for q in (0.5, 0.99)]
+            work = constants["encode, an item"] + constants["split, an item"]
+            work += math.log2(each) * constants["merge, an item and log2 of a part"]
+            work += math.log2(each) * constants["graph: build, an item and log2"] if graph else 0
+            rows.append(
+                {
+                    "items": f"{count:,}",
+                    "search by": name,
+                    "TB in memory": count * held / 1e12,
+                    "machines": machines,
+                    "USD a month": round(machines * options.price * HOURS),
+                    "core hours to build": round(count * work / 3600),
+                    "hours to build": each * work / 3600,
+                    "p50, ms": 1e3 * slowest[0] + options.round_trip[0],
+                    "p99, ms": 1e3 * slowest[1] + options.round_trip[1],
+                    "queries/s": round(1 / seconds["p50"]),
+                }
+            )
+    return rows
+
+
+if __name__ == "__main__":
+    main()
