@@ -89,7 +89,7 @@ coverage: .venv/ready .venv/system  ## Run all tests, and report which lines and
 
 mutants: .venv/ready  ## Change one thing at a time in codes, lengths, storage, index and search, and see whether a test fails
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt cosmic-ray
-	@$(RUN) tools/mutants.py --page docs/reliability.md
+	@$(RUN) tools/mutants.py
 
 clean:  ## Remove everything that was made
 	rm -rf .venv build dist report .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
