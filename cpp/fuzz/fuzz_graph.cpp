@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
             std::copy_n(input.values<float>(16).data(), 16, group.levels[j]);
         }
     const std::vector<float> mean = input.values<float>(features), axes = input.values<float>(features * features);
-    const ProjectionBlocks directions(axes.data(), features, features);
+    const Int8Directions directions(axes.data(), features, features);
     const GraphProjection projection{mean.data(), &directions, &groups, 1};
     const std::vector<float> asked = input.values<float>(queries * features),
                              rows = input.values<float>(nodes * features);

@@ -153,7 +153,9 @@ class BitPlaneTraversal {
           maps_(outside_ + 1),
           dc_(outside_),
           subband_significant_(shape_.kinds.size() * kSubbands.size() * (shape_.rows + 2) * (shape_.columns + 2)),
-          plane_(planes - 1) {}
+          plane_(planes - 1) {
+        if (coefficients_) count_subband_planes();
+    }
 
     // Codes until a bit has not arrived, or until `stop()` is true before a subband of a block; it can be called again
     // to continue. Calls `end_pass()` after every pass.
@@ -238,6 +240,28 @@ class BitPlaneTraversal {
         return subband_significant_[((channel * kSubbands.size() + subband) * (shape_.rows + 2) + row) *
                                         (shape_.columns + 2) +
                                     column];
+    }
+
+    // Counts the bit planes of each subband of each block in an encoder, so that it knows when one becomes significant.
+    void count_subband_planes() {
+        subband_planes_.resize(subband_significant_.size());
+        for (std::size_t channel = 0; channel < shape_.kinds.size(); ++channel)
+            for (std::size_t row = 0; row < shape_.rows; ++row)
+                for (std::size_t column = 0; column < shape_.columns; ++column) {
+                    const std::int32_t* block = coefficients_ + block_index(channel, row, column) * kBlock * kBlock;
+                    for (std::size_t k = 0; k < kSubbands.size(); ++k) {
+                        const std::uint8_t* flag = &subband_significant(channel, k, row + 1, column + 1);
+                        subband_planes_[static_cast<std::size_t>(flag - subband_significant_.data())] =
+                            count_planes(block, kSubbands[k]);
+                    }
+                }
+    }
+    static std::uint8_t count_planes(const std::int32_t* block, const Subband& subband) {
+        unsigned bits = 0;  // that are set in any magnitude
+        for (int i = subband.row; i < subband.row + subband.side; ++i)
+            for (int j = subband.column; j < subband.column + subband.side; ++j)
+                bits |= static_cast<unsigned>(std::abs(block[i * kBlock + j]));
+        return static_cast<std::uint8_t>(std::bit_width(bits));
     }
 
     // Scales magnitudes to the next plane: what is known of one is now in the middle of twice the interval.
@@ -425,10 +449,8 @@ class BitPlaneTraversal {
     bool code_subband_flag(Io& io, const std::uint8_t* own) {
         const Subband& subband = kSubbands[subband_];
         const std::size_t block = block_index(channel_, row_, column_);
-        bool any = false;
-        if (coefficients_)
-            for (int i = 0; i < subband.side * subband.side && !any; ++i)
-                any = std::abs(coefficients_[block * kBlock * kBlock + place_at(i).index()]) >> plane_;
+        const bool any =
+            coefficients_ && subband_planes_[static_cast<std::size_t>(own - subband_significant_.data())] > plane_;
         const std::size_t kind = shape_.kinds[channel_], across = shape_.columns + 2;
         const std::size_t area = (shape_.rows + 2) * across, west = own[-1], north = *(own - across);
         const std::size_t four = west + north + own[1] + own[across], coarser = *(own - 3 * area);
@@ -573,6 +595,7 @@ class BitPlaneTraversal {
     std::vector<SignificanceMap> maps_;              // of all blocks
     std::vector<std::int32_t> dc_;                   // decoded values of each block's first coefficient
     std::vector<std::uint8_t> subband_significant_;  // by channel, subband and block, with a margin of zeros
+    std::vector<std::uint8_t> subband_planes_;       // alike, the number of bit planes; empty in a decoder
     // The state of the traversal, so that it can stop at any bit.
     int plane_, pass_ = 0, index_ = 0;
     std::size_t subband_ = 0, channel_ = 0, row_ = 0, column_ = 0;
