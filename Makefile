@@ -85,11 +85,11 @@ coverage: .venv/ready .venv/system  ## Run all tests, and report which lines and
 	@.venv/bin/ctest --test-dir build/coverage/native --output-on-failure
 	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered
 	@echo "== C++"
-	@.venv/bin/gcovr --root . --filter cpp/nestcode/ --merge-mode-functions=separate build/coverage
+	@.venv/bin/gcovr --root . --filter cpp/nestcode/ --merge-lines build/coverage
 
 mutants: .venv/ready  ## Change one thing at a time in codes, lengths, storage, index and search, and see whether a test fails
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt cosmic-ray
-	@$(RUN) tools/mutants.py --page docs/reliability.md
+	@$(RUN) tools/mutants.py
 
 clean:  ## Remove everything that was made
 	rm -rf .venv build dist report .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

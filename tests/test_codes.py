@@ -91,6 +91,10 @@ def test_integers_0_and_1_count_as_bits() -> None:
     assert Codes.from_bits(bits) == Codes.from_bits(bits.astype(bool)) == Codes.from_bits(bits.astype(np.uint8))
 
 
+def test_the_widest_codes() -> None:
+    assert Codes(np.zeros((0, 2**28), np.uint8), 2**31 - 1).width == 2**31 - 1
+
+
 def test_one_item_is_still_codes() -> None:
     codes = random_codes(3, 10)
     assert codes[1] == codes[1:2] == codes[np.int64(-2)]
@@ -124,7 +128,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Codes(np.zeros(2, np.uint8), 16),
         "must have 2 dimensions (items, bytes), got shape (2,)",
     ),
-    "wrong width": (lambda: Codes(np.zeros((2, 2), np.uint8), 17), "codes of 17 bits take 3 bytes each, got 2"),
+    "wrong width": (lambda: Codes(np.zeros((5, 2), np.uint8), 17), "codes of 17 bits take 3 bytes each, got 2"),
     "negative width": (
         lambda: Codes(np.zeros((2, 0), np.uint8), -1),
         "width must be an integer of at least 0, got -1",

@@ -173,6 +173,7 @@ def test_distributions_are_frozen() -> None:
 
 
 def test_distributions_compare_by_value() -> None:
+    assert len({*CHOICES, *CHOICES}) == len(CHOICES)
     assert Empirical(np.array([1, 2])) == Empirical([1.0, 2.0])  # type: ignore[arg-type]
     assert len({Geometric(0.9), Geometric(0.9), Uniform(), Uniform(), Mixture([Uniform()])}) == 3
 
@@ -180,6 +181,8 @@ def test_distributions_compare_by_value() -> None:
 RNG = np.random.default_rng(0)
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "decay above 1": (lambda: Geometric(1.5), "decay must lie strictly between 0 and 1, got 1.5"),
+    "decay 0": (lambda: Geometric(0), "decay must lie strictly between 0 and 1, got 0"),
+    "decay below 0": (lambda: Geometric(-0.5), "decay must lie strictly between 0 and 1, got -0.5"),
     "decay 1": (lambda: Geometric(1), "decay must lie strictly between 0 and 1, got 1"),
     "decay NaN": (lambda: Geometric(float("nan")), "decay must lie strictly between 0 and 1, got nan"),
     "width 0": (lambda: Uniform().pmf(0), "width must be an integer of at least 1, got 0"),

@@ -1,6 +1,6 @@
 """Mutation testing: change one operator, number or keyword of a room at a time, and see whether its tests fail.
 
-    python tools/mutants.py --page docs/reliability.md      which `make mutants` runs
+    python tools/mutants.py                                 which `make mutants` runs
     python tools/mutants.py --rooms codes --mutants 300     more of one room
 
 Cosmic Ray makes the mutants (`pip install cosmic-ray`); a seed chooses the same ones each time. A mutant that no test
@@ -15,7 +15,6 @@ import difflib
 import importlib
 import os
 import random
-import re
 import resource
 import signal
 import sys
@@ -46,7 +45,6 @@ JOBS = os.cpu_count() or 1
 LEFT_OUT = ("core/ReplaceBinaryOperator_BitOr_", "core/Variable")  # unions of types; changes that take arguments
 UNCHANGED = ""
 PRELOADED = ("numpy", "pytest")
-MARKS = re.compile(r"(?<=<!-- mutants -->\n).*(?=<!-- /mutants -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,6 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=200, help="of all rooms together")
     parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--page", type=Path, help="a page to write the table into, between its marks")
     given = parser.parse_args()
     for name in PRELOADED:
         importlib.import_module(name)
@@ -122,10 +119,7 @@ def main() -> None:
         print(*(mutant.diff() for mutant in alive), sep="\n\n", flush=True)
         lines.append(row(f"`{room}`, of {len(every):,}", len(sample), len(alive)))
         total, survived = total + len(sample), survived + len(alive)
-    text = "\n".join([*lines, row("together", total, survived), ""])
-    print(text)
-    if given.page is not None:
-        given.page.write_text(MARKS.sub(lambda _: text, given.page.read_text()))
+    print(*lines, row("together", total, survived), sep="\n")
 
 
 def row(name: str, tested: int, alive: int) -> str:

@@ -13,8 +13,12 @@
 
 #include "simd.hpp"
 
-#if NESTCODE_NEON && defined(__linux__)
+// Clang before 16 has no intrinsics of dot products but where all processors that it compiles for have them.
+#if NESTCODE_NEON && (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
+#define NESTCODE_DOT_PRODUCTS 1
+#if defined(__linux__)
 #include <sys/auxv.h>
+#endif
 #endif
 
 namespace nestcode {
@@ -82,7 +86,7 @@ inline void int8_products_portable(const std::int8_t* rows, const std::int8_t* v
     }
 }
 
-#if NESTCODE_NEON
+#if NESTCODE_DOT_PRODUCTS
 // Whether the processor has the dot products of Armv8.2.
 inline bool has_dot_products() {
 #if defined(__linux__)
@@ -127,7 +131,7 @@ NESTCODE_AVX2 inline void int8_products_avx2(const std::int8_t* rows, const std:
 #endif
 
 inline Int8Kernel int8_kernel(Simd simd) {
-#if NESTCODE_NEON
+#if NESTCODE_DOT_PRODUCTS
     if (simd == Simd::neon && has_dot_products()) return int8_products_neon;
 #endif
 #if NESTCODE_X86

@@ -277,6 +277,7 @@ MISTAKES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "count beyond all": (put((*SEGMENT, "count"), 10**30), "should be an integer"),
     "one item more": (put((*SEGMENT, "count"), 1501), "are not those of a segment"),
     "no tables": (put((*SEGMENT, "arrays", "tables", 1), 0), "0 should be an integer"),
+    "tables of no size": (put((*SEGMENT, "arrays", "tables"), []), "list index out of range"),
     "huge tables": (put((*SEGMENT, "arrays", "tables", 1), 2**32), r"000001\.sums\.npy is damaged"),
     "no array of ids": (lambda manifest: manifest["segments"][0]["arrays"].pop("ids"), "'ids'"),
     "ids of another type": (put((*SEGMENT, "arrays", "ids", 0), "<f4"), "are not those of a segment"),

@@ -60,11 +60,11 @@ def trials(random: Random, folder: Path) -> Iterator[Trial]:
                 words += [random.choice(OPTIONS), random.choice(VALUES)]
             yield (
                 " ".join(command.split()[: 2 if command.startswith("index") else 1]),
-                partial(invoke, words, files, changed, folder),
+                partial(invoke, words, set(command.split()), files, changed, folder),
             )
 
 
-def invoke(words: list[str], files: Files, changed: Files, folder: Path) -> Outcome:
+def invoke(words: list[str], inputs: set[str], files: Files, changed: Files, folder: Path) -> Outcome:
     """Run a command in this process, and put back what it had to read."""
     put(changed, folder)
     try:
@@ -72,7 +72,8 @@ def invoke(words: list[str], files: Files, changed: Files, folder: Path) -> Outc
         error = result.exception
         if error is not None and not isinstance(error, NestcodeError | OSError | SystemExit | MemoryError):
             raise error
-        expected = {name: data for name, data in (files | changed).items() if "add" not in words or "index" not in name}
+        replaced = {"an.index"} if "add" in words else {words[-1]} - inputs if words[-2] == "-o" else set()
+        expected = {name: data for name, data in (files | changed).items() if name.split("/")[0] not in replaced}
         lost = [name for name, data in expected.items() if Path(name).read_bytes() != data]
         assert not lost, f"{' '.join(words)} changed {lost}"
         assert not list(Path().glob(".*")), "a draft is left"
@@ -80,4 +81,7 @@ def invoke(words: list[str], files: Files, changed: Files, folder: Path) -> Outc
     finally:
         for name in [str(path) for path in Path("an.index").iterdir() if str(path) not in files]:
             Path(name).unlink()
-        put({name: data for name, data in files.items() if name in changed or "add" in words}, folder)
+        put(
+            {name: data for name, data in files.items() if not Path(name).exists() or Path(name).read_bytes() != data},
+            folder,
+        )

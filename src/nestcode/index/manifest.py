@@ -12,7 +12,7 @@ from nestcode.storage import open_file, write_atomic
 
 FORMAT, VERSION = "nestcode index", 4
 MANIFEST = "manifest.json"
-MALFORMED = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # what bad ones raise
+MALFORMED = (LookupError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # what bad ones raise
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
