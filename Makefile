@@ -73,7 +73,7 @@ wheels: .venv/packages  ## Build wheels for x86-64 and ARM into dist, and instal
 # The core that counts its lines stays in .venv until the next command, which compiles it again.
 coverage: .venv/ready .venv/system  ## Run all tests, and report which lines and branches of Python and C++ they reach
 	@echo "== compiling the core and its tests with counters"
-	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt gcovr
+	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt gcovr==8.7
 	@mkdir -p build
 	@.venv/bin/cmake -S . -B build/coverage/native -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/.venv/bin/ninja" -DCMAKE_BUILD_TYPE=Debug \
 		-DCMAKE_CXX_FLAGS="$(COUNTED)" -DNESTCODE_TESTS=ON -DNESTCODE_SANITIZE=OFF > build/coverage.log \
@@ -88,7 +88,7 @@ coverage: .venv/ready .venv/system  ## Run all tests, and report which lines and
 	@.venv/bin/gcovr --root . --filter cpp/nestcode/ --merge-lines build/coverage
 
 mutants: .venv/ready  ## Change one thing at a time in codes, lengths, storage, index and search, and see whether a test fails
-	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt cosmic-ray
+	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt cosmic-ray==8.7.0
 	@$(RUN) tools/mutants.py
 
 clean:  ## Remove everything that was made
