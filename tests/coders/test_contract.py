@@ -640,7 +640,7 @@ NUMPY_MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "images": (lambda coder: coder.fit(np.zeros((5, 4, 4))), "got shape (5, 4, 4): flatten images"),
     "one vector": (lambda coder: coder.fit([1.0, 2.0]), "data must have 2 dimensions"),
     "words": (lambda coder: coder.fit(np.array([["a"]])), "data must be numeric, got <U1"),
-    "no features": (lambda coder: coder.fit(np.zeros((5, 0))), "at least 1 feature, got 0"),
+    "no features": (lambda coder: coder.fit(np.zeros((5, 0))), "data must have features, got rows of 0 feature(s)"),
     "pieces that differ": (
         lambda coder: coder.fit(iter([np.eye(4), np.eye(2)])),
         "same number of features, got 4 and 2",

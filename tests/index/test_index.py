@@ -432,7 +432,7 @@ MISTAKES: Mistakes = {
     "add NaN": (lambda index: index.add(np.full((2, 5), np.nan)), "data must be finite and within float32"),
     "add other features": (lambda index: index.add(X[:, :4]), "the 5 features the coder was fitted on, got 4"),
     "add images": (lambda index: index.add(X[None]), "data must have 2 dimensions"),
-    "add a number": (lambda index: index.add(3.0), "data must have 2 dimensions"),
+    "add a number": (lambda index: index.add(3.0), "data must be an array (items, features), got 3.0"),
     "add words": (lambda index: index.add(["a"] * 5), "data must be numeric"),
     "add other codes": (
         lambda index: index.add(CODES),
