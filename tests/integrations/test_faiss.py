@@ -381,7 +381,9 @@ def test_k_is_bounded_as_in_an_index() -> None:
     index = NestedIndex(D)
     index.add(vectors(5))
     assert index.search(vectors(1), 65_536)[1].shape == (1, 65_536)
-    with pytest.raises(InvalidInput, match="k must be at most 65,536 for an index of 5 items, got 65,537: give a smaller k"):
+    with pytest.raises(
+        InvalidInput, match="k must be at most 65,536 for an index of 5 items, got 65,537: give a smaller k"
+    ):
         index.search(vectors(1), 65_537)
 
 
