@@ -12,8 +12,8 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")  # tests use no network
 
-# How long an example takes depends on the load of the machine, not on whether a law holds.
-settings.register_profile("nestcode", deadline=None)
+# How long an example takes depends on the load of the machine, not on whether a law holds. The torture tries many more.
+settings.register_profile("nestcode", deadline=None, max_examples=40)
 settings.load_profile("nestcode")
 
 HERE = Path(__file__).parent
@@ -51,6 +51,10 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest files first: each goes to one process, and a long one that starts last is waited for."""
-    longest = ("test_scripts.py", "demo/test_demo.py", "index/test_damage.py", "index/test_durability.py")
+    longest = (
+        "test_scripts.py", "index/test_durability.py", "docs/test_pages.py", "training/test_loop.py",
+        "demo/test_demo.py", "training/test_distributed.py", "coders/test_contract.py", "scale/test_ray.py",
+        "torture/test_torture.py", "cli/test_simulate_bandwidth.py", "index/test_damage.py",
+    )  # fmt: skip
     order = {HERE / name: place for place, name in enumerate(longest)}
     items.sort(key=lambda item: order.get(item.path, len(order)))

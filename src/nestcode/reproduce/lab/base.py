@@ -144,10 +144,11 @@ class Lab:
 
     def figure(self, name: str, figure: Figure, caption: str) -> None:
         """Record a figure, as `name.png` and `name.svg`."""
+        dots = self.pick(toy=30, quick=150, full=150)
         for kind in ("png", "svg"):
             memory = BytesIO()
             figure.savefig(
-                memory, format=kind, dpi=150, bbox_inches="tight", metadata={"Date": None} if kind == "svg" else None
+                memory, format=kind, dpi=dots, bbox_inches="tight", metadata={"Date": None} if kind == "svg" else None
             )
             self.files[f"{name}.{kind}"] = memory.getvalue()
         self.blocks.append({"figure": name, "caption": caption})
