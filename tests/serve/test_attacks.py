@@ -17,7 +17,7 @@ from nestcode import Index
 from nestcode.errors import InvalidInput
 from nestcode.serve import Items, Limits, Service, create_app, in_thread, protocol
 from nestcode.serve.server import check_token, listen
-from nestcode.wire import CODES, FLOAT32
+from nestcode.wire import CODES, FLOAT32, HITS
 from tests.serve.conftest import FEATURES, WIDTH, error_of
 
 SMALL = Limits(body=20_000, rows=50, k=20, seconds=0.3)
@@ -101,6 +101,8 @@ def test_bad_json_is_refused_with_the_reason(small: httpx.Client, body: bytes, r
         ("/v1/search?odd=1", FLOAT32, bytes(48), 400, "odd"),
         ("/v1/search?k=3&k=4", FLOAT32, bytes(48), 400, "k must be given once, got 3, 4"),
         ("/v1/search?k=3", "application/json", b'{"ids": [1]}', 400, "options of a JSON body are its keys, got ?k=3"),
+        ("/v1/nested?length=3", "application/json", b'{"ids": [1]}', 400, "are its keys, got ?length=3"),
+        ("/v1/neighborhood?size=5", "application/json", b'{"ids": [1]}', 400, "are its keys, got ?size=5"),
         ("/v1/search", CODES, bytes(WIDTH // 8 + 1), 400, "6 bytes each"),
         ("/v1/search", "text/plain", b"{}", 415, "Content-Type must be"),
         ("/v1/search", FLOAT32, bytes(20_001), 413, "at most 20,000 bytes"),
@@ -204,6 +206,17 @@ def test_other_hosts_are_refused_on_loopback(small: httpx.Client) -> None:
         assert small.get("/v1/info", headers={"Host": host}).status_code == status
 
 
+def test_answers_that_would_block_others_are_refused(folder: Path) -> None:
+    with in_thread(create_app(Service(folder))) as url, httpx.Client(base_url=url) as http:
+        body = {"vectors": [ROW] * 300}
+        long = http.post("/v1/search", json={**body, "k": 1000})
+        assert (long.status_code, "at most 250,000 ids, got 300 queries of 1,000" in error_of(long)) == (400, True)
+        assert http.post("/v1/search", json={**body, "k": 1000}, headers={"Accept": HITS}).status_code == 200
+        assert http.post("/v1/search", json={**body, "k": 10}).status_code == 200
+        long = http.post("/v1/neighborhood", json={**body, "size": 2, "limit": 1000})
+        assert (long.status_code, "send fewer queries" in error_of(long)) == (400, True)
+
+
 def test_pages_of_other_sites_may_read_only_where_they_are_named(small: httpx.Client, folder: Path) -> None:
     ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
     assert "access-control-allow-origin" not in small.get("/v1/info", headers=ask).headers
@@ -217,7 +230,7 @@ def test_pages_of_other_sites_may_read_only_where_they_are_named(small: httpx.Cl
 def test_pages_of_other_sites_may_write_only_where_they_are_named(tmp_path: Path) -> None:
     """Browsers name the site of a page in Origin; programs send none."""
     Index(width=16).save(tmp_path)
-    app = create_app(Service(tmp_path, writable=True), origins=("https://a.example",))
+    app = create_app(Service(tmp_path, writable=True), origins=("https://a.example", "null"))
     with in_thread(app) as url, httpx.Client(base_url=url) as http:
         own = urlsplit(url).netloc
         sites = {None: 200, f"http://{own}": 200, "https://a.example": 200, "https://b.example": 403, "null": 403}

@@ -51,6 +51,7 @@ from nestcode.wire import CODES, FLOAT32, HITS, pack_hits, unpack_items
 
 STATIC = Path(__file__).parent / "static"
 SHOWN = 100  # ids of a neighborhood, where a request does not say how many
+TEXT = 250_000  # ids of an answer in JSON: nothing else is answered while they are written
 REFRESH = 1.0  # seconds between two looks for a new commit
 REFUSALS = (400, 401, 403, 404, 405, 408, 413, 415, 416, 421, 503)
 Result = TypeVar("Result")
@@ -118,6 +119,12 @@ def _http_error(request: Request, error: Exception) -> Response:
     if message == HTTPStatus(error.status_code).phrase:  # of the router
         message = f"there is no {request.method} {request.url.path[:80]} here: /openapi.json lists all routes"
     return JSONResponse({"error": message}, error.status_code, error.headers)
+
+
+def _check_text(queries: int, each: int, remedy: str) -> None:
+    """Raise if an answer in JSON would be too long."""
+    if queries * each > TEXT:
+        raise InvalidInput(f"JSON has at most {TEXT:,} ids, got {queries:,} queries of {each:,}: {remedy}")
 
 
 def _failure(_: Request, __: Exception) -> Response:
@@ -228,20 +235,25 @@ class Routes:
             queries = await self._binary(kind, body)
         if options.k > self._limits.k:
             raise InvalidInput(f"k must be at most {self._limits.k:,}, got {options.k:,}: request fewer neighbors")
+        packed = HITS in request.headers.get("accept", "")
+        if not packed:
+            _check_text(len(queries), options.k, f"send fewer queries, or accept {HITS}")
         chosen = Options(options.k, options.candidates, options.rerank, options.rank, options.metric, allowed)
         start = time.perf_counter()
         hits = await self._within(self._batcher.search(queries, chosen))
         timing = {"Server-Timing": f"search;dur={1e3 * (time.perf_counter() - start):.3f}"}
-        if HITS in request.headers.get("accept", ""):
+        if packed:
             return Response(pack_hits(hits), media_type=HITS, headers=timing)
         return answer(_as_lists(hits), timing)
 
     async def neighborhood(self, request: Request) -> Response:
         """Find the smallest neighborhood of each query that has enough members (`Index.neighborhood`)."""
         _, body = await self._body(request, JSON)
+        only_in_body(request)
         asked = parse(schemas.NeighborhoodRequest, body)
         limit = self._limit(asked.limit)
         queries, index = await self._queries(asked), self._service.index
+        _check_text(len(queries), limit, "send fewer queries")
 
         def find() -> dict[str, Any]:
             hoods = index.neighborhood(queries, size=asked.size, fraction=asked.fraction)
@@ -257,6 +269,7 @@ class Routes:
     async def nested(self, request: Request) -> Response:
         """Return the size of every neighborhood of one query, and the members at one length (`Index.nested`)."""
         _, body = await self._body(request, JSON)
+        only_in_body(request)
         asked = parse(schemas.NestedRequest, body)
         limit = self._limit(asked.limit)
         queries, index = await self._queries(asked), self._service.index
@@ -331,6 +344,7 @@ class Routes:
     async def remove(self, request: Request) -> Response:
         """Remove items; the answer comes when that is durable (`Index.remove`)."""
         _, body = await self._body(request, JSON)
+        only_in_body(request)
         ids = parse(schemas.RemoveRequest, body).ids
         check_count(len(ids), self._limits.rows, "ids")
         return await self._write(lambda index: index.remove(ids))

@@ -77,7 +77,8 @@ class Guard:
         path, origin = scope["path"], headers.get("origin")
         writes = scope["method"] == "POST" and path.startswith(WRITES)
         if writes and origin is not None and not self._may_write(origin, headers):
-            return _refuse(403, f"pages of {origin[:80]} may not write: start the server with --cors {origin[:80]}")
+            named = "a web site" if origin == "null" else origin[:80]
+            return _refuse(403, f"pages of {origin[:80]} may not write: serve them from {named} that --cors names")
         if self._token is None or path in OPEN or path.startswith(OPEN_FOLDER):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -89,6 +90,8 @@ class Guard:
 
     def _may_write(self, origin: str, headers: Headers) -> bool:
         """Return whether a page may write: one of this server, or of a named web site; programs send no Origin."""
+        if origin == "null":  # any sandboxed frame or local file
+            return False
         own = origin.partition("://")[2] == headers.get("host")
         return own or origin in self._origins or "*" in self._origins
 
