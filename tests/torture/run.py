@@ -85,8 +85,10 @@ def _watch(command: list[str], preload: dict[str, str], tallies: dict[str, Tally
     ) as worker:
         assert worker.stdout is not None
         row, rest, silent = "start", b"", False
+        output = select.poll()  # select.select takes no descriptor above 1,023
+        output.register(worker.stdout, select.POLLIN)
         while True:
-            if not select.select([worker.stdout], [], [], HANG)[0]:
+            if not output.poll(1000 * HANG):
                 silent = True
                 worker.kill()
                 break
