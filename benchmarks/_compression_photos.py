@@ -1,8 +1,8 @@
 """Rate-distortion and speed of images against codecs: PSNR and SSIM by bits per pixel (bpp), headers included; MB/s.
 
-Ours is one embedded stream, truncated at each rate. Codecs are measured at several settings, and interpolated over the
-logarithm of the rate. Progressive JPEG is also truncated, at the best of several quality settings, as after an
-interrupted download.
+Ours is one embedded stream, truncated at each rate, decoded without and with the network that refines images. Codecs
+are measured at several settings, and interpolated over the logarithm of the rate. Progressive JPEG is also truncated,
+at the best of several quality settings, as after an interrupted download.
 """
 
 import argparse
@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from PIL import Image, ImageFile, ImageOps
 
 from _compression_speed import one_thread
@@ -24,13 +26,15 @@ from _compression_task import Task
 from _report import seconds_each, show
 from nestcode import compress_images, data, decompress_images, metrics, stream_info
 from nestcode.errors import InvalidInput
-from nestcode.images import ImageCodec
+from nestcode.images import ImageCodec, Refiner
+from nestcode.images.codec import ImageDecoder
 from nestcode.reproduce.lab.codecs import CODECS, Codec, decode
 from nestcode.reproduce.lab.images import Pixels
 
 RATES = (0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 0.75, 1.0)  # bpp
 TIMED = 0.5  # bpp at which codecs are timed
-OURS, TRUNCATED = "nestcode, one truncated stream", "progressive JPEG, truncated"
+OURS, REFINED = "nestcode, one truncated stream", "the same, refined"
+TRUNCATED = "progressive JPEG, truncated"
 TRUNCATED_QUALITIES = (10, 25, 50, 75)
 MOST = 1.3  # bpp up to which codecs are measured
 SETTINGS: dict[str, tuple[float, ...]] = {  # from worst to best
@@ -42,8 +46,8 @@ SETTINGS: dict[str, tuple[float, ...]] = {  # from worst to best
     "JPEG XL": (1, 5, 10, 20, 30, 45, 60, 70, 80, 88, 94),
 }
 COLORS = {
-    OURS: "#c1121f", "JPEG XL": "#7b2cbf", "AVIF 4:4:4": "#b35c00", "AVIF": "#f0941f", "JPEG 2000": "#0b7a75",
-    "WebP": "#4caf50", "JPEG": "#1565c0", TRUNCATED: "#8d8d8d",
+    REFINED: "#7a0010", OURS: "#c1121f", "JPEG XL": "#7b2cbf", "AVIF 4:4:4": "#b35c00", "AVIF": "#f0941f",
+    "JPEG 2000": "#0b7a75", "WebP": "#4caf50", "JPEG": "#1565c0", TRUNCATED: "#8d8d8d",
 }  # fmt: skip
 JPEG_XL = Codec(
     "JPEG XL", "JXL", SETTINGS["JPEG XL"], lambda _, quality: {"quality": int(quality), "num_threads": 1}, len
@@ -74,12 +78,15 @@ def measure(task: Task) -> list[dict[str, Any]]:
             show(f"{unit} by bpp, {named}", table(some, quality), "Codecs interpolated between their settings.")
     with one_thread():
         speeds = time_all(images, codecs, points, rounds=0 if options.quick else 1)
-    rows = [compare(points, method, speeds.get(method)) for method in dict.fromkeys(point.method for point in points)]
-    show(
-        "Ours against each: PSNR up to 0.5 bpp, BD-rate (negative: we need less), and speed",
-        rows,
-        f"BD-rate: mean over images. MB/s of raw pixels at {TIMED:g} bpp, processor time of one thread.",
-    )
+    methods, rows = dict.fromkeys(point.method for point in points), []
+    for ours in (OURS, REFINED):
+        compared = [compare(points, ours, method, speeds.get(method)) for method in methods]
+        show(
+            f"{ours}, against each: PSNR up to 0.5 bpp, BD-rate (negative: we need less), and speed",
+            compared,
+            f"BD-rate: mean over images. MB/s of raw pixels at {TIMED:g} bpp, processor time of one thread.",
+        )
+        rows += [{"ours": ours, **row} for row in compared]
     if options.photos_figure is not None:
         draw(points, groups, options.photos_figure)
     return [{**vars(point)} for point in points] + rows
@@ -125,6 +132,7 @@ def all_points(name: str, image: Pixels, codecs: dict[str, Codec]) -> Iterator[P
     for budget in budgets:
         if budget >= stream_info(stream).header_bytes:
             yield point(OURS, budget, decompress_images(stream[:budget])[0])
+            yield point(REFINED, budget, decompress_images(stream[:budget], refiner=refiner())[0])
     for codec in codecs.values():
         for setting in SETTINGS[codec.name]:
             file = codec.encode(image, setting)
@@ -136,6 +144,12 @@ def all_points(name: str, image: Pixels, codecs: dict[str, Codec]) -> Iterator[P
         decoded = [some for some in (decode_truncated(file[:budget], image) for file in files) if some is not None]
         if decoded:
             yield point(TRUNCATED, budget, max(decoded, key=lambda some: metrics.psnr(image, some)))
+
+
+@cache
+def refiner() -> Refiner:
+    """Return the refiner that ships with Nestcode."""
+    return Refiner.load()
 
 
 def decode_truncated(file: bytes, image: Pixels) -> Pixels | None:
@@ -188,34 +202,34 @@ def table(points: list[Point], quality: str) -> list[dict[str, Any]]:
     return rows
 
 
-def compare(points: list[Point], method: str, speed: tuple[float, float] | None) -> dict[str, Any]:
+def compare(points: list[Point], ours: str, method: str, speed: tuple[float, float] | None) -> dict[str, Any]:
     """Return our BD-rate against a method by both qualities, and the method's speed."""
-    rates = {"psnr": bd_rate(points, method, "psnr"), "ssim": bd_rate(points, method, "ssim")}
-    shown = {name: "-" if value is None or method == OURS else f"{value:+.1%}" for name, value in rates.items()}
+    rates = {name: bd_rate(points, ours, method, name) for name in ("psnr", "ssim")}
+    shown = {name: "-" if value is None or method == ours else f"{value:+.1%}" for name, value in rates.items()}
     encode, decode = ("-", "-") if speed is None else (f"{speed[0]:.1f}", f"{speed[1]:.1f}")
     return {
-        "method": method, "PSNR, ours less theirs": gains(points, method), "BD-rate, PSNR": shown["psnr"],
+        "method": method, "PSNR, ours less theirs": gains(points, ours, method), "BD-rate, PSNR": shown["psnr"],
         "BD-rate, SSIM": shown["ssim"], "encode MB/s": encode, "decode MB/s": decode,
     }  # fmt: skip
 
 
-def gains(points: list[Point], method: str) -> str:
+def gains(points: list[Point], ours: str, method: str) -> str:
     """Return the smallest and the largest difference in PSNR over all images and rates up to 0.5 bpp."""
     differences = []
     for image in dict.fromkeys(point.image for point in points):
         for rate in RATES:
-            both = [at_rate(points, image, one, "psnr", rate) for one in (OURS, method)]
+            both = [at_rate(points, image, one, "psnr", rate) for one in (ours, method)]
             if rate <= 0.5 and both[0] is not None and both[1] is not None:
                 differences.append(both[0] - both[1])
-    return f"{min(differences):+.2f} to {max(differences):+.2f} dB" if differences and method != OURS else "-"
+    return f"{min(differences):+.2f} to {max(differences):+.2f} dB" if differences and method != ours else "-"
 
 
-def bd_rate(points: list[Point], method: str, quality: str) -> float | None:
+def bd_rate(points: list[Point], ours: str, method: str, quality: str) -> float | None:
     """Return our BD-rate against a method, mean over the images where both curves overlap."""
     rates = []
     for image in dict.fromkeys(point.image for point in points):
         with suppress(InvalidInput):  # too few points, or no common quality
-            rates.append(metrics.bd_rate(*curve(points, image, OURS, quality), *curve(points, image, method, quality)))
+            rates.append(metrics.bd_rate(*curve(points, image, ours, quality), *curve(points, image, method, quality)))
     return float(np.mean(rates)) if rates else None
 
 
@@ -229,15 +243,23 @@ def time_all(
     streams = [(ours.encode(image, limit), image.shape) for image, limit in limits]
     jobs[f"encode {OURS}"] = lambda: [ours.encode(image, limit) for image, limit in limits]
     jobs[f"decode {OURS}"] = lambda: [ours.decode(stream, shape) for stream, shape in streams]
+    jobs[f"decode {REFINED}"] = lambda: [decode_refined(ours, stream, shape) for stream, shape in streams]
     for codec in codecs.values():
         chosen = [(image, nearest(points, name, codec.name)) for name, image in images.items()]
         files = [codec.encode(image, setting) for image, setting in chosen]
         jobs[f"encode {codec.name}"] = lambda codec=codec, chosen=chosen: [codec.encode(*one) for one in chosen]  # type: ignore[misc]
         jobs[f"decode {codec.name}"] = lambda files=files: [decode(file) for file in files]  # type: ignore[misc]
     seconds = seconds_each(jobs, rounds, clock=time.process_time)
-    return {
-        name: (raw / 1e6 / seconds[f"encode {name}"], raw / 1e6 / seconds[f"decode {name}"]) for name in (OURS, *codecs)
-    }
+    seconds[f"encode {REFINED}"] = seconds[f"encode {OURS}"]  # of the same stream
+    names = (OURS, REFINED, *codecs)
+    return {name: (raw / 1e6 / seconds[f"encode {name}"], raw / 1e6 / seconds[f"decode {name}"]) for name in names}
+
+
+def decode_refined(codec: ImageCodec, stream: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an image as the learned decoder reads it."""
+    decoder = ImageDecoder(codec, shape)
+    decoder.feed(stream)
+    return decoder.image(refiner())
 
 
 def nearest(points: list[Point], image: str, method: str) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "src/nestcode/serve/static/nest"
 PHOTOS = ROOT / "src/nestcode/coders/pretrained/photos.coder"
-HEADERS = ("context_mixing", "image_bitplanes", "image_decoder", "image_reconstruction", "range_coder")
+HEADERS = ("context_mixing", "image_bitplanes", "image_decoder", "image_reconstruction", "image_start", "range_coder")
 SOURCES = [*(ROOT / f"cpp/nestcode/{name}.hpp" for name in HEADERS), ROOT / "web/decoder.cpp", PHOTOS, Path(__file__)]
 # Without fused multiplications pixels are those of other machines.
 FLAGS = (

@@ -17,16 +17,15 @@
 #include <utility>
 
 #include "context_mixing.hpp"
+#include "image_start.hpp"
 #include "range_coder.hpp"
 
 namespace nestcode {
 
 inline constexpr std::size_t kChannelKinds = 4;  // luma, two of chroma, alpha
 inline constexpr int kBlock = 16;                // pixels on a side
-inline constexpr int kLevels = 5;      // of subbands: DC, then subbands of 1, 2, 4 and 8 frequencies on a side
-inline constexpr int kMacroblock = 4;  // blocks on a side whose DC coefficients are transformed together
-inline constexpr int kMaxPlanes = 15;
-inline constexpr int kPasses = 3;  // significance, refinement, cleanup
+inline constexpr int kMacroblock = 4;            // blocks on a side whose DC coefficients are transformed together
+inline constexpr int kPasses = 3;                // significance, refinement, cleanup
 
 // Magnitudes of neighbors, in units of the current plane, are exact below this: all classes of larger sums are equal.
 inline constexpr int kLargeMagnitude = 80;
@@ -142,9 +141,10 @@ class BitPlaneTraversal {
     // or in an encoder what a decoder knows.
     // A decoded value is (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p): its lowest set bit
     // tells the precision. It is 0 while a coefficient is insignificant.
-    BitPlaneTraversal(ImageShape shape, int planes, ImageModel model, const std::int32_t* coefficients,
+    BitPlaneTraversal(ImageShape shape, const ImageStart& start, ImageModel model, const std::int32_t* coefficients,
                       std::int32_t* decoded)
         : shape_(std::move(shape)),
+          channels_(start.channels),
           model_(std::move(model)),
           coefficients_(coefficients),
           decoded_(decoded),
@@ -153,7 +153,7 @@ class BitPlaneTraversal {
           maps_(outside_ + 1),
           dc_(outside_),
           subband_significant_(shape_.kinds.size() * kSubbands.size() * (shape_.rows + 2) * (shape_.columns + 2)),
-          plane_(planes - 1) {
+          plane_(start.planes - 1) {
         if (coefficients_) count_subband_planes();
     }
 
@@ -164,9 +164,11 @@ class BitPlaneTraversal {
         for (; plane_ >= 0; begin_plane(plane_ - 1))
             for (; pass_ < kPasses; ++pass_, subband_ = 0) {
                 for (; subband_ < kSubbands.size(); ++subband_, channel_ = 0)
-                    for (; channel_ < shape_.kinds.size(); ++channel_, row_ = 0)
+                    for (; channel_ < shape_.kinds.size(); ++channel_, row_ = 0) {
+                        if (plane_ >= channels_[channel_].planes[subband_]) continue;  // all zeros
                         for (; row_ < shape_.rows; ++row_, column_ = 0)
                             if (!code_row(io, stop)) return;
+                    }
                 end_pass();
             }
     }
@@ -174,6 +176,18 @@ class BitPlaneTraversal {
     ImageModel& model() { return model_; }
     // The lowest plane that has been coded completely.
     int plane() const { return plane_ + 1; }
+    // How many passes have been coded, those of planes above the highest included; of the current one the fraction of
+    // its coefficients.
+    float passes() const {
+        const auto whole = static_cast<float>(kPasses * (kMaxPlanes - 1 - plane_) + pass_);
+        if (plane_ < 0 || subband_ == kSubbands.size()) return whole;
+        int area = 0;  // frequencies of a block
+        for (std::size_t k = 0; k < subband_; ++k) area += kSubbands[k].side * kSubbands[k].side;
+        const auto rows = static_cast<float>(channel_ * shape_.rows + row_);
+        const auto all = static_cast<float>(shape_.kinds.size() * shape_.rows);
+        const int side = kSubbands[subband_].side;
+        return whole + (static_cast<float>(area) + static_cast<float>(side * side) * rows / all) / (kBlock * kBlock);
+    }
 
   private:
     static constexpr std::ptrdiff_t kMargin = 2, kStride = kBlock + 2 * kMargin;
@@ -587,6 +601,7 @@ class BitPlaneTraversal {
     static Probability bounded(Probability one) { return std::clamp<Probability>(one, 64, kOne - 64); }
 
     ImageShape shape_;
+    std::vector<ImageStart::Channel> channels_;
     ImageModel model_;
     const std::int32_t* coefficients_;
     std::int32_t* decoded_;

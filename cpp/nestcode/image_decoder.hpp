@@ -1,10 +1,11 @@
 // The progressive decoder of one image: bytes of its bitstream in, pixels out.
 //
-// A bitstream begins with the number of bit planes and the rotation of the colors (docs/format.md); the rest is the
-// output of a range coder. Bits are decoded once, as they arrive; pixels are reconstructed when they are requested.
+// A bitstream begins with an ImageStart; the rest is the output of a range coder. Bits are decoded once, as they
+// arrive; pixels are reconstructed when they are requested.
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "image_reconstruction.hpp"
 
@@ -22,9 +23,9 @@ class ImageDecoder {
 
     // Takes the next bytes and decodes as far as they reach. Returns false if the image claims too many bit planes.
     bool feed(const std::uint8_t* bytes, std::size_t count) {
-        for (; count > 0 && started_ < start_size(); --count) start_[started_++] = *bytes++;
+        for (; count > 0 && bytes_.size() < start_size(); --count) bytes_.push_back(*bytes++);
         if (planes() > kMaxPlanes) return false;
-        if (!traversal_ && started_ == start_size()) begin();
+        if (!traversal_ && bytes_.size() == start_size()) begin();
         if (!traversal_) return true;
         io_.decoder.feed(bytes, count);
         traversal_->run(io_, [] { return false; }, [] {});
@@ -35,7 +36,7 @@ class ImageDecoder {
     template <class Pixel>
     void write(Pixel* pixels) const {
         if (traversal_) {
-            const ImageReconstruction image(shape_, known_.data(), traversal_->plane(), step_, colors_);
+            const ImageReconstruction image(shape_, known_.data(), traversal_->plane(), step_, *start_);
             return image.write(height_, width_, pixels);
         }
         const std::size_t channels = shape_.kinds.size();
@@ -46,7 +47,11 @@ class ImageDecoder {
 
     std::size_t size() const { return height_ * width_ * shape_.kinds.size(); }
     // The number of bit planes that the first byte claims.
-    int planes() const { return start_[0] & 0x7F; }
+    int planes() const { return bytes_.empty() ? 0 : ImageStart::planes_of(bytes_[0]); }
+    // How many coding passes arrived, from 0 to kPasses * kMaxPlanes.
+    float passes() const { return traversal_ ? traversal_->passes() : 0; }
+    // The weight of the first channel's step, which is luma's in color images.
+    float weight() const { return start_ ? start_->channels[0].weight / float{kUnweighted} : 1; }
     // What is known of each coefficient, as BitPlaneTraversal writes it; empty until the first bits arrive.
     const std::vector<std::int32_t>& known() const { return known_; }
 
@@ -59,13 +64,12 @@ class ImageDecoder {
     }
 
   private:
-    std::size_t start_size() const { return start_[0] & 0x80 ? start_.size() : 1; }
+    std::size_t start_size() const { return bytes_.empty() ? 1 : ImageStart::size_of(bytes_[0], shape_.kinds.size()); }
 
     void begin() {
-        const auto part = [&](std::size_t i) { return static_cast<std::int8_t>(start_[i]); };
-        colors_ = color_matrix({part(1), part(2), part(3)});
+        start_.emplace(bytes_.data(), shape_.kinds.size());
         known_.resize(shape_.count());
-        traversal_ = std::make_unique<Traversal>(shape_, planes(), model_, nullptr, known_.data());
+        traversal_ = std::make_unique<Traversal>(shape_, *start_, model_, nullptr, known_.data());
     }
 
     using Traversal = BitPlaneTraversal<DecoderIo>;
@@ -73,9 +77,8 @@ class ImageDecoder {
     float step_;
     std::size_t height_, width_;
     ImageShape shape_;
-    std::array<std::uint8_t, 1 + kRotationBytes> start_{};  // the number of planes and the rotation
-    std::size_t started_ = 0;                               // bytes of it that arrived
-    ColorMatrix colors_{};
+    std::vector<std::uint8_t> bytes_;  // of the start that arrived
+    std::optional<ImageStart> start_;
     std::vector<std::int32_t> known_;
     DecoderIo io_;
     std::unique_ptr<Traversal> traversal_;

@@ -13,12 +13,11 @@ struct OriginalImage {
     const Pixel* pixels;  // null if errors are of no interest
     std::size_t height, width;
     float step;
-    ColorMatrix colors;
 
     // The mean squared error of a pixel value, on the scale from 0 to 255, after decoding planes down to `plane`.
-    double error(const ImageShape& shape, const std::int32_t* known, int plane) const {
+    double error(const ImageShape& shape, const ImageStart& start, const std::int32_t* known, int plane) const {
         std::vector<Pixel> shown(height * width * shape.kinds.size());
-        ImageReconstruction(shape, known, plane, step, colors).write(height, width, shown.data());
+        ImageReconstruction(shape, known, plane, step, start).write(height, width, shown.data());
         std::uint64_t sum = 0;  // of 2^32 squared values of 16 bits at least
         for (std::size_t i = 0; i < shown.size(); ++i) {
             const std::int64_t difference = std::int64_t{shown[i]} - pixels[i];
@@ -33,30 +32,57 @@ inline constexpr double kUnmeasured = -1;
 
 struct EncodedImage {
     std::vector<std::uint8_t> bytes;
+    int planes;
     std::vector<std::pair<std::size_t, double>> passes;  // bytes and error, if it was measured, after every pass
 };
 
-// Encodes about `limit` bytes of an image. The model is left in the state that it has at the end.
+inline constexpr std::size_t kManyBlocks = 64;  // from which on the planes of subbands are worth their bytes
+
+// Counts the bit planes of an image, and of each subband in large images.
+inline void count_planes(const ImageShape& shape, const std::int32_t* coefficients, ImageStart& start) {
+    for (ImageStart::Channel& channel : start.channels) {
+        std::array<unsigned, kBlock * kBlock> bits{};  // that are set in any magnitude
+        for (std::size_t block = 0; block < shape.blocks(); ++block, coefficients += bits.size())
+            for (std::size_t i = 0; i < bits.size(); ++i) bits[i] |= static_cast<unsigned>(std::abs(coefficients[i]));
+        for (std::size_t k = 0; k < kSubbandCount; ++k) {
+            const Subband& subband = kSubbands[k];
+            unsigned any = 0;
+            for (int i = subband.row; i < subband.row + subband.side; ++i)
+                for (int j = subband.column; j < subband.column + subband.side; ++j)
+                    any |= bits[static_cast<std::size_t>(i * kBlock + j)];
+            channel.planes[k] = static_cast<std::uint8_t>(std::bit_width(any));
+            start.planes = std::max<int>(start.planes, channel.planes[k]);
+        }
+    }
+    start.by_subband = shape.blocks() >= kManyBlocks;
+    for (ImageStart::Channel& channel : start.channels)
+        if (!start.by_subband) channel.planes.fill(static_cast<std::uint8_t>(start.planes));
+}
+
+// Encodes about `limit` bytes of an image; `start` has the rotation and the weights of its coefficients. The model is
+// left in the state that it has at the end.
 template <class Pixel>
-EncodedImage encode_image(ImageModel& model, const ImageShape& shape, const std::int32_t* coefficients, int planes,
-                          std::size_t limit, const OriginalImage<Pixel>& original) {
+EncodedImage encode_image(ImageModel& model, const ImageShape& shape, const std::int32_t* coefficients,
+                          ImageStart start, std::size_t limit, const OriginalImage<Pixel>& original) {
+    count_planes(shape, coefficients, start);
+    EncodedImage image{start.bytes(), start.planes, {}};
     EncoderIo io;
-    EncodedImage image;
     std::vector<std::int32_t> known(original.pixels ? shape.count() : 0);  // to a receiver of all bytes so far
-    BitPlaneTraversal<EncoderIo> traversal(shape, planes, model, coefficients, known.empty() ? nullptr : known.data());
+    BitPlaneTraversal<EncoderIo> traversal(shape, start, model, coefficients, known.empty() ? nullptr : known.data());
+    const auto size = [&] { return image.bytes.size() + io.encoder.bytes().size(); };
     std::size_t measured = 0;  // bytes at the end of the last pass that was measured
     const auto end_pass = [&] {
-        const std::size_t size = io.encoder.bytes().size(), done = image.passes.size() + 1;
-        const bool last = done == static_cast<std::size_t>(planes * kPasses);
-        // Reconstruction takes as long as coding the pass: what adds less than an eighth is interpolated.
-        if (known.empty() || (8 * size < 9 * measured && !last)) return image.passes.emplace_back(size, kUnmeasured);
-        measured = size;
-        const int plane = planes - static_cast<int>(done) / kPasses;
-        return image.passes.emplace_back(size, original.error(shape, known.data(), plane));
+        const std::size_t now = size(), done = image.passes.size() + 1;
+        const bool last = done == static_cast<std::size_t>(start.planes * kPasses);
+        // Reconstruction takes as long as coding the pass: what adds less than a tenth is interpolated.
+        if (known.empty() || (10 * now < 11 * measured && !last)) return image.passes.emplace_back(now, kUnmeasured);
+        measured = now;
+        const int plane = start.planes - static_cast<int>(done) / kPasses;
+        return image.passes.emplace_back(now, original.error(shape, start, known.data(), plane));
     };
-    traversal.run(io, [&] { return io.encoder.bytes().size() >= limit; }, end_pass);
+    traversal.run(io, [&] { return size() >= limit; }, end_pass);
     io.encoder.finish();
-    image.bytes = io.encoder.bytes();
+    image.bytes.insert(image.bytes.end(), io.encoder.bytes().begin(), io.encoder.bytes().end());
     model = std::move(traversal.model());
     return image;
 }

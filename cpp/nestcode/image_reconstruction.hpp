@@ -22,7 +22,6 @@
 namespace nestcode {
 
 inline constexpr int kOverlap = 6, kDcOverlap = 2;  // values on each side of a border that the filters mix
-inline constexpr int kRotationBytes = 3;            // the vector part of a unit quaternion
 inline constexpr float kGray = 128, kOpaque = 255;  // the values that color and alpha channels are centered on
 // Pixel values of 8 or 16 bits, relative to values from 0 to 255.
 template <class Pixel>
@@ -188,8 +187,13 @@ inline float midpoint(std::int32_t known) {
 class ImageReconstruction {
   public:
     ImageReconstruction(const ImageShape& shape, const std::int32_t* known, int plane, float step,
-                        const ColorMatrix& colors)
-        : shape_(shape), known_(known), bound_(static_cast<float>(1 << plane) / 2), step_(step), colors_(colors) {
+                        const ImageStart& start)
+        : shape_(shape),
+          known_(known),
+          bound_(static_cast<float>(1 << plane) / 2),
+          step_(step),
+          channels_(start.channels),
+          colors_(color_matrix(start.rotation)) {
         for (std::size_t channel = 0; channel < shape.kinds.size(); ++channel) add_dc(channel);
     }
 
@@ -240,6 +244,7 @@ class ImageReconstruction {
 
     // Writes a row of blocks of a channel, filtered across its vertical borders.
     void invert(std::size_t channel, std::size_t row, float* out, std::size_t stride) const {
+        const float step = step_ * static_cast<float>(channels_[channel].weight) / kUnweighted;
         for (std::size_t column = 0; column < shape_.columns; ++column) {
             const std::int32_t* known = known_ + block_index(channel, row, column) * static_cast<std::size_t>(kArea);
             float block[kBlock][kBlock] = {};
@@ -247,7 +252,7 @@ class ImageReconstruction {
             for (std::size_t i = 0; i < kBlock; ++i)
                 for (std::size_t j = 0; j < kBlock; ++j)
                     if (known[i * kBlock + j] != 0) {
-                        block[i][j] = midpoint(known[i * kBlock + j]) * step_;
+                        block[i][j] = midpoint(known[i * kBlock + j]) * step;
                         rows = i + 1 > rows ? i + 1 : rows;
                         columns = j + 1 > columns ? j + 1 : columns;
                     }
@@ -255,9 +260,9 @@ class ImageReconstruction {
                 return dc_[block_index(channel, std::min(at_row, shape_.rows - 1),
                                        std::min(at_column, shape_.columns - 1))];
             };
-            block[0][0] = dc(row, column) * step_;
-            if (known[1] == 0) block[0][1] = predicted(dc(row, column ? column - 1 : 0), dc(row, column + 1)) * step_;
-            if (known[kBlock] == 0) block[1][0] = predicted(dc(row ? row - 1 : 0, column), dc(row + 1, column)) * step_;
+            block[0][0] = dc(row, column) * step;
+            if (known[1] == 0) block[0][1] = predicted(dc(row, column ? column - 1 : 0), dc(row, column + 1)) * step;
+            if (known[kBlock] == 0) block[1][0] = predicted(dc(row ? row - 1 : 0, column), dc(row + 1, column)) * step;
             inverse_dct(block, rows, columns, out + column * kBlock, stride);
         }
         for (std::size_t border = kBlock; border < stride; border += kBlock)
@@ -290,6 +295,7 @@ class ImageReconstruction {
     const ImageShape& shape_;
     const std::int32_t* known_;
     float bound_, step_;
+    const std::vector<ImageStart::Channel>& channels_;
     ColorMatrix colors_;
     std::vector<float> dc_;  // DC coefficients of all blocks, in steps
 };

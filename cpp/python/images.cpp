@@ -1,6 +1,7 @@
 // Embedded bit-plane coding of images: nestcode/images.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
@@ -11,7 +12,8 @@
 
 namespace {
 
-using nestcode::BinaryModel, nestcode::ImageDecoder, nestcode::ImageModel, nestcode::ImageShape, nestcode::kBlock;
+using nestcode::BinaryModel, nestcode::ImageDecoder, nestcode::ImageModel, nestcode::ImageShape, nestcode::ImageStart,
+    nestcode::kBlock;
 using Kinds = std::vector<std::size_t>;
 
 constexpr int kMaxCount = 255;  // of a binary model in a file
@@ -55,36 +57,52 @@ void load_model(ImageModel& model, const Vec<std::uint16_t>& probabilities, cons
     model.restore(probabilities.data(), counts.data(), weights.data());
 }
 
-ImageShape shape_of(const Kinds& kinds, const Array<std::int32_t, 5>& coefficients, int planes) {
+ImageShape shape_of(const Kinds& kinds, const Array<std::int32_t, 5>& coefficients) {
     if (kinds.size() != coefficients.shape(0) || coefficients.shape(3) != kBlock || coefficients.shape(4) != kBlock)
         throw nb::value_error("coefficients must be (channels, rows, columns, 16, 16)");
     for (std::size_t i = 0; i < kinds.size(); ++i)
         if (kinds[i] >= nestcode::kChannelKinds || (kinds[i] < 3 && kinds[i] != i))
             throw nb::value_error("channels must be luma, two of chroma and alpha, in this order");
-    if (planes < 0 || planes > nestcode::kMaxPlanes) throw nb::value_error("planes must be between 0 and 15");
     return {kinds, coefficients.shape(1), coefficients.shape(2)};
 }
 
-// Returns the coded image, of about `limit` bytes at most, and after every pass the number of bytes and the error
-// against `original`, if that is not empty.
+// Returns what a bitstream begins with, from the rotation of its colors, if any, and the weights of its channels, if
+// any.
+ImageStart start_of(std::size_t channels, const std::vector<std::int8_t>& rotation,
+                    const std::vector<std::uint8_t>& weights) {
+    ImageStart start(channels);
+    start.rotated = !rotation.empty(), start.weighted = !weights.empty();
+    if (start.rotated && rotation.size() != start.rotation.size())
+        throw nb::value_error("a rotation must have 3 values");
+    if (start.weighted && weights.size() != channels) throw nb::value_error("weights must be those of all channels");
+    std::copy(rotation.begin(), rotation.end(), start.rotation.begin());
+    for (std::size_t i = 0; i < weights.size(); ++i) start.channels[i].weight = weights[i];
+    return start;
+}
+
+// Returns the bitstream of an image, of about `limit` bytes at most, its number of bit planes, and after every pass the
+// number of bytes and the error against `original`, if that is not empty.
 template <class Pixel>
-std::pair<nb::bytes, std::vector<std::pair<std::size_t, double>>> encode_image(
-    ImageModel& model, const Kinds& kinds, const Array<std::int32_t, 5>& coefficients, int planes, std::size_t limit,
-    bool train, const Array<const Pixel, 3>& original, float step, const std::array<std::int8_t, 3>& rotation) {
-    const ImageShape shape = shape_of(kinds, coefficients, planes);
+std::tuple<nb::bytes, int, std::vector<std::pair<std::size_t, double>>> encode_image(
+    ImageModel& model, const Kinds& kinds, const Array<std::int32_t, 5>& coefficients, std::size_t limit, bool train,
+    const Array<const Pixel, 3>& original, float step, const std::vector<std::int8_t>& rotation,
+    const std::vector<std::uint8_t>& weights) {
+    const ImageShape shape = shape_of(kinds, coefficients);
     if (original.size() && (original.shape(2) != kinds.size() || original.shape(0) > kBlock * shape.rows ||
                             original.shape(1) > kBlock * shape.columns))
         throw nb::value_error("the original must be (height, width, channels) of the coefficients");
     const nestcode::OriginalImage<Pixel> compared{original.size() ? original.data() : nullptr, original.shape(0),
-                                                  original.shape(1), step, nestcode::color_matrix(rotation)};
+                                                  original.shape(1), step};
+    const ImageStart start = start_of(kinds.size(), rotation, weights);
     nestcode::EncodedImage image;
     {
         nb::gil_scoped_release released;
         ImageModel adapted = model;
-        image = nestcode::encode_image(adapted, shape, coefficients.data(), planes, limit, compared);
+        image = nestcode::encode_image(adapted, shape, coefficients.data(), start, limit, compared);
         if (train) model = std::move(adapted);
     }
-    return {nb::bytes(reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size()), std::move(image.passes)};
+    return {nb::bytes(reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size()), image.planes,
+            std::move(image.passes)};
 }
 
 void make_decoder(ImageDecoder* self, const ImageModel& model, float step, std::size_t height, std::size_t width,
@@ -126,11 +144,13 @@ void add_images(nb::module_& m) {
         .def("write", &write_pixels<std::uint8_t>, "pixels"_a.noconvert(), "Write the pixels from what arrived so far.")
         .def("write", &write_pixels<std::uint16_t>, "pixels"_a.noconvert())
         .def_prop_ro("planes", &ImageDecoder::planes, "The number of bit planes that the first byte claims.")
+        .def_prop_ro("passes", &ImageDecoder::passes, "How many of the 45 coding passes arrived.")
+        .def_prop_ro("weight", &ImageDecoder::weight, "The weight of the first channel's quantizer step.")
         .def_prop_ro("known", &ImageDecoder::known, "What is known of each coefficient.");
     m.def("image_model_sizes", &model_sizes, "Return the number of binary models and of mixer weights.");
-    m.def("encode_image", &encode_image<std::uint8_t>, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "planes"_a,
-          "limit"_a, "train"_a, "original"_a.noconvert(), "step"_a, "rotation"_a,
-          "Return the coded image, and after every pass the number of bytes and the mean squared error.");
-    m.def("encode_image", &encode_image<std::uint16_t>, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "planes"_a,
-          "limit"_a, "train"_a, "original"_a.noconvert(), "step"_a, "rotation"_a);
+    m.def("encode_image", &encode_image<std::uint8_t>, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "limit"_a,
+          "train"_a, "original"_a.noconvert(), "step"_a, "rotation"_a, "weights"_a,
+          "Return the bitstream, its number of planes, and after every pass its bytes and the mean squared error.");
+    m.def("encode_image", &encode_image<std::uint16_t>, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "limit"_a,
+          "train"_a, "original"_a.noconvert(), "step"_a, "rotation"_a, "weights"_a);
 }

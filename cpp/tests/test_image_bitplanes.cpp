@@ -7,18 +7,24 @@
 
 struct Image {
     ImageShape shape;
-    int planes;
+    ImageStart start;
     std::vector<std::int32_t> coefficients;
 };
 
-Image random_image(std::mt19937& random, const std::vector<std::size_t>& kinds) {
-    Image made{{kinds, 1 + random() % 3, 1 + random() % 3}, static_cast<int>(random() % (kMaxPlanes + 1)), {}};
+// An image of few blocks, or of so many that the planes of its subbands are coded.
+Image random_image(std::mt19937& random, const std::vector<std::size_t>& kinds, bool large) {
+    const std::size_t rows = 1 + random() % 3, columns = 1 + random() % 3 + (large ? kManyBlocks : 0);
+    Image made{{kinds, rows, columns}, ImageStart(kinds.size()), {}};
+    made.start.rotated = random() % 2, made.start.weighted = random() % 2;
+    for (auto& channel : made.start.channels)
+        channel.weight = made.start.weighted ? static_cast<std::uint8_t>(1 + random() % 255) : kUnweighted;
     made.coefficients.resize(made.shape.count());
+    const auto planes = static_cast<unsigned>(random() % (kMaxPlanes + 1));
     for (std::int32_t& value : made.coefficients) {
-        const unsigned bits = made.planes ? random() % static_cast<unsigned>(made.planes + 1) : 0;
-        const auto magnitude = static_cast<std::int32_t>(random() % (1U << bits));
-        value = random() % 8 ? 0 : random() % 2 ? magnitude : -magnitude;
+        const auto magnitude = static_cast<std::int32_t>(random() % (1U << random() % (planes + 1)));
+        value = random() % (large ? 80 : 8) ? 0 : random() % 2 ? magnitude : -magnitude;
     }
+    count_planes(made.shape, made.coefficients.data(), made.start);
     return made;
 }
 
@@ -27,8 +33,8 @@ EncodedImage encode(const Image& image) {
     const std::size_t height = kBlock * image.shape.rows, width = kBlock * image.shape.columns;
     const std::vector<std::uint16_t> gray(height * width * image.shape.kinds.size(), 128 * 257);
     ImageModel model;
-    const OriginalImage<std::uint16_t> original{gray.data(), height, width, 4, color_matrix({})};
-    return encode_image(model, image.shape, image.coefficients.data(), image.planes, SIZE_MAX, original);
+    const OriginalImage<std::uint16_t> original{gray.data(), height, width, 4};
+    return encode_image(model, image.shape, image.coefficients.data(), image.start, SIZE_MAX, original);
 }
 
 // Whether a coefficient lies in the interval that a decoded value stands for.
@@ -38,28 +44,38 @@ bool in_interval(std::int32_t value, std::int32_t decoded) {
     return (value < 0) == (decoded < 0) && std::abs(value) >= low && std::abs(value) < low + width;
 }
 
-void test_round_trip(std::mt19937& random, const std::vector<std::size_t>& kinds) {
-    const Image image = random_image(random, kinds);
-    const auto [bytes, passes] = encode(image);
-    CHECK(passes.size() == static_cast<std::size_t>(image.planes * kPasses));
+void test_round_trip(std::mt19937& random, const std::vector<std::size_t>& kinds, bool large) {
+    const Image image = random_image(random, kinds, large);
+    const auto [all, planes, passes] = encode(image);
+    CHECK(planes == image.start.planes && passes.size() == static_cast<std::size_t>(planes * kPasses));
     for (std::size_t i = 1; i < passes.size(); ++i) CHECK(passes[i - 1].first <= passes[i].first);
     for (const auto& [size, error] : passes) {
-        CHECK(size <= bytes.size());
+        CHECK(size <= all.size());
         CHECK(error == kUnmeasured || (error >= 0 && error <= 255 * 255));
     }
     if (!passes.empty()) CHECK(passes.back().second != kUnmeasured);
 
+    const std::size_t start_size = ImageStart::size_of(all[0], kinds.size());
+    const ImageStart start(all.data(), kinds.size());
+    CHECK(start.bytes() ==
+          std::vector<std::uint8_t>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(start_size)));
+    CHECK(start.by_subband == large && start.rotation == image.start.rotation);
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        CHECK(start.channels[i].weight == image.start.channels[i].weight);
+        CHECK(start.channels[i].planes == image.start.channels[i].planes);
+    }
+    const std::vector<std::uint8_t> bytes(all.begin() + static_cast<std::ptrdiff_t>(start_size), all.end());
     std::vector<std::int32_t> decoded(image.coefficients.size()), fresh(image.coefficients.size());
-    BitPlaneTraversal<DecoderIo> traversal(image.shape, image.planes, ImageModel{}, nullptr, decoded.data());
+    BitPlaneTraversal<DecoderIo> traversal(image.shape, start, ImageModel{}, nullptr, decoded.data());
     DecoderIo io;
     for (std::size_t at = 0; at < bytes.size();) {
-        const std::size_t count = std::min<std::size_t>(1 + random() % 500, bytes.size() - at);
+        const std::size_t count = std::min<std::size_t>(1 + random() % (large ? 5000 : 500), bytes.size() - at);
         io.decoder.feed(bytes.data() + at, count);
         at += count;
         traversal.run(io, [] { return false; }, [] {});
         for (std::size_t i = 0; i < decoded.size(); ++i) CHECK(in_interval(image.coefficients[i], decoded[i]));
     }
-    BitPlaneTraversal<DecoderIo> again(image.shape, image.planes, ImageModel{}, nullptr, fresh.data());
+    BitPlaneTraversal<DecoderIo> again(image.shape, start, ImageModel{}, nullptr, fresh.data());
     DecoderIo at_once;
     at_once.decoder.feed(bytes.data(), bytes.size());
     again.run(at_once, [] { return false; }, [] {});
@@ -75,7 +91,8 @@ void test_noise(std::mt19937& random) {
     for (std::uint8_t& byte : noise) byte = static_cast<std::uint8_t>(random());
     const ImageShape shape{{0, 1, 2, 3}, 2, 2};
     std::vector<std::int32_t> decoded(shape.count());
-    BitPlaneTraversal<DecoderIo> traversal(shape, kMaxPlanes, ImageModel{}, nullptr, decoded.data());
+    const std::uint8_t first = kMaxPlanes;
+    BitPlaneTraversal<DecoderIo> traversal(shape, ImageStart(&first, 4), ImageModel{}, nullptr, decoded.data());
     DecoderIo io;
     io.decoder.feed(noise.data(), noise.size());
     traversal.run(io, [] { return false; }, [] {});
@@ -88,8 +105,8 @@ void test_decoder_of_noise(std::mt19937& random) {
         const std::size_t height = 1 + random() % 90, width = 1 + random() % 90;
         ImageDecoder decoder(model, 1000, height, width, channels);
         std::vector<std::uint8_t> pixels(decoder.size());
-        for (int i = 0; i < 12; ++i) {
-            const std::uint8_t byte = i ? static_cast<std::uint8_t>(random()) : 0x80 | kMaxPlanes;
+        for (int i = 0; i < 50; ++i) {  // the start has up to 36 bytes
+            const std::uint8_t byte = static_cast<std::uint8_t>(i ? random() : random() % 8 << 5 | kMaxPlanes);
             CHECK(decoder.feed(&byte, 1));
             decoder.write(pixels.data());
         }
@@ -103,7 +120,7 @@ int main() {
     std::mt19937 random(0);
     for (int i = 0; i < 3; ++i)
         for (const std::vector<std::size_t>& kinds : {std::vector<std::size_t>{0}, {0, 3}, {0, 1, 2}, {0, 1, 2, 3}})
-            test_round_trip(random, kinds);
+            test_round_trip(random, kinds, i == 2 && kinds.size() == 3);
     for (int i = 0; i < 4; ++i) test_noise(random);
     for (int i = 0; i < 4; ++i) test_decoder_of_noise(random);
     std::puts("image_bitplanes: ok");

@@ -658,6 +658,12 @@ class ImageDecoder:
     def planes(self) -> int:
         """The number of bit planes that the first byte claims."""
     @property
+    def passes(self) -> float:
+        """How many of the 45 coding passes arrived: those above the highest plane count, and a part as a fraction."""
+    @property
+    def weight(self) -> float:
+        """The weight of the first channel's quantizer step."""
+    @property
     def known(self) -> list[int]:
         """What is known of each coefficient, (channels, rows, columns, 16, 16), or nothing before the first bits.
 
@@ -671,14 +677,17 @@ def encode_image(
     model: ImageModel,
     kinds: list[int],
     coefficients: NDArray[np.int32],
-    planes: int,
     limit: int,
     train: bool,
     original: NDArray[np.uint8 | np.uint16],
     step: float,
     rotation: list[int],
-) -> tuple[bytes, list[tuple[int, float]]]:
-    """Return the coded image, and after every pass the number of bytes and the mean squared error of a pixel value.
+    weights: list[int],
+) -> tuple[bytes, int, list[tuple[int, float]]]:
+    """Return the bitstream, its number of planes, and after every pass its bytes and the MSE of a pixel value.
+
+    `rotation`, of the colors, is empty or has 3 values; `weights`, of the step in units of 1/32, is empty or has one
+    for each channel.
 
     Coding stops at about `limit` bytes; with `train` the model keeps what it learned. Errors are on the scale from 0
     to 255, of what a receiver shows against `original`, (height, width, channels). They are -1 where they were not

@@ -20,7 +20,7 @@ from nestcode.cli.compress import read_bytes
 from nestcode.data.image_file import read_image, read_profile
 from nestcode.data.images import write_image
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
-from nestcode.images import ImageCodec, ImageStreamReader
+from nestcode.images import ImageCodec, ImageStreamReader, Refiner
 from nestcode.images.codec import Image as Pixels
 from nestcode.streams import decompress
 from nestcode.streams.format import parse_header
@@ -224,6 +224,18 @@ def test_view_writes_one_image(photos: Path, tmp_path: Path, monkeypatch: pytest
     items = tmp_path / "v.nest"
     fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
     assert "stream of items and not of images" in refused("view", items, "-o", tmp_path / "c.png")
+
+
+def test_refine_writes_what_the_learned_decoder_returns(photos: Path, tmp_path: Path) -> None:
+    stream, out, items = tmp_path / "a.nest", tmp_path / "out", tmp_path / "v.nest"
+    fine("compress", photos / "color.png", "-o", stream)
+    (expected,) = nestcode.decompress_images(stream.read_bytes(), bpp=1, refiner=Refiner.load())
+    fine("decompress", stream, "-o", out, "--bpp", 1, "--refine")
+    fine("view", stream, "-o", tmp_path / "b.png", "--bpp", 1, "--refine")
+    assert np.array_equal(read(out / "color.png"), expected)
+    assert np.array_equal(read(tmp_path / "b.png"), expected)
+    fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
+    assert "--refine is for images, got a stream of vectors" in misused("decompress", items, "-o", out, "--refine")
 
 
 @pytest.mark.parametrize("fit", [[], ["--fit"]])

@@ -35,11 +35,12 @@ def items() -> NDArray[np.uint8]:
 SHAPES = {"wide.png": (130, 140, 3), "below/grey.png": (35, 9), "opacity.png": (20, 33, 4), "a é.png": (1, 1, 2)}
 
 
-PROFILES = {1: [b""] * 4, 2: [bytes(range(200)), b"", bytes(range(200)), b"another"]}  # by version
+MANY = [bytes(range(200)), b"", bytes(range(200)), b"another"]
+PROFILES = {1: [b""] * 4, 2: MANY, 3: MANY}  # by version
 
 
 def images(version: int) -> list[Image]:
-    """Images of all kinds, the first large enough to rotate its colors, the others of 16 bits in version 2."""
+    """Images of all kinds, the first large enough to rotate its colors, the others of 16 bits since version 2."""
     out: list[Image] = []
     for shape in SHAPES.values():
         i, j, k = np.meshgrid(*map(np.arange, (*shape, 1)[:3]), indexing="ij")
@@ -83,7 +84,7 @@ def make_images() -> None:
     path = HERE / f"images-v{IMAGES_VERSION}.nest"
     check_new(path)
     made, profiles = images(IMAGES_VERSION), PROFILES[IMAGES_VERSION]
-    data = compress_images(made, blank(), names=list(SHAPES), profiles=profiles)
+    data = compress_images(made, blank(), names=list(SHAPES), profiles=profiles, tune="ssim")
     header = parse_image_header(memoryview(data))
     path.write_bytes(data)
     held = {

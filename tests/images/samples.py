@@ -77,8 +77,13 @@ def table_of(data: bytes) -> Any:
 
 
 def forged(data: bytes, table: Any = None, *, text: bytes | None = None, payload: int | None = None) -> bytes:
-    """Return the stream with another table and a matching checksum, as an attacker would make it."""
+    """Return the stream with another table and a matching checksum, as an attacker would make it.
+
+    A table of two parts is that of version 1.
+    """
     magic, version, size, embedded, claimed, fingerprint = FIXED.unpack(data[: FIXED.size])
+    if isinstance(table, list) and len(table) == 2:
+        version = 1
     if text is None:
         text = json.dumps(table, separators=(",", ":")).encode()
     packed = zlib.compress(text, 9)

@@ -1,12 +1,14 @@
 """Bit planes: what is known of a coefficient is reconstructed inside its interval, and pixels are the twin's."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestcode.images import ImageCodec
-from nestcode.images.codec import ImageDecoder
+from nestcode.images.codec import ImageDecoder, Tune
 from tests.images.samples import SHAPES, codec, crop
 from tests.images.twins import FIRST_BIT, LATER_BITS, known_values, pixel_values, reconstruct
 
@@ -22,10 +24,13 @@ def test_coefficients_are_reconstructed_inside_their_interval() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from([*SHAPES, (130, 140, 3), (16, 16, 3), (17, 97)]), st.integers(0, 99), st.floats(0, 1))
-def test_pixels_are_those_of_the_twin_rounded(shape: tuple[int, ...], seed: int, share: float) -> None:
+@given(
+    st.sampled_from([*SHAPES, (130, 140, 3), (16, 16, 3), (17, 97)]),
+    st.integers(0, 99), st.floats(0, 1), st.sampled_from(get_args(Tune)),
+)  # fmt: skip
+def test_pixels_are_those_of_the_twin_rounded(shape: tuple[int, ...], seed: int, share: float, tune: Tune) -> None:
     """After whole planes, whose number the twin must know to bound its predictions."""
-    encoded = codec().encode_passes(crop(shape, seed))
+    encoded = codec().encode_passes(crop(shape, seed), tune=tune)
     passes = [3 * plane + 2 for plane in range(15) if encoded.sizes[3 * plane + 2]]
     last = passes[int(share * (len(passes) - 1))]
     data = encoded.data[: encoded.sizes[last]]

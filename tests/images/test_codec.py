@@ -199,3 +199,38 @@ def test_noise_decodes_to_some_image_or_is_refused(noise: bytes, shape: tuple[in
     except DamagedFile:
         return
     assert decoded.shape == shape
+
+
+def test_the_step_falls_to_the_codecs_as_bytes_arrive() -> None:
+    image, codec = flower()[:40, :33], pretrained()
+    data, decoder = codec.encode(image), ImageDecoder(codec, image.shape)
+    steps = [decoder.step]
+    for byte in range(len(data)):
+        decoder.feed(data[byte : byte + 1])
+        steps.append(decoder.step)
+    assert steps == sorted(steps, reverse=True)
+    assert steps[0] == 2**15 * codec.step
+    assert steps[-1] == codec.step
+    assert len(set(steps)) > 100  # also within passes
+    middle = len(data) // 2
+    whole = ImageDecoder(codec, image.shape)
+    whole.feed(data[:middle])
+    assert whole.step == steps[middle]
+
+
+def test_the_step_of_images_for_ssim_is_that_of_luma() -> None:
+    image, codec = flower()[:40, :33], pretrained()
+    decoder = ImageDecoder(codec, image.shape)
+    decoder.feed(codec.encode(image, tune="ssim"))
+    assert decoder.step == codec.step / 2
+
+
+def test_a_codec_too_fine_for_ssim_is_refused() -> None:
+    codec = ImageCodec(step=1).fit([flower()[:64, :64]])
+    with pytest.raises(InvalidInput, match="tune='ssim' takes a codec of step 2 or more, got 1"):
+        codec.encode(flower()[:32, :32], tune="ssim")
+    bars = np.zeros((128, 128, 3), dtype=np.uint8)
+    bars[:, np.arange(128) // 16 % 2 == 1] = 255
+    finest = ImageCodec(step=2).fit([bars])
+    off = finest.decode(finest.encode(bars, tune="ssim"), bars.shape).astype(int) - bars
+    assert np.abs(off).max() <= 2

@@ -294,7 +294,7 @@ def test_mutated_tables_take_no_memory(draw: st.DataObject) -> None:
     else:
         part = table[0][number][1 if where == "side" else 2]
         part[draw.draw(st.integers(0, len(part) - 1))] = value
-    whole = [steps for _, _, steps in table[0] if isinstance(steps, list)] if where != "row" else []
+    whole = [steps for _, _, steps, *_ in table[0] if isinstance(steps, list)] if where != "row" else []
     claimed = sum(step for steps in whole for step in steps if isinstance(step, int))
     data = forged(SMALL, table, payload=claimed if 0 <= claimed < 2**64 else 0)
     tracemalloc.start()

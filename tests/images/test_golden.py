@@ -85,10 +85,16 @@ def test_a_reader_written_from_the_documentation_agrees(version: int) -> None:
     assert at == total
     assert len(quality) == 45
     for part, (_, shape, sizes, *more), decoded in zip(parts, table, decompress_images(data, blank()), strict=True):
-        assert not any(sizes[: 3 * (15 - (part[0] & 0x7F))])
+        assert not any(sizes[: 3 * (15 - (part[0] & 0x1F))])
         depth, profile = more or (8, None)
         assert np.array_equal(blank().decode(part, shape, f"u{depth // 8}"), decoded)
         assert profile is None or b64decode(profiles[0][profile]) in PROFILES[version]
+
+
+def rotation_and_weights(part: bytes, channels: int) -> tuple[list[int], list[int]]:
+    """The rotation and the weights that a bitstream begins with."""
+    at = 4 if part[0] & 0x80 else 1
+    return np.frombuffer(part[1:at], dtype=np.int8).tolist(), list(part[at : at + channels] if part[0] & 0x20 else b"")
 
 
 def test_the_current_version_is_written_byte_for_byte() -> None:
@@ -98,11 +104,11 @@ def test_the_current_version_is_written_byte_for_byte() -> None:
     for decoder, part in zip(decoders(data, header.payload), bitstreams(data, header.payload).values(), strict=True):
         known = known_values(decoder)
         quantized = np.sign(known) * (np.abs(known) // 2)
-        start, channels = part[: 4 if part[0] >> 7 else 1], CHANNELS[len(known)]
-        planes, unmeasured = start[0] & 0x7F, np.empty((0, 0, 0), dtype=np.uint8)
-        bits, _ = _core.encode_image(
-            codec._model, channels, quantized, planes, UNLIMITED, False, unmeasured, codec.step, [0] * 3
-        )
-        written.append(start + bits)
-    assert written[0][0] >> 7 == 1  # rotated colors
+        bits, planes, _ = _core.encode_image(
+            codec._model, CHANNELS[len(known)], quantized, UNLIMITED, False, np.empty((0, 0, 0), dtype=np.uint8),
+            codec.step, *rotation_and_weights(part, len(known)),
+        )  # fmt: skip
+        assert planes == part[0] & 0x1F
+        written.append(bits)
+    assert written[0][0] >> 5 == 0b111  # rotated colors, planes of subbands, weights
     assert b"".join(lay_out(header, b"", lambda image, part: written[image][part])) == data

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images import (
     ImageStreamDecoder,
+    Refiner,
     compress_images,
     decompress_images,
 )
@@ -51,9 +52,9 @@ def test_only_images_of_which_more_arrived_are_transformed_again(monkeypatch: py
     data, header, decoder, transformed = stream(LONG), header_of(stream(LONG)), ImageStreamDecoder(codec()), []
     plain = ImageDecoder.image
 
-    def counted(self: ImageDecoder) -> Image:
+    def counted(self: ImageDecoder, refiner: Refiner | None = None) -> Image:
         transformed.append(self.shape)
-        return plain(self)
+        return plain(self, refiner)
 
     monkeypatch.setattr(ImageDecoder, "image", counted)
     decoder.feed(data[: header.size])

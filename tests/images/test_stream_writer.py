@@ -42,7 +42,7 @@ def test_a_writer_writes_what_compress_images_makes(
 
 
 def test_an_error_or_an_interrupt_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     path = tmp_path / "a.nest"

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.arrays import Floats
-from nestcode.images.bitplanes import CHANNELS
+from nestcode.images.bitplanes import CHANNELS, UNWEIGHTED
 from nestcode.images.codec import ImageDecoder
 from nestcode.images.color import GRAY, OPAQUE, color_matrix
 from nestcode.images.lapped_dct import (
@@ -35,9 +35,11 @@ def pixel_values(decoder: ImageDecoder, data: bytes, step: float, plane: int) ->
     coefficients = reconstruct(known_values(decoder))
     assert len(coefficients) == len(CHANNELS[(*decoder.shape, 1)[2]])
     predict_gradients(coefficients, 2**plane)
-    channels = inverse_lapped_dct(coefficients * np.float32(step))
+    at, count = 4 if data[0] & 0x80 else 1, len(coefficients)
+    weights = data[at : at + count] if data[0] & 0x20 else bytes([UNWEIGHTED] * count)
+    steps = np.float32(step) * np.frombuffer(weights, dtype=np.uint8).astype(np.float32) / np.float32(UNWEIGHTED)
+    channels = inverse_lapped_dct(coefficients * steps.reshape(-1, 1, 1, 1, 1))
     values = np.moveaxis(channels, 0, 2)[: decoder.shape[0], : decoder.shape[1]].copy()
-    count = values.shape[2]
     if count >= 3:
         values[..., :3] = values[..., :3] @ color_matrix(data[1:4] if data[0] >> 7 else b"")
     values += GRAY

@@ -79,7 +79,7 @@ def test_every_cut_decodes_as_in_python(node: str, tmp_path: Path) -> None:
     embedded = compress_images(crops(), codec(), embed=True)
     start = header_of(embedded).size
     tasks.add(embedded, [100, start - 1, start, start + 300, len(embedded)])
-    photo = compress_images([crop((200, 300, 3))], bpp=1)
+    photo = compress_images([crop((200, 300, 3))], bpp=1, tune="ssim")
     tasks.add(photo, [len(photo) // 2, len(photo)], chunk=2000)
     for found, expected in zip(tasks.results(node), tasks.expected, strict=True):
         assert found == expected
@@ -89,7 +89,6 @@ def test_images_of_16_bits_decode_to_8(node: str, tmp_path: Path) -> None:
     """Values are divided by 257, so the bitstream is that of the image of 8 bits."""
     image, tasks = crop((40, 50, 3)), Tasks(tmp_path)
     deep = compress_images([image.astype(np.uint16) * 257], codec())
-    assert deep[8] == 2  # version
     tasks.add(deep, [len(deep)], codec())
     plain = compress_images([image], codec())
     assert tasks.results(node) == [[python_result(plain, codec())]]

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -41,6 +41,10 @@ def compress(
     bpp: Annotated[
         float | None, typer.Option(min=0, help="Rate of images in bits per pixel (bpp), on average.")
     ] = None,
+    tune: Annotated[
+        Literal["psnr", "ssim"] | None,
+        typer.Option(help="Metric that images are coded for; ssim spends fewer bits on colors.", show_default="psnr"),
+    ] = None,
     budget: Annotated[str | None, typer.Option(help="Size of the stream in bytes, such as 2MB.")] = None,
     psnr: Annotated[float | None, typer.Option(help="PSNR that each image reaches, in dB.")] = None,
     ssim: Annotated[float | None, typer.Option(help="SSIM that the luma of each image reaches, below 1.")] = None,
@@ -69,6 +73,8 @@ def compress(
         )
     if entropy and not vectors:
         raise typer.BadParameter("--entropy is for vectors: images are always entropy coded")
+    if tune is not None and vectors:
+        raise typer.BadParameter(f"--tune is for images, got {tune} with vectors: leave it out")
     rates = {"--bpp": bpp, "--budget": budget, "--psnr": psnr, "--ssim": ssim}
     given = [name for name, value in rates.items() if value is not None]
     for name, value in {"--length": length, "--max-error": max_error}.items():
@@ -90,7 +96,13 @@ def compress(
                 vectors[0], path, coder, entropy=entropy, length=length, max_error=max_error, **shared
             )
         else:
-            kept: dict[str, Any] = {"bpp": bpp, "psnr": psnr, "ssim": ssim, "profiles": profiles}
+            kept: dict[str, Any] = {
+                "bpp": bpp,
+                "psnr": psnr,
+                "ssim": ssim,
+                "profiles": profiles,
+                "tune": tune or "psnr",
+            }
             sizes = _compress_images(inputs, path, coder, skip_damaged=skip_damaged, **kept, **shared)
         raw, in_files, in_coder = sizes
         after = path.stat().st_size

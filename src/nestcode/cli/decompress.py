@@ -14,12 +14,13 @@ from nestcode.cli.files import (
     check_size,
     check_space,
     image_codec,
+    image_refiner,
     item_coder,
     stream_file,
     with_progress,
     write_array,
 )
-from nestcode.cli.options import AsJson, Threads, messages
+from nestcode.cli.options import AsJson, Refine, Threads, messages
 from nestcode.errors import InvalidInput
 
 PNG = 4  # compression ratio of PNG files that is rarely exceeded
@@ -43,6 +44,7 @@ def decompress(
         float | None,
         typer.Option(min=0, help="Rate of images in bits per pixel (bpp), on average.", show_default="all"),
     ] = None,
+    refine: Refine = False,
     coder: Annotated[
         str | None, typer.Option("--coder", "-c", help="The coder, if it is neither embedded nor shipped.")
     ] = None,
@@ -75,8 +77,11 @@ def decompress(
             raise typer.BadParameter(f"--length is for vectors, got {length} with a stream of images: give --bpp")
         if bpp is not None and not has_images:
             raise typer.BadParameter(f"--bpp is for images, got {bpp:g} with a stream of vectors: give --length")
+        if refine and not has_images:
+            raise typer.BadParameter("--refine is for images, got a stream of vectors: leave it out")
         if has_images:
-            written = _images(path, out, coder, force=force, limit=limit, bpp=bpp, on_damage=on_damage)
+            how = {"bpp": bpp, "refiner": image_refiner(refine), "on_damage": on_damage}
+            written = _images(path, out, coder, force=force, limit=limit, **how)
         else:
             written = _items(path, out, coder, force=force, limit=limit, length=length, on_damage=on_damage)
     if as_json:

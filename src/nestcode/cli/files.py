@@ -19,7 +19,7 @@ from nestcode.errors import DamagedFile, InvalidInput
 
 if TYPE_CHECKING:
     from nestcode.coders import Coder
-    from nestcode.images import ImageCodec
+    from nestcode.images import ImageCodec, Refiner
 
 Piece = TypeVar("Piece")
 STANDARD = Path("-")  # standard input or output
@@ -171,6 +171,15 @@ def image_codec(name: str) -> "ImageCodec":
             f"give one of {', '.join(pretrained_names('images'))}"
         )
     return ImageCodec.load(name)
+
+
+def image_refiner(refine: bool) -> "Refiner | None":
+    """Return the refiner that ships with Nestcode, if images are to be refined."""
+    if not refine:
+        return None
+    from nestcode.images import Refiner
+
+    return Refiner.load()
 
 
 def item_coder(name: str) -> "Coder":

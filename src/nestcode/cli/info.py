@@ -16,7 +16,7 @@ import nestcode
 from nestcode.cli.files import STANDARD, stream_file
 from nestcode.cli.options import AsJson, printable
 from nestcode.cli.plot import plot_errors, some_lengths
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import DamagedFile
 
 if TYPE_CHECKING:
     from nestcode.storage import Record
@@ -75,16 +75,13 @@ def info(
 def show_index(paths: Sequence[Path], *, as_json: bool) -> None:
     """Print what an index in one folder or several holds."""
     from nestcode.index.manifest import checked_name
+    from nestcode.index.shards import check_distinct, check_same
     from nestcode.index.store import CODER, Store
 
+    check_distinct(paths)
     manifests = [Store(path, write=False).describe() for path in paths]
     manifest = manifests[0]
-    for path, other in zip(paths, manifests, strict=True):
-        if any(other.get(name) != manifest.get(name) for name in ("width", "coder", "vectors")):
-            raise InvalidInput(
-                f"the folders of an index must have the same width, coder and vectors, unlike {path} and {paths[0]}: "
-                "describe one at a time"
-            )
+    check_same(paths, [{name: one.get(name) for name in ("width", "coder", "vectors")} for one in manifests])
     segments = [entry for one in manifests for entry in one["segments"]]
     removed = sum(entry["removed"]["count"] for entry in segments if entry["removed"])
     facts: dict[str, Any] = {

@@ -61,6 +61,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Force = Annotated[
     bool, typer.Option("--force", "-f", help="Overwrite an existing output; inputs are never overwritten.")
 ]
+Refine = Annotated[bool, typer.Option("--refine", help="Refine images by the learned decoder (needs PyTorch).")]
 Threads = Annotated[
     int | None, typer.Option(min=1, callback=limit_cores, help="Number of processor cores.", show_default="all")
 ]

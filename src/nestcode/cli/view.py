@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from nestcode.cli.files import STANDARD, check_distinct, check_out, check_size, image_codec, stream_file
-from nestcode.cli.options import AsJson, Force, Threads, messages, printable
+from nestcode.cli.files import STANDARD, check_distinct, check_out, check_size, image_codec, image_refiner, stream_file
+from nestcode.cli.options import AsJson, Force, Refine, Threads, messages, printable
 from nestcode.errors import InvalidInput
 
 SHOWN = 5  # names in an error
@@ -29,6 +29,7 @@ def view(
         float | None,
         typer.Option(min=0, help="Rate in bits per pixel (bpp) of all images, on average.", show_default="all"),
     ] = None,
+    refine: Refine = False,
     coder: Annotated[
         str | None, typer.Option("--coder", "-c", help="The coder, if it is neither embedded nor shipped.")
     ] = None,
@@ -51,10 +52,8 @@ def view(
         raise typer.BadParameter("the output must be a PNG file: give -o a name")
     if out is not None:
         _check_target(out, stream, coder, force=force)
-    with (
-        stream_file(stream) as path,
-        ImageStreamReader(path, None if coder is None else image_codec(coder), bpp=bpp) as reader,
-    ):
+    codec, refiner = None if coder is None else image_codec(coder), image_refiner(refine)
+    with stream_file(stream) as path, ImageStreamReader(path, codec, bpp=bpp, refiner=refiner) as reader:
         at = _position(image, reader.names)
         target = out or stream.parent / png_paths(Path(), reader.names)[at].name
         if out is None:

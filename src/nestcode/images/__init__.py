@@ -6,9 +6,13 @@
 `codec.py` runs these three steps for one image (`ImageCodec`) and decodes progressively (`ImageDecoder`). Streams of
 several images interleave their bitstreams pass by pass, so that truncation costs all of them alike: `format.py` is
 their header and layout; `stream.py` makes and reads them as bytes, `stream_writer.py` and `stream_reader.py` as files,
-`stream_decoder.py` as chunks that arrive; `info.py` reports what they hold. Rates are in bits per pixel (bpp).
+`stream_decoder.py` as chunks that arrive; `info.py` reports what they hold. `refiner.py` is the learned decoder, which
+needs PyTorch and is loaded when it is first used. Rates are in bits per pixel (bpp).
 """
 
+from typing import TYPE_CHECKING, Any
+
+from nestcode.errors import import_extra
 from nestcode.images.codec import ImageCodec
 from nestcode.images.info import ImageStreamInfo, image_stream_info
 from nestcode.images.stream import compress_images, decompress_images
@@ -16,7 +20,10 @@ from nestcode.images.stream_decoder import ImageStreamDecoder
 from nestcode.images.stream_reader import ImageStreamReader
 from nestcode.images.stream_writer import ImageStreamWriter
 
-__all__ = [
+if TYPE_CHECKING:
+    from nestcode.images.refiner import Refiner as Refiner
+
+__all__ = [  # without Refiner, which needs PyTorch
     "ImageCodec",
     "ImageStreamDecoder",
     "ImageStreamInfo",
@@ -26,3 +33,12 @@ __all__ = [
     "decompress_images",
     "image_stream_info",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Refiner":
+        raise AttributeError(f"module 'nestcode.images' has no attribute {name!r}")
+    import_extra("torch", extra="torch", purpose="Refiner")
+    from nestcode.images.refiner import Refiner
+
+    return Refiner

@@ -7,6 +7,7 @@ blocks and channels give each bit a probability, which a range coder spends. The
 adaptive models agree on every machine.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ MAX_PLANES = 15
 PASSES = 3 * MAX_PLANES  # significance, refinement and cleanup of each plane
 CHANNELS = {1: [0], 2: [0, 3], 3: [0, 1, 2], 4: [0, 1, 2, 3]}  # luma, two chroma channels, alpha: by their number
 UNLIMITED = 1 << 62  # bytes
+UNWEIGHTED = 32  # the weight 1 of a step
 
 
 @dataclass(frozen=True)
@@ -37,41 +39,43 @@ def encode_planes(
     model: _core.ImageModel,
     coefficients: Floats,
     step: float,
-    header: bytes,
+    rotation: bytes,
     limit: int,
     original: NDArray[np.uint8 | np.uint16] | None,
+    weights: Sequence[int],
     *,
     adapt: bool,
 ) -> Bitstream:
     """Return coefficients, (channels, rows, columns, 16, 16), as an embedded bitstream with its rate-distortion curve.
 
-    It begins with the number of planes and the few bytes of `header`. Encoding stops after about `limit` bytes. What a
-    receiver shows after each pass is compared with `original`, (height, width, channels), if that is given. With
-    `adapt` the model keeps what it learns from this image. The coefficients are overwritten, to save memory.
+    It begins with the number of planes, the `rotation` of the colors and the `weights` of the step, by channel and in
+    units of 1/32; none are all 1. Encoding stops after about `limit` bytes. What a receiver shows after each pass is
+    compared with `original`, (height, width, channels), if that is given. With `adapt` the model keeps what it learns
+    from this image. The coefficients are overwritten, to save memory.
     """
     coefficients /= np.float32(step)
+    if weights:
+        coefficients /= (np.array(weights, dtype=np.float32) / UNWEIGHTED).reshape(-1, 1, 1, 1, 1)
     quantized = np.empty(coefficients.shape, dtype=np.int32)
     largest = (1 << MAX_PLANES) - 1
     np.clip(coefficients, -largest, largest, out=quantized, casting="unsafe")  # a dead zone: truncated toward 0
     del coefficients
-    planes = max(int(quantized.max()), -int(quantized.min())).bit_length()
     compared = np.empty((0, 0, 0), dtype=np.uint8) if original is None else np.ascontiguousarray(original)
-    rotation = np.frombuffer(header or bytes(3), dtype=np.int8).tolist()
-    data, passes = _core.encode_image(
-        model, CHANNELS[len(quantized)], quantized, planes, limit, adapt, compared, step, rotation
+    turned = np.frombuffer(rotation, dtype=np.int8).tolist()
+    data, planes, passes = _core.encode_image(
+        model, CHANNELS[len(quantized)], quantized, limit, adapt, compared, step, turned, list(weights)
     )
-    start = bytes([planes | bool(header) << 7]) + header
     empty = 3 * (MAX_PLANES - planes)  # passes over planes that are all zeros
-    sizes = [0] * empty + [len(start) + size for size, _ in passes]
+    sizes = [0] * empty + [size for size, _ in passes]
     rest = PASSES - len(sizes)  # passes beyond the limit
     sizes += [0] * rest
-    sizes[len(sizes) - rest - 1 :] = [len(start) + len(data)] * (rest + 1)
+    sizes[len(sizes) - rest - 1 :] = [len(data)] * (rest + 1)
     if original is None:
-        return Bitstream(start + data, tuple(sizes), ())
+        return Bitstream(data, tuple(sizes), ())
     errors = np.array([_gray_error(original)] * empty + [error for _, error in passes])
     known = np.flatnonzero(errors >= 0)
     filled = np.interp(sizes, np.array(sizes)[known], errors[known])
-    return Bitstream(start + data, tuple(sizes), tuple(filled.tolist()))
+    return Bitstream(data, tuple(sizes), tuple(filled.tolist()))
 
 
 def _gray_error(original: NDArray[np.uint8 | np.uint16]) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -32,7 +32,14 @@ from nestcode.images.color import color_matrix, find_rotation, to_channels
 from nestcode.images.lapped_dct import lapped_dct
 from nestcode.storage import Record, Storable, read_record
 
+if TYPE_CHECKING:
+    from nestcode.images.refiner import Refiner
+
 Image = NDArray[np.uint8 | np.uint16]
+Tune = Literal["psnr", "ssim"]
+# Weights of the quantizer's step in units of 1/32, by kind of channel: three times as coarse for chroma as for luma.
+SSIM_WEIGHTS = [16, 48, 48, 32]
+FINEST_FOR_SSIM = 2  # a step of which luma's half still has coefficients within 15 bit planes
 SCALES = {np.dtype(np.uint8): 1, np.dtype(np.uint16): 257}  # of pixel values, relative to 0 to 255
 RECORD_KIND = "PictureCoder"  # in files, which keep the codec's first name
 
@@ -68,21 +75,21 @@ class ImageCodec(Storable):
             raise InvalidInput(f"images must be a list with at least one image, got {_type_of(images)}")
         model = _core.ImageModel()
         for image in images:
-            self._encode(image, model, UNLIMITED, adapt=True, measure=False)
+            self._encode(image, model, UNLIMITED, "psnr", adapt=True, measure=False)
         set_model(self._model, model_arrays(model))  # in a file's precision, so that it codes as when loaded
         self._is_fitted = True
         return self
 
-    def encode(self, image: Image, limit: int | None = None) -> bytes:
-        """Return the bitstream of an image, or its first `limit` bytes."""
+    def encode(self, image: Image, limit: int | None = None, *, tune: Tune = "psnr") -> bytes:
+        """Return the bitstream of an image, or its first `limit` bytes; `tune` is as in `compress_images`."""
         self.check_fitted()
         most = UNLIMITED if limit is None else limit
-        return self._encode(image, self._model, most, adapt=False, measure=False).data[:limit]
+        return self._encode(image, self._model, most, check_tune(tune), adapt=False, measure=False).data[:limit]
 
-    def encode_passes(self, image: Image) -> Bitstream:
+    def encode_passes(self, image: Image, *, tune: Tune = "psnr") -> Bitstream:
         """Return the bitstream of an image with its rate and error after each coding pass."""
         self.check_fitted()
-        return self._encode(image, self._model, UNLIMITED, adapt=False, measure=True)
+        return self._encode(image, self._model, UNLIMITED, check_tune(tune), adapt=False, measure=True)
 
     def decode(self, data: bytes, shape: Sequence[int], dtype: DTypeLike = np.uint8) -> Image:
         """Return the image of that shape and type from any prefix of its bitstream; an empty one gives gray."""
@@ -90,13 +97,22 @@ class ImageCodec(Storable):
         decoder.feed(data)
         return decoder.image()
 
-    def _encode(self, image: Image, model: _core.ImageModel, limit: int, *, adapt: bool, measure: bool) -> Bitstream:
+    def _encode(
+        self, image: Image, model: _core.ImageModel, limit: int, tune: Tune, *, adapt: bool, measure: bool
+    ) -> Bitstream:
         scale = SCALES[check_image(image).dtype]
         pixels = image if scale == 1 else image / np.float32(scale)
         rotation = find_rotation(pixels)
         channels = to_channels(pixels, color_matrix(rotation))
         original = image.reshape(*image.shape[:2], -1) if measure else None
-        return encode_planes(model, lapped_dct(channels), self.step, rotation, limit, original, adapt=adapt)
+        kinds = CHANNELS[len(channels)]
+        weights = [SSIM_WEIGHTS[kind] for kind in kinds] if tune == "ssim" and len(kinds) >= 3 else []
+        if weights and self.step < FINEST_FOR_SSIM:  # luma's step is half of it
+            raise InvalidInput(
+                f"tune='ssim' takes a codec of step {FINEST_FOR_SSIM} or more, got {self.step:g}: use tune='psnr', "
+                "which loses next to nothing at such a step"
+            )
+        return encode_planes(model, lapped_dct(channels), self.step, rotation, limit, original, weights, adapt=adapt)
 
     def check_fitted(self) -> None:
         """Raise unless the codec was fitted or loaded."""
@@ -150,6 +166,7 @@ class ImageDecoder:
         self.shape, self.dtype = check_shape(shape), np.dtype(dtype)
         codec.check_fitted()
         self._decoder = _core.ImageDecoder(codec._model, codec.step, *(*self.shape, 1)[:3])
+        self._finest = codec.step
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the bitstream."""
@@ -158,11 +175,19 @@ class ImageDecoder:
                 f"an image has at most {MAX_PLANES} bit planes, got {self._decoder.planes}: send it again"
             )
 
-    def image(self) -> Image:
-        """Return the image from what arrived so far."""
+    @property
+    def step(self) -> float:
+        """The quantizer step that was reached: it halves with every bit plane, and is the codec's after all of them.
+
+        Where channels have steps of their own (`tune="ssim"`), that of luma.
+        """
+        return float(self._finest * self._decoder.weight * 2 ** (MAX_PLANES - self._decoder.passes / 3))
+
+    def image(self, refiner: Refiner | None = None) -> Image:
+        """Return the image from what arrived so far, refined if a network for that is given."""
         out = np.empty(self.shape, dtype=self.dtype)
         self._decoder.write(out.reshape(-1))
-        return out
+        return out if refiner is None else refiner.refine(out, self.step)
 
 
 def check_image(image: Any) -> Image:
@@ -174,6 +199,22 @@ def check_image(image: Any) -> Image:
         )
     check_shape(image.shape)
     return image
+
+
+def check_refiner(refiner: Any) -> Refiner | None:
+    """Return the refiner, or raise if it is none; PyTorch is not loaded for that."""
+    if refiner is not None and not hasattr(refiner, "refine"):
+        raise InvalidInput(f"refiner must be a Refiner, got {refiner!r}: nestcode.images.Refiner.load() returns one")
+    found: Refiner | None = refiner
+    return found
+
+
+def check_tune(tune: Any) -> Tune:
+    """Return the metric that images are coded for, or raise if it is none."""
+    if tune not in get_args(Tune):
+        raise InvalidInput(f"tune must be 'psnr' or 'ssim', got {tune!r}: 'ssim' spends fewer bits on colors")
+    tuned: Tune = tune
+    return tuned
 
 
 def check_shape(shape: Sequence[int]) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
     fixed header (60) · table · CRC-32 (4) · embedded codec · block · CRC-32 (4) · block · …
 
 The table, deflated JSON, has the names and shapes of the images and how many bytes each of them has in each coding
-pass; since version 2 also their bit depths and ICC profiles. `docs/format.md` documents it. No value is used before it
-is checked.
+pass; since version 2 also their bit depths and ICC profiles. Since version 3 bitstreams may begin with the bit planes
+of their subbands and with weights. `docs/format.md` documents it. No value is used before it is checked.
 """
 
 import json
@@ -29,7 +29,7 @@ from nestcode.images.bitplanes import PASSES
 from nestcode.images.codec import check_shape
 from nestcode.images.lapped_dct import BLOCK
 
-VERSION = 2  # 1 is written where it suffices: 8 bits and no profiles
+VERSION = 3
 FIXED = struct.Struct("<8sIIIQ32s")  # magic, version, bytes of table, of embedded codec and of payload, fingerprint
 MAX_TABLE = 1 << 24  # bytes, inflated: some 80,000 images
 MAX_NAME = 1000  # characters
@@ -78,28 +78,23 @@ class ImageStreamHeader(Layout):
         """The header as it is written, without the embedded codec."""
         if self.written:
             return self.written
-        rows: list[list[Any]] = [
-            [entry.name, entry.shape, np.diff(entry.sizes, prepend=0).tolist()] for entry in self.entries
-        ]
-        table: list[Any] = [rows, self.quality]
-        if self.version > 1:
-            profiles = sorted({entry.profile for entry in self.entries if entry.profile})
-            for row, entry in zip(rows, self.entries, strict=True):
-                row += [entry.depth, profiles.index(entry.profile) if entry.profile else None]
-            table.append([b64encode(profile).decode() for profile in profiles])
+        profiles = sorted({entry.profile for entry in self.entries if entry.profile})
+        rows = [
+            [
+                entry.name, entry.shape, np.diff(entry.sizes, prepend=0).tolist(), entry.depth,
+                profiles.index(entry.profile) if entry.profile else None,
+            ]
+            for entry in self.entries
+        ]  # fmt: skip
+        table = [rows, self.quality, [b64encode(profile).decode() for profile in profiles]]
         text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
         if len(text) > MAX_TABLE:
             raise InvalidInput(f"a table must have at most {MAX_TABLE} bytes, got {len(text)}: make several streams")
         packed = zlib.compress(text, 9)
         start = FIXED.pack(
-            IMAGES_MAGIC, self.version, len(packed), self.embedded, self.payload, bytes.fromhex(self.coder)
+            IMAGES_MAGIC, VERSION, len(packed), self.embedded, self.payload, bytes.fromhex(self.coder)
         ) + packed  # fmt: skip
         return start + zlib.crc32(start).to_bytes(4, "little")
-
-    @property
-    def version(self) -> int:
-        """The version of the format that the table needs."""
-        return 2 if any(entry.depth > 8 or entry.profile for entry in self.entries) else 1
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -228,7 +223,8 @@ def _parse_table(table: bytes, version: int) -> tuple[tuple[Entry, ...], tuple[i
     if not inflate.eof or inflate.unused_data:
         raise ValueError(f"it does not end after {MAX_TABLE} bytes or less")
     parsed = json.loads(text)
-    if not isinstance(parsed, list) or len(parsed) != 1 + version or not all(isinstance(part, list) for part in parsed):
+    parts = 2 if version == 1 else 3
+    if not isinstance(parsed, list) or len(parsed) != parts or not all(isinstance(part, list) for part in parsed):
         raise ValueError("it is not a list of images and a list of qualities, and since version 2 a list of profiles")
     rows, quality, encoded = parsed if version > 1 else (*parsed, [])
     if len(quality) != PASSES or not all(type(value) is int and abs(value) < 10_000 for value in quality):
@@ -241,7 +237,8 @@ def _parse_table(table: bytes, version: int) -> tuple[tuple[Entry, ...], tuple[i
 
 
 def _parse_entry(row: Any, profiles: list[bytes], version: int) -> Entry:
-    if not isinstance(row, list) or len(row) != 1 + 2 * version or not all(isinstance(part, list) for part in row[1:3]):
+    parts = 3 if version == 1 else 5
+    if not isinstance(row, list) or len(row) != parts or not all(isinstance(part, list) for part in row[1:3]):
         raise ValueError(
             "an image is a name, a shape and the sizes of its passes, and since version 2 a depth and a profile"
         )

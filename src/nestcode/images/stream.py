@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from nestcode.container.decoder import Buffer, as_view
 from nestcode.container.files import FileView
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.bitplanes import PASSES, Bitstream
-from nestcode.images.codec import RECORD_KIND, Image, ImageCodec
+from nestcode.images.codec import RECORD_KIND, Image, ImageCodec, ImageDecoder, Tune, check_refiner, check_tune
 from nestcode.images.format import (
     DEPTHS,
     Entry,
@@ -28,6 +28,9 @@ from nestcode.images.format import (
 )
 from nestcode.images.lapped_dct import BLOCK
 from nestcode.storage import parse_record, record_bytes
+
+if TYPE_CHECKING:
+    from nestcode.images.refiner import Refiner
 
 LIMIT = 8 << 30  # bytes of memory
 COEFFICIENT = 6  # bytes of memory of a decoder for each coefficient
@@ -44,6 +47,7 @@ def compress_images(
     names: Sequence[str] | None = None,
     profiles: Sequence[bytes] | None = None,
     embed: bool = False,
+    tune: Tune = "psnr",
     bpp: float | None = None,
     budget: int | None = None,
     psnr: float | None = None,
@@ -66,6 +70,8 @@ def compress_images(
         names: relative paths that differ; by default "0", "1", ….
         profiles: the ICC profile of each image, b"" for none; they are kept as they are.
         embed: put the codec into the stream, so that receivers need not have it.
+        tune: "psnr" codes all channels with the same precision; "ssim" codes chroma three times as coarsely as luma,
+            which eyes prefer.
         bpp: keep this rate, in bits of payload per pixel of all images together.
         budget: keep at most this many bytes, header included.
         psnr: keep what each image needs for this PSNR in dB, of all its channels.
@@ -81,7 +87,7 @@ def compress_images(
             f"images must be a list of arrays, got {type(images).__name__}: put one into [image], several into "
             "list(images)"
         )
-    encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim), embed=embed)
+    encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim), tune=tune, embed=embed)
     named = [str(k) for k in range(len(images))] if names is None else names
     bitstreams = [
         encoder.add(name, image, profile)
@@ -96,6 +102,7 @@ def decompress_images(
     codec: ImageCodec | None = None,
     *,
     bpp: float | None = None,
+    refiner: "Refiner | None" = None,
     limit: int = LIMIT,
     on_damage: OnDamage = "error",
 ) -> list[Image]:
@@ -109,11 +116,13 @@ def decompress_images(
         data: what `compress_images` or `ImageStreamWriter` made, whole or truncated.
         codec: the one that made it, unless it is embedded or ships with Nestcode.
         bpp: use at most this rate, in bits of payload per pixel of all images together.
+        refiner: a network that refines the decoded images, `Refiner.load()`; some 300 MB beside `limit`.
         limit: refuse streams whose images take more bytes of memory than this.
         on_damage: "keep" decodes what precedes the first damaged block, and warns.
 
     """
     check_on_damage(on_damage)
+    check_refiner(refiner)
     view = as_view(data)
     header = parse_image_header(view)
     check_memory(header.entries, limit)
@@ -122,14 +131,23 @@ def decompress_images(
     blocks.verify()
     report_damage(blocks.error(), on_damage)
     arrived = min(blocks.bits // 8, header.bytes_at(bpp))
-    return [decode_image(header, blocks, found, image, arrived) for image in range(len(header.entries))]
+    return [decode_image(header, blocks, found, image, arrived, refiner) for image in range(len(header.entries))]
 
 
-def decode_image(header: ImageStreamHeader, blocks: StoredBlocks, codec: ImageCodec, image: int, arrived: int) -> Image:
+def decode_image(
+    header: ImageStreamHeader,
+    blocks: StoredBlocks,
+    codec: ImageCodec,
+    image: int,
+    arrived: int,
+    refiner: "Refiner | None" = None,
+) -> Image:
     """Return one image from the first `arrived` bytes of payload."""
     data = b"".join(blocks.read(part.start, part.stop).tobytes() for part in header.slices(image, arrived))
     entry = header.entries[image]
-    return codec.decode(data, entry.shape, DEPTHS[entry.depth])
+    decoder = ImageDecoder(codec, entry.shape, DEPTHS[entry.depth])
+    decoder.feed(data)
+    return decoder.image(refiner)
 
 
 @dataclass(frozen=True)
@@ -168,10 +186,10 @@ def _colors(image: Image) -> Image:
 class ImageStreamEncoder:
     """Encodes the images of a stream one by one and makes its header; the caller keeps the bitstreams."""
 
-    def __init__(self, codec: ImageCodec | None, target: Target, *, embed: bool) -> None:
+    def __init__(self, codec: ImageCodec | None, target: Target, *, tune: Tune, embed: bool) -> None:
         self._codec = check_codec(ImageCodec.load() if codec is None else codec)
         self._codec.check_fitted()
-        self._target, self._embed = target, embed
+        self._target, self._tune, self._embed = target, check_tune(tune), embed
         self._entries: list[Entry] = []
         self._errors = np.zeros(PASSES)  # squared errors of all values, after each pass
         self._values = 0
@@ -182,12 +200,15 @@ class ImageStreamEncoder:
         name, profile = check_name(name), check_profile(profile)
         if name in self._names:
             raise InvalidInput(f"names of images must differ, got {name!r} twice: rename one of them")
-        encoded = self._codec.encode_passes(image)
+        encoded = self._codec.encode_passes(image, tune=self._tune)
         size = self._size_for(image, encoded)
         sizes = np.minimum(encoded.sizes, size)
         self._names.add(name)
         self._entries.append(Entry(name, image.shape, tuple(sizes.tolist()), 8 * image.itemsize, profile))
         errors = np.interp(sizes, encoded.sizes, np.maximum(encoded.errors, LEAST_ERROR))
+        if size < len(encoded.data):  # in the middle of a pass: measured, since some passes of few bytes remove much
+            decoded = self._codec.decode(encoded.data[:size], image.shape, image.dtype)
+            errors[sizes == size] = max(255**2 * 10 ** (-metrics.psnr(image, decoded) / 10), LEAST_ERROR)
         self._errors += errors * image.size
         self._values += image.size
         return encoded.data[:size]

@@ -1,14 +1,19 @@
 """Progressive decoding: images refine while the chunks of their stream arrive."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from nestcode.arrays import Bytes
 from nestcode.container.blocks import ArrivingBlocks
 from nestcode.container.decoder import ProgressiveDecoder
 from nestcode.errors import DamagedFile
-from nestcode.images.codec import Image, ImageCodec, ImageDecoder
+from nestcode.images.codec import Image, ImageCodec, ImageDecoder, check_refiner
 from nestcode.images.format import DEPTHS, ImageStreamHeader, parse_image_header
 from nestcode.images.stream import LIMIT, check_memory, find_codec
+
+if TYPE_CHECKING:
+    from nestcode.images.refiner import Refiner
 
 
 class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
@@ -26,18 +31,21 @@ class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
 
     Args:
         codec: the one that made the stream, unless it is embedded or ships with Nestcode.
+        refiner: a network that refines the decoded images, `Refiner.load()`; some 300 MB beside `limit`.
         limit: refuse streams that take more bytes of memory than this; all images are decoded side by side.
 
     """
 
-    def __init__(self, codec: ImageCodec | None = None, *, limit: int = LIMIT) -> None:
+    def __init__(
+        self, codec: ImageCodec | None = None, *, refiner: "Refiner | None" = None, limit: int = LIMIT
+    ) -> None:
         super().__init__(limit)
-        self._given = codec
+        self._given, self._refiner = codec, check_refiner(refiner)
 
     def _begin(self, view: memoryview) -> "_ArrivingImages":
         header = parse_image_header(view)
         check_memory(header.entries, self._limit, progressive=True)
-        return _ArrivingImages(header, find_codec(header, view, self._given))
+        return _ArrivingImages(header, find_codec(header, view, self._given), self._refiner)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,9 +67,9 @@ class _ArrivingImages(ArrivingBlocks):
 
     header: ImageStreamHeader
 
-    def __init__(self, header: ImageStreamHeader, codec: ImageCodec) -> None:
+    def __init__(self, header: ImageStreamHeader, codec: ImageCodec, refiner: "Refiner | None") -> None:
         super().__init__(header)
-        self._codec = codec
+        self._codec, self._refiner = codec, refiner
         self._ends = np.cumsum(header.pass_sizes.T.ravel())  # in the payload, of each pass of each image
         self._reset()
 
@@ -95,5 +103,5 @@ class _ArrivingImages(ArrivingBlocks):
         """Return copies of all images."""
         for image, decoder in enumerate(self._decoders):
             if self._decoded[image] is None:
-                self._decoded[image] = decoder.image()
+                self._decoded[image] = decoder.image(self._refiner)
         return [decoded.copy() for decoded in self._decoded if decoded is not None]

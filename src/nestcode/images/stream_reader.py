@@ -3,17 +3,20 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
 from nestcode.container.files import FileView
 from nestcode.errors import InvalidInput
-from nestcode.images.codec import Image, ImageCodec
+from nestcode.images.codec import Image, ImageCodec, check_refiner
 from nestcode.images.format import parse_image_header
 from nestcode.images.info import ImageStreamInfo, describe
 from nestcode.images.stream import LIMIT, check_memory, decode_image, find_codec
+
+if TYPE_CHECKING:
+    from nestcode.images.refiner import Refiner
 
 
 class ImageStreamReader:
@@ -34,6 +37,7 @@ class ImageStreamReader:
         path: the file.
         codec: the one that made it, unless it is embedded or ships with Nestcode.
         bpp: use at most this rate, in bits of payload per pixel of all images together.
+        refiner: a network that refines the decoded images, `Refiner.load()`; some 300 MB beside `limit`.
         limit: refuse images that take more bytes of memory than this.
         on_damage: "keep" reads what precedes the first damaged block, and warns.
 
@@ -50,11 +54,12 @@ class ImageStreamReader:
         codec: ImageCodec | None = None,
         *,
         bpp: float | None = None,
+        refiner: "Refiner | None" = None,
         limit: int = LIMIT,
         on_damage: OnDamage = "error",
     ) -> None:
         check_on_damage(on_damage)
-        self.path, self._limit = Path(path), limit
+        self.path, self._refiner, self._limit = Path(path), check_refiner(refiner), limit
         view = FileView(self.path)
         self._header, self._view = parse_image_header(view), view
         self._codec = find_codec(self._header, view, codec)
@@ -91,7 +96,7 @@ class ImageStreamReader:
             raise IndexError(f"image must be between 0 and {len(self) - 1}, got {image}")
         at = int(image) % len(self)
         check_memory([self._header.entries[at]], self._limit)
-        return decode_image(self._header, self._open(), self._codec, at, self._arrived)
+        return decode_image(self._header, self._open(), self._codec, at, self._arrived, self._refiner)
 
     def __iter__(self) -> Iterator[Image]:
         return (self[image] for image in range(len(self)))

@@ -3,7 +3,7 @@
 import os
 
 from nestcode.container.files import SpooledWriter
-from nestcode.images.codec import Image, ImageCodec
+from nestcode.images.codec import Image, ImageCodec, Tune
 from nestcode.images.format import lay_out
 from nestcode.images.stream import ImageStreamEncoder, Target
 from nestcode.storage import write_pieces
@@ -29,7 +29,7 @@ class ImageStreamWriter(SpooledWriter):
 
     Args:
         path: the file; an existing one is replaced once the new one is complete.
-        codec, embed, bpp, budget, psnr, ssim: as `compress_images` takes them.
+        codec, embed, tune, bpp, budget, psnr, ssim: as `compress_images` takes them.
 
     """
 
@@ -39,12 +39,13 @@ class ImageStreamWriter(SpooledWriter):
         codec: ImageCodec | None = None,
         *,
         embed: bool = False,
+        tune: Tune = "psnr",
         bpp: float | None = None,
         budget: int | None = None,
         psnr: float | None = None,
         ssim: float | None = None,
     ) -> None:
-        self._encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim), embed=embed)
+        self._encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim), tune=tune, embed=embed)
         self._starts = [0]  # of the bitstreams in the spool
         super().__init__(path)
 

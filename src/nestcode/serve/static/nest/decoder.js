@@ -4,7 +4,7 @@
 // documents the format.
 
 const MAGIC = "\x89NESP\r\n\x1a", ITEMS_MAGIC = "\x89NEST\r\n\x1a";
-const FIXED = 60, CRC = 4, BLOCK = 4096, PASSES = 45, VERSION = 2;
+const FIXED = 60, CRC = 4, BLOCK = 4096, PASSES = 45, VERSION = 3;
 const MAX_TABLE = 2 ** 24, MAX_PLANES = 15, MAX_NAME = 1000;
 const COEFFICIENT = 6n, STRIPS = 8n, MODEL = 2n ** 20n; // bytes of memory, as nestcode.images.stream counts them
 const KIND = "PictureCoder"; // of a codec in files
@@ -339,12 +339,12 @@ async function parseTable(table, version) {
   }
   const lists = (values, count) => Array.isArray(values) && values.length === count && values.every(Array.isArray);
   const integer = (value, low, high) => Number.isInteger(value) && value >= low && value < high;
-  check(lists(parsed, 1 + version), "it is not a list of images and a list of qualities");
+  check(lists(parsed, version === 1 ? 2 : 3), "it is not a list of images and a list of qualities");
   const [rows, quality] = parsed;
   const sound = quality.length === PASSES && quality.every((value) => integer(value, -9999, 10000));
   check(sound, "qualities are not one for each pass");
   for (const row of rows) {
-    const whole = Array.isArray(row) && row.length === 1 + 2 * version && lists(row.slice(1, 3), 2);
+    const whole = Array.isArray(row) && row.length === (version === 1 ? 3 : 5) && lists(row.slice(1, 3), 2);
     check(whole, "an image is a name, a shape and the sizes of its passes");
     const [name, shape, sizes, depth = 8] = row;
     const counted = sizes.length === PASSES && sizes.every((size) => integer(size, 0, 2 ** 40));

@@ -1,0 +1,124 @@
+"""Restoration of decoded images: a network that removes the artifacts of a transform codec.
+
+    pixels ──pixel unshuffle──▶ U-Net(step) ──pixel shuffle──▶ correction ──▶ pixels + correction
+
+It works on blocks of 4 x 4 pixels and of 8 x 8, since convolutions at full resolution are too slow for a CPU. One
+network serves every rate: the quantizer step that the decoder reached modulates each residual block (FiLM) and scales
+the correction, which is 0 at the finest step. The last layer is initialized to 0, so an untrained network is the
+identity.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nestcode.errors import InvalidInput
+
+UNSHUFFLE = 4  # pixels on a side that make the features of a position
+MULTIPLE = 2 * UNSHUFFLE  # of heights and widths
+CHANNELS = (64, 128)
+BLOCKS = (2, 3)
+EMBEDDED = 64  # features of a step
+OCTAVES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)  # waves of the embedding in a doubling of the step
+FINEST = 4.0  # the step, in pixel values from 0 to 255, at which nothing is corrected; the correction fades in up to 8
+ERROR = 1 / 8  # of a decoded image, about, in quantizer steps
+COARSEST = 128.0  # the step beyond which corrections do not grow
+
+
+class RestorationUNet(nn.Module):
+    """A U-Net of two resolutions that corrects decoded images, conditioned on the quantizer step.
+
+    >>> network = RestorationUNet((8, 16))
+    >>> x = torch.rand(2, 3, 16, 24)
+    >>> bool((network(x, torch.tensor([4.0, 64.0])) == x).all())
+    True
+
+    Args:
+        channels: of the convolutions at a quarter and at an eighth of the resolution.
+        blocks: residual blocks on each side of the U-Net, and at its bottom.
+
+    """
+
+    def __init__(self, channels: tuple[int, int] = CHANNELS, blocks: tuple[int, int] = BLOCKS) -> None:
+        super().__init__()
+        if min(*channels, *blocks) < 1:
+            raise InvalidInput(f"channels and blocks must be at least 1, got {channels} and {blocks}")
+        self.channels, self.blocks = channels, blocks
+        fine, coarse = channels
+        pixels = 3 * UNSHUFFLE**2
+        self.step = StepEmbedding()
+        self.begin = nn.Conv2d(pixels, fine, 3, padding=1)
+        self.down = nn.ModuleList(_Block(fine) for _ in range(blocks[0]))
+        self.coarser = nn.Conv2d(fine, coarse, 2, stride=2)
+        self.middle = nn.ModuleList(_Block(coarse) for _ in range(blocks[1]))
+        self.finer = nn.Conv2d(coarse, 4 * fine, 1)
+        self.up = nn.ModuleList(_Block(fine) for _ in range(blocks[0]))
+        self.end = nn.Conv2d(fine, pixels, 3, padding=1)
+        for layer in (self.end.weight, self.end.bias):
+            assert layer is not None
+            nn.init.zeros_(layer)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def reach(self) -> int:
+        """How many pixels away an input can change an output, at most: the margin of tiles."""
+        fine = 2 + 4 * self.blocks[0]  # convolutions of 3 x 3
+        return UNSHUFFLE * (fine + 1) + MULTIPLE * (2 * self.blocks[1] + 1)
+
+    def forward(self, x: Tensor, steps: Tensor) -> Tensor:
+        """Return corrected images in [0, 1], (n, 3, height, width), (n,) -> (n, 3, height, width).
+
+        Height and width are multiples of 8; `steps` are quantizer steps in pixel values from 0 to 255.
+        """
+        embedding = self.step(steps)
+        unshuffled = functional.pixel_unshuffle(x, UNSHUFFLE).contiguous(memory_format=torch.channels_last)
+        hidden = self.begin(unshuffled)
+        for block in self.down:
+            hidden = block(hidden, embedding)
+        skipped, hidden = hidden, self.coarser(hidden)
+        for block in self.middle:
+            hidden = block(hidden, embedding)
+        hidden = skipped + functional.pixel_shuffle(self.finer(hidden), 2)
+        for block in self.up:
+            hidden = block(hidden, embedding)
+        scale = ERROR * steps.clamp(max=COARSEST) / 255 * torch.log2(steps / FINEST).clamp(0, 1)
+        return x + scale[:, None, None, None] * functional.pixel_shuffle(self.end(hidden), UNSHUFFLE)
+
+
+class StepEmbedding(nn.Module):
+    """A sinusoidal embedding of the logarithm of a quantizer step, then an MLP.
+
+    >>> StepEmbedding()(torch.tensor([4.0, 64.0])).shape
+    torch.Size([2, 64])
+    """
+
+    waves: Tensor  # angular frequencies
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("waves", 2 * math.pi * torch.tensor(OCTAVES), persistent=False)
+        self.layers = nn.Sequential(
+            nn.Linear(2 * len(OCTAVES), EMBEDDED), nn.SiLU(), nn.Linear(EMBEDDED, EMBEDDED), nn.SiLU()
+        )
+
+    def forward(self, steps: Tensor) -> Tensor:
+        """Return embeddings, (n,) -> (n, 64)."""
+        angles = torch.log2(steps)[:, None] * self.waves
+        embedding: Tensor = self.layers(torch.cat([angles.sin(), angles.cos()], dim=1))
+        return embedding
+
+
+class _Block(nn.Module):
+    """A residual block of two convolutions, with a scale and shift by the step between them (FiLM)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+        self.step = nn.Linear(EMBEDDED, 2 * channels)
+
+    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
+        scale, shift = self.step(embedding)[:, :, None, None].chunk(2, dim=1)
+        out: Tensor = x + self.second(functional.relu(self.first(x) * (1 + scale) + shift))
+        return out
