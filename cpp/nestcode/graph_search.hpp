@@ -103,26 +103,27 @@ class GraphPool {
         limit = Hit::score(keys_.back());
     }
 
-    // Sorts few keys by their ranks: no branch depends on their order, which nothing predicts.
-    static void sort_few(std::uint64_t* keys, std::size_t count) {
-        constexpr std::size_t few = 8;
-        if (count > few) return std::sort(keys, keys + count);
-        std::uint64_t unsorted[few];
-        std::copy_n(keys, count, unsorted);
-        for (std::size_t i = 0; i < count; ++i) {
-            std::size_t rank = 0;
-            for (std::size_t j = 0; j < count; ++j)
-                rank += j < i ? unsorted[j] <= unsorted[i] : unsorted[j] < unsorted[i];
-            keys[rank] = unsorted[i];
-        }
+    // Sorts the keys of a record by their ranks: no branch depends on their order, which nothing predicts.
+    static void sort_few(std::uint64_t (&keys)[kDegree], std::size_t count) {
+        std::uint64_t unsorted[kDegree];
+        std::memcpy(unsorted, keys, sizeof unsorted);  // of constant size: x86 copies few words slowly
+        std::size_t ranks[kDegree] = {};
+        for (std::size_t i = 1; i < count; ++i)
+            for (std::size_t j = 0; j < i; ++j) {
+                const bool after = unsorted[j] <= unsorted[i];
+                ranks[i] += after;
+                ranks[j] += !after;
+            }
+        for (std::size_t i = 0; i < count; ++i) keys[ranks[i]] = unsorted[i];
     }
 
-    // Where a key belongs: a binary search without branches, which would be mispredicted.
+    // Where a key belongs: a binary search without branches, which would be mispredicted. With a mask, as
+    // compilers for x86 make a branch of a conditional.
     std::size_t place_of(std::uint64_t key) const {
         const std::uint64_t* base = keys_.data();
         for (std::size_t count = keys_.size(); count > 0;) {
             const std::size_t half = (count + 1) / 2;
-            base += base[half - 1] < key ? half : 0;
+            base += half & -std::size_t{base[half - 1] < key};
             count -= half;
         }
         return static_cast<std::size_t>(base - keys_.data());
@@ -134,13 +135,17 @@ class GraphPool {
     std::vector<std::uint32_t> recent_;  // ids that were inserted, by hash
 };
 
-// Begins to read memory into the second-level cache. The processor's own prefetcher goes on from there; asking for more
-// lines would hold up other reads. Inlined at once, as GCC 12 drops calls of functions that do nothing but prefetch.
-// Lines behind the end do no harm, and a constant number takes no branches.
-[[gnu::always_inline]] inline void prefetch_lines(const void* from) {
+// Begins to read memory into the second-level cache: all of it on x86; elsewhere the processor's own prefetcher goes on
+// from there, and asking for more lines would hold up other reads. Inlined at once, as GCC 12 drops calls of functions
+// that do nothing but prefetch.
+[[gnu::always_inline]] inline void prefetch_lines(const void* from, [[maybe_unused]] std::size_t bytes) {
     const char* data = static_cast<const char*>(from);
+#if NESTCODE_X86
+    for (std::size_t i = 0; i < bytes; i += 64) __builtin_prefetch(data + i, 0, 2);
+#else
 #pragma GCC unroll 10
-    for (std::size_t i = 0; i < 640; i += 64) __builtin_prefetch(data + i, 0, 2);
+    for (std::size_t i = 0; i < 640; i += 64) __builtin_prefetch(data + i, 0, 2);  // lines behind the end do no harm
+#endif
 }
 
 // Vectors in the order of the nodes; none where `data` is null.
@@ -197,8 +202,8 @@ struct GraphWalker {
 
     [[gnu::always_inline]] void prefetch(std::uint32_t id) const {
         if (id == UINT32_MAX) return;
-        prefetch_lines(records[id].data);
-        if (vectors.data != nullptr) prefetch_lines(vectors[id]);
+        prefetch_lines(records[id].data, GraphRecord::size(records.columns));
+        if (vectors.data != nullptr) prefetch_lines(vectors[id], vectors.features * sizeof(Element));
     }
 };
 

@@ -27,7 +27,7 @@ inline float clamp_to_finite(float score) {
 struct Hit {
     static std::uint64_t pack(float score, std::uint32_t position) {
         const auto bits = std::bit_cast<std::uint32_t>(score);
-        const std::uint32_t ordered = bits >> 31 ? ~bits : bits | 0x80000000u;
+        const std::uint32_t ordered = bits ^ (-(bits >> 31) | 0x80000000u);  // negative ones reversed
         return std::uint64_t{ordered} << 32 | position;
     }
     static float score(std::uint64_t hit) {
