@@ -5,7 +5,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -15,6 +17,15 @@
 #include <vector>
 
 namespace nestcode {
+
+// Whether a new thread has the memory to throw an exception. Its first one allocates the thread's state of exceptions,
+// and where that fails glibc ends the process: so it is allocated here, once any allocation of the thread succeeds.
+inline bool can_throw() {
+    void* volatile some = std::malloc(1024);
+    std::free(some);
+    [[maybe_unused]] const volatile int state = some != nullptr ? std::uncaught_exceptions() : 0;
+    return some != nullptr;
+}
 
 // Calls work(begin, end) on disjoint ranges that cover [0, count), on at most `threads` threads and with at least
 // `grain` items per range. If calls throw, all threads finish or stop first and then one of the exceptions is rethrown.
@@ -35,17 +46,25 @@ void parallel_for(std::size_t count, std::size_t grain, std::size_t threads, con
             if (first_error == nullptr) first_error = std::current_exception();
         }
     };
+    std::atomic<bool> starved = false;
+    const auto in_worker = [&](std::size_t begin, std::size_t end) noexcept {
+        if (can_throw())
+            guarded(begin, end);
+        else
+            starved = true;
+    };
     std::vector<std::thread> workers;  // Apple's library has no std::jthread
     workers.reserve(parts - 1);
     std::size_t started = 0;
     try {
         for (; started + 1 < parts; ++started)
-            workers.emplace_back(std::cref(guarded), start_of(started), start_of(started + 1));
+            workers.emplace_back(std::cref(in_worker), start_of(started), start_of(started + 1));
     } catch (const std::system_error&) {  // no more threads
     } catch (const std::bad_alloc&) {     // no memory for another one
     }
     guarded(start_of(started), count);  // the calling thread takes the ranges that no worker has
     for (std::thread& worker : workers) worker.join();
+    if (starved) throw std::bad_alloc();
     if (first_error != nullptr) std::rethrow_exception(first_error);
 }
 
