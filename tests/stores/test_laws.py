@@ -11,7 +11,7 @@ from nestcode import CellCoder, Codes, Index, LinearCoder
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.index import PrefixTree
-from nestcode.index.ordered import OrderedCodes
+from nestcode.index.ordered import OrderedCodes, Scan
 from nestcode.stores import CodeStore
 from nestcode.stores.neighborhood import find_neighborhood
 from tests.stores.conftest import Create
@@ -54,6 +54,11 @@ def check_scans(store: OrderedCodes, codes: Codes, ids: NDArray[np.int64], queri
             assert set(up) <= set(after)
             assert set(down) <= set(before)
             assert len(set(up) | set(down)) == len(up) + len(down)
+            if isinstance(store, CodeStore):
+                length = 3 * limit % codes.width
+                for part, whole in zip(store.around(query, limit, length), (after, before), strict=True):
+                    bits = Codes(np.array([[*code] for code, _ in whole[:limit]], dtype=np.uint8).reshape(-1, 2), 13)
+                    assert part.codes == bits.prefix(length)
         for length in {0, 1, codes.width // 2, codes.width}:
             members = pairs(store.range(query.prefix(length)))
             shared = query.prefix(length).common_prefix(codes.prefix(length))[0] == length
@@ -105,8 +110,9 @@ def test_scans_find_the_neighborhoods_that_the_core_finds(width: int) -> None:
     class Local:
         width, ascend, descend, range = tree.width, tree.ascend, tree.descend, tree.range
 
-        def around(self, code: Codes, limit: int) -> Any:
-            return tree.ascend(code, limit), tree.descend(code, limit)
+        def around(self, code: Codes, limit: int, length: int) -> Any:
+            sides = tree.ascend(code, limit), tree.descend(code, limit)
+            return [Scan(side.ids, side.codes.prefix(length)) for side in sides]
 
     for query in codes[:10].concat(clustered(15, width, seed=5)):
         for size in (1, 2, 7, 79, 81):

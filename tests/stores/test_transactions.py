@@ -156,6 +156,14 @@ def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:
                 assert (hood.length, sorted(hood.ids)) == (expected.length, sorted(expected.ids))
     bare = kind(connection)
     assert bare.search(X[5], k=1, filter=(f"id = {mark}", int(IDS[7]))).ids.tolist() == [IDS[7]]
+    for cast in (np.int64, np.float32, np.float64):  # as plain numbers
+        scalar = (f"price < {mark}", cast(20))
+        assert (
+            store.search(QUERIES, filter=scalar).ids.tolist() == store.search(QUERIES, filter="price < 20").ids.tolist()
+        )
+        assert store.neighborhood(X[5], size=4, filter=scalar).count == store.neighborhood(
+            X[5], size=4, filter="price < 20"
+        ).count  # fmt: skip
     by_table = f"id IN (SELECT id FROM products WHERE price < {mark})"
     assert bare.search(QUERIES, filter=(by_table, 20)).ids.tolist() == store.search(
         QUERIES, filter=("price < " + mark, 20)

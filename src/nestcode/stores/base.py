@@ -75,10 +75,11 @@ class CodeStore(ABC):
     def _range(self, low: bytes, high: bytes) -> Scan:
         """Return all items from key `low` to below key `high`, ascending."""
 
-    def _around(self, key: bytes, limit: int) -> tuple[Scan, Scan]:
-        """Return what `_ascend` and what `_descend` return, both of one snapshot."""
+    def _around(self, key: bytes, limit: int, length: int) -> tuple[Scan, Scan]:
+        """Return what `_ascend` and what `_descend` return, both of one snapshot, with prefixes of the codes."""
         with self._reading():
-            return self._ascend(key, limit), self._descend(key, limit)
+            after, before = self._ascend(key, limit), self._descend(key, limit)
+        return Scan(after.ids, after.codes.prefix(length)), Scan(before.ids, before.codes.prefix(length))
 
     @abstractmethod
     def _select(self, ids: Ids) -> Scan:
@@ -120,9 +121,17 @@ class CodeStore(ABC):
         """Return the last `limit` items whose codes are less than `code`, descending."""
         return self._descend(key_of(self._encode(code)), check_int(limit, "limit", least=1))
 
-    def around(self, code: Codes, limit: int) -> tuple[Scan, Scan]:
-        """Return what `ascend` and what `descend` return, both of one snapshot."""
-        return self._around(key_of(self._encode(code)), check_int(limit, "limit", least=1))
+    def around(self, code: Codes, limit: int, length: int) -> tuple[Scan, Scan]:
+        """Return what `ascend` and what `descend` return, both of one snapshot, with the first `length` bits of codes.
+
+        >>> from nestcode.stores import SqliteStore
+        >>> store = SqliteStore.create(":memory:", width=2)
+        >>> store.add(Codes.from_bits([[0, 1], [1, 1], [1, 0]]), ids=[5, 3, 4])
+        >>> store.around(Codes.from_bits([[1, 0]]), limit=1, length=1)
+        (Scan(ids=array([4]), codes=Codes(1 item of 1 bit: 1)), Scan(ids=array([5]), codes=Codes(1 item of 1 bit: 0)))
+        """
+        query, limit = self._encode(code), check_int(limit, "limit", least=1)
+        return self._around(key_of(query), limit, query.prefix(length).width)
 
     def range(self, prefix: Codes) -> Scan:
         """Return all items whose codes begin with `prefix`, ascending.
@@ -325,9 +334,12 @@ class CodeStore(ABC):
         """Return items from the keys and values of a database."""
         return self._packed_scan(np.array(ids, dtype=np.int64), b"".join(codes))
 
-    def _packed_scan(self, ids: Ids, codes: bytes) -> Scan:
-        packed: Bytes = np.frombuffer(codes, dtype=np.uint8).reshape(len(ids), -(-self.width // 8))
-        return Scan(ids, Codes.unchecked(packed, self.width))
+    def _packed_scan(self, ids: Ids, codes: bytes, length: int | None = None) -> Scan:
+        """Return items from ids and the bytes of their codes, or of the first `length` bits of these."""
+        size = -(-(self.width if length is None else length) // 8)
+        packed: Bytes = np.frombuffer(codes, dtype=np.uint8).reshape(len(ids), size)
+        held = Codes.unchecked(packed, min(8 * size, self.width))
+        return Scan(ids, held if length is None else held.prefix(length))
 
     def __repr__(self) -> str:
         coder = "" if self.coder is None else f", {self.coder!r}"

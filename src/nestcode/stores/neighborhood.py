@@ -10,6 +10,8 @@ from nestcode.arrays import Ids
 from nestcode.codes import Codes
 from nestcode.index.ordered import OrderedCodes, Scan
 
+LEADING = 64  # bits of codes that are read at first: neighborhoods seldom share more
+
 
 @dataclass(frozen=True, eq=False)
 class Neighborhood:
@@ -38,24 +40,28 @@ class Neighborhood:
 class Surroundings(OrderedCodes, Protocol):
     """Ordered codes that ascend and descend at one moment."""
 
-    def around(self, code: Codes, limit: int) -> tuple[Scan, Scan]:
-        """Return what `ascend` and what `descend` return, both of one snapshot."""
+    def around(self, code: Codes, limit: int, length: int) -> tuple[Scan, Scan]:
+        """Return what `ascend` and what `descend` return, both of one snapshot, with prefixes of `length` bits."""
 
 
 def find_neighborhood(store: Surroundings, query: Codes, size: int) -> Neighborhood:
     """Return the smallest neighborhood of a query with at least `size` members, or the root: all items.
 
     Its members lie around the query's code. So `size` items on each side determine the length of the prefix; half as
-    many more hold most neighborhoods whole. Only where a side may hold more members is the range of that prefix read
-    too. Each scan is of one snapshot, and the last one alone determines the answer, so others may write meanwhile.
+    many more hold most neighborhoods whole. Whole codes are read only where members share all leading bits, and the
+    range of the prefix only where a side may hold more members. Each scan is of one snapshot, and the last one alone
+    determines the answer, so others may write meanwhile.
     """
-    limit = size + size // 2
+    limit, known = size + size // 2, min(LEADING, query.width)
     while True:
-        after, before = store.around(query, limit)
+        after, before = store.around(query, limit, known)
         ids = np.concatenate([before.ids[::-1], after.ids])
-        codes = Codes.unchecked(np.concatenate([before.codes.packed[::-1], after.codes.packed]), query.width)
-        shared = query.common_prefix(codes)[0]
+        codes = Codes.unchecked(np.concatenate([before.codes.packed[::-1], after.codes.packed]), known)
+        shared = query.prefix(known).common_prefix(codes)[0]
         found = _narrow(ids, shared, size)
+        if found.length == known < query.width:
+            known = query.width
+            continue
         full = [end for end, side in ((0, before), (-1, after)) if len(side.ids) == limit]
         if all(shared[end] < found.length for end in full):
             return found

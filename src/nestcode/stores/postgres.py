@@ -103,10 +103,13 @@ class PostgresStore(SqlStore):
             self._execute(f"CREATE TABLE {self._settings} (width integer NOT NULL, coder bytea NOT NULL)")
             self._execute(f"INSERT INTO {self._settings} VALUES (%s, %s)", (self.width, dump_coder(self.coder)))
 
-    def _around(self, key: bytes, limit: int) -> tuple[Scan, Scan]:
-        after, before = (f"SELECT {COLUMNS} FROM ({side}) AS side" for side in (self._ascending(), self._descending()))
-        both = self._execute(f"{after} UNION ALL {before}", (key, *self._values, limit) * 2)
-        return self._unpack(*both[0]), self._unpack(*both[1])
+    def _around(self, key: bytes, limit: int, length: int) -> tuple[Scan, Scan]:
+        columns = COLUMNS.replace("code", f"substring(code, 1, {-(-length // 8)})")
+        sides = self._ascending(limit), self._descending(limit)
+        statement = " UNION ALL ".join(f"SELECT {columns} FROM ({side}) AS side" for side in sides)
+        rows = self._execute(statement, (key, *self._values) * 2)
+        after, before = (self._unpack(ids, codes, length) for ids, codes in rows)
+        return after, before
 
     def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
         (row,) = self._execute(f"SELECT {COLUMNS} FROM ({statement}) AS found", values)
@@ -178,8 +181,8 @@ class PostgresStore(SqlStore):
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         return _execute(self._connection, statement, values)
 
-    def _unpack(self, ids: bytes | None, codes: bytes | None) -> Scan:
-        return self._packed_scan(np.frombuffer(ids or b"", dtype=">i8").astype(np.int64), codes or b"")
+    def _unpack(self, ids: bytes | None, codes: bytes | None, length: int | None = None) -> Scan:
+        return self._packed_scan(np.frombuffer(ids or b"", dtype=">i8").astype(np.int64), codes or b"", length)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

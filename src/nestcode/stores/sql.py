@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Any, Self
 
+import numpy as np
+
 from nestcode.arrays import Ids
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
@@ -68,7 +70,9 @@ class SqlStore(CodeStore):
         if not isinstance(condition, tuple) or not condition or not isinstance(condition[0], str):
             return super()._filtered(condition)
         view = copy(self)
-        view._condition, view._values = f"({condition[0]})", condition[1:]
+        # Drivers would store NumPy's scalars as they are in memory, and compare that.
+        values = tuple(value.item() if isinstance(value, np.generic) else value for value in condition[1:])
+        view._condition, view._values = f"({condition[0]})", values
         return view, None
 
     def _at_most(self, budget: int, chosen: Ids | None) -> Scan | None:
@@ -80,18 +84,20 @@ class SqlStore(CodeStore):
         return self._fetch(f"SELECT c.id, c.code {self._from()}", self._values)
 
     def _ascend(self, key: bytes, limit: int) -> Scan:
-        return self._fetch(self._ascending(), (key, *self._values, limit))
+        return self._fetch(self._ascending(limit), (key, *self._values))
 
     def _descend(self, key: bytes, limit: int) -> Scan:
-        return self._fetch(self._descending(), (key, *self._values, limit))
+        return self._fetch(self._descending(limit), (key, *self._values))
 
-    def _ascending(self) -> str:
-        mark = self.PLACEHOLDER
-        return f"SELECT c.id, c.code {self._from(f'c.code >= {mark}')} ORDER BY c.code LIMIT {mark}"
+    # Limits are part of the text: PostgreSQL would plan a prepared statement anew for each value of a placeholder.
 
-    def _descending(self) -> str:
-        mark = self.PLACEHOLDER
-        return f"SELECT c.id, c.code {self._from(f'c.code < {mark}')} ORDER BY c.code DESC LIMIT {mark}"
+    def _ascending(self, limit: int) -> str:
+        after = self._from(f"c.code >= {self.PLACEHOLDER}")
+        return f"SELECT c.id, c.code {after} ORDER BY c.code LIMIT {limit}"
+
+    def _descending(self, limit: int) -> str:
+        before = self._from(f"c.code < {self.PLACEHOLDER}")
+        return f"SELECT c.id, c.code {before} ORDER BY c.code DESC LIMIT {limit}"
 
     def _from(self, *conditions: str) -> str:
         """Return the tables and the condition of a statement; the values of the filter come after the others."""
