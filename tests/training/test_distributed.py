@@ -1,8 +1,6 @@
 """Two processes that share a batch give the model of one process with two micro-batches."""
 
 import os
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +18,9 @@ from nestcode import AdaptiveCoder, AutoencoderCoder, RefinedCoder, ResidualCode
 from nestcode.coders.network import NetworkCoder
 from nestcode.coders.refined import MLP
 from nestcode.data import digits
+from nestcode.errors import Unavailable
 from nestcode.training import Training
+from nestcode.training.runtime.distributed import ProcessGroup
 from tests.training.runs import FITTED, KINDS, STEPS, assert_same, learn, settings, state
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="this PyTorch was built without torch.distributed")
@@ -29,9 +29,8 @@ STOPPED = 8  # one step after the signal, when all processes have heard of it
 
 # Starting two processes takes longer than training in them, so they train one run after the other.
 WORK = """
-import contextlib, os, signal, sys, torch
+import contextlib, os, signal, torch
 torch.set_num_threads(1)
-from nestcode.cli.app import app
 from nestcode.errors import InvalidInput
 from tests.training.runs import COMMAND, FITTED, KINDS, STEPS, Digits, interrupt, learn, settings, state
 rank = int(os.environ["RANK"])
@@ -42,17 +41,18 @@ def train(kind, name, at=0, number=signal.SIGINT):
     return state(learn(settings(kind, steps=STEPS), source, checkpoint=saved, checkpoint_every=5, resume=True)[0])
 
 
-if sys.argv[1:] == ["die"]:
-    train("adam", "killed", 7 if rank else 0, signal.SIGKILL)
-try:  # the run joins and leaves the group by itself
+# These runs join and leave the group of torchrun by themselves.
+first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+torch.save(train("adam", "killed", 7 if rank and first else 0, signal.SIGKILL), f"killed.{rank}")
+try:
     train("adam", "stopped", 0 if rank else 7)
 except KeyboardInterrupt as error:
     open(f"interrupted.{rank}", "w").write(str(error))
 torch.distributed.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
 for kind in KINDS:
     torch.save(train(kind, kind), f"{kind}.{rank}")
-for name in ("stopped", "killed"):
-    torch.save(train("adam", name), f"{name}.{rank}")
+torch.save(train("adam", "stopped"), f"stopped.{rank}")
+from nestcode.cli.app import app
 for kind, options in FITTED.items():
     with open(f"{kind}.{rank}.txt", "w") as file, contextlib.redirect_stdout(file):
         app([*COMMAND, "--kind", kind, *options, "-o", f"{kind}.coder"], standalone_mode=False)
@@ -65,45 +65,21 @@ torch.distributed.destroy_process_group()
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def start(folder: Path, *arguments: str) -> list[tuple[int, str]]:
-    """Run two processes with the environment that torchrun gives them; return their exit statuses and errors."""
-    shared = {
-        **os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
-    }  # fmt: skip
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORK, *arguments], cwd=folder, stderr=subprocess.PIPE, text=True,
-            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    try:
-        errors = [process.communicate(timeout=1200)[1] for process in processes]
-        return [(process.returncode, error) for process, error in zip(processes, errors, strict=True)]
-    finally:
-        for process in processes:
-            process.kill()
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train everything in two processes, after one of two that trained before was killed."""
+    """Train everything in two processes, which torchrun restarts after one of them was killed."""
     folder = tmp_path_factory.mktemp("processes")
     X, y = digits()
     np.save(folder / "X.npy", X[:300])
     np.save(folder / "y.npy", y[:300])
-    (failed, _), (killed, _) = start(folder, "die")
-    assert killed == -signal.SIGKILL
-    assert failed > 0  # and does not wait for the other
-    for status, errors in start(folder):
-        assert status == 0, errors
+    (folder / "work.py").write_text(WORK)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*torchrun, "work.py"], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, timeout=1200
+    )
+    assert done.returncode == 0, done.stderr
+    assert "exitcode: -9" in done.stderr  # of the one that was killed
     return folder
 
 
@@ -138,8 +114,20 @@ def test_both_processes_stop_when_one_is_interrupted_and_resume_bit_for_bit(runs
     assert_same(torch.load(runs / "stopped.1"), alone("adam"))
 
 
-def test_a_run_goes_on_from_its_checkpoint_after_a_process_was_killed(runs: Path) -> None:
-    assert_same(torch.load(runs / "killed.0"), alone("adam"))
+def test_torchrun_restarts_a_run_from_its_checkpoint_after_a_process_was_killed(runs: Path) -> None:
+    for rank in range(2):
+        assert_same(torch.load(runs / f"killed.{rank}"), alone("adam"))
+
+
+def test_an_error_tells_how_to_go_on_without_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    group = ProcessGroup()
+    group.size = 2
+    monkeypatch.setattr(dist, "all_reduce", fail)
+    with pytest.raises(Unavailable, match=r"another process of the run ended.*with resume goes on.*closed by peer"):
+        group.all_reduce([torch.zeros(3)])
 
 
 def whole(kind: str) -> NetworkCoder[Any]:
