@@ -24,6 +24,7 @@ import numpy as np
 from _report import images, save, show
 from _scale_build import Build, make_items, measured, read_rows, timed
 from nestcode import Index, LinearCoder
+from nestcode.scale.shards import SAMPLE
 
 SMALL, SHARD, PART, WIDTH = 2_000_000, 500_000, 5_000_000, 256
 GRAPH = 50_000  # items of the larger graph that is measured; another has a quarter of them
@@ -191,7 +192,7 @@ def predict(constants: Constants, count: int, part: int) -> dict[str, float]:
         "encode, peak GB": constants["encode, peak bytes"] / 1e9,
         "split, s": count * constants["split, an item"],
         "merge, s": count * math.log2(each) * constants["merge, an item and log2 of a part"],
-        "merge, peak GB": each * constants["merge, peak bytes an item"] / 1e9,
+        "merge, peak GB": largest_part(each, parts) * constants["merge, peak bytes an item"] / 1e9,
         "memory, GB": count * constants["memory, bytes an item"] / 1e9,
         "first query, s": query_line(constants, "first query").at(budgets[0]),
         **{
@@ -200,6 +201,17 @@ def predict(constants: Constants, count: int, part: int) -> dict[str, float]:
             for p in ("p50", "p99")
         },
     }
+
+
+def largest_part(each: float, parts: int) -> float:
+    """Return the expected items of the largest of some parts that have `each` on average.
+
+    Parts lie between items of a sample, SAMPLE apart, so that the standard deviation of a size is its square root.
+
+    >>> round(largest_part(1e6, 1)), round(largest_part(1e6, 10))
+    (1000000, 1042222)
+    """
+    return each * (1 + NormalDist().inv_cdf(parts / (parts + 1)) / math.sqrt(SAMPLE))
 
 
 def query_line(constants: Constants, name: str) -> Line:

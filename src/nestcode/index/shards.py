@@ -1,7 +1,7 @@
 """Several folders with indexes, read as one index: their segments side by side are a snapshot."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
@@ -23,20 +23,13 @@ class Shards(Store):
             raise InvalidInput("a sharded index has at least one folder, got none: give their paths")
         super().__init__(paths[0], write=False, memory=memory)
         self._shards = [Store(path, write=False, memory=memory) for path in paths]
-        twice = {shard.realpath for shard in self._shards}
-        if len(twice) < len(paths):
-            raise InvalidInput(f"the folders of a sharded index must be distinct, got {len(paths)}: name each once")
+        check_distinct(paths)
 
     def read(self) -> Commit:
         """Return the last commits of all folders as one."""
         commits = [shard.read() for shard in self._shards]
         first = commits[0]
-        for shard, commit in zip(self._shards, commits, strict=True):
-            if _settings(commit) != _settings(first):
-                raise InvalidInput(
-                    f"the folders of a sharded index must have the same width, coder and vectors, unlike {shard.path} "
-                    f"and {self.path}: build one of them again"
-                )
+        check_same([shard.path for shard in self._shards], [_settings(commit) for commit in commits])
         return Commit(
             first.width,
             first.coder,
@@ -52,6 +45,29 @@ class Shards(Store):
         return any(shard.changed() for shard in self._shards)
 
 
-def _settings(commit: Commit) -> tuple[object, ...]:
+def check_distinct(paths: Sequence[str | os.PathLike[str]]) -> None:
+    """Raise if a folder is named twice."""
+    known: set[str] = set()
+    for path in paths:
+        if os.path.realpath(path) in known:
+            raise InvalidInput(
+                f"the folders of a sharded index must be distinct, got {os.fspath(path)} twice: name each once"
+            )
+        known.add(os.path.realpath(path))
+
+
+def check_same(paths: Sequence[os.PathLike[str]], settings: Sequence[Mapping[str, object]]) -> None:
+    """Raise if the settings of a folder differ from those of the first; the error names them."""
+    for path, own in zip(paths, settings, strict=True):
+        differing = [name for name, value in own.items() if value != settings[0][name]]
+        if differing:
+            raise InvalidInput(
+                f"the folders of a sharded index must have the same width, coder and vectors, but {os.fspath(path)} "
+                f"and {os.fspath(paths[0])} differ in {' and '.join(differing)}: build one of them again"
+            )
+
+
+def _settings(commit: Commit) -> dict[str, object]:
     coder: Coder | None = commit.coder
-    return commit.width, None if coder is None else coder.fingerprint, commit.vector_format
+    fingerprint = None if coder is None else coder.fingerprint
+    return {"width": commit.width, "coder": fingerprint, "vectors": commit.vector_format}

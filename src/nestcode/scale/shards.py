@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import check_ids, check_int
+from nestcode.arrays import Bytes, check_ids, check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
@@ -27,12 +27,13 @@ from nestcode.index.segment import LiveSegment, Segment
 from nestcode.index.shards import Shards
 from nestcode.index.snapshot import some_ids
 from nestcode.index.store import Commit, Store
-from nestcode.search.searcher import Searcher
+from nestcode.search.searcher import StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorType
 from nestcode.storage import make_folder, sync_folder
 
 AnyPath = str | os.PathLike[str]
 SAMPLE = 1000  # items for each range to split: sizes of ranges are within some 10 % of each other
+COPIED = ("codes", "ids", "vectors", "scales")  # arrays of a shard that a merge reads
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing
 
 
@@ -186,13 +187,10 @@ class _Span(NamedTuple):
 
 
 def _span(segment: LiveSegment, low: Codes | None, high: Codes | None) -> _Span:
-    """Return the items of a segment from code `low` to below code `high`, and verify what will be read of them."""
+    """Return the items of a segment from code `low` to below code `high`."""
     begin = 0 if low is None else _lower_bound(segment, low)
     end = len(segment.codes) if high is None else _lower_bound(segment, high)
-    for mapped in segment.segment.mapped.values():
-        if len(mapped.array) == len(segment.codes):
-            row = mapped.array.nbytes // max(len(mapped.array), 1)
-            mapped.touch(begin * row, end * row)
+    _unmap_pages(segment)
     gone = segment.tombstones
     inside = gone[np.searchsorted(gone, begin) : np.searchsorted(gone, end)].astype(np.int64) - begin
     return _Span(segment, np.delete(np.arange(begin, end), inside))
@@ -206,19 +204,46 @@ def _lower_bound(segment: LiveSegment, code: Codes) -> int:
 
 def _merged(commit: Commit, spans: Sequence[_Span]) -> Commit:
     """Return a commit with one segment: the items of all spans, ordered by code and id."""
-    if not any(map(len, spans)):
+    ends = np.cumsum([len(span) for span in spans], dtype=np.int64)
+    if not len(ends) or not ends[-1]:
         return replace(commit, segments=())
-    ids = np.concatenate([span.segment.ids[span.positions].astype(np.int64) for span in spans])
-    packed = np.concatenate([span.segment.codes.packed[span.positions] for span in spans])
-    stored = [span.segment.vectors[span.positions] for span in spans if span.segment.vectors is not None]
+    ids, packed = np.empty(ends[-1], np.int64), np.empty((ends[-1], -(-commit.width // 8)), np.uint8)
+    rows = [slice(end - len(span), end) for span, end in zip(spans, ends.tolist(), strict=True)]
+    copied = [_copy(span, ids[own], packed[own]) for span, own in zip(spans, rows, strict=True)]
+    stored = [vectors for vectors in copied if vectors is not None]
     order = np.argsort(ids)  # of equal codes, the smaller ids come first
-    if (np.diff(ids[order]) == 0).any():
-        twice = ids[order][1:][np.diff(ids[order]) == 0]
-        raise InvalidInput(f"ids must be distinct among all shards, but {some_ids(np.unique(twice))} not: encode again")
+    ids, packed = ids[order], packed[order]
+    again = np.diff(ids) == 0
+    if again.any():
+        twice = some_ids(np.unique(ids[1:][again]))
+        raise InvalidInput(f"ids must be distinct among all shards, but {twice} not: encode again")
     vectors = StoredVectors.gather(stored, order) if stored else None
-    lay_out = Searcher(commit.coder).lay_out
-    segment = Segment.build(Codes.unchecked(packed[order], commit.width), ids[order], vectors, lay_out)
+    segment = Segment.build(Codes.unchecked(packed, commit.width), ids, vectors, StoredLayouts(commit.coder))
     return replace(commit, segments=(LiveSegment(segment),))
+
+
+def _copy(span: _Span, ids: NDArray[np.int64], packed: Bytes) -> StoredVectors | None:
+    """Copy the ids and codes of a span to arrays, verified, and return its vectors, if it has some.
+
+    What lies in files is let go of afterwards: a merge takes memory for the items of its range, and none for shards.
+    """
+    segment, positions = span.segment, span.positions
+    if not len(positions):
+        return None
+    for name in COPIED:
+        mapped = segment.segment.mapped.get(name)
+        if mapped is not None:
+            row = mapped.array.nbytes // len(mapped.array)
+            mapped.touch(int(positions[0]) * row, (int(positions[-1]) + 1) * row)
+    ids[:], packed[:] = segment.ids[positions], segment.codes.packed[positions]
+    vectors = None if segment.vectors is None else segment.vectors[positions]
+    _unmap_pages(segment)
+    return vectors
+
+
+def _unmap_pages(segment: LiveSegment) -> None:
+    for mapped in segment.segment.mapped.values():
+        mapped.unmap_pages()
 
 
 def _write_once(out: Path, write: Callable[[Path], None]) -> Path:
