@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from nestcode.errors import DamagedFile
-from nestcode.storage import Mapped, Record, parse_record, read_record, record_bytes, write_array, write_atomic
+from nestcode.storage import (
+    Mapped,
+    Record,
+    Storable,
+    parse_record,
+    read_record,
+    record_bytes,
+    write_array,
+    write_atomic,
+)
 
 
 def test_write_atomic_creates_folders_and_replaces(tmp_path: Path) -> None:
@@ -143,3 +152,76 @@ def test_a_file_that_is_truncated_while_it_is_mapped_is_refused(tmp_path: Path) 
     mapped.check_size()
     with pytest.raises(DamagedFile, match="does not match its checksum"):
         mapped.verify()
+
+
+class Stored(Storable):
+    """One array, in the second version of its layout."""
+
+    VERSION = 2
+
+    def __init__(self, array: Any, version: int = 2) -> None:
+        self.array, self.version = np.asarray(array), version
+
+    def to_record(self) -> Record:
+        return Record("Stored", self.version, {"b": 1, "a": 2}, {"array": self.array})
+
+    @classmethod
+    def _read(cls, record: Record) -> "Stored":
+        return cls(record.arrays["array"], record.version)
+
+
+LARGEST = float(np.finfo(np.float16).max)
+
+
+@pytest.mark.parametrize(
+    ("array", "stored"),
+    [
+        (np.array([0, 0], np.float32), np.float16),
+        (np.array([0.5, -0.002], np.float32), np.float16),
+        (np.array([0.002], np.float32), np.float16),
+        (np.array([0.0009, -0.0005], np.float32), np.float32),  # which float16 would round to few digits
+        (np.array([LARGEST - 100, 1], np.float32), np.float16),
+        (np.array([-LARGEST, 1], np.float32), np.float32),
+        (np.array([1e6], np.float32), np.float32),
+        (np.array([0.5], np.float64), np.float64),
+        (np.array([1, 2], np.uint8), np.uint8),
+    ],
+)
+def test_only_float32_in_the_range_of_float16_is_stored_so(array: Any, stored: Any, tmp_path: Path) -> None:
+    Stored(array).save(tmp_path / "half", dtype="float16")
+    Stored(array).save(tmp_path / "whole")
+    assert read_record(tmp_path / "half").arrays["array"].dtype == stored
+    assert read_record(tmp_path / "whole").arrays["array"].dtype == array.dtype
+    found = Stored.from_record(read_record(tmp_path / "half"), "half").array
+    assert found.dtype == array.dtype
+    np.testing.assert_allclose(found, array, rtol=1e-3)
+
+
+def test_files_of_earlier_versions_are_read_and_of_later_ones_refused() -> None:
+    for version in (1, 2):
+        assert Stored.from_record(Stored([1.0], version).to_record(), "file").version == version
+    with pytest.raises(DamagedFile, match="file has version 3 of the Stored layout, this nestcode reads up to 2: upg"):
+        Stored.from_record(Stored([1.0], 3).to_record(), "file")
+    with pytest.raises(DamagedFile, match="file is not a Stored as it should be"):
+        Stored.from_record(Record("Stored", 2, {}, {}), "file")
+
+
+def test_equal_records_have_equal_bytes_with_a_sorted_and_aligned_header() -> None:
+    for length in range(9):
+        record = Record("Stored", 1, {"name": "x" * length}, {"b": np.arange(3), "a": np.arange(2.0)})
+        data = record_bytes(record)
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        assert data[8 : 8 + size].rstrip() == json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+        assert size % 8 == 0
+        assert size - len(data[8 : 8 + size].rstrip()) < 8
+        assert {record_bytes(record) for _ in range(5)} == {data}
+
+
+def test_a_record_with_another_fingerprint_is_refused() -> None:
+    data = record_bytes(Stored([1.0, 2.0]).to_record())
+    last = data[-1]
+    for byte in range(0, 256, 5):  # fingerprints before and after the right one
+        if byte != last:
+            with pytest.raises(DamagedFile, match="checksum does not match"):
+                parse_record(data[:-1] + bytes([byte]), "file")

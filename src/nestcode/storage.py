@@ -174,7 +174,15 @@ class Storable(ABC):
         }
         try:
             return cls._read(replace(record, arrays=arrays), **modules)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, MemoryError) as error:
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RuntimeError,
+            MemoryError,
+            ArithmeticError,
+        ) as error:
             raise DamagedFile(f"{source} is not a {record.kind} as it should be: {error}") from error
 
     def save(self, path: str | os.PathLike[str], *, dtype: FloatType = "float32") -> None:
@@ -203,7 +211,7 @@ class Storable(ABC):
 def _as_float16(array: NDArray[Any]) -> NDArray[Any]:
     """Return a float32 array as float16, or unchanged where its values are out of float16's range."""
     largest = float(np.abs(array).max(initial=0))
-    fits = largest == 0 or 1e-3 < largest < np.finfo(np.float16).max
+    fits = largest == 0 or 1e-3 < largest < float(np.finfo(np.float16).max)
     return array.astype(np.float16) if fits and array.dtype == np.float32 else array
 
 

@@ -27,7 +27,7 @@ from nestcode.search.graph import Items, Navigator, build_graph
 from nestcode.search.hits import Evaluation, Hits, RangeHits
 from nestcode.search.plan import Effort, Plan, Rank
 from nestcode.search.scorer import SearchMetric
-from nestcode.search.searcher import Searcher
+from nestcode.search.searcher import Searcher, StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorsById, VectorType
 
 
@@ -110,8 +110,9 @@ class Index:
         self._largest = start.largest  # id used so far
         prefix = None if tier is None else tier.prefix
         self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.everything)
-        snapshot = Snapshot.of(start.width, start.segments, self._searcher.lay_out, start.vector_format)
-        self._live = LiveSnapshot(snapshot, self._build_graph if start.graph else None)
+        snapshot = Snapshot.of(start.width, start.segments, StoredLayouts(start.coder), start.vector_format)
+        build = partial(_build_graph, start.coder, self._searcher) if start.graph and start.coder is not None else None
+        self._live = LiveSnapshot(snapshot, build)
         self._store = store  # where it was opened
         self._committed = None if store is None else snapshot  # the last one
 
@@ -687,7 +688,7 @@ class Index:
             if not self._store.changed():
                 return False
             found = self._store.read()
-            lay_out = self._searcher.lay_out
+            lay_out = self._live.current.lay_out
             self._live.current = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
             self._largest, self.effort, self.graph = found.largest, found.effort, found.graph
         return True
@@ -757,14 +758,6 @@ class Index:
         return found[0]
 
     # internals
-
-    def _build_graph(self, segment: Segment) -> StoredGraph:
-        assert self.coder is not None
-        segment.touch()
-        items = Items(self.coder, segment.codes, segment.vectors)
-        graph = StoredGraph(build_graph(Navigator(self.coder, width=segment.codes.width), items, segment.codes))
-        self._searcher.pack(LiveSegment(segment, graph=graph))
-        return graph
 
     def _plan(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Plan:
         """Return the checked plan of a search; options are those of `Plan`."""
@@ -842,3 +835,11 @@ def _check_graph(graph: object, coder: Coder | None, width: int) -> None:
 
 def _same_coder(a: Coder | None, b: Coder | None) -> bool:
     return a is b or (a is not None and b is not None and a.fingerprint == b.fingerprint)
+
+
+def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGraph:
+    segment.touch()
+    items = Items(coder, segment.codes, segment.vectors)
+    graph = StoredGraph(build_graph(Navigator(coder, width=segment.codes.width), items, segment.codes))
+    searcher.pack(LiveSegment(segment, graph=graph))
+    return graph

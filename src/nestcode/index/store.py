@@ -444,6 +444,6 @@ def _lock(folder: Path) -> IO[bytes]:
         file.close()
         raise InvalidInput(
             f"{folder} is being written by another Index, of this process or another: close that one first, "
-            "or open this one with mode='r'"
+            "or open this one to read"
         ) from error
     return file
