@@ -38,8 +38,8 @@ struct FastScanGroup {
 struct ItemCorrections {
     const float* centroids;  // (centroids, directions)
     const float* offsets;    // (centroids, directions): from their parents
-    const float* mean;       // (directions); null where distances are not by angle
-    const double* squares;   // (centroids): squared norms, the mean included
+    const float* mean;       // (directions)
+    const double* squares;   // (centroids): squared norms, the mean included; null where distances are not by angle
     std::size_t directions;
     float bias_unit;
 };
@@ -60,13 +60,13 @@ inline void correct_items(const std::vector<FastScanGroup>& groups, Rows grouped
                     const auto d = static_cast<std::size_t>(groups[g].directions[j]);
                     const double level = groups[g].levels[j][value];
                     bias += level * offset[d];
-                    if (with.mean != nullptr)
+                    if (with.squares != nullptr)
                         square += level * (level + 2 * (static_cast<double>(centroid[d]) + with.mean[d]));
                 }
             }
             biases[slots[i]] =
                 static_cast<std::int16_t>(std::clamp(std::nearbyint(2 * bias / with.bias_unit), -32768.0, 32767.0));
-            if (with.mean != nullptr)
+            if (with.squares != nullptr)
                 norms[slots[i]] = static_cast<float>(std::sqrt(std::max(with.squares[centroids[i]] + square, 0.0)));
         }
     });

@@ -255,15 +255,15 @@ void correct_items(const PyFastScanGroups& self, const Packed& grouped, const Ve
         throw nb::value_error("there must be a centroid and a slot for each item of these groups");
     if (centroids.shape(1) != directions || offsets.shape(0) != centroids.shape(0) || offsets.shape(1) != directions)
         throw nb::value_error("centroids and their offsets must have all directions");
-    const bool by_angle = mean.size() != 0;
+    const bool by_angle = squares.size() != 0;
     if (by_angle && (mean.size() != directions || squares.size() != centroids.shape(0)))
         throw nb::value_error("the mean must have all directions, and each centroid a squared norm");
     for (std::size_t i = 0; i < rows.count; ++i)
         if (slots(i) >= biases.size() || (by_angle && slots(i) >= norms.size()) || owners(i) < 0 ||
             static_cast<std::size_t>(owners(i)) >= centroids.shape(0))
             throw nb::value_error("slots must lie in the biases and norms, and items have one of the centroids");
-    const nestcode::ItemCorrections with{centroids.data(), offsets.data(), by_angle ? mean.data() : nullptr,
-                                         squares.data(),   directions,     bias_unit};
+    const nestcode::ItemCorrections with{
+        centroids.data(), offsets.data(), mean.data(), by_angle ? squares.data() : nullptr, directions, bias_unit};
     nb::gil_scoped_release released;
     nestcode::correct_items(self.groups, rows, owners.data(), slots.data(), with, biases.data(), norms.data(), threads);
 }

@@ -188,6 +188,19 @@ def test_data_without_any_variance_is_searched(kind: str) -> None:
         twins.check_all(hits, expected, np.arange(300), 10 * ERROR)
 
 
+@kinds
+@pytest.mark.filterwarnings("ignore:the data fills")
+@pytest.mark.parametrize("count", [1, 300])
+def test_data_without_any_variance_is_searched_by_angle(kind: str, count: int) -> None:
+    rows = np.full((count, FEATURES), 2.5, dtype=np.float32)
+    index = Index(type(fitted(kind))(**{**fitted(kind).get_params(), "metric": "cosine"}).fit(rows))
+    index.add(rows)
+    for queries in (Q[:1], Q):
+        hits = index.search(queries, 10)
+        assert (np.sort(hits.ids)[:, -min(count, 10) :] >= 0).all()
+        assert np.isfinite(hits.distances[hits.ids >= 0]).all()
+
+
 @pytest.mark.parametrize("width", [1, 3, 4, 5, 8, 9, 17, 24])
 @kinds
 def test_an_index_may_keep_any_number_of_bits(kind: str, width: int) -> None:

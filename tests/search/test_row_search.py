@@ -11,7 +11,7 @@ from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
-from nestcode.search import plan
+from nestcode.search import plan, row_search
 from nestcode.search.hits import Hits
 from nestcode.search.vectors import NO_SCALES, VectorFormat
 from tests import twins
@@ -79,6 +79,22 @@ def check(index: Index, candidates: int) -> None:
 def test_lists_find_what_the_steps_find(kind: str, metric: str, vectors: Any) -> None:
     check(filled(kind, metric, vectors), 60)
     check(filled(kind, metric, vectors), 300)
+
+
+def test_batches_that_rerank_many_codes_of_bit_planes_are_searched_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_search, "MANY", 50)
+    batch = np.concatenate([Q] * (row_search.FEW // len(Q) + 1))
+    for kind in ("linear", "cell", "residual"):
+        index = filled(kind, "l2", None)
+        assert by_rows(index, batch, 4, candidates=300, rerank=49) is None
+        found = by_rows(index, batch, 4, candidates=300, rerank=50)
+        if kind == "residual":
+            assert found is None
+        else:
+            few = by_rows(index, Q, 4, candidates=300, rerank=50)
+            assert found is not None
+            assert few is not None
+            assert found.ids[-len(Q) :].tolist() == few.ids.tolist()
 
 
 @stores

@@ -5,8 +5,9 @@ Where decoding is linear in a projection, queries are projected once and all dis
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ class ProjectedScorer(DecodedScorer):
         self.mean_square = float(projection.mean @ projection.mean)
         variance = coder.expected_error(0) * len(projection.mean)
         self._item_norm = np.float32(np.sqrt(self.mean_square + variance))  # of an item, as a root mean square
-        self._list_centroids = lru_cache(maxsize=4)(self._make_list_centroids)
+        self._list_centroids = lru_cache(maxsize=4)(partial(_list_centroids, proxy(self)))  # no reference cycle
 
     @abstractmethod
     def split_centroids(self, bits: int) -> tuple[Floats, Floats]:
@@ -148,8 +149,9 @@ class ProjectedScorer(DecodedScorer):
             offsets += parts.coarse @ self.mean[: parts.coarse.shape[1]]
         return offsets, parts.fine, *parts.by_metric[metric]
 
-    def _make_list_centroids(self, bits: int) -> ListCentroids:
-        return ListCentroids(*self.split_centroids(bits), self.mean, self.mean_square)
+
+def _list_centroids(scorer: ProjectedScorer, bits: int) -> ListCentroids:
+    return ListCentroids(*scorer.split_centroids(bits), scorer.mean, scorer.mean_square)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class FastScan:
         slots = (np.arange(len(codes)) + shifts[centroids]).astype(np.uint32)
         blocks = np.zeros((int(starts[-1]), self.columns, BLOCK), dtype=np.uint8)
         biases = np.zeros(len(blocks) * BLOCK, dtype=np.int16)
-        norms = np.zeros(len(biases) if len(self._mean) else 0, dtype=np.float32)
+        norms = np.zeros(len(biases) if len(self._squares) else 0, dtype=np.float32)  # for angles
         for first in range(0, len(codes), PIECE):
             grouped, at = self.group(codes[first : first + PIECE]), slots[first : first + PIECE]
             _core.pack_blocks(grouped, at, blocks)

@@ -302,7 +302,8 @@ class PreparedSnapshot:
     ) -> tuple[Floats, Positions, Ids]:
         """Return the `keep` best of each of `count` queries: estimated distances, positions, and items compared.
 
-        These are items in inverted lists; `walk` finds those in graphs.
+        These are items in inverted lists; `walk` finds those in graphs. Where the lists hold fewer, there are fewer
+        columns: reranking missing items would take as long as reranking others.
         """
         distances, positions = np.empty((count, keep), dtype=np.float32), np.empty((count, keep), dtype=np.uint32)
         compared = np.empty(count, dtype=np.int64)
@@ -313,7 +314,8 @@ class PreparedSnapshot:
             if self.searcher.damaged:
                 for run in self._runs:
                     run.check()
-        return distances, positions, compared
+        most = min(keep, int(compared.max(initial=0)))
+        return np.ascontiguousarray(distances[:, :most]), np.ascontiguousarray(positions[:, :most]), compared
 
     def walk(
         self, queries: Floats, metric: SearchMetric, candidates: int, keep: int, k: int | None, threads: int

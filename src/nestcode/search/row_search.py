@@ -1,11 +1,11 @@
 """Search by vectors in one call of the core, from rows of floats to ids (`cpp/nestcode/row_search.hpp`).
 
 This is the plain case: queries are vectors, distances are by the coder's metric to stored vectors or to what codes
-decode to, and nothing is filtered. Other searches take the same steps one by one (searcher.py), and so do batches,
-which matrix products project, and rows whose squares leave the range of float32.
+decode to, and nothing is filtered. Other searches take the same steps one by one (searcher.py), and so do batches that
+rerank little, which matrix products project, and rows whose squares leave the range of float32.
 """
 
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from nestcode.arrays import Floats, Ids
 from nestcode.coders.base import CodebookLayout, ScalarLayout
 from nestcode.codes import thread_count
 from nestcode.search.decoded import ProjectedScorer
+from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.hits import Hits
 from nestcode.search.plan import Budget, Effort, check_k, count_candidates
 from nestcode.search.prepared import PreparedSnapshot
@@ -23,6 +24,7 @@ from nestcode.search.product_tables import ScalarTables
 from nestcode.search.scorer import NO_CODEBOOKS
 
 FEW = 16  # rows, which the core projects as fast as a matrix product does
+MANY = 1000  # bit-plane codes to rerank, which take the core less time than it loses to a matrix product
 NO_CENTROIDS, NO_BITS = np.zeros((1, 0), dtype=np.float32), np.zeros(0, dtype=np.int32)
 
 
@@ -54,7 +56,8 @@ class RowSearcher:
             None if bits is None else scorer.list_scoring(bits),
             None if stored else code_decoder(scorer, prepared.snapshot.width),
         )
-        self._budget = lru_cache(maxsize=256, typed=True)(self._make_budget)
+        self._bit_planes = isinstance(scorer, FastScanScorer)
+        self._budget = lru_cache(maxsize=256, typed=True)(partial(_row_budget, prepared))
 
     def search(
         self,
@@ -73,7 +76,9 @@ class RowSearcher:
                 return self._scan(queries, ids, distances, workers)
             compared = self._core.search_one(queries, k, *budget, ids, distances)
             return None if compared < 0 else Hits(ids, distances, compared)
-        if queries.ndim != 2 or queries.shape[1] != self._features or len(queries) > FEW or budget is None:
+        if queries.ndim != 2 or queries.shape[1] != self._features or budget is None:
+            return None
+        if len(queries) > FEW and (budget.reranked < MANY or not self._bit_planes):
             return None
         shape, counts = (len(queries), k), np.empty(len(queries), np.int64)
         ids, distances = np.empty(shape, np.int64), np.empty(shape, np.float32)
@@ -98,16 +103,22 @@ class RowSearcher:
             return None
         return prepared.tables.scan(self._core, prepared.adc_codes, prepared.positions, prepared.ids)
 
-    def _make_budget(
-        self, k: int, candidates: int | None, rerank: int | None, effort: Effort | None, threads: int | None
-    ) -> tuple[int, RowBudget | None]:
-        """Return how many threads to use, and the work of a search; None compares all items."""
-        prepared, budget = self._prepared, Budget(candidates, rerank, effort)
-        workers, k = thread_count(threads), check_k(k, prepared.count)
-        most = max(count_candidates(prepared, budget, k), k)
-        if most >= prepared.count:
-            return workers, None
-        return workers, RowBudget(prepared.list_candidates(most), most, min(budget.rerank(k), prepared.count))
+
+def _row_budget(
+    prepared: PreparedSnapshot,
+    k: int,
+    candidates: int | None,
+    rerank: int | None,
+    effort: Effort | None,
+    threads: int | None,
+) -> tuple[int, RowBudget | None]:
+    """Return how many threads to use, and the work of a search; None compares all items."""
+    budget = Budget(candidates, rerank, effort)
+    workers, k = thread_count(threads), check_k(k, prepared.count)
+    most = max(count_candidates(prepared, budget, k), k)
+    if most >= prepared.count:
+        return workers, None
+    return workers, RowBudget(prepared.list_candidates(most), most, min(budget.rerank(k), prepared.count))
 
 
 def supports(prepared: PreparedSnapshot, *, stored: bool) -> bool:

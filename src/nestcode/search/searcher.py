@@ -26,6 +26,24 @@ QUERIES = 256  # estimated and reranked at once
 RANGE_START = 64  # hits that a range search begins with; it goes on by factors of 4
 
 
+class StoredLayouts:
+    """Lays out codes for the searches of an index, which stores the layouts.
+
+    Snapshots refer to it, and it to none, unlike a `Searcher`: so an index that nobody refers to any more is freed at
+    once, with the files that it has open.
+    """
+
+    def __init__(self, coder: Coder | None) -> None:
+        self._coder = coder
+        self._latest: tuple[int, Scorer] | None = None  # the scorer of all bits, by width
+
+    def __call__(self, codes: Codes) -> ScanLayout:
+        """Return what searches by distance scan of sorted codes."""
+        if self._latest is None or self._latest[0] != codes.width:
+            self._latest = codes.width, _scorer(self._coder, codes.width)
+        return self._latest[1].lay_out(codes)
+
+
 class Searcher:
     """Searches the snapshots of one index, and caches what scorers prepare.
 
@@ -40,19 +58,12 @@ class Searcher:
         self._coder, self._prefix, self._by_graph = coder, prefix, by_graph
         self._caches: dict[bool, tuple[int, PreparationCache]] = {}  # with their width, by whether codes are compared
         self._rows: tuple[Snapshot, RowSearcher | None] | None = None  # of the latest snapshot, if it can be
-        self._stored: tuple[int, Scorer] | None = None  # the scorer of all bits that layouts are stored for, by width
         self._latest: dict[tuple[bool, bool], PreparedSnapshot] = {}  # by that, and whether graphs are used
 
     @property
     def nbytes(self) -> int:
         """Bytes of what scorers prepared."""
         return sum(cache.nbytes for _, cache in list(self._caches.values()))
-
-    def lay_out(self, codes: Codes) -> ScanLayout:
-        """Return what searches by distance scan of sorted codes, for an index to store."""
-        if self._stored is None or self._stored[0] != codes.width:
-            self._stored = codes.width, self._scorer(codes.width)
-        return self._stored[1].lay_out(codes)
 
     def pack(self, run: SortedRun) -> None:
         """Make the records of a run's graph, so that no search has to wait for them."""
@@ -151,12 +162,13 @@ class Searcher:
         if known is None or known[0] != width:  # the index may have been truncated
             prefix = None if self._prefix is None or self._prefix >= width else self._prefix
             bits = width if prefix is None else prefix
-            scorer = HammingScorer(bits) if by_codes else self._scorer(bits)
+            scorer = HammingScorer(bits) if by_codes else _scorer(self._coder, bits)
             known = self._caches[by_codes] = width, PreparationCache(scorer, prefix)
         return known[1]
 
-    def _scorer(self, bits: int) -> Scorer:
-        return HammingScorer(bits) if self._coder is None else scorer_for(self._coder, bits)
+
+def _scorer(coder: Coder | None, bits: int) -> Scorer:
+    return HammingScorer(bits) if coder is None else scorer_for(coder, bits)
 
 
 def _check_range(hits: Hits) -> None:
