@@ -9,9 +9,8 @@ import numpy as np
 
 import nestcode as nc
 from _report import show
-from _search_codes import PEERS, Result, principal_directions, reduce, sign_bits
+from _search_codes import PEERS, Result, principal_directions, recall_of_decoded, reduce, sign_bits
 from _search_task import NEAREST, Budget, Row, Task, first, read_task, wanted
-from nestcode.coders.refined import MLP
 from nestcode.search import asymmetric_distances
 from nestcode.training import Training
 
@@ -58,7 +57,7 @@ def table_row(name: str, by_length: Results, lengths: tuple[int, ...]) -> Row:
 
 
 def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> dict[str, Results]:
-    """Return the results of nestcode.fit's choice, three other coders and, with --deep, RefinedCoder."""
+    """Return the results of nestcode.fit's choice, three other coders and, with --implicit, ImplicitCoder."""
     width, metric = lengths[-1], task.metric
     beams = options.beams or 4
     fits: dict[str, Callable[[], nc.Coder]] = {
@@ -70,7 +69,6 @@ def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> d
     if options.beams is not None:
         del fits["nestcode.fit"]
     results: dict[str, Results] = {}
-    base: nc.LinearCoder | nc.ResidualCoder | None = None  # of the RefinedCoder
     for name, fit in fits.items():
         if f"{name} (nestcode.fit)" in results:
             continue
@@ -79,20 +77,21 @@ def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> d
         seconds = time.perf_counter() - start
         title = f"{type(coder).__name__} (nestcode.fit)" if name == "nestcode.fit" else name
         results[title] = read_prefixes(task, coder, encode(task, coder), seconds, lengths)
-        if base is None and isinstance(coder, nc.LinearCoder | nc.ResidualCoder):
-            base = coder
-    if options.deep is not None and base is not None:
-        training = Training(
-            steps=options.deep, batch_size=options.deep_batch, learning_rate=options.deep_rate, holdout=0.01
-        )
-        channels = options.deep_channels
-        network = None if channels is None else MLP(channels[0], len(channels))
+    if options.implicit is not None:
         start = time.perf_counter()
-        refined = nc.RefinedCoder(base, network, training=training).fit(task.training)
-        seconds = time.perf_counter() - start
-        name = f"RefinedCoder of {type(base).__name__}"
-        results[name] = read_prefixes(task, refined, encode(task, refined), seconds, lengths)
+        coder = implicit(task, nc.ResidualCoder(width, metric, beams=beams), options.implicit)
+        results["ImplicitCoder"] = decode_prefixes(task, coder, time.perf_counter() - start, lengths)
     return results
+
+
+def implicit(task: Task, base: nc.ResidualCoder, steps: int) -> nc.ImplicitCoder:
+    """Return a fitted ImplicitCoder; on a GPU its steps are CUDA graphs."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    batch = min(2048, len(task.training) // 4)
+    training = Training(steps=steps, batch_size=batch, learning_rate=1e-3, holdout=0.01, compile=gpu)
+    return nc.ImplicitCoder(base, beams=16, candidates=16, training=training).fit(task.training)
 
 
 def encode(task: Task, coder: nc.Coder) -> tuple[nc.Codes, float]:
@@ -116,6 +115,18 @@ def read_prefixes(
         found = [first(asymmetric_distances(coder, part, codes.prefix(length))) for part in parts]
         last = length == lengths[-1]
         results[length] = Result(task.recall(np.concatenate(found)), fit if last else 0.0, seconds if last else 0.0)
+        print(f"{coder}, {length} bits: {results[length]}", file=sys.stderr, flush=True)
+    return results
+
+
+def decode_prefixes(task: Task, coder: nc.ImplicitCoder, fit: float, lengths: tuple[int, ...]) -> Results:
+    """Return the same of a network, ranked by distances to decoded items as FAISS's quantizers are."""
+    codes, seconds = encode(task, coder)
+    results: Results = {}
+    for length in lengths:
+        last = length == lengths[-1]
+        recall = recall_of_decoded(task, coder.decode(codes.prefix(length)))
+        results[length] = Result(recall, fit if last else 0.0, seconds if last else 0.0)
         print(f"{coder}, {length} bits: {results[length]}", file=sys.stderr, flush=True)
     return results
 

@@ -136,11 +136,15 @@ def decoded(task: Task, index: Any) -> Result:
     fitted = time.perf_counter()
     codes = index.sa_encode(task.base)
     encoded = time.perf_counter()
-    rows = index.sa_decode(codes)
+    return Result(recall_of_decoded(task, index.sa_decode(codes)), fitted - start, encoded - fitted)
+
+
+def recall_of_decoded(task: Task, rows: Floats) -> float:
+    """Return the recall of ranking by distances to decoded items; for the cosine, of distances or angles."""
     found = [exact_neighbors(task.queries, rows, NEAREST)]
     if task.metric == "cosine":
         found.append(exact_neighbors(task.queries, rows, NEAREST, "cosine"))
-    return Result(max(map(task.recall, found)), fitted - start, encoded - fitted)
+    return max(map(task.recall, found))
 
 
 def searched(task: Task, index: Any) -> Result:

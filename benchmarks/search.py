@@ -78,13 +78,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument(
         "--beams", type=int, metavar="N", help="bits: a ResidualCoder with N beams instead of nestcode.fit"
     )
-    deep = parser.add_argument_group("bits: also a RefinedCoder")
-    deep.add_argument("--deep", type=int, metavar="N", help="training steps")
-    deep.add_argument(
-        "--deep-channels", type=int, nargs="+", metavar="N", help="sizes of its layers, such as 1024 1024"
-    )
-    deep.add_argument("--deep-batch", type=int, default=1024, metavar="N", help="batch size (1,024)")
-    deep.add_argument("--deep-rate", type=float, default=1e-3, metavar="R", help="learning rate (0.001)")
+    parser.add_argument("--implicit", type=int, metavar="N", help="bits: also an ImplicitCoder, trained for N steps")
     parser.add_argument("--short", action="store_true", help="bits: up to 256 instead of 512")
     parser.add_argument(
         "--limit",
