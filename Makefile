@@ -85,7 +85,7 @@ coverage: .venv/ready .venv/system  ## Run all tests, and report which lines and
 	@.venv/bin/ctest --test-dir build/coverage/native --output-on-failure
 	@$(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --cov --cov-report=term-missing:skip-covered
 	@echo "== C++"
-	@.venv/bin/gcovr --root . --filter cpp/nestcode/ --merge-lines build/coverage
+	@.venv/bin/gcovr --root . --filter cpp/nestcode/ --merge-lines --gcov-suspicious-hits-threshold 0 build/coverage
 
 mutants: .venv/ready  ## Change one thing at a time in codes, lengths, storage, index and search, and see whether a test fails
 	@$(RUN) -m pip install -qq --disable-pip-version-check -c constraints.txt cosmic-ray==8.7.0

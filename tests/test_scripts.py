@@ -94,7 +94,7 @@ def test_the_search_benchmark_reads_sentences_and_names_missing_peers(run: Run, 
 def test_only_nested_losses_order_the_classifier() -> None:
     example: Any = runpy.run_path(str(EXAMPLES / "classifier.py"))
     accuracy = {
-        name: dict(zip(example["SHOWN"], example["accuracy_by_length"](*method, epochs=25, seed=0), strict=True))
+        name: dict(zip(example["SHOWN"], example["accuracy_by_length"](*method, epochs=15, seed=0), strict=True))
         for name, method in example["METHODS"].items()
     }
     assert accuracy["nested"][4] > accuracy["ordinary"][4] + 0.1
@@ -106,7 +106,7 @@ def test_only_nested_losses_order_the_classifier() -> None:
 def test_only_nested_dropout_orders_the_autoencoder() -> None:
     example: Any = runpy.run_path(str(EXAMPLES / "autoencoder.py"))
     nested, ordinary = (
-        dict(zip(example["SHOWN"], example["errors_by_length"](nested=nested, epochs=30), strict=True))
+        dict(zip(example["SHOWN"], example["errors_by_length"](nested=nested, epochs=20), strict=True))
         for nested in (True, False)
     )
     components = dict(zip(example["SHOWN"], example["errors_of_components"](), strict=True))
@@ -147,7 +147,7 @@ def test_fine_tuning_by_length_improves_recall() -> None:
 
 def test_text_search_has_higher_recall_in_fewer_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    out = run(EXAMPLES / "text_search.py", "--texts", "200")
+    out = run(EXAMPLES / "text_search.py", "--texts", "100")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
     recall = {row[0]: [float(cell.replace("–", "nan").partition("/")[0]) for cell in row[1:]] for row in rows}
     nested, signs, bytes_each = recall["nested codes"], recall["ubinary, rescored"], recall["int8"]

@@ -71,11 +71,11 @@ def build(python: str, machine: str, out: Path) -> Path:
 
 
 def describe(wheel: Path) -> str:
-    """Return a wheel's name and size, with and without the pretrained coders."""
+    """Return a wheel's name and size, with and without the pretrained coders and the refiner."""
     with zipfile.ZipFile(wheel) as archive:
-        coders = sum(entry.compress_size for entry in archive.infolist() if entry.filename.endswith(".coder"))
-    size = wheel.stat().st_size
-    return f"{wheel.name}: {size / 1e6:.2f} MB, {(size - coders) / 1e6:.2f} MB without the pretrained coders"
+        trained = [entry for entry in archive.infolist() if entry.filename.endswith((".coder", ".refiner"))]
+    size, rest = wheel.stat().st_size, wheel.stat().st_size - sum(entry.compress_size for entry in trained)
+    return f"{wheel.name}: {size / 1e6:.2f} MB, {rest / 1e6:.2f} MB without the pretrained coders and the refiner"
 
 
 def try_out(python: str, wheel: Path) -> None:

@@ -6,7 +6,7 @@ NestcodeError
 ├── DamagedFile (ValueError)     a file is cut short, changed, foreign or newer than this version
 ├── Diverged (ArithmeticError)   training diverged: the loss is NaN or infinite
 ├── OutOfMemory (MemoryError)    a batch or a file exceeds the memory; the message names the remedy
-├── Unavailable (ConnectionError)  a server does not answer, or answers that it cannot
+├── Unavailable (ConnectionError)  a server or another process of a run does not answer, or answers that it cannot
 └── MissingExtra (ImportError)   an optional dependency is missing; the message holds the pip command
 
 >>> import nestcode as nc
@@ -62,7 +62,7 @@ class OutOfMemory(NestcodeError, MemoryError):
 
 
 class Unavailable(NestcodeError, ConnectionError):
-    """A server does not answer, or answers that it cannot."""
+    """A server or another process of a run does not answer, or answers that it cannot."""
 
 
 class MissingExtra(NestcodeError, ImportError):

@@ -80,10 +80,11 @@ def test_parts_are_searched_as_one_index(built: Path) -> None:
     }  # fmt: skip
     assert fine("index", "verify", *parts).splitlines() == list(map(str, parts))
     assert "ids must be distinct among all folders, but 0, 1, 2, … are not" in refused("index", "verify", *parts, whole)
-    assert "must be distinct, got 2: name each once" in refused("search", whole, whole, built / "q.npy")
+    for command in (("search", whole, whole, built / "q.npy"), ("info", whole, whole), ("index", "info", whole, whole)):
+        assert f"must be distinct, got {whole} twice: name each once" in refused(*command)
     fine("index", "truncate", parts[1], 8)
-    for command in (("info",), ("index", "info"), ("index", "verify")):
-        assert "must have the same width, coder and vectors, unlike" in refused(*command, *parts)
+    for name in (("info",), ("index", "info"), ("index", "verify")):
+        assert f"but {parts[1]} and {parts[0]} differ in width: build" in refused(*name, *parts)
     assert "there is no index in" in refused("info", *parts, built / "v.npy")
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from nestcode import demo
 from nestcode.cli.app import app
-from nestcode.demo import search
+from nestcode.demo import bits, ordering, refined, search
 from nestcode.serve import Items, Service
 
 
@@ -21,6 +21,10 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> demo.Tour:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "STEP", 3 * search.STEP)  # a ninth of the queries
         patch.setattr(search, "START", (0, 10, 7))
+        patch.setattr(ordering, "PATCHES", 4_000)
+        for chapter, train, test in ((bits, 2_500, 500), (refined, 1_000, 30)):
+            patch.setattr(chapter, "TRAIN", train)
+            patch.setattr(chapter, "TEST", test)
         return demo.run(out, steps=100, console=Console(quiet=True))
 
 

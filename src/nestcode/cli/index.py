@@ -44,7 +44,9 @@ def build(
         typer.Option(help="Store the vectors too, as this type; searches rerank by them.", show_default="codes only"),
     ] = None,
     ids: Ids = None,
-    graph: Annotated[bool, typer.Option("--graph", help="Build a graph, for faster searches in more memory.")] = False,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Build a graph, for faster searches in more memory; takes a linear coder.")
+    ] = False,
     codes: AreCodes = False,
     array: ArrayName = None,
     size: Size = 32,

@@ -14,6 +14,7 @@ from nestcode.report import Page
 
 TITLE = "From units to bits"
 SIDE, WIDTH = 16, 1024
+TRAIN, TEST = 10_000, 2_000  # patches
 SHOWN = (16, 64, 256)
 
 CODE = """
@@ -25,9 +26,9 @@ coder.decode(coder.encode(patches).prefix(64))
 def add_chapter(page: Page, *, console: Console) -> str:
     """Fit the coder on patches of two images, and decode prefixes of its codes."""
     images = sample_images()
-    cut = patches(list(images.values()), size=SIDE, n=12_000, rng=np.random.default_rng(1))
+    cut = patches(list(images.values()), size=SIDE, n=TRAIN + TEST, rng=np.random.default_rng(1))
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
-    train, test = X[:10_000], X[10_000:]
+    train, test = X[:TRAIN], X[TRAIN:]
     with console.status("  fitting a LinearCoder of 1,024 bits"):
         coder = LinearCoder(WIDTH).fit(train)
     codes = coder.encode(test)

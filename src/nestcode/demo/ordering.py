@@ -15,6 +15,7 @@ from nestcode.report import Page
 
 TITLE = "How it works: nested dropout"
 SIDE, WIDTH = 8, 64
+PATCHES = 20_000
 SHOWN = (1, 4, 16, 64)
 
 CODE = """
@@ -26,7 +27,7 @@ loss(encoder(images), images).backward()  # in any PyTorch model
 def add_chapter(page: Page, *, steps: int, console: Console) -> str:
     """Train autoencoders with and without nested dropout on patches of two images, and compare their prefixes."""
     images = sample_images()
-    cut = patches(list(images.values()), size=SIDE, n=20_000, rng=np.random.default_rng(0))
+    cut = patches(list(images.values()), size=SIDE, n=PATCHES, rng=np.random.default_rng(0))
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
     with console.status("  training an autoencoder with nested dropout"):
         nested = SemiLinearAutoencoder(WIDTH, orthonormal=True).fit(X)

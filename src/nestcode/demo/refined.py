@@ -15,6 +15,7 @@ from nestcode.report import Page
 
 TITLE = "A learned decoder"
 SIDE, SHOWN = 32, (32, 64, 128)
+TRAIN, TEST = 5_000, 120  # patches
 
 CODE = """
 coder = nc.load_coder("photos-small")  # or nc.RefinedCoder(base=nc.AdaptiveCoder(256)).fit(images)
@@ -49,9 +50,9 @@ def add_chapter(page: Page, *, console: Console) -> str:
 
 def both_coders() -> tuple[dict[str, Coder], Floats]:
     """Return a linear coder fitted on patches of two images, the refined coder that ships, and test patches."""
-    cut = patches(list(sample_images().values()), size=SIDE, n=5_120, rng=np.random.default_rng(2))
+    cut = patches(list(sample_images().values()), size=SIDE, n=TRAIN + TEST, rng=np.random.default_rng(2))
     X = cut.reshape(len(cut), -1).astype(np.float32) / np.float32(255)
-    return {"linear": LinearCoder(max(SHOWN)).fit(X[:5_000]), "refined": load_coder("photos-small")}, X[5_000:]
+    return {"linear": LinearCoder(max(SHOWN)).fit(X[:TRAIN]), "refined": load_coder("photos-small")}, X[TRAIN:]
 
 
 def coders_figure(coders: dict[str, Coder]) -> Figure:
