@@ -143,7 +143,7 @@ def test_a_budget_is_kept_and_used(shapes: list[tuple[int, ...]], seed: int, sha
     budget = len(least) + int(share * (len(whole) - len(least)))
     data = compress_images(images, codec(), budget=budget)
     assert len(data) <= budget
-    assert len(data) >= budget - 80 or data in (least, whole)  # the table takes some bytes more or less
+    assert len(data) >= budget - 20 or data in (least, whole)  # the table is compressed: some bytes more or less
     payload = header_of(data).payload
     assert same(decompress_images(data, codec()), plain_decode(images, payload))
 

@@ -13,6 +13,7 @@ import struct
 import unicodedata
 import zlib
 from base64 import b64decode, b64encode
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -151,15 +152,9 @@ class ImageStreamHeader(Layout):
 
     def truncate_to_total(self, total: int) -> "ImageStreamHeader":
         """Return the header of the longest stream of at most `total` bytes, or of one without payload."""
-
-        def room(header: ImageStreamHeader) -> int:
-            left = total - header.size
-            return max(0, left - 4 * -(-left // (self.block + 4)))
-
-        payload = room(self.truncate(room(self)))  # the table of a truncated stream is smaller, as a rule
-        while (cut := self.truncate(payload)).total > total and payload:
-            payload = max(0, payload - (cut.total - total))
-        return cut
+        sizes = range(self.payload + 1)
+        fitting = bisect_right(sizes, total, key=lambda payload: self.truncate(payload).total)
+        return self.truncate(max(0, fitting - 1))
 
 
 def check_bpp(bpp: float) -> float:
