@@ -481,6 +481,9 @@ class Index:
     def remove(self, ids: ArrayLike) -> None:
         """Remove items; if an id is not in the index, raise and remove nothing.
 
+        Tombstones hide them at once. A segment that lost a quarter of its items is rewritten in the background, with a
+        new graph if the index has graphs; from then on approximate searches may find other neighbors than before.
+
         >>> index = Index(width=2)
         >>> index.add(Codes.from_bits([[0, 1], [1, 1]]))
         >>> index.remove(0)
