@@ -359,8 +359,9 @@ class CodeStore(ABC):
         if len(codes) != len(ids) * size or (ids < 0).any():
             raise self._foreign_items()
         packed: Bytes = np.frombuffer(codes, dtype=np.uint8).reshape(len(ids), size)
+        width = min(8 * size, self.width)
         try:
-            held = Codes(packed, min(8 * size, self.width))
+            held = Codes.unchecked(packed, width) if width == 8 * size else Codes(packed, width)
         except InvalidInput:  # bits past the width
             raise self._foreign_items() from None
         return Scan(ids, held if length is None else held.prefix(length))

@@ -189,11 +189,11 @@ class PostgresStore(SqlStore):
         return _execute(self._connection, statement, values)
 
     def _columns(self, code: str = "code") -> str:
-        """Return what a statement selects: ids, codes, and how many items are foreign.
+        """Return what a statement selects: ids, codes, and how many codes are of another size.
 
         Items come as two long values: thousands of them as rows take almost twice the time.
         """
-        foreign = f"count(*) FILTER (WHERE octet_length(code) <> {self._code_bytes} OR id < 0)"
+        foreign = f"count(*) FILTER (WHERE octet_length(code) <> {self._code_bytes})"
         return f"string_agg(int8send(id), ''::bytea), string_agg({code}, ''::bytea), {foreign}"
 
     def _unpack(self, ids: bytes | None, codes: bytes | None, foreign: int, length: int | None = None) -> Scan:
@@ -226,7 +226,8 @@ def _execute(
     """Return the rows of a statement, whatever rows and cursors the connection makes."""
     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
     cursor.execute(statement.encode(), values, binary=True)
-    return cursor.fetchall() if cursor.description else []
+    # The usual test, of `description`, takes a tenth of a query.
+    return cursor.fetchall() if cursor.pgresult and cursor.pgresult.nfields else []
 
 
 def _copy_messages(items: Scan) -> Iterator[bytes]:
