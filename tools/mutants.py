@@ -246,7 +246,8 @@ class Tests:
         names = {name for line in range(begin, end + 1) for name in lines.get(line, []) if name}
         if any("" in lines.get(line, []) for line in range(begin, end + 1)):  # run at import
             names |= {name for line in lines for name in lines[line] if name}
-        chosen, left = [], float(SECONDS)
+        chosen: list[str] = []
+        left = float(SECONDS)
         for name in sorted(names, key=self.seconds.__getitem__):
             left -= self.seconds[name]
             if left > 0 or not chosen:
