@@ -66,9 +66,11 @@ class Index(IndexReader):
         coder: a fitted coder; without one the index takes `Codes` only. The index keeps it as it is now.
         width: how many leading bits are kept; the coder's width by default.
         vectors: store the vectors of items as "float16", "int8" (with a scale for each vector) or "float32"; by default
-            only codes are stored.
-        graph: build a graph of each large segment, in the background, and search by it: several times as fast as by
-            inverted lists, for up to 1,536 bytes an item in memory and 128 in files. The coder must be a `LinearCoder`.
+            only codes are stored. In float16, values below 3e-8 become 0 and those above 65504 are refused, as is a
+            vector for the cosine that would be all 0.
+        graph: build a graph of each segment of at least 4,096 items, in the background, and search by it: several times
+            as fast as by inverted lists, for up to 1,536 bytes an item in memory and 128 in files. The coder must be a
+            `LinearCoder`. Fewer items are scanned as fast, and get none.
 
     """
 
@@ -461,6 +463,13 @@ class Index(IndexReader):
         stored = self._vector_format.round(rows[None] if rows.ndim == 1 else rows)
         if isinstance(items, Codes) and len(stored) != len(items):
             raise InvalidInput(f"there must be one vector for each code, got {len(stored)} for {len(items)} codes")
+        if self.coder is not None and self.coder.metric_ == "cosine":
+            lost = rows.reshape(len(stored), -1)[~stored.rows.any(axis=1)]
+            if lost.any():
+                raise InvalidInput(
+                    f"a vector for the cosine must not round to 0 in {self._vector_format.dtype}, got values up to "
+                    f'{np.abs(lost).max():.2g}: normalize the vectors, or store them as vectors="float32"'
+                )
         return stored
 
 

@@ -1,5 +1,7 @@
 """What an index answers: its contents, neighborhoods by prefix and searches by distance."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
