@@ -302,6 +302,22 @@ def test_saving_and_opening_change_no_answers(filled: Any, tmp_path: Path) -> No
         opened.verify()
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5], ids=["tombstones stay", "the segment is rewritten"])
+def test_saving_what_is_left_of_few_distinct_codes_changes_no_answers(share: float, tmp_path: Path) -> None:
+    index = Index(coder(), width=3, graph=True)  # 8 codes: most estimates are equal
+    index.add(X)
+    index.wait()
+    index.remove(np.random.default_rng(0).permutation(ROWS)[: int(share * ROWS)])
+    index.save(tmp_path)
+    opened = Index.open(tmp_path)
+    assert [len(one.tombstones) > 0 for one in opened._live.current.segments] == [share <= compaction.MAX_DELETED]
+    for k, budget in ((1, 1), (10, 20), (50, 200)):
+        a, b = (one.search(Q, k, candidates=budget) for one in (index, opened))
+        assert np.array_equal(a.ids, b.ids)
+        assert np.array_equal(a.distances, b.distances)
+        twins.check_hits(a, distances(index, index.ids), index.ids, ERROR)
+
+
 def test_a_graph_is_written_beside_the_files_of_its_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing after a commit keeps a graph that was finished since, and writes nothing else again."""
     Index(coder(), graph=True).save(tmp_path)
