@@ -12,8 +12,8 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")  # tests use no network
 
-# How long an example takes depends on the load of the machine, not on whether a law holds. Examples are the same in each
-# run, so that a test fails by a change and not by chance; --hypothesis-profile explore and the torture draw new ones.
+# How long an example takes depends on the load of the machine, not on whether a law holds. Each run tries the same
+# examples, so that a test fails by a change, not by chance; --hypothesis-profile explore and the torture draw new ones.
 settings.register_profile("nestcode", deadline=None, max_examples=40, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=200)
 settings.load_profile("nestcode")

@@ -160,6 +160,29 @@ void fastscan_each(const std::uint8_t* block, const std::int16_t* biases, std::s
         tile.below[q] = kernel(block, biases, columns, *tile.tables[q], tile.limits[q], tile.sums[q]);
 }
 
+// The kernels of an instruction set that has vectors of a block's sums: `look_up` adds up the entries that the nibbles
+// select from one or several tables, `finish` adds the biases, writes the sums and returns a mask of those below the
+// limit.
+template <class Vectors>
+std::uint32_t fastscan_block(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
+                             const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
+    const std::uint8_t* entries = tables.entries.data();
+    typename Vectors::Sums sums[1];
+    Vectors::template look_up<1>(block, columns, &entries, sums);
+    return Vectors::finish(sums[0], biases, tables.bias_factor, limit, out);
+}
+
+template <class Vectors, FastScanBlockKernel one = fastscan_block<Vectors>>
+void fastscan_tile(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns, FastScanTile& tile) {
+    if (tile.queries < kTileQueries) return fastscan_each<one>(block, biases, columns, tile);
+    const std::uint8_t* entries[kTileQueries];
+    for (std::size_t q = 0; q < kTileQueries; ++q) entries[q] = tile.tables[q]->entries.data();
+    typename Vectors::Sums sums[kTileQueries];
+    Vectors::template look_up<kTileQueries>(block, columns, entries, sums);
+    for (std::size_t q = 0; q < kTileQueries; ++q)
+        tile.below[q] = Vectors::finish(sums[q], biases, tile.tables[q]->bias_factor, tile.limits[q], tile.sums[q]);
+}
+
 inline std::int16_t saturate(std::int32_t sum) {
     return static_cast<std::int16_t>(std::clamp<std::int32_t>(sum, INT16_MIN, INT16_MAX));
 }
@@ -181,99 +204,99 @@ inline std::uint32_t fastscan_portable(const std::uint8_t* block, const std::int
 }
 
 #if NESTCODE_NEON
-// Adds the biases to the sums of table entries, writes them, and returns a mask of those below the limit.
-inline std::uint32_t finish_neon(const uint16x8_t* sums, const std::int16_t* biases, std::int16_t bias_factor,
-                                 std::int16_t limit, std::int16_t* out) {
-    int16x8_t least = vdupq_n_s16(INT16_MAX);
-    for (int k = 0; k < 4; ++k) {
-        const int16x8_t bias = vqrdmulhq_n_s16(vld1q_s16(biases + 8 * k), bias_factor);
-        const int16x8_t sum = vqaddq_s16(vreinterpretq_s16_u16(sums[k]), bias);
-        vst1q_s16(out + 8 * k, sum);
-        least = vminq_s16(least, sum);
-    }
-    if (vminvq_s16(least) >= limit) return 0;
-    const uint16x8_t bit_of = {1, 2, 4, 8, 16, 32, 64, 128};
-    std::uint32_t below = 0;
-    for (int k = 0; k < 4; ++k) {
-        const uint16x8_t mask = vcltq_s16(vld1q_s16(out + 8 * k), vdupq_n_s16(limit));
-        below |= static_cast<std::uint32_t>(vaddvq_u16(vandq_u16(mask, bit_of))) << 8 * k;
-    }
-    return below;
-}
+struct NeonVectors {
+    using Sums = uint16x8_t[4];
 
-// Writes the sums of the entries that a block's nibbles select, for several tables.
-template <int queries>
-inline void fastscan_sums_neon(const std::uint8_t* block, std::size_t columns, const std::uint8_t* const* tables,
-                               uint16x8_t (*sums)[4]) {
-    const uint8x16_t low = vdupq_n_u8(15);
-    uint16x8_t own[queries][4] = {};
-    for (std::size_t c = 0; c < 32 * columns; c += 32) {
-        const uint8x16_t nibbles[2] = {vld1q_u8(block + c), vld1q_u8(block + c + 16)};
-        const uint8x16_t lows[2] = {vandq_u8(nibbles[0], low), vandq_u8(nibbles[1], low)};
-        const uint8x16_t highs[2] = {vshrq_n_u8(nibbles[0], 4), vshrq_n_u8(nibbles[1], 4)};
-        for (int q = 0; q < queries; ++q) {
-            const uint8x16_t first = vld1q_u8(tables[q] + c), second = vld1q_u8(tables[q] + c + 16);
-            for (int half = 0; half < 2; ++half) {
-                const uint8x16_t sum = vaddq_u8(vqtbl1q_u8(first, lows[half]), vqtbl1q_u8(second, highs[half]));
-                own[q][2 * half] = vaddw_u8(own[q][2 * half], vget_low_u8(sum));
-                own[q][2 * half + 1] = vaddw_high_u8(own[q][2 * half + 1], sum);
+    template <std::size_t queries>
+    static void look_up(const std::uint8_t* block, std::size_t columns, const std::uint8_t* const* tables, Sums* sums) {
+        const uint8x16_t low = vdupq_n_u8(15);
+        Sums own[queries] = {};
+        for (std::size_t c = 0; c < 32 * columns; c += 32) {
+            const uint8x16_t nibbles[2] = {vld1q_u8(block + c), vld1q_u8(block + c + 16)};
+            const uint8x16_t lows[2] = {vandq_u8(nibbles[0], low), vandq_u8(nibbles[1], low)};
+            const uint8x16_t highs[2] = {vshrq_n_u8(nibbles[0], 4), vshrq_n_u8(nibbles[1], 4)};
+            for (std::size_t q = 0; q < queries; ++q) {
+                const uint8x16_t first = vld1q_u8(tables[q] + c), second = vld1q_u8(tables[q] + c + 16);
+                for (int half = 0; half < 2; ++half) {
+                    const uint8x16_t sum = vaddq_u8(vqtbl1q_u8(first, lows[half]), vqtbl1q_u8(second, highs[half]));
+                    own[q][2 * half] = vaddw_u8(own[q][2 * half], vget_low_u8(sum));
+                    own[q][2 * half + 1] = vaddw_high_u8(own[q][2 * half + 1], sum);
+                }
             }
         }
+        std::memcpy(sums, own, sizeof own);
     }
-    std::memcpy(sums, own, sizeof own);
-}
 
-inline std::uint32_t fastscan_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
-                                   const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
-    const std::uint8_t* entries = tables.entries.data();
-    uint16x8_t sums[1][4];
-    fastscan_sums_neon<1>(block, columns, &entries, sums);
-    return finish_neon(sums[0], biases, tables.bias_factor, limit, out);
-}
-
-inline void fastscan_tile_neon(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
-                               FastScanTile& tile) {
-    if (tile.queries < kTileQueries) return fastscan_each<fastscan_neon>(block, biases, columns, tile);
-    const std::uint8_t* entries[kTileQueries];
-    for (std::size_t q = 0; q < kTileQueries; ++q) entries[q] = tile.tables[q]->entries.data();
-    uint16x8_t sums[kTileQueries][4];
-    fastscan_sums_neon<kTileQueries>(block, columns, entries, sums);
-    for (std::size_t q = 0; q < kTileQueries; ++q)
-        tile.below[q] = finish_neon(sums[q], biases, tile.tables[q]->bias_factor, tile.limits[q], tile.sums[q]);
-}
+    static std::uint32_t finish(const Sums& sums, const std::int16_t* biases, std::int16_t bias_factor,
+                                std::int16_t limit, std::int16_t* out) {
+        int16x8_t least = vdupq_n_s16(INT16_MAX);
+        for (int k = 0; k < 4; ++k) {
+            const int16x8_t bias = vqrdmulhq_n_s16(vld1q_s16(biases + 8 * k), bias_factor);
+            const int16x8_t sum = vqaddq_s16(vreinterpretq_s16_u16(sums[k]), bias);
+            vst1q_s16(out + 8 * k, sum);
+            least = vminq_s16(least, sum);
+        }
+        if (vminvq_s16(least) >= limit) return 0;
+        const uint16x8_t bit_of = {1, 2, 4, 8, 16, 32, 64, 128};
+        std::uint32_t below = 0;
+        for (int k = 0; k < 4; ++k) {
+            const uint16x8_t mask = vcltq_s16(vld1q_s16(out + 8 * k), vdupq_n_s16(limit));
+            below |= static_cast<std::uint32_t>(vaddvq_u16(vandq_u16(mask, bit_of))) << 8 * k;
+        }
+        return below;
+    }
+};
 #endif
 
 #if NESTCODE_X86
-NESTCODE_TARGET("avx2")
-inline std::uint32_t fastscan_avx2(const std::uint8_t* block, const std::int16_t* biases, std::size_t columns,
-                                   const FastScanTables& tables, std::int16_t limit, std::int16_t* out) {
-    const __m256i low = _mm256_set1_epi8(15), zero = _mm256_setzero_si256();
-    const auto* table = reinterpret_cast<const __m128i*>(tables.entries.data());
-    __m256i sums[2] = {zero, zero};  // items 0-7 and 16-23, 8-15 and 24-31
-    for (std::size_t c = 0; c < columns; ++c, block += 32, table += 2) {
-        const __m256i nibbles = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block));
-        const __m256i first = _mm256_broadcastsi128_si256(_mm_loadu_si128(table));
-        const __m256i second = _mm256_broadcastsi128_si256(_mm_loadu_si128(table + 1));
-        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(nibbles, 4), low);
-        const __m256i sum = _mm256_add_epi8(_mm256_shuffle_epi8(first, _mm256_and_si256(nibbles, low)),
-                                            _mm256_shuffle_epi8(second, high));
-        sums[0] = _mm256_add_epi16(sums[0], _mm256_unpacklo_epi8(sum, zero));
-        sums[1] = _mm256_add_epi16(sums[1], _mm256_unpackhi_epi8(sum, zero));
+struct Avx2Vectors {
+    using Sums = __m256i[2];  // items 2 i + 256 * items 2 i + 1 modulo 2^16, and items 2 i + 1 alone
+
+    template <std::size_t queries>
+    NESTCODE_AVX2 static void look_up(const std::uint8_t* block, std::size_t columns, const std::uint8_t* const* tables,
+                                      Sums* sums) {
+        const __m256i low = _mm256_set1_epi8(15);
+        __m256i both[queries], odd[queries];
+        for (std::size_t q = 0; q < queries; ++q) both[q] = odd[q] = _mm256_setzero_si256();
+        for (std::size_t c = 0; c < 32 * columns; c += 32) {
+            const __m256i nibbles = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + c));
+            const __m256i lows = _mm256_and_si256(nibbles, low);
+            const __m256i highs = _mm256_and_si256(_mm256_srli_epi16(nibbles, 4), low);
+            for (std::size_t q = 0; q < queries; ++q) {
+                const auto* table = reinterpret_cast<const __m128i*>(tables[q] + c);
+                const __m256i first = _mm256_broadcastsi128_si256(_mm_loadu_si128(table));
+                const __m256i second = _mm256_broadcastsi128_si256(_mm_loadu_si128(table + 1));
+                const __m256i sum =
+                    _mm256_add_epi8(_mm256_shuffle_epi8(first, lows), _mm256_shuffle_epi8(second, highs));
+                both[q] = _mm256_add_epi16(both[q], sum);
+                odd[q] = _mm256_add_epi16(odd[q], _mm256_srli_epi16(sum, 8));
+            }
+        }
+        for (std::size_t q = 0; q < queries; ++q) {
+            sums[q][0] = both[q];
+            sums[q][1] = odd[q];
+        }
     }
-    const __m256i ordered[2] = {_mm256_permute2x128_si256(sums[0], sums[1], 0x20),
-                                _mm256_permute2x128_si256(sums[0], sums[1], 0x31)};
-    const __m256i factor = _mm256_set1_epi16(tables.bias_factor), bound = _mm256_set1_epi16(limit);
-    __m256i below[2];
-    for (int k = 0; k < 2; ++k) {
-        const __m256i bias = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(biases + 16 * k));
-        const __m256i sum = _mm256_adds_epi16(ordered[k], _mm256_mulhrs_epi16(bias, factor));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 16 * k), sum);
-        below[k] = _mm256_cmpgt_epi16(bound, sum);
+
+    NESTCODE_AVX2 static std::uint32_t finish(const Sums& sums, const std::int16_t* biases, std::int16_t bias_factor,
+                                              std::int16_t limit, std::int16_t* out) {
+        const __m256i even = _mm256_sub_epi16(sums[0], _mm256_slli_epi16(sums[1], 8));
+        const __m256i firsts = _mm256_unpacklo_epi16(even, sums[1]), lasts = _mm256_unpackhi_epi16(even, sums[1]);
+        const __m256i ordered[2] = {_mm256_permute2x128_si256(firsts, lasts, 0x20),
+                                    _mm256_permute2x128_si256(firsts, lasts, 0x31)};
+        const __m256i factor = _mm256_set1_epi16(bias_factor), bound = _mm256_set1_epi16(limit);
+        __m256i below[2];
+        for (int k = 0; k < 2; ++k) {
+            const __m256i bias = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(biases + 16 * k));
+            const __m256i sum = _mm256_adds_epi16(ordered[k], _mm256_mulhrs_epi16(bias, factor));
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 16 * k), sum);
+            below[k] = _mm256_cmpgt_epi16(bound, sum);
+        }
+        // Packing works within 128-bit lanes: the middle quarters are swapped back.
+        const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(below[0], below[1]), 0xd8);
+        return static_cast<std::uint32_t>(_mm256_movemask_epi8(packed));
     }
-    // Packing works within 128-bit lanes: the middle quarters are swapped back.
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(below[0], below[1]), 0xd8);
-    return static_cast<std::uint32_t>(_mm256_movemask_epi8(packed));
-}
+};
 
 // The sums of the entries that a block's nibbles select, in the order of the items. A register holds two columns.
 NESTCODE_AVX512 inline __m512i fastscan_sums_avx512(const std::uint8_t* block, std::size_t columns,
@@ -316,11 +339,12 @@ NESTCODE_AVX512 inline std::uint32_t fastscan_avx512(const std::uint8_t* block, 
 inline FastScanKernel fastscan_kernel(Simd simd) {
     switch (simd) {
 #if NESTCODE_NEON
-        case Simd::neon: return fastscan_tile_neon;
+        case Simd::neon: return fastscan_tile<NeonVectors>;
 #endif
 #if NESTCODE_X86
-        case Simd::avx2: return fastscan_each<fastscan_avx2>;
-        case Simd::avx512: return fastscan_each<fastscan_avx512>;
+        case Simd::avx2: return fastscan_tile<Avx2Vectors>;
+        // Four queries at once keep 256 bits busy: wider registers need shuffles to hold two tables.
+        case Simd::avx512: return fastscan_tile<Avx2Vectors, fastscan_avx512>;
 #endif
         default: return fastscan_each<fastscan_portable>;
     }

@@ -204,10 +204,10 @@ NESTCODE_AVX512 inline std::uint32_t estimate_neighbors_avx512(GraphRecord recor
 inline GraphKernel graph_kernel(Simd simd) {
     switch (simd) {
 #if NESTCODE_NEON
-        case Simd::neon: return estimate_neighbors<fastscan_neon, expand_half_neon>;
+        case Simd::neon: return estimate_neighbors<fastscan_block<NeonVectors>, expand_half_neon>;
 #endif
 #if NESTCODE_X86
-        case Simd::avx2: return estimate_neighbors<fastscan_avx2, expand_half_f16c>;
+        case Simd::avx2: return estimate_neighbors<fastscan_block<Avx2Vectors>, expand_half_f16c>;
         case Simd::avx512: return estimate_neighbors_avx512;
 #endif
         default: return estimate_neighbors<fastscan_portable, expand_half_portable>;

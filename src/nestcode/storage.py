@@ -108,7 +108,7 @@ def parse_record(data: bytes, name: str) -> Record:
 
     def read() -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
         arrays = load(data)  # validates the header
-        return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}), arrays
+        return parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}), arrays
 
     return _verified(read, name)
 
@@ -121,7 +121,7 @@ def _verified(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]]
         metadata, arrays = read()
         if metadata.get("format") != FORMAT:
             raise DamagedFile(f"{path} was not written by Nestcode: give a file that holds a coder")
-        record = Record(metadata["kind"], int(metadata["version"]), json.loads(metadata["settings"]), arrays)
+        record = Record(metadata["kind"], int(metadata["version"]), parse_json(metadata["settings"]), arrays)
         record = replace(record, notes=_notes(metadata))
         expected = metadata["sha256"]
     except MemoryError as error:
@@ -135,10 +135,21 @@ def _verified(read: Callable[[], tuple[dict[str, str], dict[str, NDArray[Any]]]]
     return record
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text; raise ValueError if an object repeats a key, which readers take differently."""
+
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(pairs)) < len(pairs):
+            raise ValueError("an object of its JSON repeats a key")
+        return found
+
+    return json.loads(text, object_pairs_hook=distinct)
+
+
 def _notes(metadata: Mapping[str, str]) -> dict[str, Any]:
     """Return the notes in a file's metadata, or raise if they are damaged; early files have no checksum of them."""
     text = metadata.get("notes", "{}")
-    notes = json.loads(text)
+    notes = parse_json(text)
     if not isinstance(notes, dict):
         raise ValueError(f"its notes are {text}, expected a JSON object")
     if "notes_sha256" in metadata and hashlib.sha256(text.encode()).hexdigest() != metadata["notes_sha256"]:
@@ -284,7 +295,7 @@ def make_folder(path: Path) -> None:
 
 def open_file(path: Path) -> IO[bytes]:
     """Open a regular file for reading; a pipe or a device in its place, which could block forever, is refused."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    handle = os.open(path, READ)
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(handle, "rb")
@@ -301,6 +312,7 @@ if sys.platform == "win32":
     import msvcrt
     import threading
 
+    READ = os.O_RDONLY | os.O_BINARY
     _seeking = threading.Lock()
 
     def sync_folder(folder: Path) -> None:
@@ -334,6 +346,8 @@ if sys.platform == "win32":
 else:
     import fcntl
     import resource
+
+    READ = os.O_RDONLY | os.O_NONBLOCK  # opening a pipe would wait for its writer
 
     def sync_folder(folder: Path) -> None:
         """Make creations, renames and removals in `folder` durable."""

@@ -267,6 +267,8 @@ def test_errors_leave_the_index_unchanged(built: Path) -> None:
         (("index", "build", built / "v.npy", "-o", built / "new"), "needs --coder, or --codes"),
         (("index", "remove", index), "ids must be given as arguments or by --ids"),
         (("index", "remove", index, 3, "--ids", built / "ids.npy"), "ids must be given as arguments or by --ids"),
+        (("search", index), "give the folder of an index, then the file of queries"),
+        (("evaluate", index), "give the folder of an index, then the file of queries"),
         ((*search, "-o", "hits.txt"), "must be a .npz file"),
         ((*search, "--rank", "exact"), "give them by --vectors"),
         ((*search, "--rank", "hamming", "--vectors", built / "v.npy"), "need --rank exact"),
@@ -338,3 +340,6 @@ def test_a_graph_is_built_saved_and_searched(built: Path, monkeypatch: pytest.Mo
     assert json.loads(fine("info", built / "by.graph", "--json"))["graphs"] == 1
     fine("index", "compact", built / "by.graph")
     assert json.loads(fine("info", built / "by.graph", "--json"))["segments"] == 1
+    monkeypatch.undo()
+    told = run("index", "build", built / "v.npy", "--coder", built / "v.coder", "-o", built / "few", "--graph").stderr
+    assert "no graph: 4,096 items or more get one" in told

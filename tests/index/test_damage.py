@@ -322,6 +322,13 @@ def test_a_crafted_manifest_is_refused(mistake: str, original: Original, folder:
         check_message(caught.value, folder)
 
 
+def test_a_manifest_that_repeats_a_key_is_refused(original: Original, folder: Path) -> None:
+    path = original.copy(folder) / "manifest.json"
+    path.write_text(path.read_text().replace('"width"', '"width": 1,\n "width"', 1))  # the last one counts, as before
+    with pytest.raises(DamagedFile, match="damaged or was not written by Nestcode"):
+        Index.open(folder)
+
+
 def test_a_crafted_manifest_may_change_nothing(original: Original, folder: Path) -> None:
     craft(original.copy(folder), dict)
     assert not check_results(folder, original, list(QUERIES))

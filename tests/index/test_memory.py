@@ -8,6 +8,8 @@ import pytest
 
 from nestcode import Index, _core
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.index.buffer import Buffer
+from nestcode.search.vectors import VectorFormat
 from nestcode.storage import Mapped, write_array
 from tests import twins
 from tests.search.searching import ERROR, KINDS, Q, X, assert_close, bare, fill, fitted
@@ -127,3 +129,8 @@ def test_reading_ahead_changes_nothing(tmp_path: Path) -> None:
         _core.read_ahead(mapped.array, None, np.array([10_000]))
     assert np.array_equal(mapped.array, rows)
     mapped.verify()
+
+
+def test_a_buffer_counts_all_its_bytes() -> None:
+    buffer = Buffer.empty(13, VectorFormat("int8", 5))
+    assert buffer.nbytes == buffer.room * (2 + 8 + 5 + 4)

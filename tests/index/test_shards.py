@@ -82,3 +82,14 @@ def test_folders_that_do_not_belong_together(tmp_path: Path) -> None:
         Index.open([a], mode="a")
     with pytest.raises(FileNotFoundError, match="there is no index"):
         Index.open([a, tmp_path / "none"])
+
+
+def test_verify_refuses_an_id_of_two_folders(tmp_path: Path) -> None:
+    codes = Codes.from_bits(RNG.random((6, 13)) < 0.5)
+    for name, ids in (("a", [0, 1, 4]), ("b", [2, 3, 5]), ("c", [1, 6, 7])):
+        index = Index(width=13)
+        index.add(codes[:3], ids)
+        index.save(tmp_path / name)
+    Index.open([tmp_path / "a", tmp_path / "b"]).verify()
+    with pytest.raises(InvalidInput, match="ids must be distinct among all folders, but 1 is not"):
+        Index.open([tmp_path / "a", tmp_path / "c"]).verify()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nestcode import Index, _core
+from nestcode import Index, LinearCoder, _core
 from nestcode.errors import InvalidInput
 from nestcode.search.vectors import NO_SCALES, VectorFormat, VectorType
 from tests import twins
@@ -276,3 +276,18 @@ def test_an_index_without_vectors_says_so() -> None:
         Index(width=8, vectors="int8")
     with pytest.raises(InvalidInput, match='vectors must be "float32", "float16", "int8" or None, got \'float64\''):
         Index(CODER, vectors="float64")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float16", 2e-8), ("float32", 1e-12), ("int8", 1e-12)])
+def test_vectors_for_the_cosine_keep_their_direction_or_are_refused(dtype: Any, largest: float) -> None:
+    index = Index(LinearCoder(16, metric="cosine").fit(X), vectors=dtype)
+    index.add(np.vstack([X[:2], np.zeros_like(X[:1])]))  # a vector of zeros is one
+    tiny = X[2:3] / np.abs(X[2]).max() * largest
+    if dtype == "float16":
+        with pytest.raises(InvalidInput, match="must not round to 0 in float16, got values up to 2e-08: normalize"):
+            index.add(tiny)
+        assert len(index) == 3
+        index = Index(LinearCoder(16).fit(X), vectors=dtype)  # other metrics lose nothing that matters
+    index.add(tiny, ids=[7])
+    if dtype != "float16":
+        assert index.search(X[2], k=1).ids.tolist() == [7]

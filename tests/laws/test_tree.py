@@ -250,3 +250,20 @@ def test_inserting_rows_equals_sorting_them() -> None:
         _core.insert_rows(codes.packed, first, heads[order], order, new_heads, new_order)
         assert np.array_equal(new_order, codes.sort_order())
         assert np.array_equal(new_heads, heads[new_order])
+
+
+def test_scans_on_both_sides_of_a_code_ascend_and_descend() -> None:
+    rng = np.random.default_rng(0)
+    codes = Codes.from_bits(rng.random((50, 6)) < 0.5)
+    tree = PrefixTree(codes, ids=np.arange(50) + 7)
+    keys = [row.tobytes() for row in codes.packed]
+    for query in Codes.from_bits(rng.random((5, 6)) < 0.5):
+        key = query.packed.tobytes()
+        for limit in (1, 4, 99):
+            up, down = tree.ascend(query, limit), tree.descend(query, limit)
+            assert [row.tobytes() for row in up.codes.packed] == sorted(k for k in keys if k >= key)[:limit]
+            assert [row.tobytes() for row in down.codes.packed] == sorted((k for k in keys if k < key), reverse=True)[
+                :limit
+            ]
+            for scan in (up, down):
+                assert [keys[i - 7] for i in scan.ids] == [row.tobytes() for row in scan.codes.packed]

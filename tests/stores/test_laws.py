@@ -1,5 +1,6 @@
 """Every store answers as the index in memory does, item for item."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder
 from nestcode.coders import Coder
-from nestcode.errors import InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import PrefixTree
 from nestcode.index.ordered import OrderedCodes, Scan
-from nestcode.stores import CodeStore
+from nestcode.stores import CodeStore, LmdbStore, SqliteStore
 from nestcode.stores.neighborhood import find_neighborhood
 from tests.stores.conftest import Create
 
@@ -118,6 +119,52 @@ def test_scans_find_the_neighborhoods_that_the_core_finds(width: int) -> None:
         for size in (1, 2, 7, 79, 81):
             own, other = find_neighborhood(Local(), query, size), tree.neighborhood(query, size=size)
             assert (own.length, own.ids.tolist()) == (other.length, other.ids.tolist())
+
+
+def test_more_members_than_there_are_give_the_root(create: Create) -> None:
+    codes = clustered(9, 13)
+    store = filled(create, codes, np.arange(9))
+    for many in (10, 2**62, 2**63, 2**64):
+        hood = store.neighborhood(codes[4], size=many)
+        assert (hood.length, sorted(hood.ids)) == (0, list(range(9)))
+        assert len(store.ascend(codes[0], many).ids) == 9
+
+
+def put(store: Any, item: int, code: Any) -> None:
+    """Write an item to the database of a store, or delete it with code None, as another program would."""
+    if isinstance(store, LmdbStore):
+        with store._environment.begin(store._codes, write=True) as transaction:
+            for key in [bytes(key) for key in transaction.cursor().iternext(values=False)]:
+                if key.endswith(item.to_bytes(8, signed=True)):
+                    transaction.delete(key)
+            if code is not None:
+                transaction.put(code + item.to_bytes(8, signed=True), b"")
+        return
+    mark = store.PLACEHOLDER
+    store._connection.execute(f"DELETE FROM {store._table} WHERE id = {mark}", (item,))
+    if code is not None:
+        store._connection.execute(f"INSERT INTO {store._table} (id, code) VALUES ({mark}, {mark})", (item, code))
+
+
+def test_items_that_a_store_did_not_write_are_refused(create: Create) -> None:
+    codes = clustered(9, 13)
+    store = filled(create, codes, np.arange(9))
+    expected = store.search(codes, k=3).ids.tolist()
+    reads: list[Callable[[], Any]] = [
+        lambda: store.descend(codes[1], 99),
+        lambda: store.search(codes, k=3),
+        lambda: store.neighborhood(codes[0], size=99),
+    ]
+    wrong: list[tuple[int, Any, int]] = [(50, b"", 1), (50, b"\x10", 3), (50, b"\x10\x20\0", 3), (-3, b"\x10\x20", 3)]
+    wrong += [(50, b"\x10\x21", 2)]  # bits past the width, which neighborhoods do not read
+    wrong += [(50, "ab", 1)] if isinstance(store, SqliteStore) else []  # a text is less than all blobs
+    for item, code, refused in wrong:
+        put(store, item, code)
+        for read in reads[:refused]:
+            with pytest.raises(DamagedFile, match="a code of 13 bits in 2 bytes, but the database holds others"):
+                read()
+        put(store, item, None)
+    assert store.search(codes, k=3).ids.tolist() == expected
 
 
 def test_an_empty_store(create: Create) -> None:
@@ -243,7 +290,8 @@ def test_errors_of_creation(place: tuple[type[Any], Any, dict[str, Any]], tmp_pa
         with pytest.raises(InvalidInput, match=message):
             kind.create(database, **settings, **table)
     with pytest.raises(InvalidInput, match="there is no store"):
-        kind(tmp_path / "other" if kind.MAX_BYTES == 503 else database, **table)
+        kind(database, **table)
+    assert [*tmp_path.iterdir()] == []  # a failed attempt leaves no file
     if kind.MAX_BYTES is not None:
         with pytest.raises(InvalidInput, match=f"hold {8 * kind.MAX_BYTES} bits"):
             kind.create(database, width=8 * kind.MAX_BYTES + 1, **table)

@@ -15,7 +15,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from nestcode import Codes, Index, LinearCoder
-from nestcode.errors import InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.ordered import Scan
 from nestcode.stores import SqliteStore, postgres
 from nestcode.stores.lmdb import LmdbStore
@@ -120,8 +120,19 @@ def test_a_connection_in_autocommit_mode_commits_whole_calls(sql: Sql) -> None:
     assert len(kind(connect())) == 9
     named = connect()  # whose rows are dictionaries
     named.row_factory = dict_row if kind is PostgresStore else lambda *_: {}
+    named.text_factory = bytes
     assert len(store.using(named)) == len(kind(named)) == 9
     assert kind(named).neighborhood(CODES[0], size=9).count == 9
+
+
+def test_settings_that_are_no_settings_are_refused(sql: Sql) -> None:
+    kind, connect, _ = sql
+    connection = connect()
+    kind.create(connection, width=13)
+    for change in ("UPDATE codes_settings SET width = 0", "DELETE FROM codes_settings"):
+        connection.execute(change)
+        with pytest.raises(DamagedFile, match="the store codes must have one row of settings"):
+            kind(connection)
 
 
 def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from nestcode.cli.files import read_array
-from nestcode.cli.index import Folders
+from nestcode.cli.index import FoldersFirst
 from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Size, Threads
 from nestcode.cli.search import read_queries
 
@@ -29,7 +29,7 @@ Exact = Annotated[
 
 
 def evaluate(
-    paths: Folders,
+    paths: FoldersFirst,
     queries: Data,
     k: Neighbors = 10,
     candidates: Annotated[

@@ -28,6 +28,24 @@ Folders = Annotated[
         metavar="PATH...", help="The folder of an index, or those of its parts, read as one.", show_default=False
     ),
 ]
+
+
+def _some_folder(paths: list[Path]) -> list[Path]:
+    if not paths:  # a single argument is taken for the queries
+        raise typer.BadParameter("give the folder of an index, then the file of queries, as in my.index queries.npy")
+    return paths
+
+
+FoldersFirst = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PATH...",
+        help="The folder of an index, or those of its parts, read as one.",
+        default_factory=list,
+        show_default=False,
+        callback=_some_folder,
+    ),
+]
 Ids = Annotated[Path | None, typer.Option(help="A .npy file with one id per item.", show_default="consecutive")]
 
 
@@ -45,7 +63,11 @@ def build(
     ] = None,
     ids: Ids = None,
     graph: Annotated[
-        bool, typer.Option("--graph", help="Build a graph, for faster searches in more memory; takes a linear coder.")
+        bool,
+        typer.Option(
+            "--graph",
+            help="Build a graph, for faster searches in more memory; takes a linear coder, and 4,096 items.",
+        ),
     ] = False,
     codes: AreCodes = False,
     array: ArrayName = None,
@@ -83,7 +105,7 @@ def build(
         return
     fresh = _check_folder(out, data, coder, ids, force=force)
     from nestcode.cli.inputs import read_codes
-    from nestcode.index import Index
+    from nestcode.index import Index, compaction
 
     chosen = None if coder is None else item_coder(coder)
     known = read_codes(data, array, chosen, width) if codes else None
@@ -95,6 +117,8 @@ def build(
         if fresh:
             shutil.rmtree(out, ignore_errors=True)
         raise
+    if graph and count < compaction.MIN_GRAPH:
+        messages().print(f"no graph: {compaction.MIN_GRAPH:,} items or more get one, fewer are scanned as fast")
     _report([out], made, as_json=as_json, added=count)
 
 

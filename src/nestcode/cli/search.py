@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nestcode.cli.files import check_distinct, check_out, read_array
-from nestcode.cli.index import Folders
+from nestcode.cli.index import FoldersFirst
 from nestcode.cli.options import AreCodes, ArrayName, AsJson, Data, Force, Size, Threads, messages, printable
 from nestcode.errors import InvalidInput
 
@@ -25,7 +25,7 @@ SHOWN = 10  # queries in a table
 
 
 def search(
-    paths: Folders,
+    paths: FoldersFirst,
     queries: Data,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Neighbors per query.")] = 10,
     candidates: Annotated[

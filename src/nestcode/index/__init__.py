@@ -11,8 +11,8 @@ What a write does, in the words of storage engines (an LSM-tree):
              ▼
     commit ──▶ new files, then the manifest, atomically                         store.py, manifest.py
 
-`Index` (index.py) composes these with a searcher (`nestcode.search`). The prefix tree (tree.py) is a sorted array of
-codes; a snapshot's runs are searched as a forest of them.
+`Index` (index.py) composes these; what it answers (reader.py) comes from a snapshot and a searcher (`nestcode.search`).
+The prefix tree (tree.py) is a sorted array of codes; a snapshot's runs are searched as a forest of them.
 """
 
 from nestcode.index.index import Index

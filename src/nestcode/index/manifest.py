@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nestcode.errors import DamagedFile
-from nestcode.storage import open_file, write_atomic
+from nestcode.storage import open_file, parse_json, write_atomic
 
 FORMAT, VERSION = "nestcode index", 4
 MANIFEST = "manifest.json"
@@ -29,7 +29,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         with open_file(path) as file:
-            manifest = json.loads(file.read())
+            manifest = parse_json(file.read())
         found = manifest.pop("sha256")
         known, version = manifest["format"] == FORMAT, int(manifest["version"])
         intact = found == sha256(_canonical(manifest))

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from nestcode.arrays import Bytes, Ids, check_ids, check_int
 from nestcode.coders import Coder, coder_from_record
 from nestcode.codes import Codes
-from nestcode.errors import InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.snapshot import OnDuplicate, some_ids
 from nestcode.search.hamming import HammingScorer
@@ -27,6 +27,8 @@ from nestcode.search.vectors import VectorsById
 from nestcode.storage import parse_record, record_bytes
 from nestcode.stores.neighborhood import Neighborhood, find_neighborhood
 from nestcode.stores.search import KeyRange, list_ranges, search_lists
+
+MOST = 1 << 62  # items of a scan: half as many more are still a 64-bit integer, as databases require of limits
 
 
 class DuplicateIds(Exception):
@@ -115,11 +117,11 @@ class CodeStore(ABC):
 
     def ascend(self, code: Codes, limit: int) -> Scan:
         """Return the first `limit` items whose codes are at least `code`, ascending."""
-        return self._ascend(key_of(self._encode(code)), check_int(limit, "limit", least=1))
+        return self._ascend(key_of(self._encode(code)), _check_limit(limit, "limit"))
 
     def descend(self, code: Codes, limit: int) -> Scan:
         """Return the last `limit` items whose codes are less than `code`, descending."""
-        return self._descend(key_of(self._encode(code)), check_int(limit, "limit", least=1))
+        return self._descend(key_of(self._encode(code)), _check_limit(limit, "limit"))
 
     def around(self, code: Codes, limit: int, length: int) -> tuple[Scan, Scan]:
         """Return what `ascend` and what `descend` return, both of one snapshot, with the first `length` bits of codes.
@@ -130,7 +132,7 @@ class CodeStore(ABC):
         >>> store.around(Codes.from_bits([[1, 0]]), limit=1, length=1)
         (Scan(ids=array([4]), codes=Codes(1 item of 1 bit: 1)), Scan(ids=array([5]), codes=Codes(1 item of 1 bit: 0)))
         """
-        query, limit = self._encode(code), check_int(limit, "limit", least=1)
+        query, limit = self._encode(code), _check_limit(limit, "limit")
         return self._around(key_of(query), limit, query.prefix(length).width)
 
     def range(self, prefix: Codes) -> Scan:
@@ -180,7 +182,7 @@ class CodeStore(ABC):
             filter: a condition in SQL on the items that count, in SQL stores: see `search`.
 
         """
-        size = check_int(size, "size", least=1)
+        size = _check_limit(size, "size")
         view, chosen = self._filtered(filter)
         if chosen is not None:
             raise InvalidInput("neighborhoods are filtered by SQL, got ids: give a condition to a SQL store")
@@ -330,15 +332,38 @@ class CodeStore(ABC):
         rows = np.asarray(items)
         return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(self.width)
 
-    def _scan(self, ids: Sequence[int], codes: Iterable[bytes]) -> Scan:
+    @property
+    def _code_bytes(self) -> int:
+        return -(-self.width // 8)
+
+    def _scan(self, ids: Sequence[int], codes: Sequence[bytes]) -> Scan:
         """Return items from the keys and values of a database."""
+        self._check_codes(codes)
         return self._packed_scan(np.array(ids, dtype=np.int64), b"".join(codes))
+
+    def _check_codes(self, codes: Iterable[object]) -> None:
+        """Raise unless values of the database are codes of the store."""
+        size = self._code_bytes
+        if not all(type(code) is bytes and len(code) == size for code in codes):
+            raise self._foreign_items()
+
+    def _foreign_items(self) -> DamagedFile:
+        return DamagedFile(
+            f"items of this store have an id of at least 0 and a code of {self.width} bits in {self._code_bytes} bytes,"
+            " but the database holds others: delete what was not added by a store of this width"
+        )
 
     def _packed_scan(self, ids: Ids, codes: bytes, length: int | None = None) -> Scan:
         """Return items from ids and the bytes of their codes, or of the first `length` bits of these."""
         size = -(-(self.width if length is None else length) // 8)
+        if len(codes) != len(ids) * size or (ids < 0).any():
+            raise self._foreign_items()
         packed: Bytes = np.frombuffer(codes, dtype=np.uint8).reshape(len(ids), size)
-        held = Codes.unchecked(packed, min(8 * size, self.width))
+        width = min(8 * size, self.width)
+        try:
+            held = Codes.unchecked(packed, width) if width == 8 * size else Codes(packed, width)
+        except InvalidInput:  # bits past the width
+            raise self._foreign_items() from None
         return Scan(ids, held if length is None else held.prefix(length))
 
     def __repr__(self) -> str:
@@ -381,9 +406,17 @@ def dump_coder(coder: Coder | None) -> bytes:
     return b"" if coder is None else record_bytes(coder.to_record())
 
 
-def load_coder(data: bytes, source: str) -> Coder | None:
-    """Return the coder in the bytes of `dump_coder`; errors call it `source`."""
-    return coder_from_record(parse_record(data, source), source) if data else None
+def parse_settings(rows: Sequence[Sequence[Any]], source: str) -> tuple[int, Coder | None]:
+    """Return the width and the coder in the rows of a store's settings; errors call the store `source`."""
+    match rows:
+        case [[int(width), bytes(coder)]] if width > 0:
+            return width, coder_from_record(parse_record(coder, source), source) if coder else None
+    raise DamagedFile(f"{source} must have one row of settings, its width and its coder: restore a copy")
+
+
+def _check_limit(value: int, name: str) -> int:
+    """Return a number of items, or the most there can be; raise if it is not a positive integer."""
+    return min(check_int(value, name, least=1), MOST)
 
 
 def _chosen_ids(allowed: Any) -> Ids:

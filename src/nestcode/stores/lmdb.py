@@ -10,16 +10,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice, takewhile
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from nestcode.arrays import Bytes, Ids
 from nestcode.coders import Coder
-from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, import_extra
 from nestcode.index.ordered import Scan
-from nestcode.stores.base import CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, load_coder
+from nestcode.stores.base import CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
+from nestcode.stores.sql import opened
 
 import_extra("lmdb", extra="lmdb", purpose="LmdbStore")
 
@@ -33,6 +34,7 @@ class LmdbStore(CodeStore):
     """Codes in an LMDB environment; one store serves all threads of a process.
 
     >>> import tempfile
+    >>> from nestcode import Codes
     >>> with tempfile.TemporaryDirectory() as folder, LmdbStore.create(folder, width=3) as store:
     ...     store.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 1]]), ids=[5, 6, 7])
     ...     store.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2).ids
@@ -49,14 +51,16 @@ class LmdbStore(CodeStore):
     MAX_BYTES = 511 - ID_BYTES  # LMDB's longest key
 
     def __init__(self, path: str | PathLike[str], *, map_size: int = MAP_SIZE) -> None:
-        self._open(path, map_size)
+        missing = InvalidInput(f"there is no store in {fspath(path)}: make it with LmdbStore.create")
+        if not Path(path, "data.mdb").exists():  # or LMDB would make it
+            raise missing
+        try:
+            self._open(path, map_size, create=False)
+        except lmdb.NotFoundError:
+            raise missing from None
         with self._environment.begin(self._settings) as transaction:
-            width = transaction.get(b"width")
-            if width is None:
-                self._environment.close()
-                raise InvalidInput(f"there is no store in {fspath(path)}: make it with LmdbStore.create")
-            coder = load_coder(bytes(transaction.get(b"coder") or b""), f"the store in {fspath(path)}")
-        super().__init__(int.from_bytes(width), coder)
+            width, coder = (bytes(transaction.get(name, b"")) for name in (b"width", b"coder"))
+        super().__init__(*parse_settings([(int.from_bytes(width), coder)], f"the store in {fspath(path)}"))
 
     @classmethod
     def create(
@@ -78,7 +82,7 @@ class LmdbStore(CodeStore):
         """
         width, coder = check_settings(coder, width, cls.MAX_BYTES)
         store = object.__new__(cls)
-        store._open(path, map_size)
+        store._open(path, map_size, create=True)
         with store._environment.begin(store._settings, write=True) as transaction:
             if not transaction.put(b"width", width.to_bytes(4), overwrite=False):
                 transaction.abort()
@@ -88,9 +92,12 @@ class LmdbStore(CodeStore):
         CodeStore.__init__(store, width, coder)
         return store
 
-    def _open(self, path: str | PathLike[str], map_size: int) -> None:
-        self._environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3)
-        self._codes, self._ids, self._settings = map(self._environment.open_db, (b"codes", b"ids", b"settings"))
+    def _open(self, path: str | PathLike[str], map_size: int, *, create: bool) -> None:
+        self._environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3, create=create)
+        with opened(self._environment, owned=True):
+            self._codes, self._ids, self._settings = (
+                self._environment.open_db(name, create=create) for name in (b"codes", b"ids", b"settings")
+            )
         self._snapshot = threading.local()
 
     def close(self) -> None:
@@ -143,10 +150,12 @@ class LmdbStore(CodeStore):
 
     def _parse(self, keys: Iterable[bytes]) -> Scan:
         """Return the items of keys."""
-        row = -(-self.width // 8)
-        found: Bytes = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, row + ID_BYTES)
+        held, row = list(keys), self._code_bytes
+        if {*map(len, held)} - {row + ID_BYTES}:
+            raise self._foreign_items()
+        found: Bytes = np.frombuffer(b"".join(held), dtype=np.uint8).reshape(-1, row + ID_BYTES)
         ids = np.ascontiguousarray(found[:, row:]).view(">i8")[:, 0].astype(np.int64)
-        return Scan(ids, Codes.unchecked(np.ascontiguousarray(found[:, :row]), self.width))
+        return self._packed_scan(ids, found[:, :row].tobytes())
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.index.ordered import Scan, key_of, keys_with
-from nestcode.stores.base import DuplicateIds, MissingIds, check_settings, dump_coder, load_coder
+from nestcode.stores.base import DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
 from nestcode.stores.neighborhood import Neighborhood
 from nestcode.stores.sql import SqlStore, opened, quoted
 
@@ -47,15 +48,18 @@ class SqliteStore(SqlStore):
     def __init__(
         self, database: str | PathLike[str] | sqlite3.Connection, table: str = "codes", *, items: str | None = None
     ) -> None:
+        missing = InvalidInput(f"there is no store {table!r}: make it with SqliteStore.create")
+        if not isinstance(database, sqlite3.Connection) and not Path(database).exists():  # or SQLite would make it
+            raise missing
         connection, self._owned = _connect(database)
         with opened(connection, owned=self._owned):
             try:
-                ((width, coder),) = _rows(connection, f"SELECT width, coder FROM {quoted(table, '_settings')}")
+                rows = _rows(connection, f"SELECT width, coder FROM {quoted(table, '_settings')}")
             except sqlite3.OperationalError as error:
                 if "no such table" not in str(error):
                     raise
-                raise InvalidInput(f"there is no store {table!r}: make it with SqliteStore.create") from None
-            super().__init__(connection, table, items, width, load_coder(coder, f"the store {table}"))
+                raise missing from None
+            super().__init__(connection, table, items, *parse_settings(rows, f"the store {table}"))
 
     @classmethod
     def create(
@@ -139,6 +143,7 @@ class SqliteStore(SqlStore):
             for place in (near, size)
         ]
         ((*found,),) = _rows(self._connection, f"SELECT {', '.join(keys)}", (key, *self._values) * 4)
+        self._check_codes(code for code in found if code is not None)
         before, far_before, after, far_after = (_common_bits(key, other, self.width) for other in found)
         return max(far_before, far_after, min(before, after)), max(before, after)
 
@@ -152,9 +157,14 @@ class SqliteStore(SqlStore):
         """Return the ids of items that share the first `length` bits of a key, in the order of their codes."""
         within = self._from("c.code >= ?", "c.code < ?")
         values = *keys_with(key, length, self.width), *self._values
-        # As one text: rows take twice the time.
-        listed = self._value(f"SELECT group_concat(id) FROM (SELECT c.id {within} ORDER BY c.code)", values)
-        return np.array(listed.split(",") if listed else [], dtype=np.int64)
+        # As one text: rows take twice the time. As a blob: the connection may make anything of a text.
+        columns = f"CAST(group_concat(id) AS BLOB), sum(size <> {self._code_bytes})"
+        members = f"SELECT {columns} FROM (SELECT c.id, length(c.code) AS size {within} ORDER BY c.code)"
+        ((listed, foreign),) = _rows(self._connection, members, values)
+        ids: Ids = np.fromstring(listed or b"", dtype=np.int64, sep=",")
+        if foreign or (ids < 0).any():
+            raise self._foreign_items()
+        return ids
 
     def _range(self, low: bytes, high: bytes) -> Scan:
         within = self._from("c.code >= ?", "c.code < ?")

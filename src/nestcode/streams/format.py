@@ -18,6 +18,7 @@ import numpy as np
 from nestcode.container.files import FileView
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.storage import parse_json
 
 VERSION = 1
 GROUP = 64  # bits of an item that lie side by side
@@ -147,7 +148,7 @@ def parse_header(data: memoryview | FileView) -> Header:
 def _parse_json(text: bytes) -> Header:
     """Return the header in JSON. A matching checksum proves nothing here: anybody can compute one."""
     try:
-        fields = json.loads(text)
+        fields = parse_json(text)
         if not isinstance(fields, dict) or set(fields) != set(Header.__dataclass_fields__):
             raise ValueError("its keys are not those of a header")
         fields["shape"], fields["errors"] = _as_tuple(fields["shape"]), _as_tuple(fields["errors"])

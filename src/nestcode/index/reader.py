@@ -1,0 +1,390 @@
+"""What an index answers: its contents, neighborhoods by prefix and searches by distance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestcode.arrays import Floats, Ids, check_ids
+from nestcode.coders import Coder
+from nestcode.codes import Codes
+from nestcode.errors import InvalidInput
+from nestcode.index.live import LiveSnapshot
+from nestcode.index.snapshot import Snapshot
+from nestcode.index.tree import Neighborhoods
+from nestcode.search.evaluation import RecallTrials
+from nestcode.search.hits import Evaluation, Hits, RangeHits
+from nestcode.search.plan import Effort, Plan, Rank
+from nestcode.search.scorer import SearchMetric
+from nestcode.search.searcher import Searcher
+from nestcode.search.vectors import VectorFormat, VectorsById, VectorType
+
+
+class IndexReader:
+    """The half of `Index` that reads; each call reads the snapshot that was current when it began."""
+
+    coder: Coder | None
+    effort: Effort | None = None  # of searches that name none: `tune` chooses it, and files keep it
+    _vector_format: VectorFormat | None
+    _searcher: Searcher
+    _live: LiveSnapshot
+
+    # contents
+
+    @property
+    def width(self) -> int:
+        """Bits of each code."""
+        return self._live.current.width
+
+    def __len__(self) -> int:
+        return len(self._live.current)
+
+    @property
+    def ids(self) -> Ids:
+        """All ids, ascending."""
+        return self._live.read().ids()
+
+    def __contains__(self, item: object) -> bool:
+        if not isinstance(item, int | np.integer) or isinstance(item, bool) or not 0 <= item < 2**63:
+            return False
+        return bool(self._live.read().locate(np.array([item], dtype=np.int64))[0][0] >= 0)
+
+    def codes(self, ids: ArrayLike) -> Codes:
+        """Return the codes of items by id.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=2)
+        >>> index.add(Codes.from_bits([[0, 1], [1, 1]]), ids=[5, 3])
+        >>> index.codes([3, 5])
+        Codes(2 items of 2 bits: 11, 01)
+        """
+        snapshot = self._live.read()
+        return snapshot.codes(snapshot.locate_all(check_ids(ids, distinct=False)))
+
+    def reconstruct(self, ids: ArrayLike) -> NDArray[np.float32]:
+        """Return what the kept bits decode to: one vector for one id, (n, features) for n.
+
+        >>> from nestcode import Index, LinearCoder
+        >>> X = np.arange(12.0).reshape(6, 2)
+        >>> index = Index(LinearCoder(width=3).fit(X))
+        >>> index.add(X)
+        >>> index.reconstruct(5).shape, index.reconstruct([5, 4]).shape
+        ((2,), (2, 2))
+        """
+        if self.coder is None:
+            raise InvalidInput("an index without a coder has codes only: call codes(ids), or make it with Index(coder)")
+        decoded = self.coder.decode(self.codes(ids))
+        return decoded if np.ndim(ids) else decoded[0]
+
+    @property
+    def vector_type(self) -> VectorType | None:
+        """How vectors are stored: "float32", "float16", "int8", or None for not at all."""
+        return None if self._vector_format is None else self._vector_format.dtype
+
+    def vectors(self, ids: ArrayLike) -> Floats:
+        """Return the stored vectors of items by id, (n, features): as rounded when they were added.
+
+        >>> from nestcode import Index, LinearCoder
+        >>> X = np.arange(12.0).reshape(6, 2)
+        >>> index = Index(LinearCoder(width=3).fit(X), vectors="float16")
+        >>> index.add(X)
+        >>> index.vectors([5])
+        array([[10., 11.]], dtype=float32)
+        """
+        if self._vector_format is None:
+            raise InvalidInput('this index stores no vectors: make it with Index(coder, vectors="float16")')
+        snapshot = self._live.read()
+        return snapshot.vectors(snapshot.locate_all(check_ids(ids, distinct=False)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all segments and the buffer, in memory or mapped, and of what searches prepared."""
+        return sum(self.nbytes_by_part().values())
+
+    def nbytes_by_part(self) -> dict[str, int]:
+        """Return the bytes of each part: the arrays in files by name, the buffer and what searches prepared.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=64)
+        >>> index.add(Codes.from_bits(np.eye(64).repeat(100, axis=0) > 0))
+        >>> parts = index.nbytes_by_part()
+        >>> parts["codes"], parts["ids"]  # ids take 8 bytes where one of them is 2^32 or more
+        (51200, 25600)
+        """
+        return self._live.current.nbytes_by_part() | {"prepared": self._searcher.nbytes}
+
+    def __repr__(self) -> str:
+        coder = "" if self.coder is None else f", {self.coder!r}"
+        vectors = "" if self.vector_type is None else f", vectors={self.vector_type!r}"
+        return f"{type(self).__name__}({len(self)} items of {self.width} bits{coder}{vectors})"
+
+    # retrieval by prefix
+
+    def neighborhood(
+        self,
+        queries: Codes | ArrayLike,
+        *,
+        size: int | None = None,
+        fraction: float | None = None,
+        threads: int | None = 1,
+    ) -> Any:
+        """Return the smallest neighborhood of each query that has at least `size` members.
+
+        Its members are all items that share the query's first `length` bits, with the largest such `length`.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
+        >>> index.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2)
+        Neighborhood(length=2, count=2)
+
+        This is the paper's retrieval (section 5.1). It compares prefixes only, and takes time logarithmic in the number
+        of items, whatever the width.
+
+        Args:
+            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or codes of one item, give a
+                `Neighborhood` with `length`, `count` and `ids`; more give `Neighborhoods` with arrays, of which
+                `hoods[i]` is one. Ids are gathered when they are read, in the order of the tree: `np.sort` them where
+                the order matters.
+            size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
+            fraction: instead of a size, the smallest share of all items accepted.
+            threads: how many threads share a batch; None is one for each core.
+
+        """
+        forest = self._live.read().forest
+        if isinstance(queries, Codes):
+            if queries.width != forest.width:
+                queries = self._fitting(queries, forest.width)
+            return forest.neighborhood(queries, size=size, fraction=fraction, threads=threads)
+        hoods = forest.neighborhoods(self._encode(queries, forest.width), size, fraction, threads)
+        return hoods[0] if np.ndim(queries) == 1 else hoods
+
+    def nested(self, query: Codes | ArrayLike) -> Neighborhoods:
+        """Return every neighborhood of one query, from the root to the longest prefix that any item shares.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 0, 1], [0, 1, 0], [1, 1, 1]]))
+        >>> index.nested(Codes.from_bits([[0, 1, 1]])).count
+        array([3, 2, 1])
+        """
+        forest = self._live.read().forest
+        return forest.nested(self._encode(query, forest.width))
+
+    # search by distance
+
+    def search(
+        self,
+        queries: Codes | ArrayLike,
+        k: int = 10,
+        *,
+        candidates: int | None = None,
+        rerank: int | None = None,
+        rank: Rank | None = None,
+        metric: SearchMetric | None = None,
+        vectors: VectorsById | None = None,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        threads: int | None = 1,
+    ) -> Hits:
+        """Return the k nearest items of each query.
+
+        >>> from nestcode import CellCoder, Index
+        >>> X = np.random.default_rng(0).standard_normal((2000, 8)).astype(np.float32)
+        >>> index = Index(CellCoder(width=64).fit(X))
+        >>> index.add(X)
+        >>> index.search(X[:3], k=1).ids.tolist()
+        [[0], [1], [2]]
+        >>> hits = index.search(X[7], k=2, vectors=X)  # reranked by the vectors themselves
+        >>> int(hits.ids[0]), float(hits.distances[0])
+        (7, 0.0)
+
+        Args:
+            queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, give arrays (k,).
+            k: how many.
+            candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
+                a walk on a graph keeps so many (ef). More find more and take longer; as many as there are items make
+                the search exhaustive. By default what `tune` chose, or 1,000 plus 2 % of the items; 4 k and at least
+                100 on a graph.
+            rerank: how many candidates, the best by estimated distance, are reranked by precise ones: by default what
+                `tune` chose, or 10 k and at least 100.
+            rank: "asymmetric" compares vectors with decoded codes (ADC), "hamming" codes with codes, "exact" vectors
+                with `vectors` or those the index stores. By default the most precise that is possible.
+            metric: "l2" gives squared distances, "cosine" those of L2-normalized vectors, 2 - 2 cos, "inner" negative
+                inner products; the coder's by default. The cosine with a zero vector is 0, its distance 2.
+            vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
+                for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
+            filter: which items may be found: their ids, or a mask by id.
+            threads: how many threads share a batch; None is one for each core.
+
+        """
+        snapshot = self._live.read()
+        if rank is None and metric is None and vectors is None and filter is None:
+            hits = self._searcher.search_rows(snapshot, queries, k, candidates, rerank, self.effort, threads)
+            if hits is not None:
+                return hits
+        plan = self._plan(
+            snapshot,
+            queries,
+            rank=rank,
+            metric=metric,
+            vectors=vectors,
+            allowed=filter,
+            candidates=candidates,
+            rerank=rerank,
+            threads=threads,
+        )
+        return self._searcher.search(snapshot, plan, k)
+
+    def range_search(
+        self,
+        queries: Codes | ArrayLike,
+        radius: float,
+        *,
+        candidates: int | None = None,
+        rank: Rank | None = None,
+        metric: SearchMetric | None = None,
+        vectors: VectorsById | None = None,
+        filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
+        threads: int | None = 1,
+    ) -> Any:
+        """Return all items within a distance, nearest first: `Hits` of a single query, `RangeHits` of several.
+
+        >>> from nestcode import Index
+        >>> index = Index(width=3)
+        >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
+        >>> index.range_search(Codes.from_bits([[0, 0, 1]]), 1).ids
+        array([0, 1])
+
+        Distances and the other arguments are those of `search`; only candidates are found.
+        """
+        snapshot = self._live.read()
+        plan = self._plan(
+            snapshot,
+            queries,
+            rank=rank,
+            metric=metric,
+            vectors=vectors,
+            allowed=filter,
+            candidates=candidates,
+            threads=threads,
+        )
+        found: Hits | RangeHits = self._searcher.range_search(snapshot, plan, radius)
+        return found
+
+    def evaluate(
+        self,
+        queries: Codes | ArrayLike,
+        k: int = 10,
+        *,
+        candidates: int | None = None,
+        rerank: int | None = None,
+        rank: Rank | None = None,
+        metric: SearchMetric | None = None,
+        vectors: VectorsById | None = None,
+        exact: VectorsById | None = None,
+        threads: int | None = 1,
+    ) -> Evaluation:
+        """Measure the recall of a search and the work it does.
+
+        >>> from nestcode import CellCoder, Index
+        >>> X = np.random.default_rng(0).standard_normal((2000, 8)).astype(np.float32)
+        >>> index = Index(CellCoder(width=24).fit(X))
+        >>> index.add(X)
+        >>> round(index.evaluate(X[:100], k=5, vectors=X).recall, 1)  # reranked by vectors
+        1.0
+        >>> round(index.evaluate(X[:100], k=5, exact=X).recall, 1)  # by codes alone
+        0.7
+
+        The true neighbors are those of an exhaustive search by vectors: `exact`, or `vectors` where the search has them
+        too, or those that the index stores. Without any it is an exhaustive search by codes, and recall shows only what
+        probing few lists misses. Use queries that are not in the index: others find themselves. The other arguments are
+        those of `search`.
+        """
+        trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
+        snapshot, options = self._live.read(), {"rank": rank, "metric": metric, "vectors": vectors}
+        plan = self._plan(snapshot, queries, candidates=candidates, rerank=rerank, **options)
+        return trials.run(self._searcher.candidates(snapshot, plan, k), plan.budget.rerank(k))
+
+    def tune(
+        self,
+        queries: Codes | ArrayLike,
+        target_recall: float = 0.9,
+        k: int = 10,
+        *,
+        rank: Rank | None = None,
+        metric: SearchMetric | None = None,
+        vectors: VectorsById | None = None,
+        exact: VectorsById | None = None,
+        threads: int | None = 1,
+    ) -> Evaluation:
+        """Choose `candidates` and `rerank` for later searches: the fastest that reach a recall, by measurement.
+
+        >>> from nestcode import CellCoder, Index
+        >>> X = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
+        >>> index = Index(CellCoder(width=64).fit(X[:3900]))
+        >>> index.add(X[:3900])
+        >>> index.tune(X[3900:], target_recall=0.9).recall >= 0.9
+        True
+        >>> index.effort.candidates < 2000
+        True
+
+        Recall is that of `evaluate`. The choice is kept as `index.effort`, and saved with the index. It grows with the
+        index: a larger one scores the same share of its items. Where no search reaches the target, a warning is given
+        and the fastest is chosen that comes near the best.
+        """
+        if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
+            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
+        trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
+        best = trials.fastest(float(target_recall))
+        self.effort = trials.effort(best)
+        return best
+
+    def _trials(
+        self,
+        queries: Codes | ArrayLike,
+        k: int,
+        exact: VectorsById | None,
+        *,
+        metric: SearchMetric | None,
+        **options: Any,
+    ) -> RecallTrials:
+        plan = None
+        if exact is None and self._vector_format is not None and options["rank"] == "asymmetric":
+            exact = self.vectors
+        if exact is not None:
+            plan = self._plan(self._live.read(), queries, rank="exact", metric=metric, vectors=exact)
+        return RecallTrials(self.search, queries, k, len(self), {"metric": metric, **options}, plan)
+
+    def _plan(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Plan:
+        """Return the checked plan of a search; options are those of `Plan`."""
+        stored = self._vector_format is not None
+        encode = partial(self._encode, width=snapshot.width)
+        return Plan(self.coder, encode, queries, stored=stored, effort=self.effort, **options)
+
+    def _encode(self, items: Codes | ArrayLike, width: int | None = None) -> Codes:
+        """Return vectors or codes as codes of a width, by default the index's."""
+        width = self.width if width is None else width
+        if isinstance(items, Codes):
+            return self._fitting(items, width)
+        if self.coder is None:
+            raise InvalidInput(
+                f"an index without a coder takes Codes, got {type(items).__name__}: encode them first, "
+                "or make the index with Index(coder)"
+            )
+        rows = np.asarray(items)
+        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(width)
+
+    def _fitting(self, codes: Codes, width: int) -> Codes:
+        """Return codes of a width, or of the coder's, as codes of that width."""
+        if codes.width == width:
+            return codes
+        if self.coder is not None and codes.width == self.coder.width_:
+            return codes.prefix(width)
+        raise InvalidInput(
+            f"codes must have the index's width {width}, got {codes.width}: take prefix({width}), "
+            "or make an index of that width"
+        )
