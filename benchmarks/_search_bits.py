@@ -4,12 +4,13 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
 import nestcode as nc
 from _report import show
-from _search_codes import PEERS, Result, principal_directions, recall_of_decoded, reduce, sign_bits
+from _search_codes import PEERS, Peer, Result, local_search, principal_directions, recall_of_decoded, reduce, sign_bits
 from _search_task import NEAREST, Budget, Row, Task, first, read_task, wanted
 from nestcode.search import asymmetric_distances
 from nestcode.training import Training
@@ -27,9 +28,10 @@ def recall_by_bits(options: argparse.Namespace) -> Iterator[list[Row]]:
     if wanted("sign bits", options.peers):
         results["sign bits"] = sign_bits(task, principal, lengths)
     reduced = reduce(task, principal)
-    for name in PEERS:
+    peers = PEERS | {"FAISS LSQ": partial(local_search, iterations=options.lsq)}
+    for name, peer in peers.items():
         if wanted(name, options.peers):
-            results[name] = train_each_size(name, reduced, lengths, options.limit)
+            results[name] = train_each_size(name, peer, reduced, lengths, options.limit)
     show(
         f"recall@{NEAREST} by bits, exhaustive search, trained on as many other rows: {task}",
         [table_row(name, by_length, lengths) for name, by_length in results.items()],
@@ -131,13 +133,13 @@ def decode_prefixes(task: Task, coder: nc.ImplicitCoder, fit: float, lengths: tu
     return results
 
 
-def train_each_size(name: str, task: Task, lengths: tuple[int, ...], limit: float) -> Results:
+def train_each_size(name: str, peer: Peer, task: Task, lengths: tuple[int, ...], limit: float) -> Results:
     """Return a peer's results by size, until the next size would exceed the time limit."""
     results: Results = {}
     budget = Budget(limit, growth=3)  # doubling the bits takes two to four times as long
     for length in lengths:
         if not budget.allows():
             break
-        results[length] = PEERS[name](task, length)
+        results[length] = peer(task, length)
         print(f"{name}, {length} bits: {results[length]}", file=sys.stderr, flush=True)
     return results

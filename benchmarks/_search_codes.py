@@ -121,11 +121,11 @@ def residual(task: Task, length: int) -> Result:
     return decoded(task, index)
 
 
-def local_search(task: Task, length: int) -> Result:
+def local_search(task: Task, length: int, iterations: int | None = None) -> Result:
     """Measure FAISS's local search quantizer (LSQ), ranked by exact distances to decoded items."""
     index = faiss.IndexLocalSearchQuantizer(task.base.shape[1], length // 8, 8)
-    if len(task.base) < 1000:  # a smoke test
-        index.lsq.train_iters = 1
+    if iterations is not None or len(task.base) < 1000:  # a smoke test
+        index.lsq.train_iters = iterations or 1
     return decoded(task, index)
 
 

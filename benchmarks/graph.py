@@ -61,7 +61,7 @@ def main() -> None:
         for label, (name, ef) in labels.items()
     ]
     show(f"{len(base):,} x {base.shape[1]}, {len(queries):,} queries", rows, "One thread; best of interleaved rounds.")
-    by_codes = [row for width in options.codes for row in codes_only(base, queries, exact, width, options.ef)]
+    by_codes = [row for width in options.codes for row in codes_only(base, queries, exact, width, options)]
     if by_codes:
         show("Without vectors", by_codes, "One thread. The last ef of a width is a full scan of 100 queries.")
     save(options.json, rows + by_codes, ["nestcode", "numpy"])
@@ -80,6 +80,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--passes", type=int, nargs="+", default=[1], help="of the build")
     parser.add_argument(
         "--codes", type=int, nargs="*", default=[], metavar="BITS", help="widths of indexes without vectors"
+    )
+    parser.add_argument(
+        "--rerank", type=int, nargs="+", metavar="N", help="rank so many of a pool by whole codes (default: all of it)"
     )
     parser.add_argument(
         "--growth", type=int, nargs="*", default=[], metavar="N", help="instead: our graph among so many items each"
@@ -196,22 +199,26 @@ def grown(options: argparse.Namespace, count: int) -> dict[str, Any]:
     return row
 
 
-def codes_only(base: Floats, queries: Floats, exact: Ids, width: int, efs: list[int]) -> Iterator[dict[str, Any]]:
+def codes_only(
+    base: Floats, queries: Floats, exact: Ids, width: int, options: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of an index without vectors: walks, whose pools are ranked by whole codes, and a full scan."""
     start = time.perf_counter()
     index = Index(LinearCoder(width, metric="cosine").fit(base), graph=True)
     index.add(base)
     index.compact()
     seconds = time.perf_counter() - start
-    for ef in [*efs, len(base)]:
+    walks = [(ef, rerank) for ef in options.ef for rerank in options.rerank or [ef] if rerank <= ef]
+    for ef, rerank in [*walks, (len(base), len(base))]:
         some = slice(None if ef < len(base) else 100)  # full scans take long
-        search = partial(index.search, queries[some], k=K, candidates=ef, rerank=ef)
+        search = partial(index.search, queries[some], k=K, candidates=ef, rerank=rerank)
         recall = metrics.recall(search().ids, exact[some])
         spent = seconds_each({"": search}, 1 if ef == len(base) else 3, time.process_time)[""]
         parts = index.nbytes_by_part()
         yield {
             "bits": width,
             "ef": ef,
+            "rerank": rerank,
             "recall@10": recall,
             "QPS": len(queries[some]) / spent,
             "build s": seconds,

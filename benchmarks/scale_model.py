@@ -131,7 +131,8 @@ def measure_build(build: Build) -> Constants:
     found = build.search(budgets)
     queries = {p: Line.fit(budgets, [found[str(c)][p] for c in budgets]) for p in ("p50", "p99")}
     ends = [budgets[1], budgets[3]]
-    first = Line.fit(ends, [build.first_search(budget)["CPU"] for budget in ends])
+    first = Line.fit(ends, [build.first_search(budget) for budget in ends])
+    opened, each = len(build.parts), first.at(ends[0]) - build.first_search(ends[0], parts=1)
     merged = build.figures("merge", "items")
     sorting = sum(count * math.log2(count) for count in merged)
     scanned = Index.open(build.parts).nbytes_by_part()
@@ -144,7 +145,8 @@ def measure_build(build: Build) -> Constants:
         "merge, an item and log2 of a part": sum(build.figures("merge", "CPU")) / sorting,
         "merge, peak bytes an item": max(build.figures("merge", "peak")) / max(merged),
         "memory, bytes an item": found["memory"] / build.count,
-        "first query": first.start,
+        "first query": first.start - opened * each / (opened - 1),
+        "first query, a part": each / (opened - 1),
         "first query, a candidate": first.slope,
         **{f"query {p}": line.start for p, line in queries.items()},
         **{f"query {p}, a candidate": line.slope for p, line in queries.items()},
@@ -194,7 +196,8 @@ def predict(constants: Constants, count: int, part: int) -> dict[str, float]:
         "merge, s": count * math.log2(each) * constants["merge, an item and log2 of a part"],
         "merge, peak GB": largest_part(each, parts) * constants["merge, peak bytes an item"] / 1e9,
         "memory, GB": count * constants["memory, bytes an item"] / 1e9,
-        "first query, s": query_line(constants, "first query").at(budgets[0]),
+        "first query, s": query_line(constants, "first query").at(budgets[0])
+        + parts * constants["first query, a part"],
         **{
             f"query, {budget:,} candidates, {p} ms": 1e3 * query_line(constants, f"query {p}").at(budget)
             for budget in budgets
@@ -233,7 +236,7 @@ def compare(build: Build, predicted: dict[str, float]) -> list[dict[str, Any]]:
         "merge, s": sum(build.figures("merge", "CPU")),
         "merge, peak GB": max(build.figures("merge", "peak")) / 1e9,
         "memory, GB": found["memory"] / 1e9,
-        "first query, s": build.first_search(budgets[0])["CPU"],
+        "first query, s": build.first_search(budgets[0]),
         **{f"query, {c:,} candidates, {p} ms": 1e3 * found[str(c)][p] for c in budgets for p in ("p50", "p99")},
     }
     rows = [

@@ -79,6 +79,7 @@ def read_options() -> argparse.Namespace:
         "--beams", type=int, metavar="N", help="bits: a ResidualCoder with N beams instead of nestcode.fit"
     )
     parser.add_argument("--implicit", type=int, metavar="N", help="bits: also an ImplicitCoder, trained for N steps")
+    parser.add_argument("--lsq", type=int, metavar="N", help="bits: training iterations of LSQ (FAISS's 25)")
     parser.add_argument("--short", action="store_true", help="bits: up to 256 instead of 512")
     parser.add_argument(
         "--limit",

@@ -229,23 +229,17 @@ class BitPlaneTraversal {
                           column = column_ + static_cast<std::size_t>(right);
         return row < shape_.rows && column < shape_.columns ? block_index(channel, row, column) : outside_;
     }
-    // The same block in a channel that is coded before this one; alpha has no such channel.
-    std::size_t earlier_channel(std::size_t kind) const {
-        const std::size_t own = shape_.kinds[channel_];
-        return own < 3 && kind < own ? block_index(kind, row_, column_) : outside_;
-    }
     Block current_block() const {
-        const std::ptrdiff_t step = subband_ == 0 ? kMacroblock : 1;  // to the next block with the same frequency
-        const int kind = static_cast<int>(shape_.kinds[channel_]);
-        return {block_index(channel_, row_, column_),
-                neighbor(channel_, 0, -step),
-                neighbor(channel_, -step, 0),
-                neighbor(channel_, 0, step),
-                neighbor(channel_, step, 0),
-                earlier_channel(0),
-                earlier_channel(1),
-                kind,
-                kind * kLevels + kSubbands[subband_].level};
+        const std::size_t step = subband_ == 0 ? kMacroblock : 1;  // to the next block with the same frequency
+        const std::size_t own = block_index(channel_, row_, column_), down = step * shape_.columns;
+        const std::size_t kind = shape_.kinds[channel_];
+        return {own, column_ >= step ? own - step : outside_, row_ >= step ? own - down : outside_,
+                column_ + step < shape_.columns ? own + step : outside_,
+                row_ + step < shape_.rows ? own + down : outside_,
+                // Chroma channels follow luma; alpha has no channel that predicts it.
+                kind == 1 || kind == 2 ? own - kind * shape_.blocks() : outside_,
+                kind == 2 ? own - shape_.blocks() : outside_, static_cast<int>(kind),
+                static_cast<int>(kind) * kLevels + kSubbands[subband_].level};
     }
     const std::uint8_t* magnitudes(std::size_t block, const Place& place) const {
         return magnitudes_.data() + block * kArea + place.with_margin();
@@ -288,7 +282,7 @@ class BitPlaneTraversal {
             if (map.significant == std::array<std::uint16_t, kStride>{}) continue;
             std::uint8_t* own = magnitudes_.data() + block * kArea;
             for (std::size_t i = 0; i < kArea; ++i)
-                own[i] = static_cast<std::uint8_t>(own[i] == 0 ? 0 : std::min(2 * own[i] + 1, kLargeMagnitude));
+                own[i] = std::min<std::uint8_t>(static_cast<std::uint8_t>(2 * own[i] + (own[i] != 0)), kLargeMagnitude);
         }
     }
 

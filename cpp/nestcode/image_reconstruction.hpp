@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -108,32 +109,58 @@ inline ColorMatrix color_matrix(const std::array<std::int8_t, kRotationBytes>& r
     return colors;
 }
 
-// Applies the post-filter to `lanes` sequences of 2 `kSize` values across a border: value i of a sequence is
-// `first[i * step]`, sequences are `lane` apart. Even parts stay, odd parts are multiplied by a matrix.
-template <std::size_t kSize, class Scalar>
-void postfilter(Scalar* first, std::size_t step, std::size_t lane, std::size_t lanes) {
-    constexpr std::size_t kLanes = 16;
-    const auto& matrix = tables::kPostfilter<Scalar, kSize>;
-    for (std::size_t begin = 0; begin < lanes; begin += kLanes, first += kLanes * lane) {
-        const std::size_t count = std::min(kLanes, lanes - begin);
-        Scalar even[kSize][kLanes] = {}, odd[kSize][kLanes] = {};
-        for (std::size_t i = 0; i < kSize; ++i)
-            for (std::size_t l = 0; l < count; ++l) {
-                const Scalar near = first[i * step + l * lane], far = first[(2 * kSize - 1 - i) * step + l * lane];
-                even[i][l] = near + far;
-                odd[kSize - 1 - i][l] = near - far;
-            }
-        for (std::size_t i = 0; i < kSize; ++i) {
-            Scalar sum[kLanes] = {};
-            for (std::size_t j = 0; j < kSize; ++j)
-                for (std::size_t l = 0; l < kLanes; ++l) sum[l] += matrix[i][j] * odd[j][l];
-            for (std::size_t l = 0; l < count; ++l) {
-                const Scalar same = even[kSize - 1 - i][l];
-                first[(kSize - 1 - i) * step + l * lane] = (same + sum[l]) / 2;
-                first[(kSize + i) * step + l * lane] = (same - sum[l]) / 2;
-            }
-        }
+// The values of a line of a block, in registers of four: the compiler's vector extension, as its own vectorization of
+// these loops fails.
+struct Lanes {
+    using Register = float __attribute__((vector_size(16)));
+    static constexpr std::size_t kRegisters = kBlock / 4;
+    Register at[kRegisters];
+
+    static Lanes load(const float* from) {
+        Lanes lanes;
+        std::memcpy(lanes.at, from, sizeof lanes.at);
+        return lanes;
     }
+    void store(float* to) const { std::memcpy(to, at, sizeof at); }
+    Lanes& operator+=(const Lanes& other) {
+        for (std::size_t i = 0; i < kRegisters; ++i) at[i] += other.at[i];
+        return *this;
+    }
+    Lanes& operator-=(const Lanes& other) {
+        for (std::size_t i = 0; i < kRegisters; ++i) at[i] -= other.at[i];
+        return *this;
+    }
+    Lanes& operator*=(float factor) {
+        for (std::size_t i = 0; i < kRegisters; ++i) at[i] *= factor;
+        return *this;
+    }
+    friend Lanes operator+(Lanes left, const Lanes& right) { return left += right; }
+    friend Lanes operator-(Lanes left, const Lanes& right) { return left -= right; }
+    friend Lanes operator*(float factor, Lanes lanes) { return lanes *= factor; }
+};
+
+// Applies the post-filter across a border to 2 `kSize` values, or to as many in each lane: even parts stay, odd parts
+// are multiplied by a matrix.
+template <class Scalar, std::size_t kSize, class Value>
+void postfilter(std::array<Value, 2 * kSize>& values) {
+    const auto& matrix = tables::kPostfilter<Scalar, kSize>;
+    std::array<Value, kSize> odd;
+    for (std::size_t i = 0; i < kSize; ++i) odd[i] = values[kSize - 1 - i] - values[kSize + i];
+    for (std::size_t i = 0; i < kSize; ++i) {
+        Value &near = values[kSize - 1 - i], &far = values[kSize + i];
+        Value sum = matrix[i][0] * odd[0];
+        for (std::size_t j = 1; j < kSize; ++j) sum += matrix[i][j] * odd[j];
+        const Value even = near + far;
+        near = Scalar{0.5} * (even + sum);
+        far = Scalar{0.5} * (even - sum);
+    }
+}
+// The same for lines of pixels, `stride` apart, on both sides of a border.
+inline void postfilter_lines(float* first, std::size_t stride) {
+    std::array<Lanes, 2 * kOverlap> lines;
+    for (std::size_t i = 0; i < lines.size(); ++i) lines[i] = Lanes::load(first + i * stride);
+    postfilter<float, kOverlap>(lines);
+    for (std::size_t i = 0; i < lines.size(); ++i) lines[i].store(first + i * stride);
 }
 
 // Inverts the DCT of one macroblock of `kSize` DC coefficients.
@@ -157,20 +184,31 @@ inline void inverse_dc_stage(double* dc, std::size_t count, std::size_t step, st
             }
         }
     for (std::size_t border = kMacroblock; border + kDcOverlap <= count; border += kMacroblock)
-        postfilter<kDcOverlap>(dc + (border - kDcOverlap) * step, step, lane, lanes);
+        for (std::size_t l = 0; l < lanes; ++l) {
+            double* first = dc + l * lane + (border - kDcOverlap) * step;
+            std::array<double, 2 * kDcOverlap> values;
+            for (std::size_t i = 0; i < values.size(); ++i) values[i] = first[i * step];
+            postfilter<double, kDcOverlap>(values);
+            for (std::size_t i = 0; i < values.size(); ++i) first[i * step] = values[i];
+        }
 }
 
-// Inverts the DCT of a block of which only the first `rows` rows and `columns` columns are not zero.
-inline void inverse_dct(const float (&block)[kBlock][kBlock], std::size_t rows, std::size_t columns, float* out,
-                        std::size_t stride) {
+// A block of values, or of pixels by column: `column[x][y]`.
+using Square = float[kBlock][kBlock];
+
+// Inverts the DCT of a block of which only the first `rows` rows and `columns` columns are not zero; pixels by column.
+inline void inverse_dct(const Square& block, std::size_t rows, std::size_t columns, Square& pixels) {
     const auto& dct = tables::kDct;
-    for (std::size_t i = 0; i < kBlock; ++i) {
-        float vertical[kBlock] = {}, sums[kBlock] = {};
-        for (std::size_t k = 0; k < rows; ++k)
-            for (std::size_t l = 0; l < kBlock; ++l) vertical[l] += dct[k][i] * block[k][l];
-        for (std::size_t k = 0; k < columns; ++k)
-            for (std::size_t l = 0; l < kBlock; ++l) sums[l] += vertical[k] * dct[k][l];
-        std::copy(sums, sums + kBlock, out + i * stride);
+    Square vertical;
+    for (std::size_t j = 0; j < columns; ++j) {
+        Lanes sum = block[0][j] * Lanes::load(dct[0].data());
+        for (std::size_t k = 1; k < rows; ++k) sum += block[k][j] * Lanes::load(dct[k].data());
+        sum.store(vertical[j]);
+    }
+    for (std::size_t x = 0; x < kBlock; ++x) {
+        Lanes sum = dct[0][x] * Lanes::load(vertical[0]);
+        for (std::size_t k = 1; k < columns; ++k) sum += dct[k][x] * Lanes::load(vertical[k]);
+        sum.store(pixels[x]);
     }
 }
 
@@ -209,7 +247,8 @@ class ImageReconstruction {
                 std::copy(lower, lower + size, upper);
                 if (row == shape_.rows) continue;
                 invert(channel, row, lower, stride);
-                if (row > 0) postfilter<kOverlap>(lower - kOverlap * stride, stride, 1, stride);
+                for (std::size_t x = 0; row > 0 && x < stride; x += kBlock)
+                    postfilter_lines(lower - kOverlap * stride + x, stride);
             }
             if (row == 0) continue;
             const std::size_t top = (row - 1) * kBlock;
@@ -244,52 +283,80 @@ class ImageReconstruction {
 
     // Writes a row of blocks of a channel, filtered across its vertical borders.
     void invert(std::size_t channel, std::size_t row, float* out, std::size_t stride) const {
-        const float step = step_ * static_cast<float>(channels_[channel].weight) / kUnweighted;
+        Square pixels[2];  // of a block and the next: by column, so that the filter has 16 lanes
         for (std::size_t column = 0; column < shape_.columns; ++column) {
-            const std::int32_t* known = known_ + block_index(channel, row, column) * static_cast<std::size_t>(kArea);
-            float block[kBlock][kBlock] = {};
-            std::size_t rows = 2, columns = 2;
-            for (std::size_t i = 0; i < kBlock; ++i)
-                for (std::size_t j = 0; j < kBlock; ++j)
-                    if (known[i * kBlock + j] != 0) {
-                        block[i][j] = midpoint(known[i * kBlock + j]) * step;
-                        rows = i + 1 > rows ? i + 1 : rows;
-                        columns = j + 1 > columns ? j + 1 : columns;
-                    }
-            const auto dc = [&](std::size_t at_row, std::size_t at_column) {
-                return dc_[block_index(channel, std::min(at_row, shape_.rows - 1),
-                                       std::min(at_column, shape_.columns - 1))];
-            };
-            block[0][0] = dc(row, column) * step;
-            if (known[1] == 0) block[0][1] = predicted(dc(row, column ? column - 1 : 0), dc(row, column + 1)) * step;
-            if (known[kBlock] == 0) block[1][0] = predicted(dc(row ? row - 1 : 0, column), dc(row + 1, column)) * step;
-            inverse_dct(block, rows, columns, out + column * kBlock, stride);
+            invert_block(channel, row, column, pixels[1]);
+            if (column > 0) {
+                postfilter_lines(pixels[0][kBlock - kOverlap], kBlock);
+                transpose(pixels[0], out + (column - 1) * kBlock, stride);
+            }
+            std::memcpy(pixels[0], pixels[1], sizeof pixels[1]);
         }
-        for (std::size_t border = kBlock; border < stride; border += kBlock)
-            postfilter<kOverlap>(out + border - kOverlap, 1, stride, kBlock);
+        transpose(pixels[0], out + stride - kBlock, stride);
+    }
+    void invert_block(std::size_t channel, std::size_t row, std::size_t column, Square& pixels) const {
+        const float step = step_ * static_cast<float>(channels_[channel].weight) / kUnweighted;
+        const std::int32_t* known = known_ + block_index(channel, row, column) * static_cast<std::size_t>(kArea);
+        Square block;
+        std::int32_t in_column[kBlock] = {};  // bits that are set in any value of a column
+        std::size_t rows = 2, columns = 2;
+        for (std::size_t i = 0; i < kBlock; ++i) {
+            const std::int32_t* line = known + i * kBlock;
+            std::int32_t in_row = 0;
+            for (std::size_t j = 0; j < kBlock; ++j) in_row |= line[j];
+            if (in_row == 0 && i >= 2) continue;
+            if (i >= rows) {
+                for (std::size_t skipped = rows; skipped < i; ++skipped) std::fill_n(block[skipped], kBlock, 0.0F);
+                rows = i + 1;
+            }
+            for (std::size_t j = 0; j < kBlock; ++j) block[i][j] = midpoint(line[j]) * step;
+            for (std::size_t j = 0; j < kBlock; ++j) in_column[j] |= line[j];
+        }
+        for (std::size_t j = 2; j < kBlock; ++j)
+            if (in_column[j] != 0) columns = j + 1;
+        const auto dc = [&](std::size_t at_row, std::size_t at_column) {
+            return dc_[block_index(channel, std::min(at_row, shape_.rows - 1),
+                                   std::min(at_column, shape_.columns - 1))];
+        };
+        block[0][0] = dc(row, column) * step;
+        if (known[1] == 0) block[0][1] = predicted(dc(row, column ? column - 1 : 0), dc(row, column + 1)) * step;
+        if (known[kBlock] == 0) block[1][0] = predicted(dc(row ? row - 1 : 0, column), dc(row + 1, column)) * step;
+        inverse_dct(block, rows, columns, pixels);
+    }
+    static void transpose(const Square& columns, float* out, std::size_t stride) {
+        for (std::size_t i = 0; i < kBlock; ++i)
+            for (std::size_t j = 0; j < kBlock; ++j) out[i * stride + j] = columns[j][i];
     }
 
     // Writes a line of pixels from a line of each channel, `stride` apart.
     template <class Pixel>
     void write_line(const float* line, std::size_t stride, std::size_t width, Pixel* pixels) const {
         const std::size_t channels = shape_.kinds.size();
-        if (channels >= 3)
-            for (std::size_t i = 0; i < 3; ++i)
-                for (std::size_t x = 0; x < width; ++x)
-                    pixels[x * channels + i] =
-                        rounded<Pixel>(line[x] * colors_[0][i] + line[stride + x] * colors_[1][i] +
-                                       line[2 * stride + x] * colors_[2][i] + kGray);
-        else
-            for (std::size_t x = 0; x < width; ++x) pixels[x * channels] = rounded<Pixel>(line[x] + kGray);
-        if (channels % 2 == 0)
-            for (std::size_t x = 0; x < width; ++x)
-                pixels[(x + 1) * channels - 1] = rounded<Pixel>(line[(channels - 1) * stride + x] + kOpaque);
+        for (std::size_t first = 0; first < width; first += kBlock, line += kBlock, pixels += kBlock * channels) {
+            Pixel values[kChannelKinds][kBlock];
+            const Lanes luma = Lanes::load(line);
+            for (std::size_t i = 0; channels >= 3 && i < 3; ++i)
+                round(colors_[0][i] * luma + colors_[1][i] * Lanes::load(line + stride) +
+                          colors_[2][i] * Lanes::load(line + 2 * stride),
+                      kGray, values[i]);
+            if (channels < 3) round(luma, kGray, values[0]);
+            if (channels % 2 == 0) round(Lanes::load(line + (channels - 1) * stride), kOpaque, values[channels - 1]);
+            const std::size_t count = std::min<std::size_t>(kBlock, width - first);
+            for (std::size_t i = 0; i < channels; ++i)
+                for (std::size_t x = 0; x < count; ++x) pixels[x * channels + i] = values[i][x];
+        }
     }
-    // The nearest integer in range, halves to the even one: adding 1.5 * 2^23 leaves no bit for fractions.
+    // The nearest integers in range, halves to the even ones: adding 1.5 * 2^23 leaves no bit for fractions.
     template <class Pixel>
-    static Pixel rounded(float value) {
+    static void round(const Lanes& values, float center, Pixel* out) {
         constexpr float shift = 12582912, largest = std::numeric_limits<Pixel>::max();
-        return static_cast<Pixel>(std::clamp(value * kScale<Pixel>, 0.0F, largest) + shift - shift);
+        for (const Lanes::Register& four : values.at) {
+            Lanes::Register scaled = (four + center) * kScale<Pixel>;
+            scaled = scaled > 0 ? scaled : scaled * 0;
+            scaled = scaled < largest ? scaled : scaled * 0 + largest;
+            scaled = scaled + shift - shift;
+            for (std::size_t i = 0; i < 4; ++i) *out++ = static_cast<Pixel>(static_cast<int>(scaled[i]));
+        }
     }
 
     const ImageShape& shape_;

@@ -189,6 +189,13 @@ def test_wrong_settings_and_files_are_named(tmp_path: Path) -> None:
         pretrained().decode(b"\x7f1234", (8, 8))
     with pytest.raises(InvalidInput, match="an image must be"):
         pretrained().decode(b"", (8, 8, 9))
+    with pytest.raises(InvalidInput, match="dtype must be uint8 or uint16, got float32: convert"):
+        pretrained().decode(b"", (8, 8), np.float32)
+    for limit in (-1, "a", 1.5):
+        with pytest.raises(InvalidInput, match="limit must be an integer of at least 0, got"):
+            pretrained().encode(flower(), limit)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="tune must be 'psnr' or 'ssim'"):
+        pretrained().encode(flower(), tune=np.array(["psnr", "ssim"]))  # type: ignore[arg-type]
 
 
 @given(st.binary(max_size=600), shapes)

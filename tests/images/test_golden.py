@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from nestcode import _core
+from nestcode.errors import DamagedFile
 from nestcode.images import decompress_images
 from nestcode.images.bitplanes import CHANNELS, UNLIMITED
+from nestcode.images.codec import ImageDecoder
 from nestcode.images.format import VERSION, lay_out, parse_image_header
 from tests.golden.make_stream import (
     HERE,
@@ -112,3 +114,15 @@ def test_the_current_version_is_written_byte_for_byte() -> None:
         written.append(bits)
     assert written[0][0] >> 5 == 0b111  # rotated colors, planes of subbands, weights
     assert b"".join(lay_out(header, b"", lambda image, part: written[image][part])) == data
+
+
+@every_version
+def test_flags_of_later_versions_are_refused(version: int) -> None:
+    header = parse_image_header(memoryview(golden_images(version)[0]))
+    first = b"\x41"  # one bit plane, and the bit planes of subbands, which came with version 3
+    decoder = ImageDecoder(blank(), (8, 8), flags=header.flags)
+    if version >= 3:
+        decoder.feed(first)
+        return
+    with pytest.raises(DamagedFile, match="begins with no flags 96, got the byte 65: restore"):
+        decoder.feed(first)

@@ -128,6 +128,13 @@ def test_bad_arguments_are_refused(tmp_path: Path) -> None:
     for tile in (0, 12, 1.5, True):
         with pytest.raises(InvalidInput, match="tile must be"):
             Refiner(random_network(), tile)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"network must be a RestorationUNet, got None: Refiner.load\(\)"):
+        Refiner(None)  # type: ignore[arg-type]
+    for step in (float("nan"), 0, -1.0, "4", True):
+        with pytest.raises(InvalidInput, match="step must be a quantizer step above 0"):
+            refiner().refine(crop((8, 8)), step)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="refiner must be a Refiner, got <class"):
+        decompress_images(stream(), codec(), refiner=Refiner)  # type: ignore[arg-type]
     (tmp_path / "a.nest").write_bytes(stream())
     message = r"refiner must be a Refiner, got True: nestcode.images.Refiner.load\(\) returns one"
     with pytest.raises(InvalidInput, match=message):

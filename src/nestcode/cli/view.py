@@ -52,16 +52,19 @@ def view(
         raise typer.BadParameter("the output must be a PNG file: give -o a name")
     if out is not None:
         _check_target(out, stream, coder, force=force)
-    codec, refiner = None if coder is None else image_codec(coder), image_refiner(refine)
-    with stream_file(stream) as path, ImageStreamReader(path, codec, bpp=bpp, refiner=refiner) as reader:
-        at = _position(image, reader.names)
-        target = out or stream.parent / png_paths(Path(), reader.names)[at].name
-        if out is None:
-            _check_target(target, stream, coder, force=force)
-        check_size(path, reader.nbytes, limit)
-        pixels = reader[at]
-        write_image(target, pixels, reader.profiles[at])
-        name = reader.names[at]
+    codec = None if coder is None else image_codec(coder)
+    with stream_file(stream) as path:
+        with ImageStreamReader(path, codec, bpp=bpp) as reader:
+            at = _position(image, reader.names)
+            name, profile = reader.names[at], reader.profiles[at]
+            target = out or stream.parent / png_paths(Path(), reader.names)[at].name
+            if out is None:
+                _check_target(target, stream, coder, force=force)
+            check_size(path, reader.nbytes, limit)
+        # The network is loaded once all else was checked.
+        with ImageStreamReader(path, codec, bpp=bpp, refiner=image_refiner(refine)) as reader:
+            pixels = reader[at]
+        write_image(target, pixels, profile)
     if as_json:
         print(json.dumps({"path": str(target), "image": name, "shape": pixels.shape, "depth": 8 * pixels.itemsize}))
     else:

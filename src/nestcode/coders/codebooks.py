@@ -115,12 +115,11 @@ def nearest_entries(rows: Floats, codebook: Floats) -> NDArray[np.intp]:
 def sum_by_entry(rows: Floats, entries: NDArray[np.intp], count: int) -> tuple[Floats, NDArray[np.int64]]:
     """Return the sum of the rows assigned to each of `count` entries, and the number of those rows."""
     counts = np.bincount(entries, minlength=count)
-    order = np.argsort(entries.astype(np.uint16), kind="stable")  # a radix sort, as they are 16-bit
+    ordered = rows[np.argsort(entries.astype(np.uint16), kind="stable")]  # a radix sort, as they are 16-bit
     sums = np.zeros((count, rows.shape[1]), dtype=np.float32)
-    used = np.flatnonzero(counts)
-    if len(used):
-        starts = np.concatenate([[0], np.cumsum(counts[used])[:-1]])
-        sums[used] = np.add.reduceat(rows[order], starts, axis=0)
+    ends = np.cumsum(counts)
+    for entry in np.flatnonzero(counts):  # np.add.reduceat takes four times as long
+        np.add.reduce(ordered[ends[entry] - counts[entry] : ends[entry]], axis=0, out=sums[entry])
     return sums, counts
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nestcode import _core
+from nestcode.arrays import check_int
 from nestcode.coders.pretrained import pretrained_names, pretrained_path
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.images.bitplanes import (
@@ -40,6 +41,7 @@ Tune = Literal["psnr", "ssim"]
 # Weights of the quantizer's step in units of 1/32, by kind of channel: three times as coarse for chroma as for luma.
 SSIM_WEIGHTS = [16, 48, 48, 32]
 FINEST_FOR_SSIM = 2  # a step of which luma's half still has coefficients within 15 bit planes
+FLAGS = 0xE0  # of a bitstream's first byte: a rotation, bit planes of subbands, weights
 SCALES = {np.dtype(np.uint8): 1, np.dtype(np.uint16): 257}  # of pixel values, relative to 0 to 255
 RECORD_KIND = "PictureCoder"  # in files, which keep the codec's first name
 
@@ -83,8 +85,8 @@ class ImageCodec(Storable):
     def encode(self, image: Image, limit: int | None = None, *, tune: Tune = "psnr") -> bytes:
         """Return the bitstream of an image, or its first `limit` bytes; `tune` is as in `compress_images`."""
         self.check_fitted()
-        most = UNLIMITED if limit is None else limit
-        return self._encode(image, self._model, most, check_tune(tune), adapt=False, measure=False).data[:limit]
+        most = UNLIMITED if limit is None else check_int(limit, "limit", least=0)
+        return self._encode(image, self._model, most, check_tune(tune), adapt=False, measure=False).data[:most]
 
     def encode_passes(self, image: Image, *, tune: Tune = "psnr") -> Bitstream:
         """Return the bitstream of an image with its rate and error after each coding pass."""
@@ -162,14 +164,25 @@ class ImageDecoder:
     True
     """
 
-    def __init__(self, codec: ImageCodec, shape: Sequence[int], dtype: DTypeLike = np.uint8) -> None:
-        self.shape, self.dtype = check_shape(shape), np.dtype(dtype)
+    def __init__(
+        self, codec: ImageCodec, shape: Sequence[int], dtype: DTypeLike = np.uint8, flags: int = FLAGS
+    ) -> None:
+        self.shape, self.dtype, self._unknown = check_shape(shape), np.dtype(dtype), FLAGS & ~flags
+        if self.dtype not in SCALES:
+            raise InvalidInput(f"dtype must be uint8 or uint16, got {self.dtype}: convert what is decoded")
         codec.check_fitted()
         self._decoder = _core.ImageDecoder(codec._model, codec.step, *(*self.shape, 1)[:3])
         self._finest = codec.step
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the bitstream."""
+        if data and data[0] & self._unknown:
+            raise DamagedFile(
+                f"an image of this stream's version begins with no flags {self._unknown}, got the byte {data[0]}: "
+                "restore a copy"
+            )
+        if data:
+            self._unknown = 0  # only the first byte has flags
         if not self._decoder.feed(data):
             raise DamagedFile(
                 f"an image has at most {MAX_PLANES} bit planes, got {self._decoder.planes}: send it again"
@@ -203,7 +216,7 @@ def check_image(image: Any) -> Image:
 
 def check_refiner(refiner: Any) -> Refiner | None:
     """Return the refiner, or raise if it is none; PyTorch is not loaded for that."""
-    if refiner is not None and not hasattr(refiner, "refine"):
+    if refiner is not None and (isinstance(refiner, type) or not hasattr(refiner, "refine")):
         raise InvalidInput(f"refiner must be a Refiner, got {refiner!r}: nestcode.images.Refiner.load() returns one")
     found: Refiner | None = refiner
     return found
@@ -211,10 +224,9 @@ def check_refiner(refiner: Any) -> Refiner | None:
 
 def check_tune(tune: Any) -> Tune:
     """Return the metric that images are coded for, or raise if it is none."""
-    if tune not in get_args(Tune):
+    if not isinstance(tune, str) or tune not in get_args(Tune):
         raise InvalidInput(f"tune must be 'psnr' or 'ssim', got {tune!r}: 'ssim' spends fewer bits on colors")
-    tuned: Tune = tune
-    return tuned
+    return cast("Tune", tune)
 
 
 def check_shape(shape: Sequence[int]) -> tuple[int, ...]:

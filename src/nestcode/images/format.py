@@ -27,11 +27,12 @@ from nestcode.container.files import FileView
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC, Layout, TruncatedHeader
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.bitplanes import PASSES
-from nestcode.images.codec import check_shape
+from nestcode.images.codec import FLAGS, check_shape
 from nestcode.images.lapped_dct import BLOCK
 
 VERSION = 3
 FIXED = struct.Struct("<8sIIIQ32s")  # magic, version, bytes of table, of embedded codec and of payload, fingerprint
+ROTATED = 0x80  # the only flag of a bitstream up to version 2
 MAX_TABLE = 1 << 24  # bytes, inflated: some 80,000 images
 MAX_NAME = 1000  # characters
 MAX_PROFILE = 1 << 21  # bytes
@@ -96,6 +97,11 @@ class ImageStreamHeader(Layout):
             IMAGES_MAGIC, VERSION, len(packed), self.embedded, self.payload, bytes.fromhex(self.coder)
         ) + packed  # fmt: skip
         return start + zlib.crc32(start).to_bytes(4, "little")
+
+    @cached_property
+    def flags(self) -> int:
+        """The flags that the first byte of an image may have, by the version of the stream."""
+        return FLAGS if not self.written or FIXED.unpack(self.written[: FIXED.size])[1] >= 3 else ROTATED
 
     @cached_property
     def sizes(self) -> Sizes:

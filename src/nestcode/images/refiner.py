@@ -44,6 +44,8 @@ class Refiner(Storable):
     """
 
     def __init__(self, network: RestorationUNet, tile: int = TILE) -> None:
+        if not isinstance(network, RestorationUNet):
+            raise InvalidInput(f"network must be a RestorationUNet, got {network!r}: Refiner.load() has a trained one")
         if check_int(tile, "tile", least=MULTIPLE) % MULTIPLE:
             raise InvalidInput(f"tile must be a multiple of {MULTIPLE} pixels, got {tile}: {TILE} is a good choice")
         self.network, self.tile = network.eval(), tile
@@ -51,7 +53,8 @@ class Refiner(Storable):
     def refine(self, image: Image, step: float) -> Image:
         """Return a decoded image, refined.
 
-        At a step of 4 and below, as with all bits, it stays as it is; so it does above 1,024, after a few bytes.
+        At a step of 4 and below, as with all bits of a codec of that step, it stays as it is; so it does above 1,024,
+        after a few bytes.
 
         Args:
             image: what an `ImageDecoder` returned. An alpha channel stays as it is.
@@ -59,6 +62,8 @@ class Refiner(Storable):
 
         """
         refined = check_image(image).copy()
+        if isinstance(step, bool) or not isinstance(step, int | float | np.number) or not step > 0:
+            raise InvalidInput(f"step must be a quantizer step above 0, got {step!r}: ImageDecoder.step is one")
         if not FINEST < step <= LARGEST_STEP:
             return refined
         channels = refined.reshape(*image.shape[:2], -1)  # a view

@@ -145,7 +145,7 @@ def decode_image(
     """Return one image from the first `arrived` bytes of payload."""
     data = b"".join(blocks.read(part.start, part.stop).tobytes() for part in header.slices(image, arrived))
     entry = header.entries[image]
-    decoder = ImageDecoder(codec, entry.shape, DEPTHS[entry.depth])
+    decoder = ImageDecoder(codec, entry.shape, DEPTHS[entry.depth], header.flags)
     decoder.feed(data)
     return decoder.image(refiner)
 

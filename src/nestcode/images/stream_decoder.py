@@ -74,7 +74,10 @@ class _ArrivingImages(ArrivingBlocks):
         self._reset()
 
     def _reset(self) -> None:
-        self._decoders = [ImageDecoder(self._codec, entry.shape, DEPTHS[entry.depth]) for entry in self.header.entries]
+        self._decoders = [
+            ImageDecoder(self._codec, entry.shape, DEPTHS[entry.depth], self.header.flags)
+            for entry in self.header.entries
+        ]
         self._decoded: list[Image | None] = [None] * len(self._decoders)
         self._payload = bytearray()
 

@@ -158,12 +158,13 @@ class SqliteStore(SqlStore):
         within = self._from("c.code >= ?", "c.code < ?")
         values = *keys_with(key, length, self.width), *self._values
         # As one text: rows take twice the time. As a blob: the connection may make anything of a text.
-        columns = f"CAST(group_concat(id) AS BLOB), sum(length(code) <> {self._code_bytes} OR id < 0)"
-        members = f"SELECT {columns} FROM (SELECT c.id, c.code {within} ORDER BY c.code)"
+        columns = f"CAST(group_concat(id) AS BLOB), sum(size <> {self._code_bytes})"
+        members = f"SELECT {columns} FROM (SELECT c.id, length(c.code) AS size {within} ORDER BY c.code)"
         ((listed, foreign),) = _rows(self._connection, members, values)
-        if foreign:
+        ids: Ids = np.fromstring(listed or b"", dtype=np.int64, sep=",")
+        if foreign or (ids < 0).any():
             raise self._foreign_items()
-        return np.fromstring(listed or b"", dtype=np.int64, sep=",")
+        return ids
 
     def _range(self, low: bytes, high: bytes) -> Scan:
         within = self._from("c.code >= ?", "c.code < ?")

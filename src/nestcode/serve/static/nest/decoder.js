@@ -188,6 +188,7 @@ class Arrival {
       make_decoder(this.codec.model, this.codec.step, height, width, channels),
     );
     this.decoded = this.decoders.map(() => null);
+    this.begun = []; // images of which a byte arrived
     this.#intact = [];
     [this.pass, this.image, this.left] = [0, -1, 0];
   }
@@ -262,6 +263,12 @@ class Arrival {
         this.left = entries[this.image].sizes[this.pass];
       }
       const part = piece.subarray(0, this.left);
+      if (!this.begun[this.image] && part[0] & this.header.unknown)
+        throw new DamagedFile(
+          `an image of this stream's version begins with no flags ${this.header.unknown}, got the byte ${part[0]}: ` +
+            "restore a copy",
+        );
+      this.begun[this.image] = true;
       const planes = lend(wasm, part, (at) => wasm.feed(this.decoders[this.image], at, part.length));
       if (planes)
         throw new DamagedFile(`an image has at most ${MAX_PLANES} bit planes, got ${planes}: send it again`);
@@ -313,6 +320,7 @@ async function parseHeader(data, limit) {
     throw new DamagedFile(`the stream's table does not sum to ${payload} bytes of payload: restore a copy`);
   const total = Number(payload) + CRC * Math.ceil(Number(payload) / BLOCK) + end + CRC + embedded;
   const header = { entries, embedded, total, payload: Number(payload), size: end + CRC + embedded };
+  header.unknown = version < 3 ? 0x60 : 0; // flags of an image's first byte that came later
   header.coder = hex(data.subarray(28, FIXED));
   header.checksum = data.slice(end, end + CRC);
   return data.length < header.size ? wait(header.size, limit) : header;
