@@ -59,6 +59,7 @@ ROOMS = {  # what is mutated, and the tests that have to notice
             "tests/laws/test_extremes.py",
             "tests/index/test_index.py",
             "tests/index/test_graph.py",
+            "tests/index/test_memory.py",
             "tests/index/test_vectors.py",
             "src/nestcode/search",
         ],

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder
 from nestcode.errors import InvalidInput, NotFitted
+from nestcode.search.plan import Budget
+from nestcode.search.vectors import GivenVectors
 from tests import twins
 from tests.search.searching import (
     ERROR,
@@ -516,3 +518,26 @@ def test_a_filter_may_leave_nothing(empty: Any) -> None:
 @pytest.mark.parametrize("one", [8, np.int64(8), np.array(8), np.uint8(8)])
 def test_one_id_is_a_filter_too(one: Any) -> None:
     assert filled("cell").index.search(Q, 2, filter=one).ids.tolist() == [[8, -1]] * len(Q)
+
+
+def test_without_a_choice_1000_items_and_2_percent_are_estimated() -> None:
+    for count in (0, 49, 50, 999, 50_000, 1_000_000):
+        assert Budget().candidates(count) == 1000 + count // 50
+        assert Budget(7).candidates(count) == 7
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.float32])
+@pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
+def test_given_vectors_of_any_type_are_compared_by_the_metric(metric: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    items, queries = rng.integers(1, 9, (20, 4)).astype(dtype), rng.integers(1, 9, (3, 4)).astype(np.float64)
+    keys = rng.integers(0, 20, (3, 5))
+    if metric == "cosine":
+        queries /= np.linalg.norm(queries, axis=1)[:, None]  # as a plan gives them
+    found = GivenVectors(items, 4).rerank(queries, keys, metric, 1)
+    chosen = items[keys].astype(np.float64)  # (queries, keys, features)
+    products = np.einsum("qf,qkf->qk", queries, chosen)
+    norms = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(chosen, axis=2)
+    squares = np.square(chosen - queries[:, None]).sum(axis=2)
+    expected = {"l2": squares, "cosine": 2 - 2 * products / norms, "inner": -products}
+    np.testing.assert_allclose(found, expected[metric], rtol=1e-4, atol=1e-5)

@@ -196,7 +196,7 @@ class PostgresStore(SqlStore):
         foreign = f"count(*) FILTER (WHERE octet_length(code) <> {self._code_bytes})"
         return f"string_agg(int8send(id), ''::bytea), string_agg({code}, ''::bytea), {foreign}"
 
-    def _unpack(self, ids: bytes | None, codes: bytes | None, foreign: int, length: int | None = None) -> Scan:
+    def _unpack(self, ids: bytes | None, codes: bytes | None, foreign: int, *, length: int | None = None) -> Scan:
         if foreign:
             raise self._foreign_items()
         return self._packed_scan(np.frombuffer(ids or b"", dtype=">i8").astype(np.int64), codes or b"", length)
