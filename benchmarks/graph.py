@@ -223,7 +223,7 @@ def codes_only(
             "QPS": len(queries[some]) / spent,
             "build s": seconds,
             "bytes of codes": parts["codes"] / len(base),
-            "bytes of the graph": (parts["neighbors"] + parts["prepared"]) / len(base),
+            "bytes of the graph": (parts.get("neighbors", 0) + parts["prepared"]) / len(base),
         }
 
 

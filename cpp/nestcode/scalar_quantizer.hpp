@@ -96,9 +96,9 @@ inline void decode_bit_planes(Rows rows, const std::int32_t* allocation, std::si
                     if (allocation[j] < 0) continue;
                     const std::uint8_t* from = bytes.data() + ((first + j) / 8 - first_byte) * block;
                     std::uint8_t* interval = intervals.data() + static_cast<std::size_t>(allocation[j]) * block;
-                    const int shift = 7 - static_cast<int>((first + j) % 8);
-                    for (std::size_t r = 0; r < block; ++r)
-                        interval[r] = static_cast<std::uint8_t>(2 * interval[r] + (from[r] >> shift & 1));
+                    const auto bit = static_cast<std::uint8_t>(0x80 >> (first + j) % 8);
+                    for (std::size_t r = 0; r < block; ++r)  // without shifts, which vectors of bytes do not have
+                        interval[r] = static_cast<std::uint8_t>(2 * interval[r] + ((from[r] & bit) != 0));
                 }
                 for (std::size_t d = 0; d < levels.directions; ++d) {  // whose few levels stay in the cache
                     const float* leaves = levels.values + d * levels.stride + first_leaf[d];
