@@ -174,20 +174,23 @@ inline void hamming_avx2(const std::uint8_t* query, Rows rows, std::int32_t* out
     });
 }
 
-NESTCODE_AVX512 inline __m256i fold_halves(__m512i lanes) {
+NESTCODE_AVX512_POPCOUNT inline __m256i fold_halves(__m512i lanes) {
     return _mm256_add_epi64(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
 }
 
-NESTCODE_AVX512 inline void hamming_avx512(const std::uint8_t* query, Rows rows, std::int32_t* out) {
+NESTCODE_AVX512_POPCOUNT inline void hamming_avx512(const std::uint8_t* query, Rows rows, std::int32_t* out) {
     if (rows.bytes == 32)  // half a register per row: no loop, no mask
-        return for_each_four(rows, out, [=](const std::uint8_t* const* row, std::int32_t* four) NESTCODE_AVX512 {
-            __m256i total[4];
-            for (int k = 0; k < 4; ++k) total[k] = _mm256_popcnt_epi64(_mm256_xor_si256(load32(query), load32(row[k])));
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(four), horizontal_sums(total[0], total[1], total[2], total[3]));
-        });
+        return for_each_four(rows, out,
+                             [=](const std::uint8_t* const* row, std::int32_t* four) NESTCODE_AVX512_POPCOUNT {
+                                 __m256i total[4];
+                                 for (int k = 0; k < 4; ++k)
+                                     total[k] = _mm256_popcnt_epi64(_mm256_xor_si256(load32(query), load32(row[k])));
+                                 _mm_storeu_si128(reinterpret_cast<__m128i*>(four),
+                                                  horizontal_sums(total[0], total[1], total[2], total[3]));
+                             });
     const std::size_t whole = rows.bytes / 64 * 64;
     const __mmask64 rest = (1ULL << (rows.bytes - whole)) - 1;  // bytes past the end of a row are not read
-    for_each_four(rows, out, [=](const std::uint8_t* const* row, std::int32_t* four) NESTCODE_AVX512 {
+    for_each_four(rows, out, [=](const std::uint8_t* const* row, std::int32_t* four) NESTCODE_AVX512_POPCOUNT {
         __m512i total[4] = {};
         for (std::size_t i = 0; i < whole; i += 64) {
             const __m512i part = _mm512_loadu_si512(query + i);
@@ -215,7 +218,7 @@ inline HammingKernel hamming_kernel(Simd simd) {
 #endif
 #if NESTCODE_X86
         case Simd::avx2: return hamming_avx2;
-        case Simd::avx512: return hamming_avx512;
+        case Simd::avx512: return x86_features().avx512_popcount ? hamming_avx512 : hamming_avx2;
 #endif
         default: return hamming_portable;
     }

@@ -16,7 +16,8 @@
 #include <immintrin.h>
 #define NESTCODE_TARGET(features) __attribute__((target(features)))
 #define NESTCODE_AVX2 NESTCODE_TARGET("avx2,fma,f16c")
-#define NESTCODE_AVX512 NESTCODE_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vpopcntdq")
+#define NESTCODE_AVX512 NESTCODE_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512vl")
+#define NESTCODE_AVX512_POPCOUNT NESTCODE_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vpopcntdq")
 #elif defined(__aarch64__)
 #define NESTCODE_NEON 1
 #include <arm_neon.h>
@@ -52,10 +53,10 @@ inline std::string_view name_of(Simd simd) {
 // Which kernels this processor and its operating system can run, read from cpuid: `__builtin_cpu_supports` needs a
 // symbol of the compiler's runtime library, which not every toolchain can link into a shared library.
 struct X86Features {
-    bool avx2 = false, avx512 = false;
+    bool avx2 = false, avx512 = false, avx512_popcount = false;  // the last is missing from the first of AVX-512
 };
 
-inline X86Features x86_features() {
+inline X86Features read_x86_features() {
     unsigned a, b, d, basic, extended, more;
     if (!__get_cpuid(1, &a, &b, &basic, &d)) return {};
     if (!__get_cpuid_count(7, 0, &a, &extended, &more, &d)) return {};
@@ -65,9 +66,14 @@ inline X86Features x86_features() {
     __asm__ volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
     X86Features found;
     found.avx2 = all(state, 0x06) && all(basic, bit_AVX | bit_FMA | bit_F16C | bit_POPCNT) && all(extended, bit_AVX2);
-    found.avx512 = found.avx2 && all(state, 0xe6) && all(extended, bit_AVX512F | bit_AVX512BW | bit_AVX512VL) &&
-                   all(more, bit_AVX512VPOPCNTDQ);
+    found.avx512 = found.avx2 && all(state, 0xe6) && all(extended, bit_AVX512F | bit_AVX512BW | bit_AVX512VL);
+    found.avx512_popcount = found.avx512 && all(more, bit_AVX512VPOPCNTDQ);
     return found;
+}
+
+inline const X86Features& x86_features() {
+    static const X86Features features = read_x86_features();  // cpuid takes long on virtual machines
+    return features;
 }
 #endif
 
@@ -79,9 +85,8 @@ inline const std::vector<Simd>& available_simd() {
         found.push_back(Simd::neon);
 #endif
 #if NESTCODE_X86
-        const X86Features features = x86_features();
-        if (features.avx2) found.push_back(Simd::avx2);
-        if (features.avx512) found.push_back(Simd::avx512);
+        if (x86_features().avx2) found.push_back(Simd::avx2);
+        if (x86_features().avx512) found.push_back(Simd::avx512);
 #endif
         return found;
     }();
