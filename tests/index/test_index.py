@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nestcode import Codes, Index, LinearCoder
 from nestcode.errors import InvalidInput
-from nestcode.index import Neighborhood, Neighborhoods, buffer
+from nestcode.index import Neighborhood, Neighborhoods, PrefixTree, buffer
 from tests import twins
 
 X = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32)
@@ -596,3 +596,22 @@ def test_answers_may_be_changed_by_whoever_got_them() -> None:
     given[:] = 0
     index.remove([200, 201])
     assert contents(index)[:3] == before[:3]
+
+
+def test_the_largest_id_and_vectors_of_one_feature_are_kept(tmp_path: Path) -> None:
+    rows = np.arange(6.0)[:, None]
+    index = Index(LinearCoder(width=2).fit(rows), vectors="float32")
+    index.add(rows, ids=[*range(5), LAST])
+    index.save(tmp_path)
+    opened = Index.open(tmp_path)
+    assert LAST in opened
+    assert LAST - 1 not in opened
+    assert opened.vectors([LAST]).tolist() == [[5.0]]
+
+
+def test_a_prefix_is_no_longer_than_the_codes() -> None:
+    tree = PrefixTree(CODES)
+    assert len(tree.range(CODES[:1]).ids) >= 1
+    longer = Codes.from_bits(np.zeros((1, CODES.width + 1), dtype=bool))
+    with pytest.raises(InvalidInput, match=f"at most the {CODES.width} bits of the codes, got {CODES.width + 1}"):
+        tree.range(longer)
