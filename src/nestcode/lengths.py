@@ -254,7 +254,8 @@ class Mixture(Lengths):
 
     def _survival(self, k: NDArray[np.int64], width: int) -> NDArray[np.float64]:
         assert self.weights is not None
-        survival = np.array(self.weights) @ [component._survival(k, width) for component in self.components]
+        parts = zip(self.weights, self.components, strict=True)  # no matrix product, which rounds a k by its place
+        survival = np.sum([weight * component._survival(k, width) for weight, component in parts], axis=0)
         return np.where(k == 1, 1.0, survival)  # even where the weights sum to 1 only up to rounding
 
     def _support(self, width: int) -> NDArray[np.bool_]:

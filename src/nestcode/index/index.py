@@ -460,11 +460,12 @@ class Index(IndexReader):
         elif vectors is not None:
             raise InvalidInput("vectors go with Codes, but the items given are vectors already: leave vectors= out")
         rows = np.asarray(items if vectors is None else vectors)
-        stored = self._vector_format.round(rows[None] if rows.ndim == 1 else rows)
+        rows = rows[None] if rows.ndim == 1 else rows
+        stored = self._vector_format.round(rows)
         if isinstance(items, Codes) and len(stored) != len(items):
             raise InvalidInput(f"there must be one vector for each code, got {len(stored)} for {len(items)} codes")
         if self.coder is not None and self.coder.metric_ == "cosine":
-            lost = rows.reshape(len(stored), -1)[~stored.rows.any(axis=1)]
+            lost = rows[~stored.rows.any(axis=1)]
             if lost.any():
                 raise InvalidInput(
                     f"a vector for the cosine must not round to 0 in {self._vector_format.dtype}, got values up to "
