@@ -7,9 +7,10 @@ int main() {
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                       __builtin_cpu_supports("f16c") && __builtin_cpu_supports("popcnt");
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vpopcntdq");
+                        __builtin_cpu_supports("avx512vl");
     CHECK(x86_features().avx2 == avx2);
     CHECK(x86_features().avx512 == avx512);
+    CHECK(x86_features().avx512_popcount == (avx512 && __builtin_cpu_supports("avx512vpopcntdq")));
 #endif
     CHECK(available_simd().front() == Simd::portable);
     for (const Simd simd : available_simd()) CHECK(choose_simd(name_of(simd)) == simd);
