@@ -104,6 +104,7 @@ class GraphQueries {
           metric_(metric),
           sums_(row_sums_kernel<float, false>(simd)),
           products_(int8_kernel(simd)),
+          tables_(table_kernels(simd)),
           batch_(std::min(count, kBatch)),
           features_(batch_.size() * projection.features()),
           centered_(projection.features()),
@@ -133,7 +134,7 @@ class GraphQueries {
         projection_.directions->project(quantized_, count, products_, coefficients_.data());
         for (std::size_t q = 0; q < count; ++q)  // without biases nothing but the entries bounds the scale
             fill_tables(*projection_.groups, &coefficients_[q * projection_.directions->count], 1e-30f, Metric::inner,
-                        batch_[q].tables);
+                        tables_, batch_[q].tables);
     }
 
     const GraphQuery& operator[](std::size_t i) const { return batch_[i]; }
@@ -143,6 +144,7 @@ class GraphQueries {
     const Metric metric_;
     const RowSumsKernel<float> sums_;
     const Int8Kernel products_;
+    const TableKernels tables_;
     std::vector<GraphQuery> batch_;
     std::vector<float> features_, centered_;
     Int8Rows quantized_;

@@ -276,10 +276,12 @@ class RowSearch {
         for (const InvertedLists& lists : snapshot_.segments) bias_unit = std::max(bias_unit, lists.blocks.bias_unit);
         const bool by_angle = metric() == Metric::cosine;
         const FastScanKernel kernel = fastscan_kernel(simd_);
+        const TableKernels tables = table_kernels(simd_);
         const int shift = std::countr_zero(scoring.coarse) - std::countr_zero(scoring.parent_count);
         nestcode::search(snapshot_.segments, snapshot_.list_sizes, count, budget_.lists, std::countr_zero(scoring.fine),
                          results, 1, centroids, [&](std::size_t q) {
                              return FastScanScorer{kernel,
+                                                   tables,
                                                    scoring.groups,
                                                    estimating_.data() + q * projection.count,
                                                    projection.count,
