@@ -99,9 +99,11 @@ class GraphQueries {
   public:
     static constexpr std::size_t kBatch = 32;
 
-    GraphQueries(const GraphProjection& projection, std::size_t count, Metric metric, Simd simd)
+    GraphQueries(const GraphProjection& projection, std::size_t count, Metric metric, Simd simd,
+                 bool normalized = false)
         : projection_(projection),
           metric_(metric),
+          normalized_(normalized),
           sums_(row_sums_kernel<float, false>(simd)),
           products_(int8_kernel(simd)),
           tables_(table_kernels(simd)),
@@ -118,7 +120,7 @@ class GraphQueries {
         for (std::size_t q = 0; q < count; ++q) {
             float *features = &features_[q * width], *centered = centered_.data();
             std::copy_n(queries + q * width, width, features);
-            if (metric_ == Metric::cosine) {
+            if (metric_ == Metric::cosine && !normalized_) {
                 const float norm = std::sqrt(sums_(features, features, width).norm);
                 if (norm > 0)
                     for (std::size_t f = 0; f < width; ++f) features[f] /= norm;
@@ -142,6 +144,7 @@ class GraphQueries {
   private:
     const GraphProjection& projection_;
     const Metric metric_;
+    const bool normalized_;  // queries are
     const RowSumsKernel<float> sums_;
     const Int8Kernel products_;
     const TableKernels tables_;

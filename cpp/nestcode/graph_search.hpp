@@ -269,12 +269,12 @@ void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const f
 template <class Element>
 void search_graph(const GraphRecords& records, const GraphVectors<Element>& vectors, const GraphProjection& projection,
                   Metric metric, const float* queries, std::size_t count, std::size_t ef,
-                  std::span<const std::uint64_t> skipped, const SearchResults& results, Simd simd,
-                  std::size_t threads) {
+                  std::span<const std::uint64_t> skipped, const SearchResults& results, Simd simd, std::size_t threads,
+                  bool normalized = false) {
     const GraphWalker<Element> walker(records, vectors, projection, metric, simd);
     const auto allows = [skipped](std::uint32_t id) { return skipped.empty() || !(skipped[id / 64] >> id % 64 & 1); };
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
-        GraphQueries batch(projection, end - begin, metric, simd);
+        GraphQueries batch(projection, end - begin, metric, simd, normalized);
         TopK top(results.k);
         walk_graph(
             walker, batch, queries + begin * projection.features(), end - begin, std::max(ef, results.k), skipped,
@@ -305,15 +305,16 @@ struct SearchedGraph {
 
     bool has_vectors() const { return floats != nullptr || halves != nullptr; }
 
+    // Searches for queries that are L2-normalized for the cosine.
     void search(Metric metric, const float* queries, std::size_t count, std::size_t ef, const SearchResults& results,
                 Simd simd) const {
         const std::size_t features = projection->features();
         if (halves != nullptr)
             search_graph(records, GraphVectors<Half>{halves, features}, *projection, metric, queries, count, ef,
-                         skipped, results, simd, 1);
+                         skipped, results, simd, 1, true);
         else
             search_graph(records, GraphVectors<float>{floats, features}, *projection, metric, queries, count, ef,
-                         skipped, results, simd, 1);
+                         skipped, results, simd, 1, true);
     }
 };
 
