@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from _search_fronts import Measured
 from _search_methods import Kind
@@ -69,10 +69,12 @@ def draw_panel(axes: Any, results: Sequence[Measured]) -> None:
             linewidth=3.4 if ours else 1.4,
             marker="o",
             markersize=6 if ours else 3,
-            label=f"{result.method.name} ({result.size:,.0f} B)",
+            label=f"{result.method.name} ({result.size:,.0f} B per item)",
         )
     axes.set(xlim=(LEAST, 1.005), yscale="log", xlabel="recall@10")
+    axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.yaxis.set_minor_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     if low:

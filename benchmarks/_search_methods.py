@@ -81,7 +81,7 @@ class Nestcode(Method):
     shares = (0.001, 0.002, 0.004, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)  # of the items: candidates
 
     def __init__(self, width: int, kind: Kind) -> None:
-        self.name, self.kind, self.width = f"Nestcode, {width} bits", kind, width
+        self.name, self.kind, self.width = f"Nestcode lists, {width} bits", kind, width
 
     def build(self, task: Task) -> None:
         """Fit the coder and add all items."""
@@ -154,7 +154,7 @@ class NestcodeScan(Nestcode):
 
     def __init__(self, width: int) -> None:
         super().__init__(width, "compressed")
-        self.name = f"Nestcode, full scan of the graph's {width} bits"
+        self.name = f"Nestcode full scan of the graph's {width} bits"
 
     def empty(self, task: Task) -> nc.Index:
         """Fit the coder and return an empty index."""

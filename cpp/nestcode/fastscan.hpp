@@ -72,31 +72,32 @@ inline void correct_items(const std::vector<FastScanGroup>& groups, Rows grouped
     });
 }
 
-// Clips entries to [0, largest]. NaN becomes the largest: it fails the comparison.
-inline void clip_entries(std::vector<float>& entries, float largest) {
-    for (float& entry : entries) {
-        const float capped = entry < largest ? entry : largest;
-        entry = capped > 0 ? capped : 0;
-    }
-}
+// What the quantization of a query's tables depends on, over all groups.
+struct TableRange {
+    float offset = 0, widest = 0;  // the sum of the least entries; the largest entry above its group's least
+    float second = 0, third = 0;   // sums of the second and the third least of four entries, above the least
+    float total = 0;               // only to notice entries that are not finite
+};
 
-// Computes and quantizes the tables of a query. The entry of a group sums r^2 - 2 q r over its directions, where r is
-// the level and q the query's coefficient: |q - r|^2 less |q|^2. For inner products it sums -2 q r, and biases are 0.
-inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* query, float bias_unit, Metric metric,
-                        FastScanTables& out) {
-    const bool inner = metric == Metric::inner;
-    out.entries.assign((groups.size() + 1) / 2 * 32, 0);
-    std::vector<float> sums(groups.size() * 16);
+// The kernels of `fill_tables`. One writes the entries of all groups above the least of each, 16 a group: the entry of
+// a group sums r^2 - 2 q r over its directions, where r is the level and q the query's coefficient, |q - r|^2 less
+// |q|^2; for inner products it sums -2 q r. The other rounds entries to integers.
+struct TableKernels {
+    TableRange (*sum)(const std::vector<FastScanGroup>& groups, const float* query, bool inner, float* out);
+    void (*quantize)(const float* entries, float scale, std::size_t count, std::uint8_t* out);  // a multiple of 32
+};
+
+inline TableRange sum_tables_portable(const std::vector<FastScanGroup>& groups, const float* query, bool inner,
+                                      float* out) {
     const auto smaller = [](Float4 a, Float4 b) { return a < b ? a : b; };
     const auto larger = [](Float4 a, Float4 b) { return a < b ? b : a; };
-    Float4 widest_of = {}, second_of = {}, third_of = {}, offset = {};
-    Float4 totals[4] = {};  // only to notice sums that are not finite
-    for (std::size_t g = 0; g < groups.size(); ++g) {
+    Float4 widest = {}, second = {}, third = {}, offset = {}, totals[4] = {};
+    for (const FastScanGroup& group : groups) {
         Float4 sum[4] = {};
-        for (int j = 0; j < 4 && groups[g].directions[j] >= 0; ++j) {
-            const float twice = 2 * query[groups[g].directions[j]];
+        for (int j = 0; j < 4 && group.directions[j] >= 0; ++j) {
+            const float twice = 2 * query[group.directions[j]];
             for (int c = 0; c < 4; ++c) {
-                const Float4 level = load_float4(groups[g].levels[j] + 4 * c);
+                const Float4 level = load_float4(group.levels[j] + 4 * c);
                 sum[c] += inner ? level * -twice : level * (level - twice);
             }
         }
@@ -109,32 +110,132 @@ inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* q
                      most_beyond = {most_of[2], most_of[2], most_of[0], most_of[0]};
         const Float4 least = smaller(least_of, least_beyond), one = larger(least_of, least_beyond),
                      other = smaller(most_of, most_beyond);
-        widest_of = larger(widest_of, high - least);
-        second_of += smaller(one, other) - least;
-        third_of += larger(one, other) - least;
+        widest = larger(widest, high - least);
+        second += smaller(one, other) - least;
+        third += larger(one, other) - least;
         offset += least;
-        for (int c = 0; c < 4; ++c) {
+        for (int c = 0; c < 4; ++c, out += 4) {
             totals[c] += sum[c];
             sum[c] -= least;
-            std::memcpy(sums.data() + 16 * g + 4 * c, &sum[c], sizeof sum[c]);
+            std::memcpy(out, &sum[c], sizeof sum[c]);
         }
     }
-    out.offset = offset[0];
-    const float widest = std::max(std::max(widest_of[0], widest_of[1]), std::max(widest_of[2], widest_of[3]));
+    return {offset[0], std::max(std::max(widest[0], widest[1]), std::max(widest[2], widest[3])), second[0], third[0],
+            horizontal_sum(totals[0] + totals[1] + totals[2] + totals[3])};
+}
+
+inline void quantize_tables_portable(const float* entries, float scale, std::size_t count, std::uint8_t* out) {
+    for (std::size_t i = 0; i < count; ++i)
+        out[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(entries[i] * scale + 0.5f));
+}
+
+#if NESTCODE_X86
+NESTCODE_AVX2 inline TableRange sum_tables_avx2(const std::vector<FastScanGroup>& groups, const float* query,
+                                                bool inner, float* out) {
+    const auto sum_of = [](__m128 values) NESTCODE_AVX2 {
+        const __m128 pairs = _mm_add_ps(values, _mm_movehl_ps(values, values));
+        return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
+    };
+    const auto halves = [](__m256 values, auto both) NESTCODE_AVX2 {
+        return both(_mm256_castps256_ps128(values), _mm256_extractf128_ps(values, 1));
+    };
+    const auto add = [](__m128 a, __m128 b) NESTCODE_AVX2 { return _mm_add_ps(a, b); };
+    const auto larger = [](__m128 a, __m128 b) NESTCODE_AVX2 { return _mm_max_ps(a, b); };
+    const auto smaller = [](__m128 a, __m128 b) NESTCODE_AVX2 { return _mm_min_ps(a, b); };
+    __m256 widest = _mm256_setzero_ps(), total = widest;
+    __m128 second = _mm_setzero_ps(), third = second, offset = second;
+    for (std::size_t first = 0; first < groups.size(); first += 4) {  // four groups side by side; zeros beyond the last
+        const std::size_t many = std::min<std::size_t>(4, groups.size() - first);
+        __m256 sums[4][2];
+        __m128 lows[4];
+        for (std::size_t i = 0; i < 4; ++i) {
+            sums[i][0] = sums[i][1] = _mm256_setzero_ps();
+            for (int j = 0; i < many && j < 4 && groups[first + i].directions[j] >= 0; ++j) {
+                const FastScanGroup& group = groups[first + i];
+                const __m256 twice = _mm256_set1_ps(2 * query[group.directions[j]]);
+                for (std::size_t half = 0; half < 2; ++half) {
+                    const __m256 level = _mm256_loadu_ps(group.levels[j] + 8 * half);
+                    const __m256 factor =
+                        inner ? _mm256_sub_ps(_mm256_setzero_ps(), twice) : _mm256_sub_ps(level, twice);
+                    sums[i][half] = _mm256_fmadd_ps(level, factor, sums[i][half]);
+                }
+            }
+            lows[i] = halves(_mm256_min_ps(sums[i][0], sums[i][1]), smaller);
+        }
+        _MM_TRANSPOSE4_PS(lows[0], lows[1], lows[2], lows[3]);
+        // The smallest, second and third of the four lows of each group.
+        const __m128 leasts[2] = {smaller(lows[0], lows[1]), smaller(lows[2], lows[3])};
+        const __m128 mosts[2] = {larger(lows[0], lows[1]), larger(lows[2], lows[3])};
+        const __m128 least = smaller(leasts[0], leasts[1]), one = larger(leasts[0], leasts[1]),
+                     other = smaller(mosts[0], mosts[1]);
+        second = _mm_add_ps(second, _mm_sub_ps(smaller(one, other), least));
+        third = _mm_add_ps(third, _mm_sub_ps(larger(one, other), least));
+        offset = _mm_add_ps(offset, least);
+        float each[4];
+        _mm_storeu_ps(each, least);
+        for (std::size_t i = 0; i < many; ++i)
+            for (std::size_t half = 0; half < 2; ++half, out += 8) {
+                const __m256 entries = _mm256_sub_ps(sums[i][half], _mm256_set1_ps(each[i]));
+                total = _mm256_add_ps(total, sums[i][half]);
+                widest = _mm256_max_ps(widest, entries);
+                _mm256_storeu_ps(out, entries);
+            }
+    }
+    const __m128 most = halves(widest, larger), most_of = larger(most, _mm_movehl_ps(most, most));
+    return {sum_of(offset), _mm_cvtss_f32(larger(most_of, _mm_movehdup_ps(most_of))), sum_of(second), sum_of(third),
+            sum_of(halves(total, add))};
+}
+
+NESTCODE_AVX2 inline void quantize_tables_avx2(const float* entries, float scale, std::size_t count,
+                                               std::uint8_t* out) {
+    const auto load = [&](std::size_t i) NESTCODE_AVX2 {
+        return _mm256_cvttps_epi32(
+            _mm256_fmadd_ps(_mm256_loadu_ps(entries + i), _mm256_set1_ps(scale), _mm256_set1_ps(0.5f)));
+    };
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);  // packing works within 128-bit lanes
+    for (std::size_t i = 0; i < count; i += 32) {
+        const __m256i packed = _mm256_packus_epi16(_mm256_packs_epi32(load(i), load(i + 8)),
+                                                   _mm256_packs_epi32(load(i + 16), load(i + 24)));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm256_permutevar8x32_epi32(packed, order));
+    }
+}
+#endif
+
+inline TableKernels table_kernels(Simd simd) {
+#if NESTCODE_X86
+    if (simd == Simd::avx2 || simd == Simd::avx512) return {sum_tables_avx2, quantize_tables_avx2};
+#endif
+    static_cast<void>(simd);
+    return {sum_tables_portable, quantize_tables_portable};
+}
+
+// Clips entries to [0, largest]. NaN becomes the largest: it fails the comparison.
+inline void clip_entries(std::vector<float>& entries, float largest) {
+    for (float& entry : entries) {
+        const float capped = entry < largest ? entry : largest;
+        entry = capped > 0 ? capped : 0;
+    }
+}
+
+// Computes and quantizes the tables of a query. For inner products biases are 0.
+inline void fill_tables(const std::vector<FastScanGroup>& groups, const float* query, float bias_unit, Metric metric,
+                        const TableKernels& kernels, FastScanTables& out) {
+    const bool inner = metric == Metric::inner;
+    const std::size_t size = (groups.size() + 1) / 2 * 32;
+    std::vector<float> sums(size);
+    const TableRange range = kernels.sum(groups, query, inner, sums.data());
+    out.offset = range.offset;
     // Entries far above those of near items are clipped, so that outliers do not make the quantization coarse for all.
     // With few groups the second entry may be close to the first by chance; the third hardly is.
-    const float close = std::max(32 * second_of[0], groups.size() < 8 ? 8 * third_of[0] : 0);
+    const float close = std::max(32 * range.second, groups.size() < 8 ? 8 * range.third : 0), widest = range.widest;
     const float most = std::min(close > 0 ? close : widest, std::numeric_limits<float>::max());
     out.scale = widest > 0 ? std::min(kLargestEntry / std::min(widest, most), std::numeric_limits<float>::max()) : 1;
     if (out.scale * bias_unit > 0.999f) out.scale = 0.999f / bias_unit;  // so that bias_factor fits 16 bits
     // Queries near the range of a float give infinite entries and NaN, whose casts to integers would be undefined.
-    const float scale = out.scale;
-    const bool finite = std::isfinite(horizontal_sum(totals[0] + totals[1] + totals[2] + totals[3]));
-    if (!finite || !(widest * scale < kLargestEntry + 0.4f))
-        clip_entries(sums, std::min(kLargestEntry / scale, std::numeric_limits<float>::max()));
-    std::uint8_t* entries = out.entries.data();
-    for (std::size_t i = 0; i < sums.size(); ++i)
-        entries[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(sums[i] * scale + 0.5f));
+    if (!std::isfinite(range.total) || !(widest * out.scale < kLargestEntry + 0.4f))
+        clip_entries(sums, std::min(kLargestEntry / out.scale, std::numeric_limits<float>::max()));
+    out.entries.resize(size);
+    kernels.quantize(sums.data(), out.scale, size, out.entries.data());
     out.bias_factor = inner ? 0 : static_cast<std::int16_t>(std::lround(out.scale * bias_unit * 32768));
 }
 
@@ -356,6 +457,7 @@ inline FastScanKernel fastscan_kernel(Simd simd) {
 // corrects for the centroid's offset from its parent.
 struct FastScanScorer {
     FastScanKernel kernel;
+    TableKernels table_kernels;
     const std::vector<FastScanGroup>* groups;
     const float* query;  // coefficients
     std::size_t directions;
@@ -376,7 +478,7 @@ struct FastScanScorer {
         residual.assign(query, query + directions);
         if (parents != nullptr)
             for (std::size_t d = 0; d < directions; ++d) residual[d] -= parents[wanted * directions + d];
-        fill_tables(*groups, residual.data(), bias_unit, metric, tables);
+        fill_tables(*groups, residual.data(), bias_unit, metric, table_kernels, tables);
     }
 
     // Prefetches the block `number` of a range that will be scored soon, if it has that many.

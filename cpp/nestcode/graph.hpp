@@ -99,11 +99,14 @@ class GraphQueries {
   public:
     static constexpr std::size_t kBatch = 32;
 
-    GraphQueries(const GraphProjection& projection, std::size_t count, Metric metric, Simd simd)
+    GraphQueries(const GraphProjection& projection, std::size_t count, Metric metric, Simd simd,
+                 bool normalized = false)
         : projection_(projection),
           metric_(metric),
+          normalized_(normalized),
           sums_(row_sums_kernel<float, false>(simd)),
           products_(int8_kernel(simd)),
+          tables_(table_kernels(simd)),
           batch_(std::min(count, kBatch)),
           features_(batch_.size() * projection.features()),
           centered_(projection.features()),
@@ -117,7 +120,7 @@ class GraphQueries {
         for (std::size_t q = 0; q < count; ++q) {
             float *features = &features_[q * width], *centered = centered_.data();
             std::copy_n(queries + q * width, width, features);
-            if (metric_ == Metric::cosine) {
+            if (metric_ == Metric::cosine && !normalized_) {
                 const float norm = std::sqrt(sums_(features, features, width).norm);
                 if (norm > 0)
                     for (std::size_t f = 0; f < width; ++f) features[f] /= norm;
@@ -133,7 +136,7 @@ class GraphQueries {
         projection_.directions->project(quantized_, count, products_, coefficients_.data());
         for (std::size_t q = 0; q < count; ++q)  // without biases nothing but the entries bounds the scale
             fill_tables(*projection_.groups, &coefficients_[q * projection_.directions->count], 1e-30f, Metric::inner,
-                        batch_[q].tables);
+                        tables_, batch_[q].tables);
     }
 
     const GraphQuery& operator[](std::size_t i) const { return batch_[i]; }
@@ -141,8 +144,10 @@ class GraphQueries {
   private:
     const GraphProjection& projection_;
     const Metric metric_;
+    const bool normalized_;  // queries are
     const RowSumsKernel<float> sums_;
     const Int8Kernel products_;
+    const TableKernels tables_;
     std::vector<GraphQuery> batch_;
     std::vector<float> features_, centered_;
     Int8Rows quantized_;

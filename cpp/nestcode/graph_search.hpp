@@ -16,6 +16,49 @@
 
 namespace nestcode {
 
+// Sorts up to 32 keys by their ranks, the keys before them: no branch depends on their order, which nothing predicts.
+using SortKernel = void (*)(std::uint64_t (&keys)[kDegree], std::size_t count);
+
+inline void sort_portable(std::uint64_t (&keys)[kDegree], std::size_t count) {
+    if (count < 2) return;
+    std::uint64_t unsorted[kDegree];
+    std::memcpy(unsorted, keys, sizeof unsorted);  // of constant size: x86 copies few words slowly
+    for (std::size_t i = 0; i < count; ++i) {
+        std::size_t rank = 0;
+        for (std::size_t j = 0; j < i; ++j) rank += unsorted[j] <= unsorted[i];
+        for (std::size_t j = i + 1; j < count; ++j) rank += unsorted[j] < unsorted[i];
+        keys[rank] = unsorted[i];
+    }
+}
+
+#if NESTCODE_X86
+NESTCODE_AVX512 inline void sort_avx512(std::uint64_t (&keys)[kDegree], std::size_t count) {
+    if (count < 2) return;
+    std::uint64_t unsorted[kDegree];
+    std::memcpy(unsorted, keys, sizeof unsorted);
+    const auto sorted = static_cast<std::uint32_t>((std::uint64_t{1} << count) - 1);
+    for (std::size_t i = 0; i < count; ++i) {
+        const __m512i key = _mm512_set1_epi64(static_cast<long long>(unsorted[i]));
+        std::uint32_t less = 0, equal = 0;
+        for (std::size_t j = 0; j < count; j += 8) {
+            const __m512i eight = _mm512_loadu_si512(unsorted + j);
+            less |= std::uint32_t{_mm512_cmplt_epu64_mask(eight, key)} << j;
+            equal |= std::uint32_t{_mm512_cmpeq_epu64_mask(eight, key)} << j;
+        }
+        const std::uint32_t before = less | (equal & ((1u << i) - 1));
+        keys[std::popcount(before & sorted)] = unsorted[i];
+    }
+}
+#endif
+
+inline SortKernel sort_kernel(Simd simd) {
+#if NESTCODE_X86
+    if (simd == Simd::avx512) return sort_avx512;
+#endif
+    static_cast<void>(simd);
+    return sort_portable;
+}
+
 // The items nearest by estimate, sorted by (estimate, id). An item has one estimate, so a repeated one is found in its
 // place, and one that fell off the end is never below the limit again. A small cache of ids, which may forget, spares
 // most repeated ones the search for their place.
@@ -23,6 +66,8 @@ namespace nestcode {
 // Items that may not be returned are walked through but do not count: the pool ends at the ef-th item that may.
 class GraphPool {
   public:
+    explicit GraphPool(Simd simd) : sort_(sort_kernel(simd)) {}
+
     void reset(std::size_t ef, std::span<const std::uint64_t> skipped) {
         skipped_ = skipped;
         allowed_ = cursor_ = 0;
@@ -54,7 +99,7 @@ class GraphPool {
             count += recent != ids[j];
             recent = ids[j];
         }
-        sort_few(found, count);
+        sort_(found, count);
         // All are searched for before any is inserted: searches that are independent overlap.
         for (std::size_t i = 0; i < count; ++i) places[i] = place_of(found[i]);
         std::size_t end = keys_.size();
@@ -103,20 +148,6 @@ class GraphPool {
         limit = Hit::score(keys_.back());
     }
 
-    // Sorts the keys of a record by their ranks: no branch depends on their order, which nothing predicts.
-    static void sort_few(std::uint64_t (&keys)[kDegree], std::size_t count) {
-        std::uint64_t unsorted[kDegree];
-        std::memcpy(unsorted, keys, sizeof unsorted);  // of constant size: x86 copies few words slowly
-        std::size_t ranks[kDegree] = {};
-        for (std::size_t i = 1; i < count; ++i)
-            for (std::size_t j = 0; j < i; ++j) {
-                const bool after = unsorted[j] <= unsorted[i];
-                ranks[i] += after;
-                ranks[j] += !after;
-            }
-        for (std::size_t i = 0; i < count; ++i) keys[ranks[i]] = unsorted[i];
-    }
-
     // Where a key belongs: a binary search without branches, which would be mispredicted. With a mask, as
     // compilers for x86 make a branch of a conditional.
     std::size_t place_of(std::uint64_t key) const {
@@ -129,6 +160,7 @@ class GraphPool {
         return static_cast<std::size_t>(base - keys_.data());
     }
 
+    const SortKernel sort_;
     std::size_t ef_ = 0, allowed_ = 0, cursor_ = 0;
     std::span<const std::uint64_t> skipped_;
     std::vector<std::uint64_t> keys_;
@@ -166,10 +198,15 @@ struct GraphWalker {
     GraphVectors<Element> vectors;
     GraphEstimator estimate;
     RowDistance<Element> distance;
+    Simd simd;
 
     GraphWalker(const GraphRecords& graph, const GraphVectors<Element>& rows, const GraphProjection& projection,
-                Metric metric, Simd simd)
-        : records(graph), vectors(rows), estimate(projection, metric, simd), distance(metric, rows.features, simd) {}
+                Metric metric, Simd chosen)
+        : records(graph),
+          vectors(rows),
+          estimate(projection, metric, chosen),
+          distance(metric, rows.features, chosen),
+          simd(chosen) {}
 
     // Begins a walk with a pool of `ef` items at the nearest entry points; the others would only be replaced.
     void start(const GraphQuery& query, std::size_t ef, std::span<const std::uint64_t> skipped, GraphPool& pool) const {
@@ -212,7 +249,7 @@ struct GraphWalker {
 template <class Element, class Visit, class Finish>
 void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const float* queries, std::size_t count,
                 std::size_t ef, std::span<const std::uint64_t> skipped, const Visit& visit, const Finish& finish) {
-    GraphPool pool;
+    GraphPool pool(walker.simd);
     for (std::size_t first = 0; first < count; first += GraphQueries::kBatch) {
         const std::size_t many = std::min(count - first, GraphQueries::kBatch);
         batch.prepare(queries + first * walker.vectors.features, many);
@@ -232,12 +269,12 @@ void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const f
 template <class Element>
 void search_graph(const GraphRecords& records, const GraphVectors<Element>& vectors, const GraphProjection& projection,
                   Metric metric, const float* queries, std::size_t count, std::size_t ef,
-                  std::span<const std::uint64_t> skipped, const SearchResults& results, Simd simd,
-                  std::size_t threads) {
+                  std::span<const std::uint64_t> skipped, const SearchResults& results, Simd simd, std::size_t threads,
+                  bool normalized = false) {
     const GraphWalker<Element> walker(records, vectors, projection, metric, simd);
     const auto allows = [skipped](std::uint32_t id) { return skipped.empty() || !(skipped[id / 64] >> id % 64 & 1); };
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
-        GraphQueries batch(projection, end - begin, metric, simd);
+        GraphQueries batch(projection, end - begin, metric, simd, normalized);
         TopK top(results.k);
         walk_graph(
             walker, batch, queries + begin * projection.features(), end - begin, std::max(ef, results.k), skipped,
@@ -268,15 +305,16 @@ struct SearchedGraph {
 
     bool has_vectors() const { return floats != nullptr || halves != nullptr; }
 
+    // Searches for queries that are L2-normalized for the cosine.
     void search(Metric metric, const float* queries, std::size_t count, std::size_t ef, const SearchResults& results,
                 Simd simd) const {
         const std::size_t features = projection->features();
         if (halves != nullptr)
             search_graph(records, GraphVectors<Half>{halves, features}, *projection, metric, queries, count, ef,
-                         skipped, results, simd, 1);
+                         skipped, results, simd, 1, true);
         else
             search_graph(records, GraphVectors<float>{floats, features}, *projection, metric, queries, count, ef,
-                         skipped, results, simd, 1);
+                         skipped, results, simd, 1, true);
     }
 };
 

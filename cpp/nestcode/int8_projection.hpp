@@ -40,33 +40,38 @@ inline float largest_magnitude(const float* row, std::size_t count) {
     return largest + nan;
 }
 
-// Rows of int8, each with the scale that its values were divided by; zeros fill them to a multiple of 32.
+// Rows of int8, each with the scale that its values were divided by; zeros fill them to whole cache lines.
 struct Int8Rows {
-    static constexpr std::size_t kStep = 32;
+    struct alignas(64) Line {
+        std::int8_t values[64];
+    };
     std::size_t features, stride;
-    std::vector<std::int8_t> values;  // (rows, stride)
-    std::vector<float> scales;        // (rows)
+    std::vector<Line> lines;    // (rows, stride / 64)
+    std::vector<float> scales;  // (rows)
 
     Int8Rows(std::size_t count, std::size_t width)
         : features(width),
-          stride((width + kStep - 1) / kStep * kStep),
-          values(count * stride),
+          stride((width + sizeof(Line) - 1) / sizeof(Line) * sizeof(Line)),
+          lines(count * stride / sizeof(Line)),
           scales(count),
           largest_(std::min(127.0f, std::floor(std::sqrt(0x1p31f / static_cast<float>(stride + 1))))) {}
 
-    const std::int8_t* operator[](std::size_t i) const { return values.data() + i * stride; }
+    const std::int8_t* operator[](std::size_t i) const {
+        return reinterpret_cast<const std::int8_t*>(lines.data()) + i * stride;
+    }
 
     // Quantizes a row in proportion to its largest value. Rows with NaN or infinities become zeros of scale NaN.
     void set(std::size_t i, const float* row) {
         const float most = largest_magnitude(row, features), scale = most / largest_;
-        std::int8_t* out = values.data() + i * stride;
+        auto* out = reinterpret_cast<std::int8_t*>(lines.data()) + i * stride;
         scales[i] = scale;
         if (!(scale > 1e-37f && scale < std::numeric_limits<float>::infinity())) {
             std::fill_n(out, features, std::int8_t{0});
             return;
         }
         const float inverse = 1 / scale, half = 128.5f;  // rounds to the nearest, as casts round down
-        for (std::size_t f = 0; f < features; ++f)
+        const std::size_t count = features;              // compilers take bytes for aliases of the member
+        for (std::size_t f = 0; f < count; ++f)
             out[f] = static_cast<std::int8_t>(static_cast<std::int32_t>(row[f] * inverse + half) - 128);
     }
 
@@ -111,12 +116,18 @@ __attribute__((target("arch=armv8.2-a+dotprod"))) inline void int8_products_neon
 #endif
 
 #if NESTCODE_X86
+// The sums of four registers.
+NESTCODE_AVX2 inline __m128i sum_each(__m256i a, __m256i b, __m256i c, __m256i d) {
+    const __m256i pairs = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    return _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+}
+
 NESTCODE_AVX2 inline void int8_products_avx2(const std::int8_t* rows, const std::int8_t* vector, std::size_t stride,
                                              std::int32_t* out) {
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
-    const auto load = [](const std::int8_t* from)
-                          NESTCODE_AVX2 { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); };
+    const auto load = [&](const std::int8_t* from)
+                          NESTCODE_AVX2 { return _mm256_load_si256(reinterpret_cast<const __m256i*>(from)); };
     for (std::size_t f = 0; f < stride; f += 32) {
         const __m256i values = load(vector + f), magnitudes = _mm256_abs_epi8(values);
         for (std::size_t r = 0; r < 4; ++r) {  // the multiplication takes one factor without sign
@@ -124,9 +135,27 @@ NESTCODE_AVX2 inline void int8_products_avx2(const std::int8_t* rows, const std:
             sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(_mm256_maddubs_epi16(magnitudes, signs), ones));
         }
     }
-    const __m256i pairs = _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), sum_each(sums[0], sums[1], sums[2], sums[3]));
+}
+
+NESTCODE_AVX512_VNNI inline void int8_products_vnni(const std::int8_t* rows, const std::int8_t* vector,
+                                                    std::size_t stride, std::int32_t* out) {
+    const __m512i top = _mm512_set1_epi8(-128), zero = _mm512_setzero_si512();
+    __m512i sums[4] = {zero, zero, zero, zero}, excess = zero;
+    for (std::size_t f = 0; f < stride; f += 64) {
+        const __m512i values = _mm512_load_si512(vector + f);
+        for (std::size_t r = 0; r < 4; ++r) {  // the multiplication takes one factor without sign: 128 more
+            const __m512i row = _mm512_xor_si512(_mm512_load_si512(rows + r * stride + f), top);
+            sums[r] = _mm512_dpbusd_epi32(sums[r], row, values);
+        }
+        excess = _mm512_dpbusd_epi32(excess, top, values);
+    }
+    const auto fold = [&](__m512i sum) NESTCODE_AVX512_VNNI {
+        const __m512i own = _mm512_sub_epi32(sum, excess);
+        return _mm256_add_epi32(_mm512_castsi512_si256(own), _mm512_extracti64x4_epi64(own, 1));
+    };
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                     _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1)));
+                     sum_each(fold(sums[0]), fold(sums[1]), fold(sums[2]), fold(sums[3])));
 }
 #endif
 
@@ -135,6 +164,7 @@ inline Int8Kernel int8_kernel(Simd simd) {
     if (simd == Simd::neon && has_dot_products()) return int8_products_neon;
 #endif
 #if NESTCODE_X86
+    if (simd == Simd::avx512 && x86_features().avx512_vnni) return int8_products_vnni;
     if (simd == Simd::avx2 || simd == Simd::avx512) return int8_products_avx2;
 #endif
     static_cast<void>(simd);

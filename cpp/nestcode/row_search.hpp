@@ -276,10 +276,12 @@ class RowSearch {
         for (const InvertedLists& lists : snapshot_.segments) bias_unit = std::max(bias_unit, lists.blocks.bias_unit);
         const bool by_angle = metric() == Metric::cosine;
         const FastScanKernel kernel = fastscan_kernel(simd_);
+        const TableKernels tables = table_kernels(simd_);
         const int shift = std::countr_zero(scoring.coarse) - std::countr_zero(scoring.parent_count);
         nestcode::search(snapshot_.segments, snapshot_.list_sizes, count, budget_.lists, std::countr_zero(scoring.fine),
                          results, 1, centroids, [&](std::size_t q) {
                              return FastScanScorer{kernel,
+                                                   tables,
                                                    scoring.groups,
                                                    estimating_.data() + q * projection.count,
                                                    projection.count,
@@ -304,29 +306,35 @@ class RowSearch {
                          });
     }
 
-    // Collects the positions and ids of a query's candidates.
+    // Collects the positions and ids of a query's candidates, and the distances that a walk computed from the same
+    // float16; the others are NaN.
     void gather(std::size_t q, std::size_t count) {
         ids_.clear();
         found_.clear();
+        near_.clear();
         std::size_t column = 0;
-        const auto take = [&](std::size_t many, std::uint32_t offset) {
+        const auto take = [&](std::size_t many, std::uint32_t offset, bool compared) {
             const std::size_t first = count * column + q * many;
             for (std::size_t i = first; i < first + many && positions_[i] != UINT32_MAX; ++i) {
                 const std::uint32_t position = positions_[i] + offset;
                 found_.push_back(position);
                 ids_.push_back(snapshot_.id_at(position));
+                near_.push_back(compared ? std::max(scores_[i], 0.0f) : std::numeric_limits<float>::quiet_NaN());
+                if (compared) snapshot_.vectors->touch(position);
             }
             column += many;
         };
-        if (snapshot_.scoring != nullptr) take(budget_.reranked, 0);
-        for (std::size_t g = 0; g < snapshot_.graphs.size(); ++g) take(graph_columns_[g], snapshot_.graphs[g].offset);
-        near_.resize(found_.size());
+        if (snapshot_.scoring != nullptr) take(budget_.reranked, 0, false);
+        for (std::size_t g = 0; g < snapshot_.graphs.size(); ++g)
+            take(graph_columns_[g], snapshot_.graphs[g].offset,
+                 snapshot_.vectors != nullptr && snapshot_.graphs[g].halves != nullptr);
     }
 
     void rerank(std::size_t q) {
         if (snapshot_.decoder != nullptr) return rerank_codes(q);
         constexpr std::size_t ahead = 3;  // rows are anywhere in memory
         for (std::size_t i = 0; i < found_.size(); ++i) {
+            if (!std::isnan(near_[i])) continue;
             if (i + ahead < found_.size()) sums_->prefetch(found_[i + ahead]);
             const RowSums sums = (*sums_)(batch_.features(q), found_[i]);
             near_[i] = metric() == Metric::l2 ? sums.norm : cosine_distance(q, found_[i], sums);

@@ -46,7 +46,7 @@ class VectorSums {
     RowSums operator()(const float* query, std::size_t position) {
         const auto [run, own] = vectors_.find(position);
         if (run->type != VectorType::float16) return floats_.kernel(query, row(position), vectors_.features);
-        if (run->guard != nullptr) run->guard->touch(run->at(own), run->row_bytes());
+        run->touch(own);
         return halves_.kernel(query, reinterpret_cast<const Half*>(run->at(own)), vectors_.features);
     }
 

@@ -18,6 +18,7 @@
 #define NESTCODE_AVX2 NESTCODE_TARGET("avx2,fma,f16c")
 #define NESTCODE_AVX512 NESTCODE_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512vl")
 #define NESTCODE_AVX512_POPCOUNT NESTCODE_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vpopcntdq")
+#define NESTCODE_AVX512_VNNI NESTCODE_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")
 #elif defined(__aarch64__)
 #define NESTCODE_NEON 1
 #include <arm_neon.h>
@@ -53,7 +54,8 @@ inline std::string_view name_of(Simd simd) {
 // Which kernels this processor and its operating system can run, read from cpuid: `__builtin_cpu_supports` needs a
 // symbol of the compiler's runtime library, which not every toolchain can link into a shared library.
 struct X86Features {
-    bool avx2 = false, avx512 = false, avx512_popcount = false;  // the last is missing from the first of AVX-512
+    bool avx2 = false, avx512 = false;
+    bool avx512_popcount = false, avx512_vnni = false;  // which the first processors with AVX-512 lack
 };
 
 inline X86Features read_x86_features() {
@@ -68,6 +70,7 @@ inline X86Features read_x86_features() {
     found.avx2 = all(state, 0x06) && all(basic, bit_AVX | bit_FMA | bit_F16C | bit_POPCNT) && all(extended, bit_AVX2);
     found.avx512 = found.avx2 && all(state, 0xe6) && all(extended, bit_AVX512F | bit_AVX512BW | bit_AVX512VL);
     found.avx512_popcount = found.avx512 && all(more, bit_AVX512VPOPCNTDQ);
+    found.avx512_vnni = found.avx512 && all(more, bit_AVX512VNNI);
     return found;
 }
 

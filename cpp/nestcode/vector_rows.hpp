@@ -83,10 +83,15 @@ struct VectorRows {
     std::size_t row_bytes() const { return features * bytes_of(type); }
     const std::uint8_t* at(std::size_t i) const { return data + i * row_bytes(); }
 
+    // Verifies the checksum of row i.
+    void touch(std::size_t i) const {
+        if (guard != nullptr) guard->touch(at(i), row_bytes());
+    }
+
     // Row i as float32: where it lies, or expanded into the buffer.
     const float* row(std::size_t i, HalfExpander expand_half, float* buffer) const {
         const std::uint8_t* from = at(i);
-        if (guard != nullptr) guard->touch(from, row_bytes());
+        touch(i);
         switch (type) {
             case VectorType::float32: return reinterpret_cast<const float*>(from);
             case VectorType::float16:
@@ -121,6 +126,11 @@ struct VectorRuns {
             for (const ChecksumGuard* guard : {run.guard, run.scales_guard})
                 if (guard != nullptr && guard->first_damaged() >= 0) return true;
         return false;
+    }
+
+    void touch(std::size_t position) const {
+        const auto [run, own] = find(position);
+        run->touch(own);
     }
 
     // The run of a position, and the position in it.

@@ -169,10 +169,13 @@ void search_fastscan(const PySearcher& self, const PyCentroidDistances& centroid
         groups.parents.shape(0) > distances.coarse)
         throw nb::value_error("queries must have a coefficient for each direction, and each centroid a norm");
     const int parent_shift = std::countr_zero(distances.coarse) - std::countr_zero(groups.parents.shape(0));
-    const nestcode::FastScanKernel kernel = nestcode::fastscan_kernel(nestcode::choose_simd(simd));
+    const nestcode::Simd chosen = nestcode::choose_simd(simd);
+    const nestcode::FastScanKernel kernel = nestcode::fastscan_kernel(chosen);
+    const nestcode::TableKernels tables = nestcode::table_kernels(chosen);
     self.search(centroids.queries(), candidates, std::countr_zero(distances.fine), results, threads, distances,
                 [&](std::size_t q) {
                     return nestcode::FastScanScorer{kernel,
+                                                    tables,
                                                     &groups.groups,
                                                     queries.data() + q * directions,
                                                     directions,

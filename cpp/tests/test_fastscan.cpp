@@ -52,11 +52,15 @@ void test_kernels(std::size_t columns, std::uint8_t most, std::mt19937& random) 
 }
 
 // The error of an estimate is at most half a quantization step per group, and that of the bias.
-void test_tables(std::size_t count, float spread, Metric metric, std::mt19937& random) {
+void test_tables(std::size_t count, float spread, Metric metric, Simd simd, std::mt19937& random) {
     const Scene scene(count, spread, random);
     const float unit = spread * spread / 500;
-    FastScanTables tables;
-    fill_tables(scene.groups, scene.query.data(), unit, metric, tables);
+    FastScanTables tables, plain;
+    fill_tables(scene.groups, scene.query.data(), unit, metric, table_kernels(simd), tables);
+    fill_tables(scene.groups, scene.query.data(), unit, metric, table_kernels(Simd::portable), plain);
+    CHECK(std::abs(tables.scale / plain.scale - 1) < 1e-5f);
+    CHECK(std::abs(tables.offset - plain.offset) <= 1e-5f * static_cast<float>(count) * kLargestEntry / plain.scale);
+    for (std::size_t i = 0; i < tables.entries.size(); ++i) CHECK(std::abs(tables.entries[i] - plain.entries[i]) <= 1);
     const bool inner = metric == Metric::inner;
     const std::size_t columns = (count + 1) / 2;
     CHECK(tables.entries.size() == columns * 32);
@@ -93,23 +97,24 @@ void test_tables(std::size_t count, float spread, Metric metric, std::mt19937& r
 }
 
 // Outliers do not make the quantization coarse for the other groups.
-void test_outliers(std::mt19937& random) {
+void test_outliers(Simd simd, std::mt19937& random) {
     Scene scene(20, 1, random);
     FastScanTables before, after;
-    fill_tables(scene.groups, scene.query.data(), 1e-30f, Metric::l2, before);
+    const TableKernels kernels = table_kernels(simd);
+    fill_tables(scene.groups, scene.query.data(), 1e-30f, Metric::l2, kernels, before);
     scene.groups[3].levels[0][15] = 1e6f;
-    fill_tables(scene.groups, scene.query.data(), 1e-30f, Metric::l2, after);
+    fill_tables(scene.groups, scene.query.data(), 1e-30f, Metric::l2, kernels, after);
     CHECK(after.scale > before.scale / 100);
     CHECK(after.entries[32 + 16 + 15] == kLargestEntry);
     // Nor do infinite entries.
     for (float& coefficient : scene.query) coefficient = 1e30f;
     for (float& level : scene.groups[5].levels[0]) level = -3e38f;
-    fill_tables(scene.groups, scene.query.data(), 1, Metric::l2, after);
+    fill_tables(scene.groups, scene.query.data(), 1, Metric::l2, kernels, after);
     for (const std::uint8_t entry : after.entries) CHECK(entry <= kLargestEntry);
 }
 
 // Queries that are NaN, infinite or near the range of a float give tables in range, and casts that are defined.
-void test_extreme_queries(std::mt19937& random) {
+void test_extreme_queries(Simd simd, std::mt19937& random) {
     constexpr float largest = std::numeric_limits<float>::max();
     const float extremes[] = {std::nanf(""), kInfinity, -kInfinity, largest, -largest, 1e30f, 1e19f, 1e-45f, 0};
     for (int round = 0; round < 300; ++round) {
@@ -119,7 +124,7 @@ void test_extreme_queries(std::mt19937& random) {
         for (const float unit : {0.0f, 1e-30f, 1.0f, 1e38f})
             for (const Metric metric : {Metric::l2, Metric::inner}) {
                 FastScanTables tables;
-                fill_tables(scene.groups, scene.query.data(), unit, metric, tables);
+                fill_tables(scene.groups, scene.query.data(), unit, metric, table_kernels(simd), tables);
                 for (const std::uint8_t entry : tables.entries) CHECK(entry <= kLargestEntry);
                 CHECK(tables.scale > 0 && std::isfinite(tables.scale) && tables.bias_factor >= 0);
             }
@@ -148,11 +153,14 @@ int main() {
     for (std::size_t columns = 0; columns <= 128; ++columns)  // codes have at most 256 groups
         for (const std::uint8_t most : {0, 1, 128}) test_kernels(columns, most, random);
     for (int round = 0; round < 300; ++round) test_kernels(1 + random() % 30, 128, random);
-    for (const std::size_t groups : {1, 2, 3, 15, 52, 255, 256})
-        for (const float spread : {1.0f, 1e-12f, 1e12f})
-            for (const Metric metric : {Metric::l2, Metric::inner}) test_tables(groups, spread, metric, random);
-    test_outliers(random);
-    test_extreme_queries(random);
+    for (const Simd simd : available_simd()) {
+        for (const std::size_t groups : {1, 2, 3, 15, 52, 255, 256})
+            for (const float spread : {1.0f, 1e-12f, 1e12f})
+                for (const Metric metric : {Metric::l2, Metric::inner})
+                    test_tables(groups, spread, metric, simd, random);
+        test_outliers(simd, random);
+        test_extreme_queries(simd, random);
+    }
     test_blocks(random);
     print_simd("fastscan");
 }

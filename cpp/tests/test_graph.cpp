@@ -120,6 +120,19 @@ void test_int8_extremes() {
     CHECK(quantized[0][2] == 0 && quantized.scales[0] < 1e-40f);
 }
 
+void test_sort(std::size_t count, std::mt19937& random) {
+    std::uint64_t keys[kDegree];
+    for (std::uint64_t& key : keys) key = random() % 3 == 0 ? random() % 4 : std::uint64_t{random()} << 32 | random();
+    std::vector<std::uint64_t> expected(keys, keys + count);
+    std::sort(expected.begin(), expected.end());
+    for (const Simd simd : available_simd()) {
+        std::uint64_t sorted[kDegree];
+        std::copy_n(keys, kDegree, sorted);
+        sort_kernel(simd)(sorted, count);
+        CHECK(std::equal(expected.begin(), expected.end(), sorted));
+    }
+}
+
 // Items on a plane: each of two directions has 2 bits, so a group of 4 bits is a code.
 struct Plane {
     static constexpr std::size_t features = 2;
@@ -260,7 +273,7 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
             if (allowed(id) && ++counted == ef) break;
         }
     }
-    GraphPool pool;
+    GraphPool pool(simd);
     const GraphVectors<float> vectors{plane.vectors.data(), 2};
     const RowDistance<float> distance(Metric::l2, 2, simd);
     std::vector<std::uint32_t> visited;
@@ -364,6 +377,7 @@ int main() {
         }
     }
     test_int8_extremes();
+    for (std::size_t count = 0; count <= kDegree; ++count) test_sort(count, random);
     for (const std::size_t count : {1, 2, 20, 33, 300}) test_build(count, random);
     test_selection(random);
     for (const Simd simd : available_simd())

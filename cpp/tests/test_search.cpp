@@ -43,6 +43,7 @@ void test_extreme_search(std::mt19937& random) {
                 [&](std::size_t, float* out) { out[0] = value; },
                 [&](std::size_t) {
                     return FastScanScorer{fastscan_kernel(available_simd().back()),
+                                          table_kernels(available_simd().back()),
                                           &scene.groups,
                                           query.data(),
                                           scene.directions,

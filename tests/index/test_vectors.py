@@ -127,6 +127,14 @@ def test_vectors_are_rounded_to_nearest(dtype: VectorType) -> None:
         assert np.array_equal(out, rows.astype(np.float32))
 
 
+@types
+def test_formats_know_the_bytes_of_a_vector(dtype: VectorType) -> None:
+    for features in (1, 4, 12):
+        stored = VectorFormat(dtype, features).round(X[:5, :features])
+        assert stored.format == VectorFormat(dtype, features)
+        assert stored.nbytes == 5 * stored.format.row_bytes == stored.rows.nbytes + stored.scales.nbytes
+
+
 def test_every_float16_is_expanded_as_numpy_does() -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 64)
     for simd in _core.simd_names():

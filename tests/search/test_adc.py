@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from nestcode import AdaptiveCoder, Codes, LinearCoder
 from nestcode.coders import Coder
+from nestcode.coders.scalar_quantizer import BitPlanes
 from nestcode.errors import InvalidInput, NotFitted
-from nestcode.search import asymmetric_distances, cell_distances
+from nestcode.search import asymmetric_distances, cell_distances, product_tables
 from nestcode.search.adc import group_bits, regroup
+from nestcode.search.fastscan import GROUP_BITS, _most_groups
+from nestcode.search.searcher import scorer_for
 from tests import twins
 from tests.search.searching import ERROR, ROWS, Q, X, fitted
 
@@ -67,6 +70,30 @@ def test_groups_hold_the_first_bits_of_each_direction(owners: list[int], first: 
     assert groups.depths.tolist() == np.minimum(counts, size).tolist()
     assert sorted(d for group in groups.directions for d in group) == np.flatnonzero(counts).tolist()
     assert all(sum(groups.depths[d] for d in group) <= size for group in groups.directions)
+
+
+@given(st.integers(0, 2**32), st.integers(0, 3), st.integers(1, 8))
+def test_as_many_bit_planes_are_scanned_as_fit(seed: int, first: int, most: int) -> None:
+    allocation = np.random.default_rng(seed).integers(0, 7, 40).astype(np.int32)
+    planes = BitPlanes(allocation, np.zeros(41), np.zeros((7, 1), np.float32), np.zeros((7, 2), np.float32))
+    every = [group_bits(allocation[:n], 7, first, GROUP_BITS) for n in range(min(40, GROUP_BITS * most) + 1)]
+    fits = [len(groups.directions) <= most for groups in every]
+    found = _most_groups(planes, first, most)
+    same = [n for n, groups in enumerate(every) if groups.directions == found.directions and fits[n]]
+    assert any(n == len(every) - 1 or not fits[n + 1] for n in same)  # one more bit plane would be too many
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_norms_of_items_are_those_of_decoding_all_at_once(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    coder = fitted("residual", metric)
+    codes, tables = coder.encode(X[:100]), product_tables.product_tables(scorer_for(coder, 24), 24)
+    assert tables is not None
+    whole = tables.prepare(codes)
+    monkeypatch.setattr(product_tables, "PIECE", 16)
+    parts = tables.prepare(codes)
+    assert np.array_equal(parts.indices, whole.indices)
+    np.testing.assert_allclose(parts.squares, whole.squares, rtol=1e-5)
+    np.testing.assert_allclose(parts.norms, whole.norms, rtol=1e-5)
 
 
 def test_mistakes_are_named() -> None:
