@@ -1,7 +1,11 @@
 """Streams of images: every truncation decodes, costs all images alike, and rates, budgets and errors are kept."""
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
+from threading import Lock
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -12,10 +16,20 @@ from hypothesis import strategies as st
 from nestcode import compress, decompress, metrics
 from nestcode import stream_info as any_stream_info
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
-from nestcode.images import ImageCodec, ImageStreamDecoder, compress_images, decompress_images, image_stream_info
+from nestcode.images import (
+    ImageCodec,
+    ImageStreamDecoder,
+    ImageStreamReader,
+    ImageStreamWriter,
+    compress_images,
+    decompress_images,
+    image_stream_info,
+)
 from nestcode.images.bitplanes import PASSES
 from nestcode.images.codec import Image
 from nestcode.images.format import MAX_NAME, check_name, lay_out
+from nestcode.images.pool import map_in_order
+from nestcode.images.stream import ImageStreamEncoder, Target
 from nestcode.streams import ItemStreamInfo
 from tests.images.samples import (
     SHAPES,
@@ -409,3 +423,48 @@ def test_wrong_arguments_are_named() -> None:
         decompress_images("a.nest", codec())  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="an image must be"):
         compress_images([np.zeros((4, 4))], codec())  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("threads", [2, None])
+def test_threads_do_not_change_streams_or_images(threads: int | None, tmp_path: Path) -> None:
+    data, images = stream(), crops()
+    assert compress_images(images, codec(), threads=threads) == data
+    assert same(decompress_images(data, codec(), threads=threads), decompress_images(data, codec()))
+    with ImageStreamWriter(tmp_path / "all.nest", codec()) as writer:
+        writer.add_all(((str(k), image, b"") for k, image in enumerate(images)), threads)
+    assert (tmp_path / "all.nest").read_bytes() == data
+    with ImageStreamReader(tmp_path / "all.nest", codec()) as reader:
+        assert same(list(reader.decode_all(threads)), list(reader))
+
+
+def test_images_at_once_keep_the_memory_limit_and_their_order() -> None:
+    """Items are drawn when there is room for them, and one is at work even if it takes more than all of it."""
+    sizes, working, peak, lock = [3, 1, 4, 1, 5, 9, 2, 6], 0, 0, Lock()
+
+    def work(size: int) -> int:
+        nonlocal working, peak
+        with lock:
+            working += size
+            peak = max(peak, working if working > size else 0)  # of several at once
+        sleep(0.002)
+        with lock:
+            working -= size
+        return -size
+
+    assert list(map_in_order(work, iter(sizes), 3, lambda size: size, limit=6)) == [-size for size in sizes]
+    assert peak <= 6
+
+
+def test_an_error_in_a_thread_is_raised_and_ends_the_work() -> None:
+    drawn = []
+
+    def images() -> Iterator[tuple[str, Any, bytes]]:
+        for k in range(100):
+            drawn.append(k)
+            yield str(k), crop((16, 16)) if k != 3 else np.zeros((4, 4)), b""
+
+    with pytest.raises(InvalidInput, match="an image must be a uint8 or uint16 array"):
+        list(ImageStreamEncoder(codec(), Target(), tune="psnr", embed=False).add_all(images(), 2))
+    assert len(drawn) <= 6
+    with pytest.raises(InvalidInput, match="threads must be an integer of at least 1"):
+        compress_images([crop((16, 16))], codec(), threads=0)

@@ -54,7 +54,7 @@ def compress(
     entropy: Annotated[bool, typer.Option("--entropy", help="Entropy code the bits of vectors.")] = False,
     profiles: Annotated[bool, typer.Option(help="Keep the ICC profiles of images.")] = True,
     skip_damaged: Annotated[bool, typer.Option("--skip-damaged", help="Skip images that cannot be read.")] = False,
-    threads: Threads = None,  # noqa: ARG001 (its callback does the work)
+    threads: Threads = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -103,7 +103,7 @@ def compress(
                 "profiles": profiles,
                 "tune": tune or "psnr",
             }
-            sizes = _compress_images(inputs, path, coder, skip_damaged=skip_damaged, **kept, **shared)
+            sizes = _compress_images(inputs, path, coder, skip_damaged=skip_damaged, threads=threads, **kept, **shared)
         raw, in_files, in_coder = sizes
         after = path.stat().st_size
     if as_json:
@@ -137,6 +137,7 @@ def _compress_images(
     embed: bool,
     skip_damaged: bool,
     profiles: bool,
+    threads: int | None,
     **rate: Any,
 ) -> tuple[int, int, int]:
     """Return how many bytes the pixels take, their files take, and the embedded codec takes."""
@@ -161,10 +162,15 @@ def _compress_images(
     before = in_files = 0
     with ImageStreamWriter(out, chosen, embed=embed or fit, **rate) as writer:
         readable = _Readable(files, "Encoding", console, skip_damaged=skip_damaged)
-        for image in readable:
-            writer.add(files.names[readable.at], image, files.profile(readable.at) if profiles else b"")
-            before += image.nbytes
-            in_files += files.paths[readable.at].stat().st_size
+
+        def named() -> Iterator[tuple[str, Any, bytes]]:
+            nonlocal before, in_files
+            for image in readable:
+                before += image.nbytes
+                in_files += files.paths[readable.at].stat().st_size
+                yield files.names[readable.at], image, files.profile(readable.at) if profiles else b""
+
+        writer.add_all(named(), threads)
         for error in readable.errors:
             console.print(f"skipped: {escape(printable(str(error)))}", soft_wrap=True)
         if not before:

@@ -59,7 +59,7 @@ def decompress(
             show_default="1000 times the stream, at least 256 MiB",
         ),
     ] = None,
-    threads: Threads = None,  # noqa: ARG001 (its callback does the work)
+    threads: Threads = None,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite existing outputs; inputs are never overwritten.")
     ] = False,
@@ -81,7 +81,7 @@ def decompress(
             raise typer.BadParameter("--refine is for images, got a stream of vectors: leave it out")
         if has_images:
             how = {"bpp": bpp, "refiner": image_refiner(refine), "on_damage": on_damage}
-            written = _images(path, out, coder, force=force, limit=limit, **how)
+            written = _images(path, out, coder, force=force, limit=limit, threads=threads, **how)
         else:
             written = _items(path, out, coder, force=force, limit=limit, length=length, on_damage=on_damage)
     if as_json:
@@ -90,7 +90,9 @@ def decompress(
         print(out)
 
 
-def _images(stream: Path, out: Path, coder: str | None, *, force: bool, limit: int | None, **how: Any) -> list[Path]:
+def _images(
+    stream: Path, out: Path, coder: str | None, *, force: bool, limit: int | None, threads: int | None, **how: Any
+) -> list[Path]:
     from nestcode.data.images import png_paths, write_image
     from nestcode.images import ImageStreamReader
 
@@ -107,8 +109,9 @@ def _images(stream: Path, out: Path, coder: str | None, *, force: bool, limit: i
         check_space(out, reader.nbytes // PNG)
         written = 0
         try:
-            for number in with_progress(range(len(reader)), "Decoding", len(reader), messages()):
-                write_image(paths[number], reader[number], reader.profiles[number])
+            decoded = reader.decode_all(threads)
+            for image in with_progress(decoded, "Decoding", len(reader), messages()):
+                write_image(paths[written], image, reader.profiles[written])
                 written += 1
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{written} of {len(reader)} images were written") from None

@@ -1,7 +1,7 @@
 """Images of any size as one stream of bytes: `compress_images`, and `decompress_images` of any prefix."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +10,22 @@ import numpy as np
 from nestcode import metrics
 from nestcode.arrays import check_int
 from nestcode.coders.pretrained import find_pretrained
+from nestcode.codes import thread_count
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
 from nestcode.container.decoder import Buffer, as_view
 from nestcode.container.files import FileView
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.images.bitplanes import PASSES, Bitstream
-from nestcode.images.codec import RECORD_KIND, Image, ImageCodec, ImageDecoder, Tune, check_refiner, check_tune
+from nestcode.images.codec import (
+    RECORD_KIND,
+    Image,
+    ImageCodec,
+    ImageDecoder,
+    Tune,
+    check_image,
+    check_refiner,
+    check_tune,
+)
 from nestcode.images.format import (
     DEPTHS,
     Entry,
@@ -27,6 +37,7 @@ from nestcode.images.format import (
     parse_image_header,
 )
 from nestcode.images.lapped_dct import BLOCK
+from nestcode.images.pool import map_in_order
 from nestcode.storage import parse_record, record_bytes
 
 if TYPE_CHECKING:
@@ -36,6 +47,7 @@ LIMIT = 8 << 30  # bytes of memory
 COEFFICIENT = 6  # bytes of memory of a decoder for each coefficient
 STRIPS = 8  # bytes for each coefficient of a row of blocks while pixels are reconstructed
 MODEL = 1 << 20  # bytes of the context model of a decoder
+SAMPLE = 20  # bytes of memory of an encoder for each value of a pixel, about
 MAX_PSNR = 100  # dB
 LEAST_ERROR = 1e-5  # squared error of a pixel value in [0, 255] that is stated at least
 
@@ -52,6 +64,7 @@ def compress_images(
     budget: int | None = None,
     psnr: float | None = None,
     ssim: float | None = None,
+    threads: int | None = 1,
 ) -> bytes:
     """Return images of any size as a stream: truncated anywhere after its header it decodes, each further byte helps.
 
@@ -76,6 +89,7 @@ def compress_images(
         budget: keep at most this many bytes, header included.
         psnr: keep what each image needs for this PSNR in dB, of all its channels.
         ssim: keep what each image needs for this SSIM, of its luma.
+        threads: how many images are encoded at once; None is one for each core. The stream is the same.
 
     At most one of `bpp`, `budget`, `psnr` and `ssim` may be given.
     """
@@ -89,10 +103,8 @@ def compress_images(
         )
     encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim), tune=tune, embed=embed)
     named = [str(k) for k in range(len(images))] if names is None else names
-    bitstreams = [
-        encoder.add(name, image, profile)
-        for name, image, profile in zip(named, images, profiles or [b""] * len(images), strict=True)
-    ]
+    items = zip(named, images, profiles or [b""] * len(images), strict=True)
+    bitstreams = list(encoder.add_all(items, threads))
     header, embedded = encoder.finish()
     return b"".join(lay_out(header, embedded, lambda image, part: bitstreams[image][part]))
 
@@ -105,6 +117,7 @@ def decompress_images(
     refiner: "Refiner | None" = None,
     limit: int = LIMIT,
     on_damage: OnDamage = "error",
+    threads: int | None = 1,
 ) -> list[Image]:
     """Return the images of a stream, whole or truncated; without any payload they are gray.
 
@@ -119,19 +132,29 @@ def decompress_images(
         refiner: a network that refines the decoded images, `Refiner.load()`; some 300 MB beside `limit`.
         limit: refuse streams whose images take more bytes of memory than this.
         on_damage: "keep" decodes what precedes the first damaged block, and warns.
+        threads: how many images are decoded at once, within `limit`; None is one for each core.
 
     """
     check_on_damage(on_damage)
     check_refiner(refiner)
+    several = thread_count(threads)
     view = as_view(data)
     header = parse_image_header(view)
-    check_memory(header.entries, limit)
+    room = check_memory(header.entries, limit)
     found = find_codec(header, view, codec)
     blocks = StoredBlocks(header, view)
     blocks.verify()
     report_damage(blocks.error(), on_damage)
     arrived = min(blocks.bits // 8, header.bytes_at(bpp))
-    return [decode_image(header, blocks, found, image, arrived, refiner) for image in range(len(header.entries))]
+    return list(
+        map_in_order(
+            lambda image: decode_image(header, blocks, found, image, arrived, refiner),
+            range(len(header.entries)),
+            several,
+            lambda image: decoder_memory(header.entries[image]),
+            room,
+        )
+    )
 
 
 def decode_image(
@@ -197,21 +220,37 @@ class ImageStreamEncoder:
 
     def add(self, name: str, image: Image, profile: bytes = b"") -> bytes:
         """Return the bitstream of one more image."""
-        name, profile = check_name(name), check_profile(profile)
-        if name in self._names:
-            raise InvalidInput(f"names of images must differ, got {name!r} twice: rename one of them")
+        return next(self.add_all([(name, image, profile)]))
+
+    def add_all(self, items: Iterable[tuple[str, Image, bytes]], threads: int | None = 1) -> Iterator[bytes]:
+        """Return the bitstreams of more images, given with their names and profiles, encoded several at once."""
+
+        def encode(item: tuple[str, Image, bytes]) -> tuple[str, Image, bytes, Bitstream]:
+            name, image, profile = check_name(item[0]), item[1], check_profile(item[2])
+            return name, image, profile, self._encode(image)
+
+        encoded = map_in_order(
+            encode, items, thread_count(threads), lambda item: SAMPLE * check_image(item[1]).size, LIMIT
+        )
+        for name, image, profile, bitstream in encoded:
+            if name in self._names:
+                raise InvalidInput(f"names of images must differ, got {name!r} twice: rename one of them")
+            self._names.add(name)
+            self._entries.append(Entry(name, image.shape, bitstream.sizes, 8 * image.itemsize, profile))
+            self._errors += np.array(bitstream.errors) * image.size
+            self._values += image.size
+            yield bitstream.data
+
+    def _encode(self, image: Image) -> Bitstream:
+        """Return the bitstream of an image, truncated to the quality that each image is to have."""
         encoded = self._codec.encode_passes(image, tune=self._tune)
         size = self._size_for(image, encoded)
         sizes = np.minimum(encoded.sizes, size)
-        self._names.add(name)
-        self._entries.append(Entry(name, image.shape, tuple(sizes.tolist()), 8 * image.itemsize, profile))
         errors = np.interp(sizes, encoded.sizes, np.maximum(encoded.errors, LEAST_ERROR))
         if size < len(encoded.data):  # in the middle of a pass: measured, since some passes of few bytes remove much
             decoded = self._codec.decode(encoded.data[:size], image.shape, image.dtype)
             errors[sizes == size] = max(255**2 * 10 ** (-metrics.psnr(image, decoded) / 10), LEAST_ERROR)
-        self._errors += errors * image.size
-        self._values += image.size
-        return encoded.data[:size]
+        return Bitstream(encoded.data[:size], tuple(sizes.tolist()), tuple(errors.tolist()))
 
     def _size_for(self, image: Image, encoded: Bitstream) -> int:
         """Return the fewest bytes, within half a percent, that reach the target's quality, found by bisection."""
@@ -289,18 +328,24 @@ def find_codec(header: ImageStreamHeader, view: memoryview | FileView, codec: An
     raise InvalidInput(f"{made_by}, which is neither embedded nor shipped with Nestcode: give the codec")
 
 
-def check_memory(entries: Sequence[Entry], limit: int, *, progressive: bool = False) -> None:
-    """Refuse images that take more memory than `limit`, decoded one after another or progressively side by side."""
-    counts = [entry.coefficients for entry in entries]
+def decoder_memory(entry: Entry) -> int:
+    """Return the bytes of memory that decoding an image takes beside its pixels."""
+    strips = STRIPS * entry.coefficients // -(-entry.shape[0] // BLOCK)
+    return COEFFICIENT * entry.coefficients + MODEL + strips
+
+
+def check_memory(entries: Sequence[Entry], limit: int, *, progressive: bool = False) -> int:
+    """Refuse images that take more memory than `limit`, decoded one after another or progressively side by side.
+
+    Return what the pixels leave of it for decoders.
+    """
     pixels = sum(entry.coefficients * entry.depth // 8 for entry in entries)
-    decoders = [COEFFICIENT * count + MODEL for count in counts]
-    strips = [STRIPS * entry.coefficients // -(-entry.shape[0] // BLOCK) for entry in entries]
-    if progressive:  # and a second copy of the pixels
-        most = 2 * pixels + sum(decoders) + max(strips, default=0)
-    else:
-        most = pixels + max(map(sum, zip(decoders, strips, strict=True)), default=0)
+    decoders = [decoder_memory(entry) for entry in entries]
+    # Side by side there is a second copy of the pixels.
+    most = 2 * pixels + sum(decoders) if progressive else pixels + max(decoders, default=0)
     if most > check_int(limit, "limit", least=0):
         raise InvalidInput(
-            f"the stream's {len(counts)} images take {most} bytes of memory, more than the limit of {limit}: give a "
+            f"the stream's {len(entries)} images take {most} bytes of memory, more than the limit of {limit}: give a "
             "larger limit, or read them one by one with ImageStreamReader"
         )
+    return limit - pixels

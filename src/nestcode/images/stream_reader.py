@@ -1,4 +1,4 @@
-"""Streams of images read from files, one image in memory at a time."""
+"""Streams of images read from files, one image for each thread in memory at a time."""
 
 import os
 from collections.abc import Iterator
@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from nestcode.codes import thread_count
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
 from nestcode.container.files import FileView
 from nestcode.errors import InvalidInput
 from nestcode.images.codec import Image, ImageCodec, check_refiner
 from nestcode.images.format import parse_image_header
 from nestcode.images.info import ImageStreamInfo, describe
-from nestcode.images.stream import LIMIT, check_memory, decode_image, find_codec
+from nestcode.images.pool import map_in_order
+from nestcode.images.stream import LIMIT, check_memory, decode_image, decoder_memory, find_codec
 
 if TYPE_CHECKING:
     from nestcode.images.refiner import Refiner
@@ -99,7 +101,16 @@ class ImageStreamReader:
         return decode_image(self._header, self._open(), self._codec, at, self._arrived, self._refiner)
 
     def __iter__(self) -> Iterator[Image]:
-        return (self[image] for image in range(len(self)))
+        return self.decode_all()
+
+    def decode_all(self, threads: int | None = 1) -> Iterator[Image]:
+        """Return all images in order, decoded by several threads; None is one for each core.
+
+        As many images are in memory at once, within the limit.
+        """
+        memory = [decoder_memory(entry) + entry.nbytes for entry in self._header.entries]
+        several = thread_count(threads)
+        return map_in_order(self.__getitem__, range(len(self)), several, memory.__getitem__, self._limit)
 
     def _open(self) -> StoredBlocks:
         if self._blocks is None:

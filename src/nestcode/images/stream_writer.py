@@ -1,6 +1,7 @@
-"""Streams of images written to files, one image in memory at a time."""
+"""Streams of images written to files, one image for each thread in memory at a time."""
 
 import os
+from collections.abc import Iterable
 
 from nestcode.container.files import SpooledWriter
 from nestcode.images.codec import Image, ImageCodec, Tune
@@ -51,14 +52,21 @@ class ImageStreamWriter(SpooledWriter):
 
     def add(self, name: str, image: Image, profile: bytes = b"") -> None:
         """Add an image, a uint8 or uint16 array (height, width) or (height, width, channels), and its ICC profile."""
+        self.add_all([(name, image, profile)])
+
+    def add_all(self, images: Iterable[tuple[str, Image, bytes]], threads: int | None = 1) -> None:
+        """Add images with their names and profiles, encoded by several threads; None is one for each core.
+
+        As many images are in memory at once, which are drawn one by one.
+        """
         self._check_open()
-        data = self._encoder.add(name, image, profile)
-        try:
-            self._spool.write(data)
-        except BaseException:
-            self.discard()
-            raise
-        self._starts.append(self._starts[-1] + len(data))
+        for data in self._encoder.add_all(images, threads):
+            try:
+                self._spool.write(data)
+            except BaseException:
+                self.discard()
+                raise
+            self._starts.append(self._starts[-1] + len(data))
 
     def _finish(self) -> None:
         header, embedded = self._encoder.finish()
