@@ -1,9 +1,12 @@
 // Quantizers and ADC: nestcode/coders and nestcode/search/adc.py.
+#include <bit>
+
 #include "arrays.hpp"
 #include "nestcode/adaptive_quantizer.hpp"
 #include "nestcode/adc.hpp"
 #include "nestcode/residual_quantizer.hpp"
 #include "nestcode/scalar_quantizer.hpp"
+#include "nestcode/two_means_tree.hpp"
 
 namespace {
 
@@ -68,13 +71,19 @@ void sum_lookup_tables(const Packed& codes, const Array<const float, 3>& tables,
     nestcode::sum_lookup_tables(rows, tables.data(), tables.shape(0), out.data(), threads);
 }
 
-void extend_beams(const Mat<float>& errors, const Array<const float, 3>& products, const Vec<float>& norms,
-                  const Array<std::uint16_t, 2>& from, const Array<std::uint16_t, 2>& entry,
+void extend_beams(const Mat<float>& errors, const Mat<std::uint32_t>& ancestors, const Mat<float>& products,
+                  const Array<const std::uint8_t, 3>& recent, const Array<const float, 3>& tables,
+                  const Vec<float>& norms, const Array<std::uint16_t, 2>& from, const Array<std::uint16_t, 2>& entry,
                   const Array<float, 2>& new_errors, std::size_t threads) {
-    const nestcode::BeamStep step{errors.shape(0), errors.shape(1), norms.shape(0), from.shape(1), errors.data(),
-                                  products.data(), norms.data(),    from.data(),    entry.data(),  new_errors.data()};
-    if (products.shape(0) != step.items || products.shape(1) != step.beams || products.shape(2) != step.entries)
-        throw nb::value_error("there must be a product for each item, beam and entry");
+    const nestcode::BeamStep step{errors.shape(0), errors.shape(1),  norms.shape(0),  from.shape(1),    tables.shape(0),
+                                  errors.data(),   ancestors.data(), products.data(), recent.data(),    tables.data(),
+                                  norms.data(),    from.data(),      entry.data(),    new_errors.data()};
+    if (ancestors.shape(0) != step.items || ancestors.shape(1) != step.beams || products.shape(1) != step.entries)
+        throw nb::value_error("there must be an ancestor for each beam, and a product for each ancestor and entry");
+    if (recent.shape(0) != step.items || recent.shape(1) != step.beams || recent.shape(2) != step.lag)
+        throw nb::value_error("there must be a recent entry for each beam and table");
+    if (step.lag > step.kMostLag || tables.shape(1) != 256 || tables.shape(2) != step.entries)
+        throw nb::value_error("there must be at most 4 tables, of 256 rows of a product for each entry");
     for (const auto* out : {&from, &entry})
         if (out->shape(0) != step.items || out->shape(1) != step.kept)
             throw nb::value_error("there must be room for each beam that is kept");
@@ -83,7 +92,42 @@ void extend_beams(const Mat<float>& errors, const Array<const float, 3>& product
     if (step.kept < 1 || step.kept > step.beams * step.entries || step.beams * step.entries > 1 << 24)
         throw nb::value_error("at least one beam must be kept, and no more than there are candidates");
     nb::gil_scoped_release released;
+    for (std::size_t i = 0; i < step.items * step.beams; ++i)
+        if (step.ancestors[i] >= products.shape(0)) throw std::invalid_argument("there must be a product per ancestor");
     nestcode::extend_beams(step, threads);
+}
+
+void nearest_entries(const Mat<float>& products, const Vec<float>& half_norms, const Array<std::int64_t, 1>& nearest,
+                     std::size_t threads) {
+    if (products.shape(1) != half_norms.shape(0) || products.shape(0) != nearest.shape(0))
+        throw nb::value_error("there must be a product for each row and entry, and room for each row");
+    nb::gil_scoped_release released;
+    nestcode::nearest_entries(products.data(), half_norms.data(), products.shape(0), products.shape(1), nearest.data(),
+                              threads);
+}
+
+void sum_rows_by_entry(const Mat<float>& rows, const Vec<std::int64_t>& entries, const Array<float, 2>& sums,
+                       std::size_t threads) {
+    if (entries.shape(0) != rows.shape(0) || sums.shape(1) != rows.shape(1))
+        throw nb::value_error("there must be an entry for each row, and a sum for each feature");
+    const auto count = static_cast<std::int64_t>(sums.shape(0));
+    nb::gil_scoped_release released;
+    for (std::size_t i = 0; i < rows.shape(0); ++i)
+        if (entries.data()[i] < 0 || entries.data()[i] >= count)
+            throw std::invalid_argument("there must be a row of sums for each entry");
+    nestcode::sum_rows_by_entry(rows.data(), entries.data(), rows.shape(0), rows.shape(1), sums.data(), threads);
+}
+
+void grow_two_means_tree(const Mat<float>& rows, const Mat<float>& starts, const Array<float, 2>& leaves,
+                         std::size_t threads) {
+    const std::size_t features = rows.shape(1), nodes = leaves.shape(0);
+    if (rows.shape(0) < 1 || rows.shape(0) > UINT32_MAX || !std::has_single_bit(nodes))
+        throw nb::value_error("there must be rows, and leaves for each value of some bits");
+    if (starts.shape(0) + 1 != nodes || starts.shape(1) != features || leaves.shape(1) != features)
+        throw nb::value_error("there must be a start for each node but the leaves");
+    nb::gil_scoped_release released;
+    nestcode::grow_two_means_tree({features, rows.data(), starts.data()}, rows.shape(0),
+                                  static_cast<std::size_t>(std::countr_zero(nodes)), leaves.data(), threads);
 }
 
 void sum_codebook_entries(const Packed& codes, const Array<const float, 3>& codebooks, const Array<float, 2>& out,
@@ -149,9 +193,17 @@ void add_coders(nb::module_& m) {
           "Write the coefficients that bit planes decode to.");
     m.def("sum_lookup_tables", sum_lookup_tables, "codes"_a.noconvert(), "tables"_a.noconvert(), "out"_a.noconvert(),
           "threads"_a = 1, "Write, for each query and code, the sum of the table entries that the code selects (ADC).");
-    m.def("extend_beams", extend_beams, "errors"_a.noconvert(), "products"_a.noconvert(), "norms"_a.noconvert(),
-          "from_beam"_a.noconvert(), "entry"_a.noconvert(), "new_errors"_a.noconvert(), "threads"_a = 1,
+    m.def("extend_beams", extend_beams, "errors"_a.noconvert(), "ancestors"_a.noconvert(), "products"_a.noconvert(),
+          "recent"_a.noconvert(), "tables"_a.noconvert(), "norms"_a.noconvert(), "from_beam"_a.noconvert(),
+          "entry"_a.noconvert(), "new_errors"_a.noconvert(), "threads"_a = 1,
           "Write the best continuations of each item's beams by one more codebook entry.");
+    m.def("grow_two_means_tree", grow_two_means_tree, "rows"_a.noconvert(), "starts"_a.noconvert(),
+          "leaves"_a.noconvert(), "threads"_a = 1, "Write the means of the leaves of a tree of two-means splits.");
+    m.def("nearest_entries", nearest_entries, "products"_a.noconvert(), "half_norms"_a.noconvert(),
+          "nearest"_a.noconvert(), "threads"_a = 1,
+          "Write the entry of each row whose product, less half of the entry's squared norm, is largest.");
+    m.def("sum_rows_by_entry", sum_rows_by_entry, "rows"_a.noconvert(), "entries"_a.noconvert(), "sums"_a.noconvert(),
+          "threads"_a = 1, "Add each row to the row of sums that its entry names.");
     m.def("sum_codebook_entries", sum_codebook_entries, "codes"_a.noconvert(), "codebooks"_a.noconvert(),
           "out"_a.noconvert(), "threads"_a = 1, "Add the codebook entries that codes select to the rows of out.");
     m.def("find_largest_scales", find_largest_scales, "log_scales"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,

@@ -1,7 +1,9 @@
-// Scalar and adaptive quantizers, ADC and bit planes against plain loops.
+// Scalar, residual and adaptive quantizers, ADC and bit planes against plain loops.
 #include "nestcode/adaptive_quantizer.hpp"
 #include "nestcode/adc.hpp"
+#include "nestcode/residual_quantizer.hpp"
 #include "nestcode/scalar_quantizer.hpp"
+#include "nestcode/two_means_tree.hpp"
 #include "support.hpp"
 
 namespace {
@@ -131,6 +133,41 @@ void test_adaptive(std::size_t directions, std::size_t dims, std::size_t stages,
     encode_adaptive(codebooks, rows.data(), count, 300, codes.data(), 2);  // more beams than a codebook has entries
 }
 
+// The nearest leaf of each row, by a tree, inner products and beams of one entry.
+void test_codebook(std::size_t rows, std::size_t features, std::size_t bits, std::mt19937& random) {
+    const std::size_t entries = std::size_t{1} << bits;
+    std::vector<float> data(rows * features), starts((entries - 1) * features), leaves(entries * features);
+    std::normal_distribution<float> normal;
+    for (float& value : data) value = normal(random);
+    for (float& value : starts) value = normal(random);
+    grow_two_means_tree({features, data.data(), starts.data()}, rows, bits, leaves.data(), 2);
+    std::vector<float> products(rows * entries), norms(entries), halves(entries), errors(rows), best(rows);
+    for (std::size_t e = 0; e < entries; ++e) {
+        norms[e] = inner_product(&leaves[e * features], &leaves[e * features], features);
+        halves[e] = norms[e] / 2;
+        for (std::size_t i = 0; i < rows; ++i)
+            products[i * entries + e] = inner_product(&data[i * features], &leaves[e * features], features);
+    }
+    std::vector<std::uint32_t> ancestors(rows);
+    std::iota(ancestors.begin(), ancestors.end(), 0u);
+    std::vector<std::uint16_t> from(rows), entry(rows);
+    extend_beams({rows, 1, entries, 1, 0, errors.data(), ancestors.data(), products.data(), nullptr, nullptr,
+                  norms.data(), from.data(), entry.data(), best.data()},
+                 2);
+    std::vector<std::int64_t> nearest(rows);
+    nearest_entries(products.data(), halves.data(), rows, entries, nearest.data(), 2);
+    std::vector<float> sums(entries * features), plain(entries * features);
+    sum_rows_by_entry(data.data(), nearest.data(), rows, features, sums.data(), 2);
+    for (std::size_t i = 0; i < rows; ++i) {
+        const auto e = static_cast<std::size_t>(nearest[i]);
+        CHECK(std::abs(norms[e] - 2 * products[i * entries + e] - best[i]) < 1e-4f);
+        for (std::size_t other = 0; other < entries; ++other)
+            CHECK(best[i] <= norms[other] - 2 * products[i * entries + other] + 1e-4f);
+        for (std::size_t f = 0; f < features; ++f) plain[e * features + f] += data[i * features + f];
+    }
+    CHECK(sums == plain);
+}
+
 void test_bit_planes(std::size_t rows, std::size_t first, std::size_t bits, std::mt19937& random) {
     constexpr std::size_t directions = 9, stride = 512;
     std::vector<std::int32_t> allocation(bits);
@@ -164,6 +201,9 @@ int main() {
     for (const std::size_t rows : {0, 1, 63, 64, 65, 200})
         for (const std::size_t first : {0, 1, 5, 7, 8, 13})
             for (const std::size_t bits : {0, 1, 3, 8, 41}) test_bit_planes(rows, first, bits, random);
+    test_codebook(1, 1, 0, random);
+    test_codebook(3, 40, 2, random);
+    test_codebook(300, 70, 5, random);
     test_adaptive(1, 1, 3, random);
     test_adaptive(13, 4, 3, random);
     test_adaptive(40, 40, 2, random);

@@ -65,14 +65,36 @@ def sum_lookup_tables(
 
 def extend_beams(
     errors: NDArray[np.float32],
+    ancestors: NDArray[np.uint32],
     products: NDArray[np.float32],
+    recent: NDArray[np.uint8],
+    tables: NDArray[np.float32],
     norms: NDArray[np.float32],
     from_beam: NDArray[np.uint16],
     entry: NDArray[np.uint16],
     new_errors: NDArray[np.float32],
     threads: int = 1,
 ) -> None:
-    """Write the best continuations of each item's beams by one more codebook entry: beam, entry and squared error."""
+    """Write the best continuations of each item's beams by one more codebook entry: beam, entry and squared error.
+
+    The residual of a beam is that of its ancestor, whose inner products with the entries are a row of `products`, less
+    its recent entries, whose inner products with them are in `tables`, (recent stages, 256, entries).
+    """
+
+def grow_two_means_tree(
+    rows: NDArray[np.float32], starts: NDArray[np.float32], leaves: NDArray[np.float32], threads: int = 1
+) -> None:
+    """Write the means of the leaves of a tree of two-means splits, whose power iterations start at `starts`."""
+
+def nearest_entries(
+    products: NDArray[np.float32], half_norms: NDArray[np.float32], nearest: NDArray[np.int64], threads: int = 1
+) -> None:
+    """Write the entry of each row whose inner product, less half of the entry's squared norm, is largest."""
+
+def sum_rows_by_entry(
+    rows: NDArray[np.float32], entries: NDArray[np.int64], sums: NDArray[np.float32], threads: int = 1
+) -> None:
+    """Add each row to the row of `sums` that its entry names."""
 
 def sum_codebook_entries(
     codes: NDArray[np.uint8], codebooks: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1

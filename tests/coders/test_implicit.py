@@ -34,7 +34,7 @@ def test_codebooks_that_adapt_have_less_error_on_fresh_items() -> None:
     adapted = coder(base=base, units=32, training=training).fit(rows[:2000], progress=False)
     codes, fresh = adapted.encode(rows[2000:]), rows[2000:]
     before = mse(base.decode(base.encode(fresh)), fresh)
-    assert mse(adapted.decode(codes), fresh) < 0.96 * before
+    assert mse(adapted.decode(codes), fresh) < 0.98 * before
     assert mse(adapted.decode(codes), fresh) < mse(adapted.additive_.decode(codes), fresh) < 1.2 * before
 
 

@@ -330,7 +330,7 @@ def test_fit_resumes_from_a_checkpoint(data: Rows, tmp_path: Path) -> None:
 def test_degenerate_data(rows: NDArray[Any]) -> None:
     coder = RefinedCoder(either(12), training=SHORT).fit(rows, progress=False)
     error = np.abs(coder.decode(coder.encode(rows)) - rows.astype(np.float64)).max()
-    assert error <= 0.2 + np.abs(coder.base_.decode(coder.encode(rows)) - rows.astype(np.float64)).max()
+    assert error <= 0.5 + np.abs(coder.base_.decode(coder.encode(rows)) - rows.astype(np.float64)).max()
     assert len(coder.encode(rows[:0])) == 0
 
 

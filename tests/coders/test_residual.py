@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from nestcode import AdaptiveCoder, ResidualCoder, _core
+from nestcode.coders.codebooks import BeamSearch, stages_of
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.storage import write_record
 from tests.coders import reference
@@ -20,22 +21,52 @@ from tests.coders.cases import fitted, fresh_rows, mse, training_rows
 # Kernels beside their twins
 
 
-@given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 12), st.integers(0, 2**32))
-def test_beams_are_extended_as_a_sort_of_all_choices_would(beams: int, entries: int, kept: int, seed: int) -> None:
+@given(st.integers(1, 4), st.integers(1, 80), st.integers(1, 40), st.integers(0, 4), st.integers(0, 2**32))
+def test_beams_are_extended_as_a_sort_of_all_choices_would(
+    beams: int, entries: int, kept: int, lag: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     kept = min(kept, beams * entries)
-    errors = rng.random((5, beams), dtype=np.float32)
-    products = rng.standard_normal((5, beams, entries)).astype(np.float32)
-    norms = rng.random(entries, dtype=np.float32)
+    errors, norms = rng.random((5, beams), dtype=np.float32), rng.random(entries, dtype=np.float32)
+    products = rng.standard_normal((7, entries), dtype=np.float32)
+    tables = rng.standard_normal((lag, 256, entries), dtype=np.float32)
+    ancestors = rng.integers(0, 7, (5, beams), dtype=np.uint32)
+    recent = rng.integers(0, 256, (5, beams, lag), dtype=np.uint8)
     source, entry = np.empty((2, 5, kept), dtype=np.uint16)
     best = np.empty((5, kept), dtype=np.float32)
-    _core.extend_beams(errors, products, norms, source, entry, best, threads=2)
-    every = (errors[:, :, None] + norms - 2 * products).reshape(5, -1)
-    order = np.argsort(every, axis=1, kind="stable")[:, :kept]
-    assert np.allclose(best, np.take_along_axis(every, order, axis=1), atol=1e-6)
+    _core.extend_beams(errors, ancestors, products, recent, tables, norms, source, entry, best, threads=2)
+    left = products[ancestors] - tables[np.arange(lag), recent].sum(axis=2)
+    every = (errors[:, :, None] + norms - 2 * left).reshape(5, -1)
+    assert np.allclose(best, np.sort(every, axis=1)[:, :kept], atol=1e-4)
     chosen = source.astype(int) * entries + entry
-    assert np.allclose(np.take_along_axis(every, chosen, axis=1), best, atol=1e-6)
+    assert np.allclose(np.take_along_axis(every, chosen, axis=1), best, atol=1e-4)
     assert all(len(set(row)) == kept for row in chosen.tolist())
+
+
+def test_the_first_of_equal_entries_is_the_nearest() -> None:
+    rng = np.random.default_rng(0)
+    products, half_norms = rng.integers(-3, 3, (300, 40)).astype(np.float32), rng.integers(0, 2, 40).astype(np.float32)
+    nearest = np.empty(300, dtype=np.int64)
+    _core.nearest_entries(products, half_norms, nearest, threads=2)
+    assert np.array_equal(nearest, np.argmax(products - half_norms, axis=1))
+
+
+def test_rows_are_summed_by_entry() -> None:
+    rng = np.random.default_rng(0)
+    rows, entries = rng.standard_normal((300, 70), dtype=np.float32), rng.integers(0, 5, 300)
+    sums = np.zeros((5, 70), dtype=np.float32)
+    _core.sum_rows_by_entry(rows, entries, sums, threads=2)
+    assert np.allclose(sums, [rows[entries == entry].sum(axis=0) for entry in range(5)], atol=1e-4)
+
+
+def test_a_tree_splits_clusters_and_keeps_equal_rows_together() -> None:
+    rng = np.random.default_rng(0)
+    centers = 10 * rng.standard_normal((4, 37), dtype=np.float32)
+    rows = np.repeat(centers, 25, axis=0)
+    leaves = np.empty((8, 37), dtype=np.float32)
+    starts = rng.standard_normal((7, 37), dtype=np.float32)
+    _core.grow_two_means_tree(rows[rng.permutation(100)], starts, leaves, threads=2)
+    assert {tuple(np.round(leaf, 3)) for leaf in leaves} == {tuple(np.round(center, 3)) for center in centers}
 
 
 def test_entries_are_summed() -> None:
@@ -47,20 +78,59 @@ def test_entries_are_summed() -> None:
     assert np.allclose(out, 1 + sum(codebooks[m][chosen[:, m]] for m in range(3)), atol=1e-5)
 
 
-def test_the_core_refuses_arrays_that_do_not_fit() -> None:
-    floats, shorts = np.zeros((2, 1), np.float32), np.zeros((2, 3), np.uint16)
-    products, norms = np.zeros((2, 1, 4), np.float32), np.zeros(4, np.float32)
-    with pytest.raises(ValueError, match="a product for each"):
-        _core.extend_beams(floats, products[:1], norms, shorts, shorts, np.zeros((2, 3), np.float32))
-    with pytest.raises(ValueError, match="room for each beam"):
-        _core.extend_beams(floats, products, norms, shorts, shorts[:1], np.zeros((2, 3), np.float32))
-    many = np.zeros((2, 5), np.uint16)
-    with pytest.raises(ValueError, match="no more than there are candidates"):
-        _core.extend_beams(floats, products, norms, many, many, np.zeros((2, 5), np.float32))
+@pytest.mark.parametrize(
+    ("name", "shape", "match"),
+    [
+        ("ancestors", (2, 2), "an ancestor for each beam"),
+        ("products", (3, 5), "a product for each ancestor and entry"),
+        ("products", (1, 4), "a product per ancestor"),
+        ("recent", (2, 1, 2), "a recent entry for each beam and table"),
+        ("tables", (1, 255, 4), "of 256 rows"),
+        ("entry", (1, 3), "room for each beam"),
+        ("new_errors", (2, 2), "room for each beam"),
+        ("norms", (2,), "a product for each ancestor and entry"),
+    ],
+)
+def test_the_core_refuses_arrays_that_do_not_fit(name: str, shape: tuple[int, ...], match: str) -> None:
+    arrays: dict[str, Any] = {
+        "errors": np.zeros((2, 1), np.float32), "ancestors": np.ones((2, 1), np.uint32),
+        "products": np.zeros((3, 4), np.float32), "recent": np.zeros((2, 1, 1), np.uint8),
+        "tables": np.zeros((1, 256, 4), np.float32), "norms": np.zeros(4, np.float32),
+        "from_beam": np.zeros((2, 3), np.uint16), "entry": np.zeros((2, 3), np.uint16),
+        "new_errors": np.zeros((2, 3), np.float32),
+    }  # fmt: skip
+    _core.extend_beams(**arrays)
+    with pytest.raises(ValueError, match=match):
+        _core.extend_beams(**{**arrays, name: np.ones(shape, arrays[name].dtype)})
+
+
+def test_the_core_refuses_entries_that_are_not_there() -> None:
+    rows, sums = np.zeros((2, 3), np.float32), np.zeros((4, 3), np.float32)
+    for entry in (-1, 4):
+        with pytest.raises(ValueError, match="a row of sums for each entry"):
+            _core.sum_rows_by_entry(rows, np.array([0, entry]), sums)
+    with pytest.raises(ValueError, match="a start for each node"):
+        _core.grow_two_means_tree(rows, rows, sums)
+    with pytest.raises(ValueError, match="each value of some bits"):
+        _core.grow_two_means_tree(rows, rows, sums[:3])
+    with pytest.raises(ValueError, match="room for each row"):
+        _core.nearest_entries(rows, np.zeros(3, np.float32), np.zeros(3, np.int64))
     with pytest.raises(ValueError, match="codebook of 256"):
-        _core.sum_codebook_entries(
-            np.zeros((2, 3), np.uint8), np.zeros((2, 256, 4), np.float32), np.zeros((2, 4), np.float32)
-        )
+        _core.sum_codebook_entries(np.zeros((2, 3), np.uint8), np.zeros((2, 256, 4), np.float32), sums[:2, :2].copy())
+
+
+@pytest.mark.parametrize("beams", [1, 5])
+def test_residuals_follow_from_the_chosen_entries(beams: int) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((50, 6), dtype=np.float32)
+    codebooks = [rng.standard_normal((256, 6), dtype=np.float32) for _ in range(7)]
+    search = BeamSearch(rows)
+    for count, stage in enumerate(stages_of(codebooks), start=1):
+        search.extend(stage, beams)
+        sums = sum(codebook[search.entries[:, :, m]] for m, codebook in enumerate(codebooks[:count]))
+        residuals = rows[:, None] - sums
+        assert np.allclose(search.errors, (residuals**2).sum(axis=2), atol=1e-4)
+        assert np.allclose(search.best_residuals(), residuals[:, 0], atol=1e-5)
 
 
 @pytest.mark.parametrize("beams", [1, 3])

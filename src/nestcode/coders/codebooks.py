@@ -6,7 +6,8 @@ first bits of a byte name a subtree, and until the byte is complete it decodes t
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,33 +19,83 @@ from nestcode.codes import CORES
 ENTRIES = 256  # of a codebook or a lookup table: the values of a byte
 TREE_ROWS = 64 * ENTRIES  # that the tree of a codebook is grown on
 EXPONENT = 30  # of two: sums of squares of values up to here stay well within float32
+LAG = 4  # stages: tables of 2^18 bytes for each
+PRODUCTS = 1 << 19  # of rows and entries at a time, which stay in a cache
 EARLY = 4  # times as many rows in the first Lloyd iterations; the last ones take all
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A codebook, and what every beam search computes of it."""
+
+    codebook: Floats  # (entries, features)
+    norms: Floats  # (entries,): squared
+    tables: Floats  # (LAG or as many as there are, 256, entries): inner products with the entries of earlier codebooks
+
+    @classmethod
+    def after(cls, earlier: Sequence[Floats], codebook: Floats) -> Self:
+        """Return the stage of a codebook that comes after earlier ones, of 256 entries each."""
+        tables = np.empty((min(LAG, len(earlier)), ENTRIES, len(codebook)), dtype=np.float32)
+        for table, before in zip(tables, earlier[len(earlier) - len(tables) :], strict=True):
+            np.matmul(before, codebook.T, out=table)
+        return cls(codebook, squared_norms(codebook).astype(np.float32), tables)
+
+
+def stages_of(codebooks: Sequence[Floats]) -> list[Stage]:
+    """Return the stages of all codebooks."""
+    return [Stage.after(codebooks[:stage], codebook) for stage, codebook in enumerate(codebooks)]
+
+
 class BeamSearch:
-    """Partial encodings of rows as sums of codebook entries, the best `beams` of each row, best first."""
+    """Partial encodings of rows as sums of codebook entries, the best `beams` of each row, best first.
+
+    Most beams of a row differ in their last entries only. So residuals are those of the distinct ancestors, `LAG`
+    stages earlier, and what the entries chosen since change in their inner products comes out of tables.
+    """
 
     def __init__(self, rows: Floats) -> None:
-        self.residuals = rows[:, None, :]  # (n, beams, features)
+        self.residuals = rows  # (ancestors, features)
+        self.ancestors = np.arange(len(rows), dtype=np.uint32)[:, None]  # (n, beams): rows of residuals
+        self.recent: list[Floats] = []  # the codebooks since
         self.errors = squared_norms(rows)[:, None].astype(np.float32)  # (n, beams)
         self.entries = np.empty((len(rows), 1, 0), dtype=np.uint8)  # (n, beams, stages): the chosen entries
 
-    def extend(self, codebook: Floats, beams: int) -> None:
+    def extend(self, stage: Stage, beams: int) -> None:
         """Add one entry of the codebook to each partial encoding, and keep the best `beams` of each row."""
-        n, width, features = self.residuals.shape
-        products = multiply(self.residuals.reshape(-1, features), codebook.T).reshape(n, width, len(codebook))
-        kept = min(beams, width * len(codebook))
+        (n, width), stages = self.errors.shape, self.entries.shape[2]
+        products = multiply(self.residuals, stage.codebook.T)
+        kept = min(beams, width * len(stage.codebook))
         source, entry = np.empty((2, n, kept), dtype=np.uint16)
         errors = np.empty((n, kept), dtype=np.float32)
-        norms = squared_norms(codebook).astype(np.float32)
-        _core.extend_beams(self.errors, products, norms, source, entry, errors, threads=CORES)
+        recent = np.ascontiguousarray(self.entries[:, :, stages - len(self.recent) :])
+        arrays = self.errors, self.ancestors, products, recent, stage.tables, stage.norms, source, entry, errors
+        _core.extend_beams(*arrays, threads=CORES)
         parents = (np.arange(0, n * width, width)[:, None] + source).reshape(-1)
-        residuals = self.residuals.reshape(-1, features).take(parents, axis=0)
-        residuals -= codebook.take(entry.reshape(-1), axis=0)
-        self.residuals = residuals.reshape(n, kept, features)
+        entries = self.entries.reshape(n * width, stages).take(parents, axis=0).reshape(n, kept, stages)
+        self.entries = np.concatenate([entries, entry[:, :, None].astype(np.uint8)], axis=2)
+        self.ancestors = self.ancestors.reshape(-1).take(parents).reshape(n, kept)
         self.errors = errors
-        entries = self.entries.reshape(n * width, self.entries.shape[2]).take(parents, axis=0)
-        self.entries = np.concatenate([entries.reshape(n, kept, -1), entry[:, :, None].astype(np.uint8)], axis=2)
+        self.recent.append(stage.codebook)
+        if len(self.recent) > LAG:
+            self._advance(self.recent.pop(0))
+
+    def _advance(self, codebook: Floats) -> None:
+        """Move the ancestors on by the entries that beams chose in the codebook after them."""
+        pairs = self.ancestors.astype(np.int64) * ENTRIES + self.entries[:, :, -LAG - 1]
+        distinct, inverse = np.unique(pairs, return_inverse=True)
+        residuals = self.residuals.take(distinct // ENTRIES, axis=0)
+        residuals -= codebook.take(distinct % ENTRIES, axis=0)
+        self.residuals, self.ancestors = residuals, inverse.reshape(pairs.shape).astype(np.uint32)
+
+    def best_residuals(self) -> Floats:
+        """Return the residual of the best beam of each row, (n, features)."""
+        residuals = self.residuals.take(self.ancestors[:, 0], axis=0)
+        if self.recent:
+            sums = np.zeros_like(residuals)
+            chosen = self.entries[:, 0, -len(self.recent) :]
+            _core.sum_codebook_entries(chosen, np.array(self.recent), sums, threads=CORES)
+            residuals -= sums
+        return residuals
 
 
 def scale_of(rows: Floats) -> np.float32:
@@ -53,45 +104,24 @@ def scale_of(rows: Floats) -> np.float32:
     return np.float32(1 if -EXPONENT < exponent < EXPONENT else 2.0 ** (exponent - 1))
 
 
-def encode(rows: Floats, codebooks: Sequence[Floats], beams: int) -> NDArray[np.uint8]:
+def encode(rows: Floats, stages: Sequence[Stage], beams: int) -> NDArray[np.uint8]:
     """Return the entries of each row by beam search: (n, features) -> (n, stages)."""
     search = BeamSearch(rows)
-    for codebook in codebooks:
-        search.extend(codebook, beams)
+    for stage in stages:
+        search.extend(stage, beams)
     return search.entries[:, 0]
 
 
 def train_codebook(rows: Floats, bits: int, rng: np.random.Generator, tree_rows: int = TREE_ROWS) -> Floats:
     """Return 2^bits entries in tree order: two-means splits on `tree_rows` rows, then Lloyd iterations on all."""
     few = rows[rng.choice(len(rows), min(tree_rows, len(rows)), replace=False)]
-    codebook = np.array(_split(few, bits, rng), dtype=np.float32)
+    starts = rng.standard_normal(((1 << bits) - 1, rows.shape[1]), dtype=np.float32)
+    codebook = np.empty((1 << bits, rows.shape[1]), dtype=np.float32)
+    _core.grow_two_means_tree(few, starts, codebook, threads=CORES)
     early = rows[rng.choice(len(rows), min(EARLY * tree_rows, len(rows)), replace=False)]
     for part in (early, early, early, rows, rows):
         codebook = _lloyd_step(part, codebook)
     return codebook
-
-
-def _split(rows: Floats, bits: int, rng: np.random.Generator) -> list[Floats]:
-    """Return the means of 2^bits parts, found by recursive two-means splits."""
-    mean: Floats = rows.mean(axis=0)
-    if bits == 0:
-        return [mean]
-    centered = rows - mean
-    direction: NDArray[Any] = rng.standard_normal((rows.shape[1],), dtype=np.float32)
-    for _ in range(4):  # power iteration toward the first principal direction
-        direction = (centered @ direction) @ centered
-        direction /= np.float32(max(float(np.linalg.norm(direction.astype(np.float64))), 1e-30))
-    right = centered @ direction > 0
-    for _ in range(3):  # two-means from there
-        count = int(right.sum())
-        if count in (0, len(rows)):
-            break
-        total: Floats = right.astype(np.float32) @ centered  # the other side's total is its negative
-        a, b = -total / np.float32(len(rows) - count), total / np.float32(count)
-        right = centered @ (b - a) > (a + b) @ (b - a) / 2
-    if right.all() or not right.any():  # all rows are equal
-        return [mean] * (1 << bits)
-    return _split(rows[~right], bits - 1, rng) + _split(rows[right], bits - 1, rng)
 
 
 def _lloyd_step(rows: Floats, codebook: Floats) -> Floats:
@@ -104,23 +134,20 @@ def nearest_entries(rows: Floats, codebook: Floats) -> NDArray[np.intp]:
     """Return the nearest entry of each row: (n, features) -> (n,)."""
     half_norms = (squared_norms(codebook) / 2).astype(np.float32)
     nearest = np.empty(len(rows), dtype=np.intp)
-    some = max(8192 * ENTRIES // max(len(codebook), ENTRIES), 64)
+    some = max(PRODUCTS // len(codebook), 64)
+    products = np.empty((min(some, len(rows)), len(codebook)), dtype=np.float32)
     for i in range(0, len(rows), some):
-        products = rows[i : i + some] @ codebook.T
-        products -= half_norms
-        np.argmax(products, axis=1, out=nearest[i : i + some])
+        part = rows[i : i + some]
+        np.matmul(part, codebook.T, out=products[: len(part)])
+        _core.nearest_entries(products[: len(part)], half_norms, nearest[i : i + some], threads=CORES)
     return nearest
 
 
 def sum_by_entry(rows: Floats, entries: NDArray[np.intp], count: int) -> tuple[Floats, NDArray[np.int64]]:
     """Return the sum of the rows assigned to each of `count` entries, and the number of those rows."""
-    counts = np.bincount(entries, minlength=count)
-    ordered = rows[np.argsort(entries.astype(np.uint16), kind="stable")]  # a radix sort, as they are 16-bit
     sums = np.zeros((count, rows.shape[1]), dtype=np.float32)
-    ends = np.cumsum(counts)
-    for entry in np.flatnonzero(counts):  # np.add.reduceat takes four times as long
-        np.add.reduce(ordered[ends[entry] - counts[entry] : ends[entry]], axis=0, out=sums[entry])
-    return sums, counts
+    _core.sum_rows_by_entry(np.ascontiguousarray(rows), entries, sums, threads=CORES)
+    return sums, np.bincount(entries, minlength=count)
 
 
 def truncate_codebook(codebook: Floats, counts: NDArray[np.int64], bits: int) -> Floats:

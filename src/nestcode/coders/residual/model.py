@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from nestcode import _core
 from nestcode.arrays import PIECE, Bytes, Doubles, Floats, squared_norms
 from nestcode.coders.base import CodebookLayout
-from nestcode.coders.codebooks import ENTRIES, BeamSearch, encode, scale_of, train_codebook, truncate_codebook
+from nestcode.coders.codebooks import (
+    ENTRIES,
+    BeamSearch,
+    Stage,
+    encode,
+    scale_of,
+    stages_of,
+    train_codebook,
+    truncate_codebook,
+)
 from nestcode.coders.projected import ProjectedModel
 from nestcode.coders.sampling import held_out_mask, project_sample
 from nestcode.codes import Codes
@@ -43,14 +52,14 @@ class ResidualModel(ProjectedModel):
 
     def encode(self, coefficients: Floats, packed: Bytes) -> None:
         """Write the codes of coefficients, (n, directions), into packed rows."""
-        scale, codebooks = self._scaled_codebooks
-        packed[:] = _encode(coefficients / scale, codebooks, self.width, self.settings["beams"])
+        scale, stages = self._scaled_stages
+        packed[:] = _encode(coefficients / scale, stages, self.width, self.settings["beams"])
 
     @cached_property
-    def _scaled_codebooks(self) -> tuple[np.float32, Floats]:
-        """A scale and the codebooks divided by it: no square of them overflows float32."""
+    def _scaled_stages(self) -> tuple[np.float32, list[Stage]]:
+        """A scale, and stages of the codebooks divided by it: no square of them overflows float32."""
         scale = scale_of(self.codebooks)
-        return scale, self.codebooks if scale == 1 else self.codebooks / scale
+        return scale, _stages(self.codebooks if scale == 1 else self.codebooks / scale, self.width)
 
     def decode(self, codes: Codes, threads: int) -> Floats:
         """Return the sums of the entries that codes of any length choose, (n, directions)."""
@@ -97,30 +106,37 @@ def _train_codebooks(
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Return codebooks and counts, (stages, 256, …), each trained on the residuals of the best beams so far."""
     searches = [BeamSearch(rows[i : i + PIECE]) for i in range(0, len(rows), PIECE)]
-    codebooks, counts = [], []
+    codebooks: list[Floats] = []
+    counts: list[NDArray[np.int64]] = []
     for stage in range(-(-width // 8)):
         bits = min(8, width - 8 * stage)
-        codebook = train_codebook(np.concatenate([search.residuals[:, 0] for search in searches]), bits, rng)
+        codebook = train_codebook(np.concatenate([search.best_residuals() for search in searches]), bits, rng)
+        last = Stage.after(codebooks, codebook)
         for search in searches:
-            search.extend(codebook, beams)
+            search.extend(last, beams)
         chosen = np.concatenate([search.entries[:, 0, -1] for search in searches])
         codebooks.append(np.repeat(codebook, ENTRIES >> bits, axis=0))
         counts.append(np.repeat(np.bincount(chosen, minlength=len(codebook)), ENTRIES >> bits))
     return np.array(codebooks), np.array(counts, dtype=np.int64)
 
 
-def _encode(coefficients: Floats, codebooks: Floats, width: int, beams: int) -> Bytes:
+def _stages(codebooks: Floats, width: int) -> list[Stage]:
+    """Return the stages of codebooks, the last one with an entry for each value of its bits."""
+    return stages_of([*codebooks[:-1], codebooks[-1][:: 1 << -width % 8]])
+
+
+def _encode(coefficients: Floats, stages: list[Stage], width: int, beams: int) -> Bytes:
     """Return the bytes of coefficients, (n, stages); a last byte of fewer bits is padded with zeros."""
-    shifts = np.zeros(len(codebooks), dtype=np.uint8)
-    shifts[-1] = -width % 8
-    distinct = [codebook[:: 1 << int(shift)] for codebook, shift in zip(codebooks, shifts, strict=True)]
-    return encode(coefficients, distinct, beams) << shifts
+    packed = encode(coefficients, stages, beams)
+    packed[:, -1] <<= -width % 8
+    return packed
 
 
 def _measure_errors(rows: Floats, codebooks: Floats, counts: NDArray[np.int64], width: int, beams: int) -> Doubles:
     """Return the mean squared error of these rows at every length, (width + 1,)."""
     errors = np.zeros(width + 1)
-    packed = np.concatenate([_encode(rows[i : i + PIECE], codebooks, width, beams) for i in range(0, len(rows), PIECE)])
+    stages = _stages(codebooks, width)
+    packed = np.concatenate([_encode(rows[i : i + PIECE], stages, width, beams) for i in range(0, len(rows), PIECE)])
     residuals = rows
     errors[0] = squared_norms(residuals).mean()
     for stage, (codebook, count) in enumerate(zip(codebooks, counts, strict=True)):
