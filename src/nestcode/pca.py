@@ -94,7 +94,7 @@ def solve(
     features = len(covariance)
     block = min(features, width + max(16, width // 8))
     deflated = covariance.copy()  # without the units that have converged
-    span, variances = _rayleigh_ritz(deflated, _orthonormal(rng.standard_normal((features, block))))
+    span, variances = rayleigh_ritz(deflated, _orthonormal(rng.standard_normal((features, block))))
     frozen, history, products = 0, [variances[:width]], block
     for _ in range(rounds):
         if block == features:  # the span is all of space
@@ -103,7 +103,7 @@ def solve(
         lower, upper = max(float(variances[-1]), noise), max(float(variances[frozen]), noise)
         degree = _degree(lower, upper)
         moving = _chebyshev_filter(deflated, span[:, frozen:], lower, upper, degree)
-        moving, values = _rayleigh_ritz(deflated, _orthonormal(moving, against=span[:, :frozen]))
+        moving, values = rayleigh_ritz(deflated, _orthonormal(moving, against=span[:, :frozen]))
         products += (degree + 2) * moving.shape[1]
         span, variances = np.hstack([span[:, :frozen], moving]), np.append(variances[:frozen], values)
         history.append(variances[:width])
@@ -117,7 +117,7 @@ def solve(
     return Solution(np.ascontiguousarray(span[:, :width]), np.maximum(variances[:width], 0), history, products / width)
 
 
-def _rayleigh_ritz(covariance: Doubles, span: Doubles) -> tuple[Doubles, Doubles]:
+def rayleigh_ritz(covariance: Doubles, span: Doubles) -> tuple[Doubles, Doubles]:
     """Return the Ritz vectors and values of this span: uncorrelated units, largest variance first."""
     values, rotation = np.linalg.eigh(span.T @ (covariance @ span))
     return span @ rotation[:, ::-1], values[::-1]

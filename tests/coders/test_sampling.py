@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from nestcode.coders import sampling
+from nestcode.arrays import Doubles
+from nestcode.coders import LinearCoder, sampling
 from nestcode.coders.sampling import Reservoir, moments_and_sample, principal_directions
+from nestcode.pca import Moments
 
 
 def test_the_sample_is_uniform_and_does_not_depend_on_the_pieces() -> None:
@@ -23,9 +25,33 @@ def test_the_sample_is_uniform_and_does_not_depend_on_the_pieces() -> None:
 def test_directions_by_subspace_iteration_are_those_of_the_full_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     mixing = np.linalg.qr(rng.standard_normal((60, 60)))[0]
-    covariance = np.cov((rng.laplace(size=(3000, 60)) * np.arange(1, 61) ** -1.5 @ mixing).T)
-    exact = principal_directions(covariance, 12, np.random.default_rng(0))
+    X = rng.laplace(size=(3000, 60)) * np.arange(1, 61) ** -1.5 @ mixing
+    exact = principal_directions(moments_of(X), X, 12, np.random.default_rng(0))
     monkeypatch.setattr(sampling, "DENSE", 10)
-    directions = principal_directions(covariance, 12, np.random.default_rng(0))
+    directions = principal_directions(moments_of(X), X, 12, np.random.default_rng(0))
     assert np.abs((directions * exact).sum(axis=1)).min() > 1 - 1e-4
     np.testing.assert_allclose(directions @ directions.T, np.eye(12), atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9, 30])
+def test_directions_in_the_span_of_few_rows_are_those_of_the_covariance(rows: int) -> None:
+    X = 5 + np.random.default_rng(0).standard_normal((rows, 60)) * np.arange(1, 61) ** -1.5
+    directions = principal_directions(moments_of(X), X, 12, np.random.default_rng(0))
+    rank = min(rows - 1, 12)  # the covariance has no other direction
+    exact = principal_directions(moments_of(X), X[:0], 12, np.random.default_rng(0))
+    assert directions.shape == (min(rows, 12), 60)
+    np.testing.assert_allclose(np.abs((directions * exact[: len(directions)]).sum(axis=1))[:rank], 1, atol=1e-6)
+    np.testing.assert_allclose(directions @ directions.T, np.eye(len(directions)), atol=1e-6)
+
+
+def test_two_rows_of_many_features_are_coded_exactly() -> None:
+    X = np.random.default_rng(0).random((2, 3072), dtype=np.float32)
+    with pytest.warns(UserWarning, match="bits"):
+        coder = LinearCoder(256).fit(X)
+    np.testing.assert_allclose(coder.decode(coder.encode(X)), X, atol=1e-5)
+
+
+def moments_of(X: Doubles) -> Moments:
+    moments = Moments()
+    moments.add(X)
+    return moments

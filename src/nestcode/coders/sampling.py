@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from nestcode.arrays import Doubles, Floats, as_floats, center, pieces, squared_norms
 from nestcode.errors import InvalidInput
-from nestcode.pca import Moments, solve
+from nestcode.pca import Moments, rayleigh_ritz, solve
 
 DENSE, SHARE = 1024, 8  # a full eigendecomposition is faster up to so many features, or for more than 1 / SHARE of them
+FEW = 2  # times as many features as rows, and decomposing the covariance in the span of the rows is faster
 SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are trained on
 TRAIN_ROWS = 1 << 19  # that codebooks are trained on
 
@@ -62,9 +63,12 @@ def moments_and_sample(
     return moments, reservoir.rows()
 
 
-def principal_directions(covariance: Doubles, count: int, rng: np.random.Generator) -> Floats:
-    """Return the `count` directions of largest variance, (count, features)."""
-    if len(covariance) > DENSE and SHARE * count < len(covariance):
+def principal_directions(moments: Moments, sample: NDArray[Any], count: int, rng: np.random.Generator) -> Floats:
+    """Return the `count` directions of largest variance, or one per row of fewer rows: (count, features)."""
+    covariance = moments.covariance()
+    if len(sample) == moments.count <= len(covariance) // FEW:  # all of the data: its span holds every direction
+        decoder = rayleigh_ritz(covariance, np.linalg.qr(sample.T.astype(np.float64))[0])[0][:, :count]
+    elif len(covariance) > DENSE and SHARE * count < len(covariance):
         decoder = solve(covariance, count, rng, tolerance=1e-3).decoder
     else:
         decoder = np.linalg.eigh(covariance)[1][:, ::-1][:, :count]
@@ -88,7 +92,7 @@ def project_sample(
     reservoir = Reservoir(rng, TRAIN_ROWS, most_bytes)
     moments, sample = moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
     mean = moments.mean()
-    directions = water_filling_directions(moments.covariance(), width, rng)
+    directions = water_filling_directions(moments, sample, width, rng)
     rows, outside = [], 0.0
     for part in pieces(sample):
         centered = center(part, mean, normalize=normalize)
@@ -106,13 +110,14 @@ def held_out_mask(count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     return held_out
 
 
-def water_filling_directions(covariance: Doubles, width: int, rng: np.random.Generator) -> Floats:
+def water_filling_directions(moments: Moments, sample: NDArray[Any], width: int, rng: np.random.Generator) -> Floats:
     """Return the principal directions to which reverse water-filling allocates bits, (directions, features).
 
     For Gaussian data the optimum gives a direction half of log2 of the ratio of its variance to the water level. As
     data is not Gaussian, directions down to half a bit below the level are kept too; the others would only add noise.
     """
-    directions = principal_directions(covariance, min(2 * width, len(covariance)), rng)
+    covariance = moments.covariance()
+    directions = principal_directions(moments, sample, min(2 * width, len(covariance)), rng)
     variances = np.maximum(np.einsum("df,fg,dg->d", directions, covariance, directions, optimize=True), 0)
     if variances[0] == 0:
         return directions[:1]
