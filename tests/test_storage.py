@@ -1,5 +1,6 @@
 """Records are checked; atomic writes leave the old file or the new one, never a part."""
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -37,6 +38,20 @@ def test_write_atomic_creates_folders_and_replaces(tmp_path: Path) -> None:
     write_atomic(path, b"second")
     assert path.read_bytes() == b"second"
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("step", ["mkdir", "open", "fsync", "replace"])
+def test_a_full_disk_is_named_with_the_remedy(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "new" / "file.bin"
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os if step == "fsync" else Path, step, fail)
+    with pytest.raises(OSError, match="cannot be written, as its disk is full: make room, or choose") as raised:
+        write_atomic(path, b"new")
+    assert str(raised.value).startswith(f"{path if step in ('open', 'replace') else path.parent} ")
+    assert raised.value.errno == errno.ENOSPC
 
 
 @pytest.mark.parametrize("step", ["open", "fsync", "replace"])

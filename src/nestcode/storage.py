@@ -9,6 +9,7 @@
 b'complete'
 """
 
+import errno
 import hashlib
 import json
 import math
@@ -18,7 +19,8 @@ import secrets
 import stat
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -252,8 +254,9 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[bytes | memoryvi
     name = f".{path.name}.{token}"  # an index recognizes leftover drafts by this name
     draft = path.with_name(name if len(os.fsencode(name)) <= LONGEST else f".{token}")
     try:
-        write_new(draft, pieces)
-        draft.replace(path)
+        with naming_full_disk(path):
+            write_new(draft, pieces)
+            draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
@@ -277,7 +280,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
 def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Write a new file durably (fsync), replacing what a crash may have left at `path`."""
     path.unlink(missing_ok=True)  # never written through: it may be a link, or mapped by a reader
-    with path.open("xb", buffering=0) as file:
+    with naming_full_disk(path), path.open("xb", buffering=0) as file:
         for piece in pieces:
             left = memoryview(piece)
             while left:
@@ -285,12 +288,26 @@ def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
         os.fsync(file.fileno())
 
 
+@contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Let errors of a full disk name the path that is being written and the remedy; they stay an OSError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        full = OSError(f"{path} cannot be written, as its disk is full: make room, or choose another place")
+        full.errno = error.errno
+        raise full from error
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its missing parents, durably."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for folder in missing:
-        sync_folder(folder.parent)
+    with naming_full_disk(path):
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            sync_folder(folder.parent)
 
 
 def open_file(path: Path) -> IO[bytes]:

@@ -1,6 +1,7 @@
 """Files that are not what they should be: truncated while they are read, pipes and devices in their place."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,12 @@ def test_pipes_and_devices_in_place_of_files_are_refused(kind: str, tmp_path: Pa
                 nc.Index.open(tmp_path / "a.index").search(nc.Codes(np.zeros((1, 2), np.uint8), 16), k=1)
         path.unlink()
         path.write_bytes(whole)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the device of a full disk is Linux's")
+def test_a_stream_that_fills_the_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "wb"))  # noqa: SIM115, PTH123
+    writer = nc.ImageStreamWriter(tmp_path / "a.nest")
+    with pytest.raises(OSError, match=r"a\.nest cannot be written, as its disk is full"), writer:
+        writer.add("a.png", np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8))
+    assert [*tmp_path.iterdir()] == []

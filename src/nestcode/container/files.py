@@ -5,13 +5,14 @@ import os
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from nestcode.container.layout import IMAGES_MAGIC, ITEMS_MAGIC
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.storage import PIECE, make_folder, open_file, read_at
+from nestcode.storage import PIECE, make_folder, naming_full_disk, open_file, read_at
 
 
 class SpooledWriter(ABC):
@@ -23,7 +24,8 @@ class SpooledWriter(ABC):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         make_folder(self.path.parent)
-        self._spool: Any = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115
+        with naming_full_disk(self.path):
+            self._spool: Any = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115
 
     @abstractmethod
     def _finish(self) -> None:
@@ -40,16 +42,23 @@ class SpooledWriter(ABC):
     def discard(self) -> None:
         """Close without writing a file."""
         if self._spool is not None:
-            self._spool.close()
+            with suppress(OSError):  # what did not fit the disk
+                self._spool.close()
             self._spool = None
 
     def _check_open(self) -> None:
         if self._spool is None:
             raise InvalidInput(f"{self.path} is closed: open another {type(self).__name__}")
 
+    def _append(self, data: bytes | memoryview) -> None:
+        """Spool more bytes."""
+        with naming_full_disk(self.path):
+            self._spool.write(data)
+
     def _map_spool(self) -> mmap.mmap:
         """Map the spooled bytes, of which there must be at least one."""
-        self._spool.flush()
+        with naming_full_disk(self.path):
+            self._spool.flush()
         return mmap.mmap(self._spool.fileno(), 0, access=mmap.ACCESS_READ)
 
     def __enter__(self) -> Self:

@@ -62,7 +62,7 @@ class ImageStreamWriter(SpooledWriter):
         self._check_open()
         for data in self._encoder.add_all(images, threads):
             try:
-                self._spool.write(data)
+                self._append(data)
             except BaseException:
                 self.discard()
                 raise

@@ -73,7 +73,7 @@ class StreamWriter(SpooledWriter):
         self._first = np.empty(first.shape, dtype=first.dtype)
         try:
             for packed in encode_items(array, self._coder, scale, self._width):
-                self._spool.write(np.ascontiguousarray(packed).data)
+                self._append(np.ascontiguousarray(packed).data)
                 self.count += len(packed)
         except BaseException:
             self.discard()  # the spool may hold half a batch
