@@ -278,6 +278,15 @@ def test_errors_name_the_rule_and_change_nothing(create: Create) -> None:
     ]
 
 
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "names.txt"
+    path.write_text("a name a line, more than one\n" * 40)
+    with pytest.raises(DamagedFile, match=r"names\.txt is not an SQLite database: give the path"):
+        SqliteStore(path)
+    with pytest.raises(DamagedFile, match=r"names\.txt is not an SQLite database: give the path"):
+        SqliteStore.create(path, width=8)
+
+
 def test_errors_of_creation(place: tuple[type[Any], Any, dict[str, Any]], tmp_path: Path) -> None:
     kind, database, table = place
     wrong: list[tuple[dict[str, Any], str]] = [
@@ -297,6 +306,12 @@ def test_errors_of_creation(place: tuple[type[Any], Any, dict[str, Any]], tmp_pa
             kind.create(database, width=8 * kind.MAX_BYTES + 1, **table)
     with kind.create(database, width=8, **table) as store:
         store.add(clustered(5, 8), np.arange(5))
+        if kind is LmdbStore:
+            with pytest.raises(InvalidInput, match="is open in this process: share it"):
+                kind.create(database, width=8)
+        else:
+            with pytest.raises(InvalidInput, match="items must name a table with a column id, got 'products'"):
+                kind.create(database, width=8, table=f"{table['table']}_b", items="products")
     with pytest.raises(InvalidInput, match=r"exists: open it|there is a store in"):
         kind.create(database, width=8, **table)
     with kind(database, **table) as store:

@@ -93,7 +93,14 @@ class LmdbStore(CodeStore):
         return store
 
     def _open(self, path: str | PathLike[str], map_size: int, *, create: bool) -> None:
-        self._environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3, create=create)
+        try:
+            self._environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3, create=create)
+        except lmdb.Error as error:
+            if "already open" not in str(error):
+                raise
+            raise InvalidInput(
+                f"the store in {fspath(path)} is open in this process: share it, as it serves all threads, or close it"
+            ) from None
         with opened(self._environment, owned=True):
             self._codes, self._ids, self._settings = (
                 self._environment.open_db(name, create=create) for name in (b"codes", b"ids", b"settings")

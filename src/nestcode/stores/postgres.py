@@ -22,7 +22,7 @@ from nestcode.stores.base import (
     parse_settings,
 )
 from nestcode.stores.search import KeyRange, list_ranges
-from nestcode.stores.sql import SqlStore, opened, quoted
+from nestcode.stores.sql import SqlStore, no_items, opened, quoted
 
 import_extra("psycopg", extra="postgres", purpose="PostgresStore")
 
@@ -98,12 +98,16 @@ class PostgresStore(SqlStore):
             store._owned = owned
             try:
                 store._create(quoted(table.split(".")[-1], "_code"))
+            except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+                raise no_items(items, error) from None
             except psycopg.errors.DuplicateTable:
                 raise InvalidInput(f"the store {table!r} exists: open it, or choose another name") from None
         return store
 
     def _create(self, index: str) -> None:
         with self._transaction():
+            if self._items is not None:
+                self._execute(f"SELECT id FROM {self._items} LIMIT 0")
             if self._value("SELECT to_regclass(%s)", (self._table,)) is None:
                 self._execute(f"CREATE TABLE {self._table} (id bigint PRIMARY KEY, code bytea NOT NULL)")
                 self._execute(f"CREATE INDEX {index} ON {self._table} (code) INCLUDE (id)")

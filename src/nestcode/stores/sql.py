@@ -117,6 +117,14 @@ def opened(connection: Any, *, owned: bool) -> Iterator[None]:
         raise
 
 
+def no_items(items: str | None, error: Exception) -> InvalidInput:
+    """Return the error of a table that the user names and the database has not got."""
+    return InvalidInput(
+        f"items must name a table with a column id, got {items!r} ({str(error).splitlines()[0]}): create it first, or "
+        "leave items out"
+    )
+
+
 def quoted(name: str, suffix: str = "") -> str:
     """Return the name of a table as SQL writes it.
 

@@ -12,11 +12,11 @@ import numpy as np
 from nestcode.arrays import Ids
 from nestcode.coders import Coder
 from nestcode.codes import Codes
-from nestcode.errors import InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.ordered import Scan, key_of, keys_with
 from nestcode.stores.base import DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
 from nestcode.stores.neighborhood import Neighborhood
-from nestcode.stores.sql import SqlStore, opened, quoted
+from nestcode.stores.sql import SqlStore, no_items, opened, quoted
 
 WAIT = 60.0  # seconds for another writer
 CACHE = 1 << 16  # KiB of pages: with SQLite's own 2 MB large additions take almost twice the time
@@ -91,6 +91,8 @@ class SqliteStore(SqlStore):
             try:
                 store._create(table)
             except sqlite3.OperationalError as error:
+                if str(error).startswith("no such"):
+                    raise no_items(items, error) from None
                 if "already exists" not in str(error):
                     raise
                 raise InvalidInput(f"the store {table!r} exists: open it, or choose another name") from None
@@ -101,6 +103,8 @@ class SqliteStore(SqlStore):
         if self._owned:
             execute("PRAGMA journal_mode = WAL")
         with _transaction(self._connection):
+            if self._items is not None:
+                execute(f"SELECT id FROM {self._items} LIMIT 0")
             execute(f"CREATE TABLE {self._table} (id INTEGER PRIMARY KEY, code BLOB NOT NULL)")
             execute(f"CREATE INDEX {quoted(table, '_code')} ON {quoted(table.split('.')[-1])} (code)")
             execute(f"CREATE TABLE {self._settings} (width INTEGER, coder BLOB, items INTEGER)")
@@ -219,7 +223,13 @@ def _connect(database: str | PathLike[str] | sqlite3.Connection) -> tuple[sqlite
     if isinstance(database, sqlite3.Connection):
         return database, False
     connection = sqlite3.connect(fspath(database), timeout=WAIT, isolation_level=None)
-    connection.execute(f"PRAGMA cache_size = -{CACHE}")
+    with opened(connection, owned=True):
+        try:
+            connection.execute(f"PRAGMA cache_size = -{CACHE}")
+        except sqlite3.DatabaseError as error:
+            if "not a database" not in str(error):
+                raise
+            raise DamagedFile(f"{fspath(database)} is not an SQLite database: give the path of one") from None
     return connection, True
 
 
