@@ -194,8 +194,16 @@ def test_range_search_finds_all_near_items() -> None:
         assert np.isin(own, one.ids).mean() > 0.97
 
 
+def test_a_radius_beyond_float32_holds_all_candidates() -> None:
+    index = plain()
+    assert len(index.range_search(Q[0], 1e300, candidates=ROWS).ids) == ROWS
+    assert len(index.range_search(Q[0], -1e300).ids) == 0
+
+
 def test_evaluate_and_tune() -> None:
     index = plain()
+    with pytest.raises(InvalidInput, match="effort must be an Effort or None, got 'x': call tune"):
+        index.effort = "x"  # type: ignore[assignment]
     assert index.evaluate(Q, 10).candidates == 100
     by_vectors = Index(coder(), vectors="float16", graph=True)
     by_vectors.add(X)

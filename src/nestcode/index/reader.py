@@ -28,10 +28,21 @@ class IndexReader:
     """The half of `Index` that reads; each call reads the snapshot that was current when it began."""
 
     coder: Coder | None
-    effort: Effort | None = None  # of searches that name none: `tune` chooses it, and files keep it
+    _effort: Effort | None = None
     _vector_format: VectorFormat | None
     _searcher: Searcher
     _live: LiveSnapshot
+
+    @property
+    def effort(self) -> Effort | None:
+        """The effort of searches that name none: `tune` chooses it, and files keep it."""
+        return self._effort
+
+    @effort.setter
+    def effort(self, effort: Effort | None) -> None:
+        if effort is not None and not isinstance(effort, Effort):
+            raise InvalidInput(f"effort must be an Effort or None, got {effort!r}: call tune, or copy another index's")
+        self._effort = effort
 
     # contents
 
@@ -251,7 +262,7 @@ class IndexReader:
         filter: ArrayLike | Iterable[int] | None = None,  # noqa: A002
         threads: int | None = 1,
     ) -> Any:
-        """Return all items within a distance, nearest first: `Hits` of a single query, `RangeHits` of several.
+        """Return the candidates within a distance, nearest first: `Hits` of one query, `RangeHits` of several.
 
         >>> from nestcode import Index
         >>> index = Index(width=3)
@@ -259,7 +270,8 @@ class IndexReader:
         >>> index.range_search(Codes.from_bits([[0, 0, 1]]), 1).ids
         array([0, 1])
 
-        Distances and the other arguments are those of `search`; only candidates are found.
+        Distances and the other arguments are those of `search`. Items beyond the candidate budget are not compared:
+        `candidates=len(index)` finds all within the radius.
         """
         snapshot = self._live.read()
         plan = self._plan(

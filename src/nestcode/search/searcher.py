@@ -112,6 +112,7 @@ class Searcher:
         """Return all candidates within a distance of each query, nearest first."""
         if not isinstance(radius, float | int | np.floating | np.integer) or not np.isfinite(radius):
             raise InvalidInput(f"radius must be a finite number, got {radius!r}")
+        radius = float(np.float32(np.clip(radius, -FLOAT32_MAX, FLOAT32_MAX)))  # the type of distances
         prepared = self.prepare(snapshot, plan)
         found: list[Hits] = []
         for query in range(len(plan)):
