@@ -44,7 +44,7 @@ def main() -> None:
             jobs[name, ef] = partial(search, queries, ef)
             singles[name, ef] = partial(one_by_one, search, queries, ef)
     labels = {f"{name} ef {ef}": (name, ef) for name, ef in jobs}
-    rounds = 1 if options.quick else 5
+    rounds = 1 if options.quick else options.rounds
     batched = seconds_each({label: jobs[key] for label, key in labels.items()}, rounds, time.process_time)
     single = seconds_each(
         {label: singles[key] for label, key in labels.items()}, max(rounds // 2, 1), time.process_time
@@ -89,6 +89,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--alone", action="store_true", help="without SymphonyQG")
     parser.add_argument("--ef", type=int, nargs="+", default=[15, 20, 30, 40, 60, 80, 120, 200])
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of batches; half as many of single queries")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the builds")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")

@@ -222,10 +222,18 @@ struct GraphWalker {
     bool step(const GraphQuery& query, GraphPool& pool, const Visit& visit) const {
         const std::uint32_t id = pool.visit_next();
         if (id == UINT32_MAX) return false;
-        const std::uint32_t second = pool.peek();
-        prefetch(second);  // most often the next one
+        const std::uint32_t second = pool.peek();  // most often the next one
+#if NESTCODE_X86
+        // A core waits for few lines at a time, so they are requested before, between and after what is computed.
+        prefetch_vector(id);
+        prefetch_record(second, 512);
+        scan(records[id], query, pool);
+        prefetch_record(pool.peek(), SIZE_MAX);
+#else
+        prefetch(second);
         scan(records[id], query, pool);
         if (pool.peek() != second) prefetch(pool.peek());
+#endif
         visit(id, vectors.data != nullptr ? distance(query.features, vectors[id])
                                           : std::numeric_limits<float>::quiet_NaN());
         return true;
@@ -239,7 +247,15 @@ struct GraphWalker {
 
     [[gnu::always_inline]] void prefetch(std::uint32_t id) const {
         if (id == UINT32_MAX) return;
-        prefetch_lines(records[id].data, GraphRecord::size(records.columns));
+        prefetch_record(id, SIZE_MAX);
+        prefetch_vector(id);
+    }
+
+    [[gnu::always_inline]] void prefetch_record(std::uint32_t id, std::size_t most) const {
+        if (id != UINT32_MAX) prefetch_lines(records[id].data, std::min(most, GraphRecord::size(records.columns)));
+    }
+
+    [[gnu::always_inline]] void prefetch_vector(std::uint32_t id) const {
         if (vectors.data != nullptr) prefetch_lines(vectors[id], vectors.features * sizeof(Element));
     }
 };

@@ -35,17 +35,24 @@ class ImageDecoder {
     // Writes the pixels, of 8 or 16 bits, from what arrived so far; before the first bits they are gray, and opaque.
     template <class Pixel>
     void write(Pixel* pixels) const {
-        if (traversal_) {
-            const ImageReconstruction image(shape_, known_.data(), traversal_->plane(), step_, *start_);
-            return image.write(height_, width_, pixels);
+        if (!traversal_) return write_gray(pixels, size());
+        reconstruction().write(height_, width_, pixels);
+    }
+    // At a scale of 1 / `reduction`, which is 1, 2, 4 or 8, pixels are means of squares of pixels.
+    template <class Pixel>
+    void write_scaled(Pixel* pixels, std::size_t reduction) const {
+        if (!traversal_) return write_gray(pixels, size(reduction));
+        switch (reduction) {
+            case 2: return reconstruction().write_scaled<kBlock / 2>(height_, width_, pixels);
+            case 4: return reconstruction().write_scaled<kBlock / 4>(height_, width_, pixels);
+            case 8: return reconstruction().write_scaled<kBlock / 8>(height_, width_, pixels);
+            default: return write(pixels);
         }
-        const std::size_t channels = shape_.kinds.size();
-        std::fill(pixels, pixels + size(), static_cast<Pixel>(kGray * kScale<Pixel>));
-        for (std::size_t i = channels - 1; channels % 2 == 0 && i < size(); i += channels)
-            pixels[i] = static_cast<Pixel>(kOpaque * kScale<Pixel>);
     }
 
-    std::size_t size() const { return height_ * width_ * shape_.kinds.size(); }
+    std::size_t size(std::size_t reduction = 1) const {
+        return (height_ + reduction - 1) / reduction * ((width_ + reduction - 1) / reduction) * shape_.kinds.size();
+    }
     // The number of bit planes that the first byte claims.
     int planes() const { return bytes_.empty() ? 0 : ImageStart::planes_of(bytes_[0]); }
     // How many coding passes arrived, from 0 to kPasses * kMaxPlanes.
@@ -65,6 +72,15 @@ class ImageDecoder {
 
   private:
     std::size_t start_size() const { return bytes_.empty() ? 1 : ImageStart::size_of(bytes_[0], shape_.kinds.size()); }
+
+    ImageReconstruction reconstruction() const { return {shape_, known_.data(), traversal_->plane(), step_, *start_}; }
+    template <class Pixel>
+    void write_gray(Pixel* pixels, std::size_t count) const {
+        const std::size_t channels = shape_.kinds.size();
+        std::fill(pixels, pixels + count, static_cast<Pixel>(kGray * kScale<Pixel>));
+        for (std::size_t i = channels - 1; channels % 2 == 0 && i < count; i += channels)
+            pixels[i] = static_cast<Pixel>(kOpaque * kScale<Pixel>);
+    }
 
     void begin() {
         start_.emplace(bytes_.data(), shape_.kinds.size());

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "image_bitplanes.hpp"
@@ -84,6 +85,35 @@ template <class Scalar, std::size_t kSize>
 inline constexpr auto kPostfilter = rounded<Scalar>(make_postfilter<kSize>());
 template <std::size_t kSize>
 inline constexpr auto kDcDct = make_dct<kSize>(2);
+
+// The inverse transform at a reduced scale, along one axis: from the lowest `kSide` frequencies of a block to the means
+// of as many groups of its pixels. `kMeans` are those before the post-filter. What the filter adds to the means before
+// a border, and subtracts from those behind it, is `kBorder` times the coefficients of the block before, of which odd
+// basis functions are negated, minus those of the block behind.
+template <std::size_t kSide>
+struct Scaled {
+    static constexpr std::size_t kGroup = kBlock / kSide, kFiltered = (kOverlap + kGroup - 1) / kGroup;
+    static constexpr auto kMeans = [] {  // by frequency
+        Matrix<double, kSide> means{};
+        const auto dct = make_dct<kBlock>(2);
+        for (std::size_t k = 0; k < kSide; ++k)
+            for (std::size_t i = 0; i < kBlock; ++i) means[k][i / kGroup] += dct[k][i] / kGroup;
+        return rounded<float>(means);
+    }();
+    static constexpr auto kBorder = [] {
+        Matrix<float, kFiltered, kSide> border{};
+        const auto dct = make_dct<kBlock>(2);
+        const auto filter = make_postfilter<kOverlap>();
+        for (std::size_t k = 0; k < kSide; ++k) {
+            std::array<double, kFiltered> sums{};
+            for (std::size_t i = 0; i < kOverlap; ++i)
+                for (std::size_t j = 0; j < kOverlap; ++j)
+                    sums[i / kGroup] += 0.5 * (filter[i][j] - (i == j)) * dct[k][j] / kGroup;
+            for (std::size_t g = 0; g < kFiltered; ++g) border[g][k] = static_cast<float>(sums[g]);
+        }
+        return border;
+    }();
+};
 // Ohta's opponent colors, orthonormal.
 inline constexpr Matrix<double, 3> kOhta = {{{1 / square_root(3), 1 / square_root(3), 1 / square_root(3)},
                                              {1 / square_root(2), 0, -1 / square_root(2)},
@@ -257,6 +287,46 @@ class ImageReconstruction {
         }
     }
 
+    // Writes the means of squares of kBlock / kSide pixels on a side, from the lowest kSide x kSide frequencies of each
+    // block; squares that reach over an edge of the image count whole.
+    template <std::size_t kSide, class Pixel>
+    void write_scaled(std::size_t height, std::size_t width, Pixel* pixels) const {
+        using Transform = tables::Scaled<kSide>;
+        constexpr std::size_t group = Transform::kGroup;
+        height = (height + group - 1) / group, width = (width + group - 1) / group;
+        const std::size_t channels = shape_.kinds.size();
+        const std::size_t stride = (kSide * shape_.columns + kBlock - 1) / kBlock * kBlock, size = kSide * stride;
+        // Two rows of blocks of each channel: transformed along the rows, and along both axes.
+        std::vector<float> strips(channels * 4 * size);
+        for (std::size_t row = 0; row <= shape_.rows; ++row) {
+            for (std::size_t channel = 0; channel < channels; ++channel) {
+                float* above = strips.data() + channel * 4 * size;
+                float *below = above + size, *upper = below + size, *lower = upper + size;
+                std::copy(lower, lower + size, upper);
+                std::copy(below, below + size, above);
+                if (row == shape_.rows) continue;
+                transform_rows<kSide>(channel, row, below, stride);
+                std::fill(lower, lower + size, 0.0F);
+                for (std::size_t k = 0; k < kSide; ++k)
+                    for (std::size_t i = 0; i < kSide; ++i)
+                        add_line(Transform::kMeans[k][i], below + k * stride, lower + i * stride, stride);
+                for (std::size_t g = 0; row > 0 && g < Transform::kFiltered; ++g)
+                    for (std::size_t k = 0; k < kSide; ++k) {
+                        const float factor = Transform::kBorder[g][k], before = k % 2 ? -factor : factor;
+                        for (float sign : {1.0F, -1.0F}) {
+                            float* line = sign > 0 ? lower - (g + 1) * stride : lower + g * stride;
+                            add_line(sign * before, above + k * stride, line, stride);
+                            add_line(-sign * factor, below + k * stride, line, stride);
+                        }
+                    }
+            }
+            const std::size_t top = (row - 1) * kSide;
+            for (std::size_t i = 0; row > 0 && i < kSide && top + i < height; ++i)
+                write_line(strips.data() + 2 * size + i * stride, 4 * size, width,
+                           pixels + (top + i) * width * channels);
+        }
+    }
+
   private:
     static constexpr std::ptrdiff_t kArea = kBlock * kBlock;
     static constexpr float kGradient = 0.11F;  // of the difference of the DC coefficients on both sides
@@ -295,12 +365,45 @@ class ImageReconstruction {
         transpose(pixels[0], out + stride - kBlock, stride);
     }
     void invert_block(std::size_t channel, std::size_t row, std::size_t column, Square& pixels) const {
+        Square block;
+        const auto [rows, columns] = coefficients_of(channel, row, column, kBlock, block);
+        inverse_dct(block, rows, columns, pixels);
+    }
+    static void add_line(float factor, const float* from, float* to, std::size_t count) {
+        for (std::size_t x = 0; x < count; ++x) to[x] += factor * from[x];
+    }
+    // Writes the lowest frequencies of a row of blocks, (kSide, stride): means of pixels along the row.
+    template <std::size_t kSide>
+    void transform_rows(std::size_t channel, std::size_t row, float* out, std::size_t stride) const {
+        using Transform = tables::Scaled<kSide>;
+        Square before, block;
+        for (std::size_t column = 0; column < shape_.columns; ++column) {
+            const std::size_t rows = coefficients_of(channel, row, column, kSide, block).first;
+            for (std::size_t k = rows; k < kSide; ++k) std::fill_n(block[k], kBlock, 0.0F);
+            for (std::size_t k = 0; k < kSide; ++k) {
+                float* line = out + k * stride + column * kSide;
+                std::fill_n(line, kSide, 0.0F);
+                for (std::size_t j = 0; j < kSide; ++j)
+                    for (std::size_t i = 0; i < kSide; ++i) line[i] += block[k][j] * Transform::kMeans[j][i];
+                for (std::size_t g = 0; column > 0 && g < Transform::kFiltered; ++g) {
+                    float sum = 0;
+                    for (std::size_t j = 0; j < kSide; ++j)
+                        sum += Transform::kBorder[g][j] * ((j % 2 ? -before[k][j] : before[k][j]) - block[k][j]);
+                    *(line - g - 1) += sum;
+                    line[g] -= sum;
+                }
+            }
+            std::memcpy(before, block, sizeof block);
+        }
+    }
+    // Estimates the coefficients of the lowest `side` rows and columns of a block; returns how many of each are not 0.
+    std::pair<std::size_t, std::size_t> coefficients_of(std::size_t channel, std::size_t row, std::size_t column,
+                                                        std::size_t side, Square& block) const {
         const float step = step_ * static_cast<float>(channels_[channel].weight) / kUnweighted;
         const std::int32_t* known = known_ + block_index(channel, row, column) * static_cast<std::size_t>(kArea);
-        Square block;
         std::int32_t in_column[kBlock] = {};  // bits that are set in any value of a column
         std::size_t rows = 2, columns = 2;
-        for (std::size_t i = 0; i < kBlock; ++i) {
+        for (std::size_t i = 0; i < side; ++i) {
             const std::int32_t* line = known + i * kBlock;
             std::int32_t in_row = 0;
             for (std::size_t j = 0; j < kBlock; ++j) in_row |= line[j];
@@ -321,7 +424,7 @@ class ImageReconstruction {
         block[0][0] = dc(row, column) * step;
         if (known[1] == 0) block[0][1] = predicted(dc(row, column ? column - 1 : 0), dc(row, column + 1)) * step;
         if (known[kBlock] == 0) block[1][0] = predicted(dc(row ? row - 1 : 0, column), dc(row + 1, column)) * step;
-        inverse_dct(block, rows, columns, pixels);
+        return {rows, columns};
     }
     static void transpose(const Square& columns, float* out, std::size_t stride) {
         for (std::size_t i = 0; i < kBlock; ++i)

@@ -120,11 +120,14 @@ bool feed(ImageDecoder& decoder, const nb::bytes& bytes) {
 }
 
 template <class Pixel>
-void write_pixels(const ImageDecoder& decoder, const Array<Pixel, 1>& pixels) {
-    if (pixels.shape(0) != decoder.size()) throw nb::value_error("pixels must be height * width * channels values");
+void write_pixels(const ImageDecoder& decoder, const Array<Pixel, 1>& pixels, std::size_t reduction) {
+    if (reduction != 1 && reduction != 2 && reduction != 4 && reduction != 8)
+        throw nb::value_error("reduction must be 1, 2, 4 or 8");
+    if (pixels.shape(0) != decoder.size(reduction))
+        throw nb::value_error("pixels must be height * width * channels values");
     Pixel* out = pixels.data();
     nb::gil_scoped_release released;
-    decoder.write(out);
+    decoder.write_scaled(out, reduction);
 }
 
 }  // namespace
@@ -141,8 +144,9 @@ void add_images(nb::module_& m) {
              nb::keep_alive<1, 2>())
         .def("feed", &feed, "data"_a,
              "Append bytes and decode as far as they reach; return False if the image claims too many bit planes.")
-        .def("write", &write_pixels<std::uint8_t>, "pixels"_a.noconvert(), "Write the pixels from what arrived so far.")
-        .def("write", &write_pixels<std::uint16_t>, "pixels"_a.noconvert())
+        .def("write", &write_pixels<std::uint8_t>, "pixels"_a.noconvert(), "reduction"_a = 1,
+             "Write the pixels from what arrived so far, at a scale of 1 / reduction.")
+        .def("write", &write_pixels<std::uint16_t>, "pixels"_a.noconvert(), "reduction"_a = 1)
         .def_prop_ro("planes", &ImageDecoder::planes, "The number of bit planes that the first byte claims.")
         .def_prop_ro("passes", &ImageDecoder::passes, "How many of the 45 coding passes arrived.")
         .def_prop_ro("weight", &ImageDecoder::weight, "The weight of the first channel's quantizer step.")

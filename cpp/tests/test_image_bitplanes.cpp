@@ -108,7 +108,9 @@ void test_decoder_of_noise(std::mt19937& random) {
         for (int i = 0; i < 50; ++i) {  // the start has up to 36 bytes
             const std::uint8_t byte = static_cast<std::uint8_t>(i ? random() : random() % 8 << 5 | kMaxPlanes);
             CHECK(decoder.feed(&byte, 1));
-            decoder.write(pixels.data());
+            const std::size_t reduction = std::size_t{1} << i % 4;
+            pixels.resize(decoder.size(reduction));
+            decoder.write_scaled(pixels.data(), reduction);
         }
         ImageDecoder other(model, 4, height, width, channels);
         const std::uint8_t planes = kMaxPlanes + 1;

@@ -674,8 +674,8 @@ class ImageDecoder:
     def __init__(self, model: ImageModel, step: float, height: int, width: int, channels: int) -> None: ...
     def feed(self, data: bytes) -> bool:
         """Append bytes and decode as far as they reach; return False if the image claims too many bit planes."""
-    def write(self, pixels: NDArray[np.uint8 | np.uint16]) -> None:
-        """Write the pixels from what arrived so far, (height * width * channels,)."""
+    def write(self, pixels: NDArray[np.uint8 | np.uint16], reduction: int = 1) -> None:
+        """Write the pixels from what arrived so far, (height * width * channels,), at a scale of 1 / reduction."""
     @property
     def planes(self) -> int:
         """The number of bit planes that the first byte claims."""

@@ -238,6 +238,20 @@ def test_refine_writes_what_the_learned_decoder_returns(photos: Path, tmp_path: 
     assert "--refine is for images, got a stream of vectors" in misused("decompress", items, "-o", out, "--refine")
 
 
+def test_scale_writes_smaller_images(photos: Path, tmp_path: Path) -> None:
+    stream, out, items = tmp_path / "a.nest", tmp_path / "out", tmp_path / "v.nest"
+    fine("compress", photos / "color.png", "-o", stream)
+    (expected,) = nestcode.decompress_images(stream.read_bytes(), scale=1 / 4)
+    fine("decompress", stream, "-o", out, "--scale", "1/4")
+    fine("view", stream, "-o", tmp_path / "b.png", "--scale", "1/4")
+    assert np.array_equal(read(out / "color.png"), expected)
+    assert np.array_equal(read(tmp_path / "b.png"), expected)
+    for command in (["decompress", stream, "-o", out, "-f"], ["view", stream, "-o", tmp_path / "c.png"]):
+        assert "--refine is for images of scale 1" in misused(*command, "--scale", "1/2", "--refine")
+    fine("compress", vectors(tmp_path)[0], "-o", items, "--length", 16)
+    assert "--scale is for images, got 1/8" in misused("decompress", items, "-o", out, "--scale", "1/8")
+
+
 @pytest.mark.parametrize("fit", [[], ["--fit"]])
 def test_damaged_images_are_named_or_skipped(fit: list[str], photos: Path, tmp_path: Path) -> None:
     bad, stream = photos / "below" / "cut.png", tmp_path / "a.nest"

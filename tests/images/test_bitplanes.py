@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestcode.images import ImageCodec
-from nestcode.images.codec import ImageDecoder, Tune
+from nestcode.images.codec import ImageDecoder, Tune, scaled_shape
 from tests.images.samples import SHAPES, codec, crop
 from tests.images.twins import FIRST_BIT, LATER_BITS, known_values, pixel_values, reconstruct
 
@@ -48,5 +48,8 @@ def _check_pixels(own: ImageCodec, data: bytes, shape: tuple[int, ...], planes: 
     decoder = ImageDecoder(own, shape)
     decoder.feed(data)
     assert known_values(decoder).any() or len(data) < 40
-    off = [np.abs(decoder.image() - pixel_values(decoder, data, own.step, plane)).max() for plane in planes]
-    assert min(off) < 0.501  # rounded either way halfway between integers
+    for reduction in (1, 2, 4, 8):
+        image = decoder.image(scale=1 / reduction)
+        assert image.shape == scaled_shape(shape, 1 / reduction)
+        twins = [pixel_values(decoder, data, own.step, plane, reduction) for plane in planes]
+        assert min(np.abs(image - twin).max() for twin in twins) < 0.501  # rounded either way halfway between integers

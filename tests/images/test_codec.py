@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nestcode as nc
+from nestcode import metrics
 from nestcode.data import sample_images
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.images import ImageCodec
 from nestcode.images.bitplanes import PASSES
 from nestcode.images.codec import Image, ImageDecoder
 from nestcode.images.lapped_dct import BLOCK
+from tests.images.samples import codec, crop
 
 
 @cache
@@ -241,3 +243,22 @@ def test_a_codec_too_fine_for_ssim_is_refused() -> None:
     finest = ImageCodec(step=2).fit([bars])
     off = finest.decode(finest.encode(bars, tune="ssim"), bars.shape).astype(int) - bars
     assert np.abs(off).max() <= 2
+
+
+def test_scales_are_checked_and_an_empty_bitstream_is_gray_at_each() -> None:
+    for scale, shape in ((1, (30, 17, 2)), (1 / 2, (15, 9, 2)), (1 / 4, (8, 5, 2)), (1 / 8, (4, 3, 2))):
+        gray = codec().decode(b"", (30, 17, 2), np.uint16, scale=scale)
+        assert gray.shape == shape
+        assert np.array_equal(gray, np.broadcast_to(np.array([128 * 257, 65535], dtype=np.uint16), shape))
+    for wrong in (0, 2, 1 / 3, True, "1/2", None, float("nan")):
+        with pytest.raises(InvalidInput, match="scale must be 1, 1/2, 1/4 or 1/8"):
+            codec().decode(b"", (8, 8), scale=wrong)  # type: ignore[arg-type]
+
+
+def test_a_scaled_image_is_near_the_means_of_all_frequencies() -> None:
+    image = crop((96, 96, 3))
+    whole = codec().decode(codec().encode(image), image.shape).astype(float)
+    for reduction in (2, 4, 8):
+        squares = whole.reshape(96 // reduction, reduction, 96 // reduction, reduction, 3).mean((1, 3))
+        scaled = codec().decode(codec().encode(image), image.shape, scale=1 / reduction)
+        assert metrics.psnr(np.rint(squares).astype(np.uint8), scaled) > 35

@@ -30,22 +30,30 @@ def known_values(decoder: ImageDecoder) -> NDArray[np.int32]:
     return known.reshape(-1 if known.size else 0, rows, columns, BLOCK, BLOCK)
 
 
-def pixel_values(decoder: ImageDecoder, data: bytes, step: float, plane: int) -> Floats:
-    """Pixels before they are rounded, from what a decoder knows after `data`; planes down to `plane` are complete."""
+def pixel_values(decoder: ImageDecoder, data: bytes, step: float, plane: int, reduction: int = 1) -> Floats:
+    """Pixels before they are rounded, from what a decoder knows after `data`; planes down to `plane` are complete.
+
+    With a reduction, means of squares of pixels, of the lowest frequencies of each block.
+    """
     coefficients = reconstruct(known_values(decoder))
     assert len(coefficients) == len(CHANNELS[(*decoder.shape, 1)[2]])
     predict_gradients(coefficients, 2**plane)
     at, count = 4 if data[0] & 0x80 else 1, len(coefficients)
     weights = data[at : at + count] if data[0] & 0x20 else bytes([UNWEIGHTED] * count)
     steps = np.float32(step) * np.frombuffer(weights, dtype=np.uint8).astype(np.float32) / np.float32(UNWEIGHTED)
+    side = BLOCK // reduction
+    coefficients[..., side:, :] = coefficients[..., side:] = 0
     channels = inverse_lapped_dct(coefficients * steps.reshape(-1, 1, 1, 1, 1))
-    values = np.moveaxis(channels, 0, 2)[: decoder.shape[0], : decoder.shape[1]].copy()
+    squares = channels.reshape(count, channels.shape[1] // reduction, reduction, -1, reduction)
+    height, width, *_ = (-(-size // reduction) for size in decoder.shape)
+    values = np.moveaxis(squares.mean((2, 4)), 0, 2)[:height, :width].copy()
     if count >= 3:
         values[..., :3] = values[..., :3] @ color_matrix(data[1:4] if data[0] >> 7 else b"")
     values += GRAY
     if count in (2, 4):
         values[..., -1] += OPAQUE - GRAY
-    return np.clip(values, 0, 255).reshape(decoder.shape)
+    pixels: Floats = np.clip(values, 0, 255).reshape(height, width, *decoder.shape[2:])
+    return pixels
 
 
 def reconstruct(known: NDArray[np.int32]) -> Floats:

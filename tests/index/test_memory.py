@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestcode import Index, _core
+from nestcode import Codes, Index, _core
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.buffer import Buffer
 from nestcode.search.vectors import VectorFormat
@@ -132,5 +132,9 @@ def test_reading_ahead_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_buffer_counts_all_its_bytes() -> None:
-    buffer = Buffer.empty(13, VectorFormat("int8", 5))
-    assert buffer.nbytes == buffer.room * (2 + 8 + 5 + 4)
+    stored = VectorFormat("int8", 5)
+    empty = Buffer.empty(13, stored)
+    one = empty.insert(Codes.from_bits(np.ones((1, 13), dtype=bool)), np.array([7]), stored.round(np.ones((1, 5))))
+    assert empty.nbytes == 0
+    assert one.nbytes == empty.room * (2 + 8 + 5 + 4) + 8 + 4
+    assert one.room == empty.room - 1

@@ -20,7 +20,7 @@ from nestcode.cli.files import (
     with_progress,
     write_array,
 )
-from nestcode.cli.options import AsJson, Refine, Threads, messages
+from nestcode.cli.options import AsJson, Refine, Scale, Threads, messages, read_scale
 from nestcode.errors import InvalidInput
 
 PNG = 4  # compression ratio of PNG files that is rarely exceeded
@@ -45,6 +45,7 @@ def decompress(
         typer.Option(min=0, help="Rate of images in bits per pixel (bpp), on average.", show_default="all"),
     ] = None,
     refine: Refine = False,
+    scale: Scale = "1",
     coder: Annotated[
         str | None, typer.Option("--coder", "-c", help="The coder, if it is neither embedded nor shipped.")
     ] = None,
@@ -79,8 +80,16 @@ def decompress(
             raise typer.BadParameter(f"--bpp is for images, got {bpp:g} with a stream of vectors: give --length")
         if refine and not has_images:
             raise typer.BadParameter("--refine is for images, got a stream of vectors: leave it out")
+        if scale != "1" and not has_images:
+            raise typer.BadParameter(f"--scale is for images, got {scale} with a stream of vectors: leave it out")
+        size = read_scale(scale, refine=refine)
         if has_images:
-            how = {"bpp": bpp, "refiner": image_refiner(refine), "on_damage": on_damage}
+            how = {
+                "bpp": bpp,
+                "refiner": image_refiner(refine),
+                "scale": size,
+                "on_damage": on_damage,
+            }
             written = _images(path, out, coder, force=force, limit=limit, threads=threads, **how)
         else:
             written = _items(path, out, coder, force=force, limit=limit, length=length, on_damage=on_damage)

@@ -5,8 +5,9 @@ import os
 import random
 import sys
 from contextvars import ContextVar
+from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from unicodedata import category
 
 import typer
@@ -57,11 +58,22 @@ def check_positive(number: float | None) -> float | None:
     return number
 
 
+def read_scale(scale: str, *, refine: bool) -> float:
+    """Return a scale as a number; raise if images are to be refined at one below 1."""
+    if refine and scale != "1":
+        raise typer.BadParameter(f"--refine is for images of scale 1, got --scale {scale}: leave out one of them")
+    return float(Fraction(scale))
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Force = Annotated[
     bool, typer.Option("--force", "-f", help="Overwrite an existing output; inputs are never overwritten.")
 ]
 Refine = Annotated[bool, typer.Option("--refine", help="Refine images by the learned decoder (needs PyTorch).")]
+Scale = Annotated[
+    Literal["1", "1/2", "1/4", "1/8"],
+    typer.Option(help="Scale of images; pixels are means of squares."),
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, callback=limit_cores, help="Number of processor cores.", show_default="all")
 ]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nestcode.cli.files import STANDARD, check_distinct, check_out, check_size, image_codec, image_refiner, stream_file
-from nestcode.cli.options import AsJson, Force, Refine, Threads, messages, printable
+from nestcode.cli.options import AsJson, Force, Refine, Scale, Threads, messages, printable, read_scale
 from nestcode.errors import InvalidInput
 
 SHOWN = 5  # names in an error
@@ -30,6 +30,7 @@ def view(
         typer.Option(min=0, help="Rate in bits per pixel (bpp) of all images, on average.", show_default="all"),
     ] = None,
     refine: Refine = False,
+    scale: Scale = "1",
     coder: Annotated[
         str | None, typer.Option("--coder", "-c", help="The coder, if it is neither embedded nor shipped.")
     ] = None,
@@ -50,6 +51,7 @@ def view(
 
     if out == STANDARD or (out is None and stream == STANDARD):
         raise typer.BadParameter("the output must be a PNG file: give -o a name")
+    size = read_scale(scale, refine=refine)
     if out is not None:
         _check_target(out, stream, coder, force=force)
     codec = None if coder is None else image_codec(coder)
@@ -62,7 +64,7 @@ def view(
                 _check_target(target, stream, coder, force=force)
             check_size(path, reader.nbytes, limit)
         # The network is loaded once all else was checked.
-        with ImageStreamReader(path, codec, bpp=bpp, refiner=image_refiner(refine)) as reader:
+        with ImageStreamReader(path, codec, bpp=bpp, refiner=image_refiner(refine), scale=size) as reader:
             pixels = reader[at]
         write_image(target, pixels, profile)
     if as_json:

@@ -9,6 +9,7 @@ that every image starts from.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
@@ -43,6 +44,7 @@ SSIM_WEIGHTS = [16, 48, 48, 32]
 FINEST_FOR_SSIM = 2  # a step of which luma's half still has coefficients within 15 bit planes
 FLAGS = 0xE0  # of a bitstream's first byte: a rotation, bit planes of subbands, weights
 SCALES = {np.dtype(np.uint8): 1, np.dtype(np.uint16): 257}  # of pixel values, relative to 0 to 255
+REDUCED = (1, 1 / 2, 1 / 4, 1 / 8)  # scales of images
 RECORD_KIND = "PictureCoder"  # in files, which keep the codec's first name
 
 
@@ -93,11 +95,15 @@ class ImageCodec(Storable):
         self.check_fitted()
         return self._encode(image, self._model, UNLIMITED, check_tune(tune), adapt=False, measure=True)
 
-    def decode(self, data: bytes, shape: Sequence[int], dtype: DTypeLike = np.uint8) -> Image:
-        """Return the image of that shape and type from any prefix of its bitstream; an empty one gives gray."""
+    def decode(self, data: bytes, shape: Sequence[int], dtype: DTypeLike = np.uint8, *, scale: float = 1) -> Image:
+        """Return the image of that shape and type from any prefix of its bitstream; an empty one gives gray.
+
+        At a `scale` of 1/2, 1/4 or 1/8 its pixels are means of squares of pixels.
+        """
+        check_scale(scale)
         decoder = ImageDecoder(self, shape, dtype)
         decoder.feed(data)
-        return decoder.image()
+        return decoder.image(scale=scale)
 
     def _encode(
         self, image: Image, model: _core.ImageModel, limit: int, tune: Tune, *, adapt: bool, measure: bool
@@ -196,10 +202,14 @@ class ImageDecoder:
         """
         return float(self._finest * self._decoder.weight * 2 ** (MAX_PLANES - self._decoder.passes / 3))
 
-    def image(self, refiner: Refiner | None = None) -> Image:
-        """Return the image from what arrived so far, refined if a network for that is given."""
-        out = np.empty(self.shape, dtype=self.dtype)
-        self._decoder.write(out.reshape(-1))
+    def image(self, refiner: Refiner | None = None, *, scale: float = 1) -> Image:
+        """Return the image from what arrived so far, refined if a network for that is given, or at a scale below 1.
+
+        At 1/2, 1/4 or 1/8 only that share of each block's frequencies is transformed. A pixel is the mean of a square
+        of pixels without the others; squares at the lower and right edge may reach beyond the image.
+        """
+        out = np.empty(scaled_shape(self.shape, check_scale(scale, refiner)), dtype=self.dtype)
+        self._decoder.write(out.reshape(-1), round(1 / scale))
         return out if refiner is None else refiner.refine(out, self.step)
 
 
@@ -220,6 +230,24 @@ def check_refiner(refiner: Any) -> Refiner | None:
         raise InvalidInput(f"refiner must be a Refiner, got {refiner!r}: nestcode.images.Refiner.load() returns one")
     found: Refiner | None = refiner
     return found
+
+
+def check_scale(scale: Any, refiner: Refiner | None = None) -> float:
+    """Return the scale, or raise if it is none, or below 1 with a refiner."""
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or scale not in REDUCED:
+        raise InvalidInput(f"scale must be 1, 1/2, 1/4 or 1/8, got {scale!r}: resize what is decoded")
+    if scale != 1 and refiner is not None:
+        raise InvalidInput(f"a refiner takes images of scale 1, got {scale:g}: leave out one of them")
+    return scale
+
+
+def scaled_shape(shape: tuple[int, ...], scale: float) -> tuple[int, ...]:
+    """Return the shape of an image that is decoded at a scale.
+
+    >>> scaled_shape((100, 33, 3), 1 / 4)
+    (25, 9, 3)
+    """
+    return (*(math.ceil(size * scale) for size in shape[:2]), *shape[2:])
 
 
 def check_tune(tune: Any) -> Tune:

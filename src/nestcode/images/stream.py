@@ -24,6 +24,7 @@ from nestcode.images.codec import (
     Tune,
     check_image,
     check_refiner,
+    check_scale,
     check_tune,
 )
 from nestcode.images.format import (
@@ -115,6 +116,7 @@ def decompress_images(
     *,
     bpp: float | None = None,
     refiner: "Refiner | None" = None,
+    scale: float = 1,
     limit: int = LIMIT,
     on_damage: OnDamage = "error",
     threads: int | None = 1,
@@ -130,13 +132,14 @@ def decompress_images(
         codec: the one that made it, unless it is embedded or ships with Nestcode.
         bpp: use at most this rate, in bits of payload per pixel of all images together.
         refiner: a network that refines the decoded images, `Refiner.load()`; some 300 MB beside `limit`.
+        scale: 1/2, 1/4 or 1/8 for smaller images, whose pixels are means of squares of pixels.
         limit: refuse streams whose images take more bytes of memory than this.
         on_damage: "keep" decodes what precedes the first damaged block, and warns.
         threads: how many images are decoded at once, within `limit`; None is one for each core.
 
     """
     check_on_damage(on_damage)
-    check_refiner(refiner)
+    check_scale(scale, check_refiner(refiner))
     several = thread_count(threads)
     view = as_view(data)
     header = parse_image_header(view)
@@ -148,7 +151,7 @@ def decompress_images(
     arrived = min(blocks.bits // 8, header.bytes_at(bpp))
     return list(
         map_in_order(
-            lambda image: decode_image(header, blocks, found, image, arrived, refiner),
+            lambda image: decode_image(header, blocks, found, image, arrived, refiner, scale),
             range(len(header.entries)),
             several,
             lambda image: decoder_memory(header.entries[image]),
@@ -164,13 +167,14 @@ def decode_image(
     image: int,
     arrived: int,
     refiner: "Refiner | None" = None,
+    scale: float = 1,
 ) -> Image:
     """Return one image from the first `arrived` bytes of payload."""
     data = b"".join(blocks.read(part.start, part.stop).tobytes() for part in header.slices(image, arrived))
     entry = header.entries[image]
     decoder = ImageDecoder(codec, entry.shape, DEPTHS[entry.depth], header.flags)
     decoder.feed(data)
-    return decoder.image(refiner)
+    return decoder.image(refiner, scale=scale)
 
 
 @dataclass(frozen=True)

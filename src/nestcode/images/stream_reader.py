@@ -11,7 +11,7 @@ from nestcode.codes import thread_count
 from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, report_damage
 from nestcode.container.files import FileView
 from nestcode.errors import InvalidInput
-from nestcode.images.codec import Image, ImageCodec, check_refiner
+from nestcode.images.codec import Image, ImageCodec, check_refiner, check_scale, scaled_shape
 from nestcode.images.format import parse_image_header
 from nestcode.images.info import ImageStreamInfo, describe
 from nestcode.images.pool import map_in_order
@@ -40,13 +40,14 @@ class ImageStreamReader:
         codec: the one that made it, unless it is embedded or ships with Nestcode.
         bpp: use at most this rate, in bits of payload per pixel of all images together.
         refiner: a network that refines the decoded images, `Refiner.load()`; some 300 MB beside `limit`.
+        scale: 1/2, 1/4 or 1/8 for smaller images, as in `decompress_images`.
         limit: refuse images that take more bytes of memory than this.
         on_damage: "keep" reads what precedes the first damaged block, and warns.
 
     Attributes:
-        names, shapes: of the images.
+        names, shapes: of the images; shapes at the scale.
         profiles: their ICC profiles, b"" for none.
-        nbytes: bytes of all decoded pixels.
+        nbytes: bytes of all decoded pixels, at scale 1.
 
     """
 
@@ -57,11 +58,13 @@ class ImageStreamReader:
         *,
         bpp: float | None = None,
         refiner: "Refiner | None" = None,
+        scale: float = 1,
         limit: int = LIMIT,
         on_damage: OnDamage = "error",
     ) -> None:
         check_on_damage(on_damage)
         self.path, self._refiner, self._limit = Path(path), check_refiner(refiner), limit
+        self._scale = check_scale(scale, refiner)
         view = FileView(self.path)
         self._header, self._view = parse_image_header(view), view
         self._codec = find_codec(self._header, view, codec)
@@ -71,7 +74,7 @@ class ImageStreamReader:
         report_damage(self._blocks.error(), on_damage)
         self._arrived = min(self._blocks.bits // 8, self._header.bytes_at(bpp))
         self.names = tuple(entry.name for entry in self._header.entries)
-        self.shapes = tuple(entry.shape for entry in self._header.entries)
+        self.shapes = tuple(scaled_shape(entry.shape, scale) for entry in self._header.entries)
         self.profiles = tuple(entry.profile for entry in self._header.entries)
         self.nbytes = sum(entry.nbytes for entry in self._header.entries)
 
@@ -98,7 +101,8 @@ class ImageStreamReader:
             raise IndexError(f"image must be between 0 and {len(self) - 1}, got {image}")
         at = int(image) % len(self)
         check_memory([self._header.entries[at]], self._limit)
-        return decode_image(self._header, self._open(), self._codec, at, self._arrived, self._refiner)
+        blocks = self._open()
+        return decode_image(self._header, blocks, self._codec, at, self._arrived, self._refiner, self._scale)
 
     def __iter__(self) -> Iterator[Image]:
         return self.decode_all()

@@ -21,31 +21,33 @@ BUFFER_ITEMS, BUFFER_BYTES = 1024, 1 << 24  # that a buffer holds at most; more 
 class Buffer:
     """Items in order of arrival, and their order by code.
 
-    A buffer never changes: later buffers share the arrays of rows and write only past `used`.
+    A buffer never changes: later buffers share the arrays of rows and write only past `used`. The first insertion
+    allocates them.
     """
 
-    rows: Bytes  # (room, bytes): packed codes
-    row_ids: Ids  # (room,)
+    capacity: int  # rows that it has room for
+    rows: Bytes  # (capacity or none, bytes): packed codes
+    row_ids: Ids  # (capacity or none,)
     used: int  # rows that were written
     heads: NDArray[np.uint64]  # the first 64 bits of what was not deleted, sorted by code
     order: NDArray[np.uint32]  # the rows of what was not deleted, sorted by code
     width: int
-    row_vectors: StoredVectors | None = None  # (room, features), where the index stores vectors
+    row_vectors: StoredVectors | None = None  # (capacity or none, features), where the index stores vectors
 
     @classmethod
     def empty(cls, width: int, vectors: VectorFormat | None = None) -> Self:
         """Return a buffer with room for BUFFER_ITEMS items, or fewer if they are wide."""
         row = -(-width // 8)
         bytes_of_item = max(row, 1) + (0 if vectors is None else vectors.row_bytes)
-        room = max(1, min(BUFFER_ITEMS, BUFFER_BYTES // bytes_of_item))
         return cls(
-            np.empty((room, row), dtype=np.uint8),
-            np.empty(room, dtype=np.int64),
+            max(1, min(BUFFER_ITEMS, BUFFER_BYTES // bytes_of_item)),
+            np.empty((0, row), dtype=np.uint8),
+            np.empty(0, dtype=np.int64),
             0,
             np.empty(0, dtype=np.uint64),
             np.empty(0, dtype=np.uint32),
             width,
-            None if vectors is None else vectors.empty(room),
+            None if vectors is None else vectors.empty(0),
         )
 
     def __len__(self) -> int:
@@ -54,7 +56,7 @@ class Buffer:
     @property
     def room(self) -> int:
         """How many more items fit."""
-        return len(self.rows) - self.used
+        return self.capacity - self.used
 
     @property
     def nbytes(self) -> int:
@@ -146,14 +148,23 @@ class Buffer:
 
     def insert(self, codes: Codes, ids: Ids, vectors: StoredVectors | None) -> "Buffer":
         """Return a buffer with new items, for which there must be room."""
-        end = self.used + len(codes)
-        self.rows[self.used : end], self.row_ids[self.used : end] = codes.packed, ids
-        if self.row_vectors is not None and vectors is not None:
-            self.row_vectors.write(self.used, vectors)
-        count = len(self) + len(codes)
+        own, end = self if self.used else self._allocated(), self.used + len(codes)
+        own.rows[own.used : end], own.row_ids[own.used : end] = codes.packed, ids
+        if own.row_vectors is not None and vectors is not None:
+            own.row_vectors.write(own.used, vectors)
+        count = len(own) + len(codes)
         heads, order = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint32)
-        _core.insert_rows(self.rows[:end], self.used, self.heads, self.order, heads, order)
-        return Buffer(self.rows, self.row_ids, end, heads, order, self.width, self.row_vectors)
+        _core.insert_rows(own.rows[:end], own.used, own.heads, own.order, heads, order)
+        return replace(own, used=end, heads=heads, order=order)
+
+    def _allocated(self) -> "Buffer":
+        """Return an empty buffer with arrays of its own."""
+        return replace(
+            self,
+            rows=np.empty((self.capacity, self.rows.shape[1]), dtype=np.uint8),
+            row_ids=np.empty(self.capacity, dtype=np.int64),
+            row_vectors=None if self.row_vectors is None else self.row_vectors.format.empty(self.capacity),
+        )
 
     def delete(self, positions: NDArray[np.int64]) -> "Buffer":
         """Return a buffer without some items."""
