@@ -116,7 +116,7 @@ def _row_budget(
     threads: int | None,
 ) -> tuple[int, RowBudget | None]:
     """Return how many threads to use, and the work of a search; None compares all items."""
-    budget = Budget(candidates, rerank, effort)
+    budget = Budget(candidates, rerank, effort).for_snapshot(prepared)
     workers, k = thread_count(threads), check_k(k, prepared.count)
     most = max(count_candidates(prepared, budget, k), k)
     if most >= prepared.count:
