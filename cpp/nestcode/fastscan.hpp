@@ -130,20 +130,16 @@ inline void quantize_tables_portable(const float* entries, float scale, std::siz
 }
 
 #if NESTCODE_X86
-NESTCODE_AVX2 inline TableRange sum_tables_avx2(const std::vector<FastScanGroup>& groups, const float* query,
-                                                bool inner, float* out) {
-    const auto sum_of = [](__m128 values) NESTCODE_AVX2 {
-        const __m128 pairs = _mm_add_ps(values, _mm_movehl_ps(values, values));
-        return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
-    };
-    const auto halves = [](__m256 values, auto both) NESTCODE_AVX2 {
+NESTCODE_AVX2_UNFUSED inline TableRange sum_tables_avx2(const std::vector<FastScanGroup>& groups, const float* query,
+                                                        bool inner, float* out) {
+    const auto halves = [](__m256 values, auto both) NESTCODE_AVX2_UNFUSED {
         return both(_mm256_castps256_ps128(values), _mm256_extractf128_ps(values, 1));
     };
-    const auto add = [](__m128 a, __m128 b) NESTCODE_AVX2 { return _mm_add_ps(a, b); };
-    const auto larger = [](__m128 a, __m128 b) NESTCODE_AVX2 { return _mm_max_ps(a, b); };
-    const auto smaller = [](__m128 a, __m128 b) NESTCODE_AVX2 { return _mm_min_ps(a, b); };
+    const auto add = [](__m128 a, __m128 b) NESTCODE_AVX2_UNFUSED { return _mm_add_ps(a, b); };
+    const auto larger = [](__m128 a, __m128 b) NESTCODE_AVX2_UNFUSED { return _mm_max_ps(a, b); };
+    const auto smaller = [](__m128 a, __m128 b) NESTCODE_AVX2_UNFUSED { return _mm_min_ps(a, b); };
     __m256 widest = _mm256_setzero_ps(), total = widest;
-    __m128 second = _mm_setzero_ps(), third = second, offset = second;
+    TableRange range;
     for (std::size_t first = 0; first < groups.size(); first += 4) {  // four groups side by side; zeros beyond the last
         const std::size_t many = std::min<std::size_t>(4, groups.size() - first);
         __m256 sums[4][2];
@@ -155,9 +151,8 @@ NESTCODE_AVX2 inline TableRange sum_tables_avx2(const std::vector<FastScanGroup>
                 const __m256 twice = _mm256_set1_ps(2 * query[group.directions[j]]);
                 for (std::size_t half = 0; half < 2; ++half) {
                     const __m256 level = _mm256_loadu_ps(group.levels[j] + 8 * half);
-                    const __m256 factor =
-                        inner ? _mm256_sub_ps(_mm256_setzero_ps(), twice) : _mm256_sub_ps(level, twice);
-                    sums[i][half] = _mm256_fmadd_ps(level, factor, sums[i][half]);
+                    const __m256 factor = _mm256_sub_ps(inner ? _mm256_setzero_ps() : level, twice);
+                    sums[i][half] = _mm256_add_ps(sums[i][half], _mm256_mul_ps(level, factor));
                 }
             }
             lows[i] = halves(_mm256_min_ps(sums[i][0], sums[i][1]), smaller);
@@ -168,29 +163,35 @@ NESTCODE_AVX2 inline TableRange sum_tables_avx2(const std::vector<FastScanGroup>
         const __m128 mosts[2] = {larger(lows[0], lows[1]), larger(lows[2], lows[3])};
         const __m128 least = smaller(leasts[0], leasts[1]), one = larger(leasts[0], leasts[1]),
                      other = smaller(mosts[0], mosts[1]);
-        second = _mm_add_ps(second, _mm_sub_ps(smaller(one, other), least));
-        third = _mm_add_ps(third, _mm_sub_ps(larger(one, other), least));
-        offset = _mm_add_ps(offset, least);
-        float each[4];
-        _mm_storeu_ps(each, least);
-        for (std::size_t i = 0; i < many; ++i)
+        float least_of[4], second_of[4], third_of[4];
+        _mm_storeu_ps(least_of, least);
+        _mm_storeu_ps(second_of, _mm_sub_ps(smaller(one, other), least));
+        _mm_storeu_ps(third_of, _mm_sub_ps(larger(one, other), least));
+        for (std::size_t i = 0; i < many; ++i) {
+            range.offset += least_of[i];
+            range.second += second_of[i];
+            range.third += third_of[i];
             for (std::size_t half = 0; half < 2; ++half, out += 8) {
-                const __m256 entries = _mm256_sub_ps(sums[i][half], _mm256_set1_ps(each[i]));
+                const __m256 entries = _mm256_sub_ps(sums[i][half], _mm256_set1_ps(least_of[i]));
                 total = _mm256_add_ps(total, sums[i][half]);
                 widest = _mm256_max_ps(widest, entries);
                 _mm256_storeu_ps(out, entries);
             }
+        }
     }
-    const __m128 most = halves(widest, larger), most_of = larger(most, _mm_movehl_ps(most, most));
-    return {sum_of(offset), _mm_cvtss_f32(larger(most_of, _mm_movehdup_ps(most_of))), sum_of(second), sum_of(third),
-            sum_of(halves(total, add))};
+    float most[4], totals[4];
+    _mm_storeu_ps(most, halves(widest, larger));
+    _mm_storeu_ps(totals, halves(total, add));
+    range.widest = *std::max_element(most, most + 4);
+    range.total = totals[0] + totals[1] + totals[2] + totals[3];
+    return range;
 }
 
-NESTCODE_AVX2 inline void quantize_tables_avx2(const float* entries, float scale, std::size_t count,
-                                               std::uint8_t* out) {
-    const auto load = [&](std::size_t i) NESTCODE_AVX2 {
-        return _mm256_cvttps_epi32(
-            _mm256_fmadd_ps(_mm256_loadu_ps(entries + i), _mm256_set1_ps(scale), _mm256_set1_ps(0.5f)));
+NESTCODE_AVX2_UNFUSED inline void quantize_tables_avx2(const float* entries, float scale, std::size_t count,
+                                                       std::uint8_t* out) {
+    const auto load = [&](std::size_t i) NESTCODE_AVX2_UNFUSED {
+        const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(entries + i), _mm256_set1_ps(scale));
+        return _mm256_cvttps_epi32(_mm256_add_ps(scaled, _mm256_set1_ps(0.5f)));
     };
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);  // packing works within 128-bit lanes
     for (std::size_t i = 0; i < count; i += 32) {

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "adc.hpp"
+#include "bit_plane_sums.hpp"
 #include "graph_search.hpp"
 #include "prefix_tables.hpp"
 #include "rerank.hpp"
@@ -45,7 +46,8 @@ struct CoefficientDecoder {
     const std::int32_t* allocation = nullptr;
     std::size_t bits = 0;
     ReconstructionLevels levels = {};
-    const float* codebooks = nullptr;  // (bytes, 256, directions); null for bit planes
+    const float* codebooks = nullptr;   // (bytes, 256, directions); null for bit planes
+    DirectionBits direction_bits = {};  // of bit planes
 
     void operator()(Rows codes, float* out) const {
         if (codebooks != nullptr) {
@@ -347,17 +349,59 @@ class RowSearch {
     }
 
     void rerank_codes(std::size_t q) {
+        if (!rerank_bit_planes(q)) rerank_decoded(q);
+    }
+
+    // Ranks codes without decoding them, and returns false where that is not possible.
+    bool rerank_bit_planes(std::size_t q) {
+        const RowProjection& projection = *snapshot_.projection;
+        const CoefficientDecoder& decoder = *snapshot_.decoder;
+        const BitPlaneKernel kernel = bit_plane_kernel(simd_);
+        if (kernel == nullptr || decoder.codebooks != nullptr || decoder.centroid_bits != 0) return false;
+        const bool by_angle = metric() == Metric::cosine;
+        const std::size_t bytes = snapshot_.codes.front().bytes;
+        const float* coefficients = batch_.coefficients(q);
+        around_zero_.resize(decoder.directions);
+        float product = batch_.mean_product(q);
+        for (std::size_t d = 0; d < decoder.directions; ++d) {
+            around_zero_[d] = by_angle ? coefficients[d] + projection.mean_coefficients[d] : -coefficients[d];
+            product -= around_zero_[d] * projection.mean_coefficients[d];
+        }
+        const ShiftedQuery query{around_zero_.data(), by_angle ? projection.mean_coefficients : around_zero_.data()};
+        const float outside = by_angle ? projection.mean_outside : batch_.outside(q);
+        packed_.resize(bytes * kLanes);
+        for (std::size_t first = 0; first < found_.size(); first += kLanes) {
+            const std::size_t many = std::min(kLanes, found_.size() - first);
+            for (std::size_t i = 0; i < many; ++i) {
+                const std::uint8_t* code = code_of(found_[first + i]);
+                for (std::size_t b = 0; b < bytes; ++b) packed_[b * kLanes + i] = code[b];
+            }
+            float products[kLanes], norms[kLanes];
+            kernel(packed_.data(), decoder.direction_bits, decoder.levels, query, products, norms);
+            for (std::size_t i = 0; i < many; ++i) {
+                const float norm = norms[i] + outside;
+                if (by_angle && !(norm > 1e-30f && norm < 1e30f)) return false;
+                near_[first + i] = by_angle ? std::max(2 - 2 * (products[i] + product) / std::sqrt(norm), 0.0f) : norm;
+            }
+        }
+        return true;
+    }
+
+    const std::uint8_t* code_of(std::size_t position) const {
+        const auto [run, own] = snapshot_.find(position);
+        const std::uint8_t* code = snapshot_.codes[run][own];
+        if (snapshot_.code_guards[run] != nullptr)
+            snapshot_.code_guards[run]->touch(code, snapshot_.codes.front().bytes);
+        return code;
+    }
+
+    void rerank_decoded(std::size_t q) {
         const RowProjection& projection = *snapshot_.projection;
         const CoefficientDecoder& decoder = *snapshot_.decoder;
         const std::size_t many = found_.size(), directions = decoder.directions;
         const std::size_t bytes = snapshot_.codes.front().bytes;
         packed_.resize(many * bytes);
-        for (std::size_t i = 0; i < many; ++i) {
-            const auto [run, own] = snapshot_.find(found_[i]);
-            const std::uint8_t* code = snapshot_.codes[run][own];
-            if (snapshot_.code_guards[run] != nullptr) snapshot_.code_guards[run]->touch(code, bytes);
-            std::copy_n(code, bytes, packed_.data() + i * bytes);
-        }
+        for (std::size_t i = 0; i < many; ++i) std::copy_n(code_of(found_[i]), bytes, packed_.data() + i * bytes);
         decoded_.resize(many * directions);
         decoder({packed_.data(), many, bytes, static_cast<std::ptrdiff_t>(bytes)}, decoded_.data());
         const float* coefficients = batch_.coefficients(q);

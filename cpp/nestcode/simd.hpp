@@ -16,6 +16,7 @@
 #include <immintrin.h>
 #define NESTCODE_TARGET(features) __attribute__((target(features)))
 #define NESTCODE_AVX2 NESTCODE_TARGET("avx2,fma,f16c")
+#define NESTCODE_AVX2_UNFUSED NESTCODE_TARGET("avx2")  // for results that are those of other kernels, bit by bit
 #define NESTCODE_AVX512 NESTCODE_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512vl")
 #define NESTCODE_AVX512_POPCOUNT NESTCODE_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vpopcntdq")
 #define NESTCODE_AVX512_VNNI NESTCODE_TARGET("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")

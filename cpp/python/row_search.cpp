@@ -124,6 +124,8 @@ struct PyCoefficientDecoder {
             if (std::size_t{2} << depth > levels.shape(1)) throw nb::value_error("each node must have a level");
         decoder = {directions,        centroids.data(),  std::countr_zero(centroids.shape(0)),
                    allocation.data(), allocation.size(), {levels.data(), directions, levels.shape(1)}};
+        decoder.direction_bits = {allocation.data(), allocation.size(), static_cast<std::size_t>(decoder.centroid_bits),
+                                  directions};
     }
 
     // Bytes that codes must have.

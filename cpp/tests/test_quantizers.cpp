@@ -1,6 +1,7 @@
 // Scalar, residual and adaptive quantizers, ADC and bit planes against plain loops.
 #include "nestcode/adaptive_quantizer.hpp"
 #include "nestcode/adc.hpp"
+#include "nestcode/bit_plane_sums.hpp"
 #include "nestcode/residual_quantizer.hpp"
 #include "nestcode/scalar_quantizer.hpp"
 #include "nestcode/two_means_tree.hpp"
@@ -179,6 +180,9 @@ void test_bit_planes(std::size_t rows, std::size_t first, std::size_t bits, std:
     std::vector<float> levels(directions * stride), out(rows * directions, -1);
     for (std::size_t i = 0; i < levels.size(); ++i) levels[i] = static_cast<float>(i);
     const Bits packed(rows, first + bits, random);
+    std::vector<float> query(directions), shifts(directions);
+    for (float& value : query) value = static_cast<float>(random() % 9) - 4;
+    for (float& value : shifts) value = static_cast<float>(random() % 9) - 4;
     for (const std::size_t threads : {1, 2}) {
         decode_bit_planes(packed.rows, allocation.data(), bits, first, {levels.data(), directions, stride}, out.data(),
                           threads);
@@ -189,6 +193,28 @@ void test_bit_planes(std::size_t rows, std::size_t first, std::size_t bits, std:
                     if (allocation[j] == static_cast<std::int32_t>(d)) node = 2 * node + bit(packed.rows[r], first + j);
                 CHECK(out[r * directions + d] == levels[d * stride + node]);
             }
+    }
+    const DirectionBits planes(allocation.data(), bits, first, directions);
+    std::vector<std::uint8_t> bytes(packed.rows.bytes * kLanes);
+    for (std::size_t r = 0; r < std::min(rows, kLanes); ++r)
+        for (std::size_t b = 0; b < packed.rows.bytes; ++b) bytes[b * kLanes + r] = packed.rows[r][b];
+    for (const Simd simd : available_simd()) {
+        const BitPlaneKernel kernel = bit_plane_kernel(simd);
+        if (kernel == nullptr) continue;
+        float products[kLanes], norms[kLanes];
+        kernel(bytes.data(), planes, {levels.data(), directions, stride}, {query.data(), shifts.data()}, products,
+               norms);
+        for (std::size_t r = 0; r < std::min(rows, kLanes); ++r) {
+            double product = 0, norm = 0, bound = 0;
+            for (std::size_t d = 0; d < directions; ++d) {
+                const double x = static_cast<double>(out[r * directions + d]) + static_cast<double>(shifts[d]);
+                product += static_cast<double>(query[d]) * x;
+                norm += x * x;
+                bound += std::abs(static_cast<double>(query[d]) * x);
+            }
+            CHECK(std::abs(static_cast<double>(products[r]) - product) <= 1e-5 * bound);
+            CHECK(std::abs(static_cast<double>(norms[r]) - norm) <= 1e-5 * norm);
+        }
     }
 }
 

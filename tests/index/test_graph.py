@@ -15,6 +15,7 @@ from nestcode.coders import Coder
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import buffer, compaction
+from nestcode.index.segment import Segment, StoredGraph
 from nestcode.index.snapshot import Snapshot
 from nestcode.search import plan, prepared
 from tests import twins
@@ -247,6 +248,55 @@ def test_graphs_are_built_in_the_background_and_kept_through_small_changes() -> 
     hits = index.search(FRESH[1:20], 1)
     assert np.array_equal(hits.ids.ravel(), np.arange(ROWS + 1, ROWS + 20))
     assert 0 not in index.search(X[0], 10).ids
+
+
+def test_a_tuned_index_keeps_its_recall_while_a_graph_is_built_anew() -> None:
+    index = plain()
+    index.tune(Q, 0.95)
+    live, begun, go_on = index._live, threading.Event(), threading.Event()
+    build = live._build_graph
+
+    def slowly(segment: Segment) -> StoredGraph:
+        begun.set()
+        assert go_on.wait(60)
+        assert build is not None
+        return build(segment)
+
+    live._build_graph = slowly
+    before_it = live.current.segments[0].graph
+    index.remove(np.arange(0, ROWS, 2))  # more than half: the rest is written anew
+    index.remove(np.arange(1, ROWS, 4))
+    assert begun.wait(60)
+    try:
+        assert live.current.segments[0].graph is before_it
+        assert index.evaluate(Q, 10).recall > 0.9
+    finally:
+        go_on.set()
+    index.wait()
+    assert live.current.segments[0].graph not in (None, before_it)
+    assert index.evaluate(Q, 10).recall > 0.9
+
+
+def test_items_are_found_before_they_have_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MIN_GRAPH", ROWS + 1)
+    index = Index(coder(), graph=True)
+    index.add(X)
+    index.save(tmp_path / "index")  # as a crash leaves it
+    assert index.evaluate(Q, 10, candidates=10).recall > 0.95
+    monkeypatch.setattr(compaction, "MIN_GRAPH", 100)
+    with Index.open(tmp_path / "index", mode="a") as again:
+        again.wait()
+        assert again._live.current.segments[0].graph is not None
+
+
+def test_what_was_tuned_for_walks_is_no_budget_of_lists(tmp_path: Path) -> None:
+    index = plain()
+    index.tune(Q, 0.95)
+    index.save(tmp_path / "index")
+    assert index.evaluate(Q, 10).candidates < 100
+    assert index.evaluate(Q, 10, metric="cosine").candidates == 1000 + ROWS // 50
+    for memory, expected in (("codes", 1000 + ROWS // 50), ("all", index.evaluate(Q, 10).candidates)):
+        assert Index.open(tmp_path / "index", memory=memory).evaluate(Q, 10).candidates == expected
 
 
 def test_merging_keeps_graphs_only_where_they_are_wanted() -> None:

@@ -105,7 +105,8 @@ class Index(IndexReader):
         self._vector_format = start.vector_format
         self._largest = start.largest  # id used so far
         prefix = None if tier is None else tier.prefix
-        self._searcher = Searcher(start.coder, prefix, by_graph=tier is None or tier.everything)
+        by_graph = tier is None or tier.everything
+        self._searcher = Searcher(start.coder, prefix, graphs=start.graph, by_graph=by_graph)
         snapshot = Snapshot.of(start.width, start.segments, StoredLayouts(start.coder), start.vector_format)
         build = partial(_build_graph, start.coder, self._searcher) if start.graph and start.coder is not None else None
         self._live = LiveSnapshot(snapshot, build)
@@ -250,6 +251,8 @@ class Index(IndexReader):
 
         Searches then take as long as later ones: call it after `Index.open` where the first one must not be slow.
         """
+        if self._store is None or self._store.writable:
+            self._live.start()
         self._live.wait()
         for one in self._live.current.segments:
             if one.graph is not None:
@@ -369,6 +372,7 @@ class Index(IndexReader):
             lay_out = self._live.current.lay_out
             self._live.current = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
             self._largest, self.effort, self.graph = found.largest, found.effort, found.graph
+            self._searcher.graphs = found.graph
         return True
 
     def commit(self) -> None:

@@ -65,6 +65,11 @@ class LiveSnapshot:
         with self._compacting:
             self._replace(lambda snapshot: snapshot.truncate(width))
 
+    def start(self) -> None:
+        """Let the background merge and build what is left, as after a crash, unless it does so already."""
+        with self._writing:
+            self._start_compaction()
+
     def wait(self) -> None:
         """Wait until the background has nothing left to merge or to build."""
         thread = self._thread
@@ -119,9 +124,13 @@ class LiveSnapshot:
             self.current = self.current.add_graph(one.segment, graph)
 
     def _merge(self, segments: Sequence[LiveSegment]) -> None:
-        merged = Segment.merge(segments, self.current.width, self.current.lay_out)
+        merged, graph = Segment.merge(segments, self.current.width, self.current.lay_out), None
+        had_graphs = any(one.graph is not None for one in segments)  # which searches use until the new one is built
+        if self._build_graph is not None and had_graphs and len(merged) >= compaction.MIN_GRAPH:
+            graph = self._build_graph(merged)
         with self._writing:
-            self.current = self.current.replace_merged(segments, merged)
+            replaced = self.current.replace_merged(segments, merged)
+            self.current = replaced if graph is None else replaced.add_graph(merged, graph)
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None

@@ -345,11 +345,13 @@ class IndexReader:
         True
 
         Recall is that of `evaluate`. The choice is kept as `index.effort`, and saved with the index. It grows with the
-        index: a larger one scores the same share of its items. Where no search reaches the target, a warning is given
-        and the fastest is chosen that comes near the best.
+        index: a larger one scores the same share of its items; of graphs it is the same for any size, and measured once
+        they are built. Where no search reaches the target, a warning is given and the fastest is chosen that comes near
+        the best.
         """
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
             raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
+        self._live.wait()
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
         best = trials.fastest(float(target_recall))
         self.effort = trials.effort(best)

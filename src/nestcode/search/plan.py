@@ -1,7 +1,7 @@
 """The plan of a search: its queries, how items are ranked, and how much work it may do, all checked once."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +31,8 @@ class Effort:
     (1500, 80)
 
     Args:
-        candidates: the candidate budget. It is the same share of a larger index, and as many of a smaller one.
+        candidates: the candidate budget. It is the same share of a larger index, and as many of a smaller one; in an
+            index with graphs it is that of a walk (ef), whatever the number of items.
         items: of the index that it was measured on.
         rerank: how many candidates are reranked: as many for each hit of a larger k.
         k: hits of the searches that it was measured on.
@@ -63,6 +64,10 @@ class Budget:
     chosen_candidates: int | None = None
     chosen_rerank: int | None = None
     effort: Effort | None = None  # for what the caller did not choose
+
+    def for_snapshot(self, prepared: PreparedSnapshot) -> "Budget":
+        """Return it without an effort that was measured for another way to search."""
+        return self if self.effort is None or prepared.fits_effort else replace(self, effort=None)
 
     def candidates(self, count: int) -> int:
         """Return how many of `count` items to estimate; without a choice 1,000 and 2 % of them."""
@@ -159,7 +164,7 @@ class Plan:
 
 def count_candidates(prepared: PreparedSnapshot, budget: Budget, k: int) -> int:
     """Return the candidate budget of a search; all items where a filter leaves too few of them to walk on a graph."""
-    if not prepared.has_graphs:
+    if not prepared.by_graph:
         return budget.candidates(prepared.count)
     most = budget.graph_candidates(k)
     # A walk visits candidates / share items, and a visit takes about as long as comparing 16 items exhaustively.

@@ -26,7 +26,7 @@ from nestcode.search.vectors import RunVectors, StoredVectors
 
 Positions = NDArray[np.uint32]
 Filter = Callable[[StoredIds], NDArray[np.bool_]]  # which ids a search may find
-SCANNED = 8192  # items without a graph that are all scanned, where others have one
+SCANNED = 8192  # items that are all scanned as long as they lack their graph
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -221,13 +221,21 @@ class PreparedSnapshot:
         cache: what the scorer prepared of it before.
         allowed: which items may be found; None is all.
         by_graph: whether runs with a graph are searched by it, not by inverted lists.
+        fits_effort: whether what `Index.tune` chose is of this way to search.
 
     """
 
     def __init__(
-        self, snapshot: Snapshot, cache: PreparationCache, allowed: Filter | None = None, *, by_graph: bool = False
+        self,
+        snapshot: Snapshot,
+        cache: PreparationCache,
+        allowed: Filter | None = None,
+        *,
+        by_graph: bool = False,
+        fits_effort: bool = True,
     ) -> None:
         self.snapshot, self.scorer, self._cache = snapshot, cache.scorer, cache
+        self.by_graph, self.fits_effort = by_graph, fits_effort
         graphs = [run for run in snapshot.runs if by_graph and run.graph is not None]
         listed = [run for run in snapshot.runs if run not in graphs]
         self._runs = [*listed, *graphs]  # whose positions are counted in this order
@@ -271,8 +279,8 @@ class PreparedSnapshot:
         return sum(map(len, self._ids))
 
     def list_candidates(self, candidates: int) -> int:
-        """Return the budget of inverted lists: beside graphs, whose budget is that of a walk, all that is few."""
-        return max(candidates, SCANNED + self._listed // 50) if self._graphs else candidates
+        """Return the budget of lists: beside graphs, whose budget is that of a walk, all items where these are few."""
+        return max(candidates, SCANNED + self._listed // 50) if self.by_graph else candidates
 
     def row_searcher(
         self,

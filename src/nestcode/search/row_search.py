@@ -2,7 +2,8 @@
 
 This is the plain case: queries are vectors, distances are by the coder's metric to stored vectors or to what codes
 decode to, and nothing is filtered. Other searches take the same steps one by one (searcher.py), and so do batches that
-rerank little, which matrix products project, and rows whose squares leave the range of float32.
+rerank little, which matrix products project, unless walks are ranked by codes, and rows whose squares leave the range
+of float32.
 """
 
 from functools import cached_property, lru_cache, partial
@@ -57,6 +58,7 @@ class RowSearcher:
             None if stored else code_decoder(scorer, prepared.snapshot.width),
         )
         self._bit_planes = isinstance(scorer, FastScanScorer)
+        self._ranks_walks = prepared.has_graphs and not stored  # by whole codes, of which walks find many
         self._budget = lru_cache(maxsize=256, typed=True)(partial(_row_budget, prepared))
 
     def search(
@@ -78,7 +80,8 @@ class RowSearcher:
             return None if compared < 0 else Hits(ids, distances, compared)
         if queries.ndim != 2 or queries.shape[1] != self._features or budget is None:
             return None
-        if len(queries) > FEW and (budget.reranked < MANY or not self._bit_planes):
+        by_core = self._ranks_walks or (budget.reranked >= MANY and self._bit_planes)
+        if len(queries) > FEW and not by_core:
             return None
         shape, counts = (len(queries), k), np.empty(len(queries), np.int64)
         ids, distances = np.empty(shape, np.int64), np.empty(shape, np.float32)
@@ -113,7 +116,7 @@ def _row_budget(
     threads: int | None,
 ) -> tuple[int, RowBudget | None]:
     """Return how many threads to use, and the work of a search; None compares all items."""
-    budget = Budget(candidates, rerank, effort)
+    budget = Budget(candidates, rerank, effort).for_snapshot(prepared)
     workers, k = thread_count(threads), check_k(k, prepared.count)
     most = max(count_candidates(prepared, budget, k), k)
     if most >= prepared.count:

@@ -1,5 +1,6 @@
 """The searcher of an index: runs a plan on a snapshot, step by step (the steps are drawn in `nestcode.search`)."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,15 @@ class Searcher:
     Args:
         coder: the coder of the index, if it has one.
         prefix: how many leading bits distances are estimated by; None is as many as the scorer takes.
-        by_graph: whether to use the graphs of segments that have one.
+        graphs: whether segments get graphs, so that an effort is one of walks.
+        by_graph: whether to use them.
 
     """
 
-    def __init__(self, coder: Coder | None, prefix: int | None = None, *, by_graph: bool = True) -> None:
-        self._coder, self._prefix, self._by_graph = coder, prefix, by_graph
+    def __init__(
+        self, coder: Coder | None, prefix: int | None = None, *, graphs: bool = False, by_graph: bool = True
+    ) -> None:
+        self._coder, self._prefix, self.graphs, self._by_graph = coder, prefix, graphs, by_graph
         self._caches: dict[bool, tuple[int, PreparationCache]] = {}  # with their width, by whether codes are compared
         self._rows: tuple[Snapshot, RowSearcher | None] | None = None  # of the latest snapshot, if it can be
         self._latest: dict[tuple[bool, bool], PreparedSnapshot] = {}  # by that, and whether graphs are used
@@ -74,8 +78,9 @@ class Searcher:
         """Return the k nearest items of each query."""
         prepared = self.prepare(snapshot, plan)
         k = check_k(k, prepared.count)
-        budget = max(count_candidates(prepared, plan.budget, k), k)  # k hits wherever there are so many
-        found = top_k(prepared, plan, k, budget, plan.budget.rerank(k))
+        budget = plan.budget.for_snapshot(prepared)
+        candidates = max(count_candidates(prepared, budget, k), k)  # k hits wherever there are so many
+        found = top_k(prepared, plan, k, candidates, budget.rerank(k))
         _check_range(found)
         if plan.single:
             return Hits(found.ids[0], found.distances[0], int(found.compared[0]))
@@ -114,12 +119,13 @@ class Searcher:
             raise InvalidInput(f"radius must be a finite number, got {radius!r}")
         radius = float(np.float32(np.clip(radius, -FLOAT32_MAX, FLOAT32_MAX)))  # the type of distances
         prepared = self.prepare(snapshot, plan)
+        budget = plan.budget.for_snapshot(prepared)
         found: list[Hits] = []
         for query in range(len(plan)):
             k = RANGE_START
             while True:
-                budget = count_candidates(prepared, plan.budget, k)
-                hits = top_k(prepared, plan, k, budget, max(4 * k, 100), query)
+                candidates = count_candidates(prepared, budget, k)
+                hits = top_k(prepared, plan, k, candidates, max(4 * k, 100), query)
                 inside = hits.distances[0] <= radius
                 if not inside[-1] or hits.ids[0, -1] < 0 or k >= hits.compared[0]:
                     break
@@ -130,7 +136,8 @@ class Searcher:
 
     def candidates(self, snapshot: Snapshot, plan: Plan, k: int) -> int:
         """Return the candidate budget of a search."""
-        return count_candidates(self.prepare(snapshot, plan), plan.budget, k)
+        prepared = self.prepare(snapshot, plan)
+        return count_candidates(prepared, plan.budget.for_snapshot(prepared), k)
 
     def prepare(self, snapshot: Snapshot, plan: Plan) -> PreparedSnapshot:
         """Return a snapshot prepared for a plan; without a filter it is kept until the next snapshot."""
@@ -141,13 +148,20 @@ class Searcher:
     ) -> PreparedSnapshot:
         # Graphs connect items that are near by the coder's own metric.
         can_walk = self._by_graph and self._coder is not None and not by_codes and metric == self._coder.metric_
-        by_graph = can_walk and any(run.graph is not None for run in snapshot.runs)
-        cache = self._cache(snapshot.width, by_codes=by_codes)
+        by_graph = can_walk and self.graphs
+        make = partial(
+            PreparedSnapshot,
+            snapshot,
+            self._cache(snapshot.width, by_codes=by_codes),
+            allowed,
+            by_graph=by_graph,
+            fits_effort=by_graph == self.graphs,
+        )
         if allowed is not None:
-            return PreparedSnapshot(snapshot, cache, allowed, by_graph=by_graph)
+            return make()
         known = self._latest.get((by_codes, by_graph))
         if known is None or known.snapshot is not snapshot:
-            known = self._latest[by_codes, by_graph] = PreparedSnapshot(snapshot, cache, by_graph=by_graph)
+            known = self._latest[by_codes, by_graph] = make()
         return known
 
     def _row_searcher(self, snapshot: Snapshot) -> RowSearcher | None:
