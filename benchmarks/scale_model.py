@@ -60,6 +60,8 @@ class Line(NamedTuple):
 def main() -> None:
     """Measure, predict, build, print and save."""
     options = parse()
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         path = write_rows(options, Path(scratch) / "rows.npy")
         folder = options.folder or Path(scratch)
