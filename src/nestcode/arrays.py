@@ -50,6 +50,8 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     """Return numeric rows, (n, features), in their own dtype, or raise an error in words scikit-learn expects."""
     if hasattr(X, "toarray"):
         raise InvalidInput(f"data must be dense, got a sparse {type(X).__name__}: convert it with X.toarray()")
+    if np.ma.is_masked(X):
+        raise InvalidInput("data must have no masked values: fill them with X.filled(value), or drop their rows")
     if X is None:
         raise InvalidInput("data must be an array (items, features), got None: give rows of numbers")
     try:

@@ -288,7 +288,7 @@ def test_streams_larger_than_their_inputs_are_reported(photos: Path, tmp_path: P
     nestcode.LinearCoder(width=64).fit(items).save(coder)
     said = notes(path, "--coder", coder, "--embed")
     assert ", most of it the embedded coder (" in said
-    assert "that is more than the files: lower it, as by --budget" in said
+    assert "that is more than the files: keep fewer bytes, as by --budget" in said
     assert "that is more than the files" in notes(photos / "color.png", "--fit", "--bpp", 0.01)
     pixels, file = read(photos / "color.png").nbytes, (photos / "color.png").stat().st_size
     assert f"{pixels:,} bytes raw, {file:,} in files, " in notes(photos / "color.png", "--bpp", 0.01)

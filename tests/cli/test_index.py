@@ -130,6 +130,7 @@ def test_tuning_is_kept_with_the_index(built: Path) -> None:
     (found,) = lines("evaluate", folder, built / "qc.npy", "--codes", "--candidates", 400)
     assert found["recall"] == 1
     assert "give one of them" in misused("tune", *given, "--vectors", built / "v.npy", "--exact", built / "v.npy")
+    assert "by codes (--exact measures against vectors): " in fine("evaluate", *given)
     assert "leave out --codes" in misused("evaluate", *given, "--codes", "--exact", built / "v.npy")
     assert "target_recall must be above 0" in refused("tune", *given, "--target-recall", 2)
 

@@ -137,6 +137,8 @@ def test_the_least_distortion_of_given_coders() -> None:
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "an iterator": (lambda: nc.fit(iter([np.eye(3)]), width=8), "an iterator ends: give an array"),
+    "too wide": (lambda: nc.fit(np.eye(3), width=2**40), "width must be at most 1048576 bits, got 1099511627776"),
+    "masked": (lambda: nc.fit(np.ma.masked_equal(np.eye(3), 1), width=8), "data must have no masked values: fill them"),
     "width": (lambda: nc.fit(np.eye(3), width=0), "width must be an integer of at least 1, got 0"),
     "metric": (lambda: nc.fit(np.eye(3), 8, metric="l1"), 'metric must be "l2" or "cosine", got \'l1\''),  # type: ignore[arg-type]
     "goal": (lambda: nc.fit(np.eye(3), 8, goal="speed"), 'goal must be "search" or "distortion", got \'speed\''),  # type: ignore[arg-type]

@@ -455,6 +455,14 @@ def test_images_at_once_keep_the_memory_limit_and_their_order() -> None:
     assert peak <= 6
 
 
+@pytest.mark.parametrize(
+    ("dtype", "remedy"), [("bool", r"255 \* x.astype\(np.uint8\)"), (">u2", r"x.astype\(np.uint16\)")]
+)
+def test_pixels_of_other_types_have_their_own_remedy(dtype: str, remedy: str) -> None:
+    with pytest.raises(InvalidInput, match=f"convert it, as with {remedy}"):
+        codec().encode(np.zeros((9, 9), dtype))
+
+
 def test_an_error_in_a_thread_is_raised_and_ends_the_work() -> None:
     drawn = []
 

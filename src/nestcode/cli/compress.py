@@ -124,7 +124,7 @@ def _summary(raw: int, files: int, stream: int, coder: int) -> str:
     if coder:
         line += f", {'most' if 2 * coder > stream else 'some'} of it the embedded coder ({coder:,} bytes)"
     if stream > files:
-        line += "; that is more than the files: lower it, as by --budget"
+        line += "; that is more than the files: keep fewer bytes, as by --budget"
     return f"{line}."
 
 

@@ -215,8 +215,9 @@ def read_array(path: Path, *, least: int = 2, name: str | None = None) -> Any:
         raise DamagedFile(f"{label} holds several arrays: write one of them with np.save")
     if array.ndim < least or not len(array):
         shape = "(n, …)" if least > 1 else "(n,)"
+        remedy = "reshape it" if array.ndim < least else "give rows"
         raise InvalidInput(
-            f"{label} must hold an array {shape} of at least one item, got shape {array.shape}: reshape it"
+            f"{label} must hold an array {shape} of at least one item, got shape {array.shape}: {remedy}"
         )
     if isinstance(array, np.memmap) and path.stat().st_size != array.offset + array.nbytes:
         raise DamagedFile(f"{label} has data after its array: give one array per file")

@@ -33,4 +33,5 @@ def tune(
         with messages().status("Measuring"):
             found = opened.tune(rows, target_recall, k, metric=metric, threads=threads, **known)
         opened.commit()
-    report(found, k, as_json=as_json)
+        by_codes = codes or not (known or opened.vector_type)
+    report(found, k, by_codes=by_codes, as_json=as_json)

@@ -100,6 +100,7 @@ class BaseLayout:
 
 
 Layout = ScalarLayout | CodebookLayout | BaseLayout
+MOST_BITS = 1 << 20  # of a code
 
 
 class Coder(Storable, Estimator):
@@ -134,7 +135,10 @@ class Coder(Storable, Estimator):
 
     @abstractmethod
     def decode(self, codes: Codes) -> NDArray[np.float32]:
-        """Return the items that codes of any length decode to, (n, features); length 0 gives the mean."""
+        """Return the items that codes of any length decode to, (n, features); length 0 gives the mean.
+
+        To decode fewer bits, cut the codes: `coder.decode(codes.prefix(64))`.
+        """
 
     @abstractmethod
     def expected_error(self, length: int) -> float:
@@ -221,7 +225,8 @@ def warn_of_unallocated_bits(useful: int, width: int) -> None:
 
 def check_settings(width: Any, metric: Any, seed: Any = 0) -> None:
     """Raise unless the settings that coders share are valid."""
-    check_int(width, "width", least=1)
+    if check_int(width, "width", least=1) > MOST_BITS:
+        raise InvalidInput(f"width must be at most {MOST_BITS} bits, got {width}: fit a narrower coder")
     check_int(seed, "seed", least=0)
     if metric not in ("l2", "cosine"):
         raise InvalidInput(f'metric must be "l2" or "cosine", got {metric!r}')

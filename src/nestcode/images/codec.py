@@ -216,9 +216,11 @@ class ImageDecoder:
 def check_image(image: Any) -> Image:
     """Return the image, or raise if it is not an image."""
     if not isinstance(image, np.ndarray) or image.dtype not in SCALES:
+        remedy = "np.asarray(image), or np.rint(255 * x).astype(np.uint8) for values in [0, 1]"
+        if isinstance(image, np.ndarray) and image.dtype in (np.dtype(bool), np.dtype(">u2")):
+            remedy = "255 * x.astype(np.uint8)" if image.dtype == bool else "x.astype(np.uint16)"
         raise InvalidInput(
-            f"an image must be a uint8 or uint16 array, got {_type_of(image)}: convert it, as with np.asarray(image), "
-            "or np.rint(255 * x).astype(np.uint8) for values in [0, 1]"
+            f"an image must be a uint8 or uint16 array, got {_type_of(image)}: convert it, as with {remedy}"
         )
     check_shape(image.shape)
     return image
