@@ -26,9 +26,9 @@ def test_directions_by_subspace_iteration_are_those_of_the_full_decomposition(mo
     rng = np.random.default_rng(0)
     mixing = np.linalg.qr(rng.standard_normal((60, 60)))[0]
     X = rng.laplace(size=(3000, 60)) * np.arange(1, 61) ** -1.5 @ mixing
-    exact = principal_directions(moments_of(X), X, 12, np.random.default_rng(0))
+    exact = principal_directions(moments_of(X).covariance(), 12, np.random.default_rng(0), X)
     monkeypatch.setattr(sampling, "DENSE", 10)
-    directions = principal_directions(moments_of(X), X, 12, np.random.default_rng(0))
+    directions = principal_directions(moments_of(X).covariance(), 12, np.random.default_rng(0), X)
     assert np.abs((directions * exact).sum(axis=1)).min() > 1 - 1e-4
     np.testing.assert_allclose(directions @ directions.T, np.eye(12), atol=1e-6)
 
@@ -36,9 +36,9 @@ def test_directions_by_subspace_iteration_are_those_of_the_full_decomposition(mo
 @pytest.mark.parametrize("rows", [1, 2, 9, 30])
 def test_directions_in_the_span_of_few_rows_are_those_of_the_covariance(rows: int) -> None:
     X = 5 + np.random.default_rng(0).standard_normal((rows, 60)) * np.arange(1, 61) ** -1.5
-    directions = principal_directions(moments_of(X), X, 12, np.random.default_rng(0))
+    directions = principal_directions(moments_of(X).covariance(), 12, np.random.default_rng(0), X)
     rank = min(rows - 1, 12)  # the covariance has no other direction
-    exact = principal_directions(moments_of(X), X[:0], 12, np.random.default_rng(0))
+    exact = principal_directions(moments_of(X).covariance(), 12, np.random.default_rng(0))
     assert directions.shape == (min(rows, 12), 60)
     np.testing.assert_allclose(np.abs((directions * exact[: len(directions)]).sum(axis=1))[:rank], 1, atol=1e-6)
     np.testing.assert_allclose(directions @ directions.T, np.eye(len(directions)), atol=1e-6)

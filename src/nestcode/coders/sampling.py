@@ -63,11 +63,20 @@ def moments_and_sample(
     return moments, reservoir.rows()
 
 
-def principal_directions(moments: Moments, sample: NDArray[Any], count: int, rng: np.random.Generator) -> Floats:
-    """Return the `count` directions of largest variance, or one per row of fewer rows: (count, features)."""
-    covariance = moments.covariance()
-    if len(sample) == moments.count <= len(covariance) // FEW:  # all of the data: its span holds every direction
-        decoder = rayleigh_ritz(covariance, np.linalg.qr(sample.T.astype(np.float64))[0])[0][:, :count]
+def all_rows(moments: Moments, sample: NDArray[Any]) -> NDArray[Any] | None:
+    """Return the sample if it is all of the data."""
+    return sample if len(sample) == moments.count else None
+
+
+def principal_directions(
+    covariance: Doubles, count: int, rng: np.random.Generator, rows: NDArray[Any] | None = None
+) -> Floats:
+    """Return the `count` directions of largest variance, or one per row of fewer rows: (count, features).
+
+    Where all rows of the data are given, and they are few, their span holds every direction.
+    """
+    if rows is not None and len(rows) <= len(covariance) // FEW:
+        decoder = rayleigh_ritz(covariance, np.linalg.qr(rows.T.astype(np.float64))[0])[0][:, :count]
     elif len(covariance) > DENSE and SHARE * count < len(covariance):
         decoder = solve(covariance, count, rng, tolerance=1e-3).decoder
     else:
@@ -92,7 +101,7 @@ def project_sample(
     reservoir = Reservoir(rng, TRAIN_ROWS, most_bytes)
     moments, sample = moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
     mean = moments.mean()
-    directions = water_filling_directions(moments, sample, width, rng)
+    directions = water_filling_directions(moments.covariance(), width, rng, all_rows(moments, sample))
     rows, outside = [], 0.0
     for part in pieces(sample):
         centered = center(part, mean, normalize=normalize)
@@ -110,14 +119,15 @@ def held_out_mask(count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     return held_out
 
 
-def water_filling_directions(moments: Moments, sample: NDArray[Any], width: int, rng: np.random.Generator) -> Floats:
+def water_filling_directions(
+    covariance: Doubles, width: int, rng: np.random.Generator, rows: NDArray[Any] | None
+) -> Floats:
     """Return the principal directions to which reverse water-filling allocates bits, (directions, features).
 
     For Gaussian data the optimum gives a direction half of log2 of the ratio of its variance to the water level. As
     data is not Gaussian, directions down to half a bit below the level are kept too; the others would only add noise.
     """
-    covariance = moments.covariance()
-    directions = principal_directions(moments, sample, min(2 * width, len(covariance)), rng)
+    directions = principal_directions(covariance, min(2 * width, len(covariance)), rng, rows)
     variances = np.maximum(np.einsum("df,fg,dg->d", directions, covariance, directions, optimize=True), 0)
     if variances[0] == 0:
         return directions[:1]

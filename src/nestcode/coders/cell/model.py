@@ -52,7 +52,8 @@ class CellModel(ProjectedModel):
         cells = settings["cells"] or 1 << min(choose_bits(moments.count), width)
         sample = sample[rng.permutation(len(sample))[: training_rows(cells) + sampling.SAMPLE_ROWS]]
         mean, covariance = moments.mean(), moments.covariance()
-        directions = sampling.principal_directions(moments, sample, min(max(width, DIRECTIONS), len(mean)), rng)
+        count, whole = min(max(width, DIRECTIONS), len(mean)), sampling.all_rows(moments, sample)
+        directions = sampling.principal_directions(covariance, count, rng, whole)
         seen = directions[: leading_directions(directions, covariance)]
         train = pieces(sample[: training_rows(cells)])
         coefficients = np.concatenate([center(part, mean, normalize=normalize) @ seen.T for part in train])

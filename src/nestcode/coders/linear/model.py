@@ -28,7 +28,8 @@ class LinearModel(BitPlaneModel):
         reservoir = sampling.Reservoir(rng, sampling.SAMPLE_ROWS, sampling.SAMPLE_BYTES)
         moments, rows = sampling.moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
         mean = moments.mean()
-        directions = sampling.principal_directions(moments, rows, min(width, len(mean)), rng)
+        whole = sampling.all_rows(moments, rows)
+        directions = sampling.principal_directions(moments.covariance(), min(width, len(mean)), rng, whole)
         sample = [center(part, mean, normalize=normalize) for part in pieces(rows)]
         total = float(sum(squared_norms(part).sum() for part in sample) / len(rows))
         for count in (len(directions) // 2 + 1, len(directions)):  # half of them mostly suffice, at half the work
