@@ -12,7 +12,7 @@ rounded to 8 bits per channel first, as codecs do.
     Gaussian bound  R(D) of Gaussian data with the principal variances of the training images; images may be below it
 
 --parts photos: PSNR and SSIM of large images (scikit-learn's two, or --photos DIR) by bits per pixel, BD-rate and MB/s
-beside JPEG, JPEG 2000, WebP, AVIF (4:2:0 and 4:4:4) and, with `pip install pillow-jxl-plugin`, JPEG XL. Photographs
+beside JPEG, JPEG 2000, WebP, AVIF (4:2:0 and 4:4:4) and, with `pip install pillow-jxl-plugin`, JPEG XL. Images
 that nothing here was trained on are in Debian's packages lomiri-wallpapers-16.04 and -20.04: `apt-get download` both,
 and `dpkg -x` each into DIR.
 
