@@ -242,14 +242,6 @@ inline void inverse_dct(const Square& block, std::size_t rows, std::size_t colum
     }
 }
 
-// Estimates a coefficient, in steps, from a decoded value of BitPlaneTraversal: inside its interval, below the middle,
-// since small magnitudes are more frequent.
-inline float midpoint(std::int32_t known) {
-    const std::int32_t doubled = std::abs(known), interval = doubled & -doubled, low = (doubled - interval) >> 1;
-    const float value = static_cast<float>(interval) * (low == interval ? 0.4F : 0.48F) + static_cast<float>(low);
-    return known < 0 ? -value : value;
-}
-
 // Reconstructs the pixels of an image from decoded values of its coefficients, (channels, rows, columns, 16, 16), of
 // which planes down to `plane` are complete.
 class ImageReconstruction {

@@ -695,18 +695,29 @@ class ImageDecoder:
 def image_model_sizes() -> tuple[int, int]:
     """Return the number of binary models and of mixer weights."""
 
+def quantize_coefficients(
+    coefficients: NDArray[np.float32], step: float, weight: float, out: NDArray[np.int16]
+) -> float:
+    """Quantize coefficients with a dead zone, and return the squared error in steps.
+
+    Both arrays are (rows, columns, 16, 16). Magnitudes are taken to be in the middle of their interval.
+    """
+
 def encode_image(
     model: ImageModel,
     kinds: list[int],
-    coefficients: NDArray[np.int32],
+    coefficients: NDArray[np.int16],
     limit: int,
     train: bool,
     original: NDArray[np.uint8 | np.uint16],
     step: float,
     rotation: list[int],
     weights: list[int],
-) -> tuple[bytes, int, list[tuple[int, float]]]:
-    """Return the bitstream, its number of planes, and after every pass its bytes and the MSE of a pixel value.
+) -> tuple[bytes, int, bool, list[tuple[int, float, float]]]:
+    """Return the bitstream, its number of planes, whether it is whole, and what is known after every pass.
+
+    That is its bytes, the squared error of coefficients, and the MSE of pixel values, or -1 if it was not measured.
+    Unless the bitstream is whole, the last pass is incomplete.
 
     `rotation`, of the colors, is empty or has 3 values; `weights`, of the step in units of 1/32, is empty or has one
     for each channel.

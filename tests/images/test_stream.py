@@ -185,10 +185,20 @@ def test_a_rate_equals_truncation(bpp: float) -> None:
     payload = min(int(bpp * header.pixels / 8), header.payload)
     kept = compress_images(crops(), codec(), bpp=bpp)
     assert header_of(kept).payload == payload
+    assert header_of(kept).entries == header.truncate(payload).entries
     expected = plain_decode(crops(), payload)
     assert same(decompress_images(data, codec(), bpp=bpp), expected)
     assert same(decompress_images(kept, codec()), expected)
     assert stream_info(kept).full_bpp == stream_info(kept).bpp == pytest.approx(8 * payload / header.pixels)
+
+
+@pytest.mark.parametrize("bpp", [0.02, 1, 3])
+def test_a_rate_that_one_image_takes_most_of_equals_truncation(bpp: float) -> None:
+    """Its share by pixels would not do."""
+    noise = np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)
+    images = [np.zeros_like(noise), crop((48, 64, 3)), noise, np.zeros_like(noise)]
+    whole, kept = header_of(compress_images(images, codec())), header_of(compress_images(images, codec(), bpp=bpp))
+    assert kept.entries == whole.truncate(int(bpp * whole.pixels / 8)).entries
 
 
 def luma_ssim(image: Image, decoded: Image) -> float:
