@@ -436,6 +436,47 @@ class VectorRuns:
         """Write the nearest of the vectors `items`, nearest first, and return whether float32 could tell them apart."""
     def expand(self, items: NDArray[np.int64], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
         """Write vectors as float32, (items, features)."""
+    def compare(
+        self,
+        queries: NDArray[np.floating[Any]],
+        pair_queries: NDArray[np.int64],
+        pair_items: NDArray[np.int64],
+        metric: str,
+        out: NDArray[np.float64],
+        threads: int = 1,
+        simd: str = "",
+    ) -> None:
+        """Write the distances of pairs of a query and a vector in float64."""
+
+def squared_norms(rows: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
+    """Write the squared norms of rows, (rows,)."""
+
+class CloseItems:
+    """The items that may be among the k nearest of each query, given estimates of all distances, block by block."""
+
+    def __init__(self, queries: int, k: int, items: int) -> None: ...
+    def add(
+        self,
+        products: NDArray[np.float32],
+        offsets: NDArray[np.float32],
+        scales: NDArray[np.float32],
+        shifts: NDArray[np.float32],
+        bounds: NDArray[np.float64],
+        threads: int = 1,
+    ) -> None:
+        """Estimate the distances of the next items: scales (products + offsets) + shifts, with bounds of the errors."""
+    def count(self, counts: NDArray[np.int64]) -> None:
+        """Write how many items each query has left, 0 where float32 cannot tell them apart."""
+    def write(self, items: NDArray[np.int64]) -> None:
+        """Write the items that are left, query by query."""
+    def rank(
+        self,
+        distances: NDArray[np.float64],
+        ids: NDArray[np.int64],
+        top_distances: NDArray[np.float32],
+        top_ids: NDArray[np.int64],
+    ) -> None:
+        """Write the nearest of each query that has items left, by the distances of these."""
 
 def select_top_k(
     distances: NDArray[np.float32],
@@ -633,6 +674,7 @@ class CodeScan:
     def search(
         self,
         row: NDArray[np.floating[Any]],
+        metric: str,
         distances: NDArray[np.float32],
         top_ids: NDArray[np.int64],
         threads: int = 1,

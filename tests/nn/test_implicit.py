@@ -48,6 +48,14 @@ def test_the_search_equals_its_twin(beams: int, candidates: int, last: int) -> N
         assert found.tolist() == [plain_search(network, one, beams, candidates, last) for one in x]
 
 
+def test_autocast_rounds_the_network_but_hardly_the_codes() -> None:
+    network, x = trained(), items(200)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = network.search(x, 4, 4)
+    errors = [(x - network.decode(codes)).square().sum().detach() for codes in (rounded, network.search(x, 4, 4))]
+    torch.testing.assert_close(*errors, rtol=0.01, atol=0)
+
+
 def test_more_beams_and_candidates_make_better_codes() -> None:
     network, x = trained(), items(200)
     errors = [

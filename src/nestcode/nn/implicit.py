@@ -37,10 +37,18 @@ class Stage(NamedTuple):
 
         Centroids have a stop-gradient: they follow a loss of their own, as they also pre-select candidates.
         """
+        return self.scale * (_rows(self.centroids.detach(), chosen) + self.hidden(decoded, chosen) @ self.out)
+
+    def hidden(self, decoded: Tensor, chosen: Tensor) -> Tensor:
+        """Return the last hidden layer for these entries: (…, features), (…, a) -> (…, a, units)."""
         hidden = _rows(self.embedding, chosen) + (decoded @ self.context)[..., None, :]
         for up, down in zip(self.up.unbind(), self.down.unbind(), strict=True):
             hidden = hidden + torch.relu(hidden @ up) @ down
-        return self.scale * (_rows(self.centroids.detach(), chosen) + hidden @ self.out)
+        return hidden
+
+    def to(self, dtype: torch.dtype) -> "Stage":
+        """Return the weights in another precision."""
+        return Stage(*(part.to(dtype) for part in self))
 
 
 class ImplicitCodebooks(nn.Module):
@@ -107,6 +115,13 @@ class ImplicitCodebooks(nn.Module):
     def search(self, x: Tensor, beams: int, candidates: int, last: int = 1) -> Tensor:
         """Return the codes of items by beam search, (n, features) -> (n, stages) integers.
 
+        The network is evaluated in the precision of autocast, all else in that of the items. With a residual r, a
+        centroid c and a correction h·out by the last hidden layer h,
+
+            |r − c − h·out|² = |r − c|² + h·(h·out·outᵀ + 2 (c − r)·outᵀ)
+
+        so that errors of candidates cost products of hidden units, and only chosen entries are made.
+
         Args:
             x: the items.
             beams: partial encodings that are kept for each item.
@@ -114,25 +129,37 @@ class ImplicitCodebooks(nn.Module):
             last: only every entry that divides by this is chosen in the last stage, which then has fewer bits.
 
         """
+        precision = _autocast_dtype(x)
         decoded, codes = torch.zeros_like(x)[:, None], torch.zeros(len(x), 1, 0, dtype=torch.long, device=x.device)
-        for number, stage in enumerate(self.weights()):
-            step = last if number == self.stages - 1 else 1
-            residual = x[:, None] - decoded  # (n, beams, features)
-            centroids = stage.scale * stage.centroids[::step]
-            nearness = residual @ (2 * centroids).T - centroids.square().sum(dim=1)
-            near = step * nearness.topk(min(candidates, len(centroids))).indices  # (n, beams, candidates)
-            entries = stage.entries(decoded, near)
-            errors = (residual[:, :, None] - entries).square().sum(dim=3).flatten(1)
-            best = errors.topk(min(beams, errors.shape[1]), largest=False).indices  # (n, beams)
-            parent = best // near.shape[2]
-            decoded = _pick(decoded, parent) + _pick(entries.flatten(1, 2), best)
-            entry = near.flatten(1).gather(1, best)[:, :, None]
-            codes = torch.cat([_pick(codes, parent), entry], dim=2)
+        with torch.autocast(x.device.type, enabled=False):
+            for number, stage in enumerate(self.weights()):
+                step = last if number == self.stages - 1 else 1
+                residual = x[:, None] - decoded  # (n, beams, features)
+                centroids, out = stage.scale * stage.centroids, stage.scale * stage.out
+                nearness = residual @ (2 * centroids[::step]).T - centroids[::step].square().sum(dim=1)
+                nearest = nearness.topk(min(candidates, nearness.shape[2]), sorted=False)
+                near = step * nearest.indices  # (n, beams, candidates)
+                hidden = stage.to(precision).hidden(decoded.to(precision), near)  # (n, beams, candidates, units)
+                gram, toward = (out @ out.T).to(precision), (2 * residual @ out.T).to(precision)
+                slopes = _rows((2 * centroids @ out.T).to(precision), near) - toward[:, :, None]
+                changes = (hidden * (hidden @ gram + slopes)).sum(dim=3, dtype=x.dtype)
+                errors = (residual.square().sum(dim=2, keepdim=True) - nearest.values + changes).flatten(1)
+                best = errors.topk(min(beams, errors.shape[1]), largest=False).indices  # (n, beams)
+                parent, entry = best // near.shape[2], near.flatten(1).gather(1, best)
+                correction = _pick(hidden.flatten(1, 2), best).to(x.dtype) @ out
+                decoded = _pick(decoded, parent) + _rows(centroids, entry) + correction
+                codes = torch.cat([_pick(codes, parent), entry[:, :, None]], dim=2)
         return codes[:, 0]
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments, beside `codebooks`, that rebuild the network."""
         return dict(self._settings)
+
+
+def _autocast_dtype(x: Tensor) -> torch.dtype:
+    """Return what autocast multiplies in on the device of x, or without it the dtype of x."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def _normal(*shape: int) -> Tensor:

@@ -32,6 +32,7 @@ from nestcode.training.runtime.randomness import seeded
 from nestcode.training.runtime.sampler import split_holdout
 
 MOST_BYTES = 3 << 30  # of training rows in memory
+GPU_VALUES = 1 << 27  # of the widest layer of a beam search on a GPU: launches take longer than small pieces
 TABLE_ROWS = 128 * ENTRIES  # that the additive codebooks are fitted on
 ADDITIVE = "additive."  # prefix of the additive codebooks' arrays in a file
 
@@ -152,9 +153,9 @@ class ImplicitModel:
     def _search(self, coefficients: Floats) -> Bytes:
         """Return the codes of coefficients by beam search, (n, directions) -> (n, bytes)."""
         codes = np.empty((len(coefficients), self.network.stages), dtype=np.uint8)
-        wide = max(coefficients.shape[1], *self.network.up.shape[2:])
-        piece = max(VALUES // (self.beams * self.candidates * wide), 1)
-        device = self._device
+        device, widest = self._device, max(self.candidates * max(self.network.up.shape[2:]), coefficients.shape[1])
+        values = VALUES if device.type == "cpu" else GPU_VALUES
+        piece = max(values // (self.beams * widest), 1)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):  # as it was trained
             for first in range(0, len(coefficients), piece):
                 x = torch.from_numpy(coefficients[first : first + piece] / np.float32(self.scale)).to(device)
