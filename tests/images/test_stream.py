@@ -221,8 +221,12 @@ def test_a_quality_is_reached_by_every_image_and_not_overdone(target: dict[str, 
 
 
 def test_a_quality_must_be_reachable() -> None:
-    with pytest.raises(InvalidInput, match=r"psnr 90 dB is more than the .* dB that .* smaller step than 4"):
+    with pytest.raises(InvalidInput, match=r"psnr 90 dB is more than the .* dB that .* smaller step than 4") as refused:
         compress_images(crops(), codec(), psnr=90)
+    reachable = float(str(refused.value).split("give at most ")[1].split(",")[0])
+    assert compress_images(crops()[:1], codec(), psnr=reachable)
+    with pytest.raises(InvalidInput, match=r"give at most [0-9.]+$"):
+        compress_images(crops()[:1], ImageCodec(step=1).fit(crops()[:1]), psnr=90)
     with pytest.raises(InvalidInput, match=r"ssim 0.99999 is more than the 0\.9.* that all bits give"):
         compress_images(crops(), codec(), ssim=0.99999)
     for wrong in (0, -1, 200, float("nan"), "0.1", True):

@@ -325,9 +325,14 @@ class ImageStreamEncoder:
                 break
             if encoded.complete == PASSES:
                 unit, name = (" dB", "psnr") if self._target.ssim is None else ("", "ssim")
+                most = f"{math.floor(best * 1000) / 1000:g}"  # rounded down, so that it can be reached
+                finer = (
+                    f", or a codec of a smaller step than {self._codec.step:g}, as ImageCodec(step=1).fit(images) is; "
+                    "the command line takes its file by --coder"
+                ) * (self._codec.step > 1)
                 raise InvalidInput(
-                    f"{name} {wanted:g}{unit} is more than the {best:.4g}{unit} that all bits give: give a lower "
-                    f"one, or a codec of a smaller step than {self._codec.step:g}"
+                    f"{name} {wanted:g}{unit} is more than the {most}{unit} that all bits give: "
+                    f"give at most {most}{finer}"
                 )
             low, limit = high, 2 * limit
         while high - low > 1 + high // 200:
