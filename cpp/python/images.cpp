@@ -139,7 +139,12 @@ void write_pixels(const ImageDecoder& decoder, const Array<Pixel, 1>& pixels, st
         throw nb::value_error("pixels must be height * width * channels values");
     Pixel* out = pixels.data();
     nb::gil_scoped_release released;
-    decoder.write_scaled(out, reduction);
+    switch (reduction) {
+        case 1: return decoder.write<1>(out);
+        case 2: return decoder.write<2>(out);
+        case 4: return decoder.write<4>(out);
+        default: return decoder.write<8>(out);
+    }
 }
 
 }  // namespace

@@ -108,9 +108,14 @@ void test_decoder_of_noise(std::mt19937& random) {
         for (int i = 0; i < 50; ++i) {  // the start has up to 36 bytes
             const std::uint8_t byte = static_cast<std::uint8_t>(i ? random() : random() % 8 << 5 | kMaxPlanes);
             CHECK(decoder.feed(&byte, 1));
-            const std::size_t reduction = std::size_t{1} << i % 4;
-            pixels.resize(decoder.size(reduction));
-            decoder.write_scaled(pixels.data(), reduction);
+            pixels.resize(decoder.size());
+            decoder.write(pixels.data());
+            pixels.resize(decoder.size(2));
+            decoder.write<2>(pixels.data());
+            pixels.resize(decoder.size(4));
+            decoder.write<4>(pixels.data());
+            pixels.resize(decoder.size(8));
+            decoder.write<8>(pixels.data());
         }
         ImageDecoder other(model, 4, height, width, channels);
         const std::uint8_t planes = kMaxPlanes + 1;
