@@ -136,7 +136,6 @@ def measure_build(build: Build) -> Constants:
     first = Line.fit(ends, [build.first_search(budget) for budget in ends])
     opened, each = len(build.parts), first.at(ends[0]) - build.first_search(ends[0], parts=1)
     merged = build.figures("merge", "items")
-    sorting = sum(count * math.log2(count) for count in merged)
     scanned = Index.open(build.parts).nbytes_by_part()
     return {
         "bytes an item": sum(scanned.values()) / build.count,
@@ -144,7 +143,7 @@ def measure_build(build: Build) -> Constants:
         "encode, an item": sum(build.figures("encode", "CPU")) / build.count,
         "encode, peak bytes": max(build.figures("encode", "peak")),
         "split, an item": build.figures("split", "CPU")[0] / build.count,
-        "merge, an item and log2 of a part": sum(build.figures("merge", "CPU")) / sorting,
+        "merge, an item": sum(build.figures("merge", "CPU")) / build.count,
         "merge, peak bytes an item": max(build.figures("merge", "peak")) / max(merged),
         "memory, bytes an item": found["memory"] / build.count,
         "first query": first.start - opened * each / (opened - 1),
@@ -198,7 +197,7 @@ def predict(constants: Constants, count: int, part: int) -> dict[str, float]:
         "encode, s": count * constants["encode, an item"],
         "encode, peak GB": constants["encode, peak bytes"] / 1e9,
         "split, s": count * constants["split, an item"],
-        "merge, s": count * math.log2(each) * constants["merge, an item and log2 of a part"],
+        "merge, s": count * constants["merge, an item"],
         "merge, peak GB": largest_part(each, parts) * constants["merge, peak bytes an item"] / 1e9,
         "memory, GB": count * constants["memory, bytes an item"] / 1e9,
         "first query, s": query_line(constants, "first query").at(budgets[0])
@@ -285,8 +284,7 @@ def plan(options: argparse.Namespace, constants: Constants) -> list[dict[str, An
                 seconds[p] = max(query_line(constants, f"query {p}").at(budget), scanned / options.bandwidth / 1e9)
             sigma = math.log(seconds["p99"] / seconds["p50"]) / Z99
             slowest = [seconds["p50"] * math.exp(sigma * NormalDist().inv_cdf(q ** (1 / parts))) for q in (0.5, 0.99)]
-            work = constants["encode, an item"] + constants["split, an item"]
-            work += math.log2(each) * constants["merge, an item and log2 of a part"]
+            work = sum(constants[f"{step}, an item"] for step in ("encode", "split", "merge"))
             work += math.log2(each) * constants["graph: build, an item and log2"] if graph else 0
             rows.append(
                 {

@@ -483,30 +483,34 @@ class CodeScan {
                 shortest_ = std::min(shortest_, run.norms[i]);
                 longest_ = std::max(longest_, run.norms[i]);
             }
+        const RowProjection& projection = *snapshot.projection;
+        const double* mean = projection.mean;
+        const std::size_t features = projection.features();
+        mean_square_ = sum_in_double(features, [=](std::size_t f) { return mean[f] * mean[f]; });
+        for (std::size_t d = 0; d < projection.count; ++d) {
+            const float* direction = projection.directions + d * features;
+            mean_.push_back(sum_in_double(features, [=](std::size_t f) { return mean[f] * direction[f]; }));
+        }
+        const CoefficientDecoder& decoder = *snapshot.decoder;
+        const std::size_t centroids = decoder.centroid_bits == 0 ? 0 : std::size_t{1} << decoder.centroid_bits;
+        for (std::size_t c = 0; c < centroids; ++c) {
+            const float* centroid = decoder.centroids + c * projection.count;
+            mean_products_.push_back(
+                sum_in_double(projection.count, [&](std::size_t d) { return mean_[d] * centroid[d]; }));
+        }
     }
 
-    // Writes the k nearest items of a row, or returns false where that takes a batch in float64.
+    // Writes the k nearest items of a row, or returns false where that takes a batch in float64. The metric is that of
+    // the projection, or any for l2.
     template <class Real>
-    bool search(const Real* row, std::size_t k, float* top_distances, std::int64_t* top_ids, Simd simd,
+    bool search(const Real* row, Metric metric, std::size_t k, float* top_distances, std::int64_t* top_ids, Simd simd,
                 std::size_t threads) const {
         const RowProjection& projection = *snapshot_.projection;
-        const bool by_angle = projection.metric == Metric::cosine;
         RowBatch batch(projection, 1, simd);
         if (!batch.prepare(row, 1)) return false;
-        const float* coefficients = batch.coefficients(0);
-        const double outside = batch.outside(0),
-                     own = sum_in_double(
-                               projection.count,
-                               [=](std::size_t d) { return static_cast<double>(coefficients[d]) * coefficients[d]; }) +
-                           outside;
+        const Query query = metric == projection.metric ? around_mean(batch) : around_zero(batch, row, metric);
         std::vector<float> estimates;
-        estimate(batch, static_cast<float>(own), estimates, threads);
-        const double longest = std::sqrt(own) + tables_.largest;
-        double reach = longest * longest;
-        if (by_angle) {
-            reach += (longest_ + 1.0) * (longest_ + 1.0) + projection.mean_square;
-            reach /= std::min<double>(shortest_, static_cast<double>(shortest_) * shortest_);  // infinite for 0
-        }
+        estimate(batch, query, metric, estimates, threads);
         const double roundings = tables_.operations + 2 * static_cast<double>(projection.features());
         const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
             const std::size_t bytes = snapshot_.codes.front().bytes, count = projection.count;
@@ -518,33 +522,95 @@ class CodeScan {
             std::vector<float> decoded(close.size() * count);
             (*snapshot_.decoder)({packed.data(), close.size(), bytes, static_cast<std::ptrdiff_t>(bytes)},
                                  decoded.data());
-            for (std::size_t i = 0; i < close.size(); ++i)
-                out[i] = distance(coefficients, decoded.data() + i * count, outside);
+            for (std::size_t i = 0; i < close.size(); ++i) {
+                const float* item = decoded.data() + i * count;
+                out[i] = metric == projection.metric ? distance(batch.coefficients(0), item, query.constant)
+                                                     : distance_around_zero(query, item, metric);
+            }
         };
-        return rank_by_estimates(estimates, 2 * roundings * kUnit * reach, ids_, k, top_distances, top_ids, exact);
+        return rank_by_estimates(estimates, 2 * roundings * kUnit * query.reach, ids_, k, top_distances, top_ids,
+                                 exact);
     }
 
   private:
-    void estimate(const RowBatch& batch, float own, std::vector<float>& out, std::size_t threads) const {
-        const float* coefficients = batch.coefficients(0);
+    struct Query {
+        std::vector<double> weights;  // (directions): what decoded coefficients are multiplied by
+        double scale = 1;             // of the row's own coefficients in them
+        double constant = 0;  // the squared distance to the span of the directions; or the product with the mean
+        double square = 0;    // of the row around the mean
+        double reach = 0;     // the magnitude that rounding errors are relative to
+    };
+
+    // A row as squared distances of coefficients take it: of the l2 metric, or of the cosine of L2-normalized items.
+    Query around_mean(const RowBatch& batch) const {
+        const RowProjection& projection = *snapshot_.projection;
+        Query query{{batch.coefficients(0), batch.coefficients(0) + projection.count}, 1, batch.outside(0)};
+        query.square = squared_norm(query.weights) + query.constant;
+        const double longest = std::sqrt(query.square) + tables_.largest;
+        query.reach = longest * longest;
+        if (projection.metric == Metric::l2) return query;
+        query.reach += (longest_ + 1.0) * (longest_ + 1.0) + projection.mean_square;
+        query.reach /= std::min<double>(shortest_, static_cast<double>(shortest_) * shortest_);  // infinite for 0
+        return query;
+    }
+
+    // A row as inner products take it, L2-normalized for the cosine, where items are not.
+    template <class Real>
+    Query around_zero(const RowBatch& batch, const Real* row, Metric metric) const {
+        const RowProjection& projection = *snapshot_.projection;
+        Query query;
+        double product = 0, square = 0;
+        for (std::size_t f = 0; f < projection.features(); ++f) {
+            product += row[f] * projection.mean[f];
+            square += static_cast<double>(row[f]) * row[f];
+        }
+        if (metric == Metric::cosine) query.scale = 1 / std::sqrt(square);
+        query.constant = query.scale * product;
+        for (std::size_t d = 0; d < projection.count; ++d)
+            query.weights.push_back(query.scale * (batch.coefficients(0)[d] + mean_[d]));
+        const double length = query.scale * (2 * std::sqrt(square) + std::sqrt(mean_square_));
+        query.reach = length * tables_.largest;
+        if (metric == Metric::cosine)
+            query.reach = 2 * (length + 1) * (tables_.largest + std::sqrt(mean_square_)) / shortest_;
+        return query;
+    }
+
+    static double squared_norm(const std::vector<double>& values) {
+        return sum_in_double(values.size(), [&](std::size_t d) { return values[d] * values[d]; });
+    }
+
+    void estimate(const RowBatch& batch, const Query& query, Metric metric, std::vector<float>& out,
+                  std::size_t threads) const {
+        const bool own = metric == snapshot_.projection->metric;
+        const double factor = own ? -2 : -1;
         std::vector<float> tables(tables_.bytes * 256);
         for (std::size_t b = 0; b < tables_.bytes; ++b)
             for (std::size_t j = 0; j < tables_.most; ++j) {
-                const float scale = -2 * coefficients[tables_.directions[b * tables_.most + j]];
+                const std::int32_t direction = tables_.directions[b * tables_.most + j];
+                const float scale = static_cast<float>(factor * query.weights[static_cast<std::size_t>(direction)]);
                 const float* entries = tables_.entries + (b * tables_.most + j) * 256;
                 for (std::size_t e = 0; e < 256; ++e) tables[b * 256 + e] += scale * entries[e];
             }
+        std::vector<float> centroids;
+        for (std::size_t c = 0; c < mean_products_.size(); ++c) {
+            const double product = batch.coarse_products(0)[c] + (own ? 0 : mean_products_[c]);
+            centroids.push_back(static_cast<float>(factor * query.scale * product));
+        }
         for (const ScannedCodes& run : runs_) {
             const std::size_t first = out.size(), count = run.indices.count;
             out.resize(first + count);
-            sum_lookup_tables(run.indices, tables.data(), 1, out.data() + first, threads);
+            float* products = out.data() + first;
+            sum_lookup_tables(run.indices, tables.data(), 1, products, threads);
+            if (run.centroids != nullptr)
+                for (std::size_t i = 0; i < count; ++i)
+                    products[i] += centroids[static_cast<std::size_t>(run.centroids[i])];
+            if (own)
+                for (std::size_t i = 0; i < count; ++i) products[i] += run.squares[i];
+            if (metric != Metric::cosine) continue;
+            const auto shift = static_cast<float>(own ? query.square : -query.constant);
             for (std::size_t i = 0; i < count; ++i) {
-                float& distance = out[first + i];
-                distance += run.squares[i];
-                if (run.centroids != nullptr) distance -= 2 * batch.coarse_products(0)[run.centroids[i]];
-                if (snapshot_.projection->metric != Metric::cosine) continue;
-                const float excess = run.norms[i] - 1;
-                distance = (distance + own - excess * excess) / run.norms[i];
+                const float excess = run.norms[i] - 1, sum = products[i] + shift;
+                products[i] = own ? (sum - excess * excess) / run.norms[i] : 2 + 2 * sum / run.norms[i];
             }
         }
     }
@@ -565,12 +631,27 @@ class CodeScan {
         return norm > 0 ? std::max(distance - (norm - 1) * (norm - 1), 0.0) / norm : 2;
     }
 
+    // The negative inner product, or 2 - 2 cos of it.
+    double distance_around_zero(const Query& query, const float* decoded, Metric metric) const {
+        const double product = query.constant + sum_in_double(query.weights.size(), [&](std::size_t d) {
+                                   return query.weights[d] * decoded[d];
+                               });
+        if (metric == Metric::inner) return -product;
+        const double square = mean_square_ + sum_in_double(mean_.size(), [&](std::size_t d) {
+                                  return decoded[d] * (decoded[d] + 2 * mean_[d]);
+                              });
+        return square > 0 ? std::max(2 - 2 * product / std::sqrt(square), 0.0) : 2;
+    }
+
     const SearchedSnapshot& snapshot_;
     const ScanTables tables_;
     const std::span<const ScannedCodes> runs_;
     const std::uint32_t* positions_;
     const std::int64_t* ids_;
     float shortest_ = std::numeric_limits<float>::infinity(), longest_ = 0;
+    std::vector<double> mean_;           // (directions): coefficients of the mean
+    std::vector<double> mean_products_;  // (centroids): inner products of the mean with the centroids
+    double mean_square_ = 0;
 };
 
 }  // namespace nestcode

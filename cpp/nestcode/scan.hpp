@@ -1,6 +1,6 @@
-// Exhaustive search of vectors for one query: exact, in two passes.
+// Exhaustive search: exact, in two passes.
 //
-// 1. Estimate all distances in float32, in one pass over memory.
+// 1. Estimate all distances in float32: for one query in one pass over memory, for several by matrix products.
 // 2. Compute in float64 the distances of the items that the bound of the rounding errors cannot rule out: those whose
 //    estimate is at most the k-th best plus twice the bound.
 //
@@ -30,6 +30,16 @@ inline void expand_vectors(const VectorRuns& vectors, HalfExpander expand_half, 
             const float* row = reader.row(static_cast<std::size_t>(items[i]), out + i * features);
             if (row != out + i * features) std::copy_n(row, features, out + i * features);
         }
+    });
+}
+
+// Writes the squared norms of rows, (many, features).
+inline void squared_norms(const float* rows, std::size_t many, std::size_t features, float* out, Simd simd,
+                          std::size_t threads) {
+    const RowSumsKernel<float> sums_of = row_sums_kernel<float, true>(simd);
+    parallel_for(many, 1 + (1 << 16) / (features + 1), threads, [=](std::size_t begin, std::size_t end) {
+        const std::vector<float> zeros(features);
+        for (std::size_t i = begin; i < end; ++i) out[i] = sums_of(zeros.data(), rows + i * features, features).norm;
     });
 }
 
@@ -70,19 +80,36 @@ class VectorSums {
     std::vector<float> buffer_;
 };
 
-// The sum of term(f) over all features in float64, in four parts that hide the latency of additions.
+// The sum of term(f) over all features in float64, in eight parts that hide the latency of additions.
 template <class Term>
-double sum_in_double(std::size_t features, const Term& term) {
-    double sums[4] = {};
+[[gnu::always_inline]] inline double sum_in_double(std::size_t features, const Term& term) {
+    double sums[8] = {};
     std::size_t f = 0;
-    for (; f + 4 <= features; f += 4)
-        for (std::size_t part = 0; part < 4; ++part) sums[part] += term(f + part);
+    for (; f + 8 <= features; f += 8)
+        for (std::size_t part = 0; part < 8; ++part) sums[part] += term(f + part);
     for (; f < features; ++f) sums[0] += term(f);
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+}
+
+// Divides a vector by its norm, or returns false where it is zero.
+inline bool normalize(std::vector<double>& vector) {
+    double largest = 0, square = 0;
+    for (const double value : vector) largest = std::max(largest, std::abs(value));
+    if (largest == 0) return false;
+    for (double& value : vector) {
+        value /= largest;  // first, so that no square overflows
+        square += value * value;
+    }
+    const double norm = std::sqrt(square);
+    for (double& value : vector) value /= norm;
+    return true;
 }
 
 // The distance of a query, L2-normalized for the cosine, to a row in float64; the cosine with a zero row is 0.
-inline double distance_in_double(const double* query, const float* row, std::size_t features, Metric metric) {
+using DoubleDistance = double (*)(const double* query, const float* row, std::size_t features, Metric metric);
+
+[[gnu::always_inline]] inline double distance_in_double_portable(const double* query, const float* row,
+                                                                 std::size_t features, Metric metric) {
     if (metric == Metric::inner) return -sum_in_double(features, [=](std::size_t f) { return query[f] * row[f]; });
     double scale = 1;
     if (metric == Metric::cosine) {
@@ -95,6 +122,23 @@ inline double distance_in_double(const double* query, const float* row, std::siz
         const double difference = query[f] - scale * row[f];
         return difference * difference;
     });
+}
+
+#if NESTCODE_X86
+NESTCODE_AVX2 inline double distance_in_double_avx2(const double* query, const float* row, std::size_t features,
+                                                    Metric metric) {
+    return distance_in_double_portable(query, row, features, metric);
+}
+#endif
+
+inline DoubleDistance distance_in_double(Simd simd) {
+#if NESTCODE_X86
+    if (simd != Simd::portable) return distance_in_double_avx2;
+#endif
+    static_cast<void>(simd);
+    return [](const double* query, const float* row, std::size_t features, Metric metric) {
+        return distance_in_double_portable(query, row, features, metric);
+    };
 }
 
 // The k-th least of more than k values.
@@ -110,6 +154,27 @@ inline float kth_least(const std::vector<float>& values, std::size_t k) {
     return heap.front();
 }
 
+using RankedItem = std::pair<float, std::int64_t>;  // a distance and an id
+
+inline RankedItem ranked_item(double distance, std::int64_t id) {
+    constexpr double largest = std::numeric_limits<float>::max();
+    return {static_cast<float>(std::clamp(distance, -largest, largest)), id};
+}
+
+// Writes the k nearest items, nearest first, ties by ascending id, and id -1 where there are fewer.
+inline void write_nearest(std::vector<RankedItem>& items, std::size_t k, float* top_distances, std::int64_t* top_ids) {
+    std::sort(items.begin(), items.end());
+    for (std::size_t i = 0; i < k; ++i) {
+        top_distances[i] = i < items.size() ? items[i].first : std::numeric_limits<float>::infinity();
+        top_ids[i] = i < items.size() ? items[i].second : -1;
+    }
+}
+
+// What the estimates of the k nearest items cannot exceed, given the k-th least estimate and the bound of errors.
+inline float limit_of_estimates(float kth, double bound) {
+    return std::nextafter(static_cast<float>(kth + 2 * bound), std::numeric_limits<float>::infinity());
+}
+
 // Writes the k nearest items, nearest first, ties by ascending id, and id -1 where there are fewer, given estimates of
 // all distances whose errors are at most `bound`: exact(i) returns the distance of an item in float64, and is called
 // for those that may be among the nearest. Returns false, and writes nothing, if the bound leaves too many of them:
@@ -117,13 +182,11 @@ inline float kth_least(const std::vector<float>& values, std::size_t k) {
 template <class Exact>
 bool rank_by_estimates(const std::vector<float>& estimates, double bound, const std::int64_t* ids, std::size_t k,
                        float* top_distances, std::int64_t* top_ids, const Exact& exact) {
-    constexpr double largest = std::numeric_limits<float>::max();
     const std::size_t many = estimates.size(), most = std::max(64 + many / 32, k);
     float limit = std::numeric_limits<float>::infinity();
     if (many > k) {
-        const double last = kth_least(estimates, k) + 2 * bound;
-        if (!(std::abs(last) < largest)) return false;
-        limit = std::nextafter(static_cast<float>(last), std::numeric_limits<float>::infinity());
+        limit = limit_of_estimates(kth_least(estimates, k), bound);
+        if (!(std::abs(limit) < std::numeric_limits<float>::max())) return false;
     }
     std::vector<std::size_t> items;
     for (std::size_t i = 0; i < many; ++i) {
@@ -133,14 +196,9 @@ bool rank_by_estimates(const std::vector<float>& estimates, double bound, const 
     }
     std::vector<double> distances(items.size());
     exact(items, distances.data());
-    std::vector<std::pair<float, std::int64_t>> close;
-    for (std::size_t i = 0; i < items.size(); ++i)
-        close.emplace_back(static_cast<float>(std::clamp(distances[i], -largest, largest)), ids[items[i]]);
-    std::sort(close.begin(), close.end());
-    for (std::size_t i = 0; i < k; ++i) {
-        top_distances[i] = i < close.size() ? close[i].first : std::numeric_limits<float>::infinity();
-        top_ids[i] = i < close.size() ? close[i].second : -1;
-    }
+    std::vector<RankedItem> close;
+    for (std::size_t i = 0; i < items.size(); ++i) close.push_back(ranked_item(distances[i], ids[items[i]]));
+    write_nearest(close, k, top_distances, top_ids);
     return true;
 }
 
@@ -158,7 +216,8 @@ bool nearest_vectors(const VectorRuns& vectors, std::vector<double> query, const
     const double square = sum_in_double(features, [&](std::size_t f) { return query[f] * query[f]; });
     if (metric == Metric::cosine) {
         if (!(square > 1e-280 && square < 1e280)) return false;
-        for (double& value : query) value /= std::sqrt(square);
+        const double norm = std::sqrt(square);
+        for (double& value : query) value /= norm;
     }
     const std::vector<float> rounded(query.begin(), query.end());
     if (metric == Metric::l2 && !std::equal(query.begin(), query.end(), rounded.begin())) return false;
@@ -166,8 +225,10 @@ bool nearest_vectors(const VectorRuns& vectors, std::vector<double> query, const
     std::atomic<bool> usable = true;
     parallel_for(many, 1 + (1 << 18) / (features + 1), threads, [&](std::size_t begin, std::size_t end) {
         VectorSums sums_of(vectors, metric, simd);
-        float total = 0;  // only to notice what is not finite
+        float total = 0;                  // only to notice what is not finite
+        constexpr std::size_t ahead = 2;  // rows
         for (std::size_t i = begin; i < end; ++i) {
+            if (i + ahead < end) sums_of.prefetch(static_cast<std::size_t>(items[i + ahead]));
             const RowSums sums = sums_of(rounded.data(), static_cast<std::size_t>(items[i]));
             if (metric == Metric::l2) {
                 estimates[i] = sums.norm;
@@ -195,12 +256,176 @@ bool nearest_vectors(const VectorRuns& vectors, std::vector<double> query, const
         bound = error * std::sqrt(square) * longest * (1 + 0x1p-10) + static_cast<double>(features) * kSmallest;
     }
     VectorSums sums_of(vectors, metric, simd);
+    const DoubleDistance distance = distance_in_double(simd);
     const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
         for (const std::size_t i : close)
-            *out++ =
-                distance_in_double(query.data(), sums_of.row(static_cast<std::size_t>(items[i])), features, metric);
+            *out++ = distance(query.data(), sums_of.row(static_cast<std::size_t>(items[i])), features, metric);
     };
     return rank_by_estimates(estimates, bound, ids, k, top_distances, top_ids, exact);
 }
+
+// Writes the distances of pairs of a query and a vector in float64; the cosine with zeros is 0.
+template <class Real>
+void compare_pairs(const VectorRuns& vectors, const Real* queries, const std::int64_t* pair_queries,
+                   const std::int64_t* pair_items, std::size_t pairs, Metric metric, double* out, Simd simd,
+                   std::size_t threads) {
+    const std::size_t features = vectors.features;
+    const DoubleDistance distance = distance_in_double(simd);
+    parallel_for(pairs, 1 + (1 << 14) / (features + 1), threads, [=, &vectors](std::size_t begin, std::size_t end) {
+        VectorReader reader(vectors, half_expander(simd));
+        std::vector<double> query(features);
+        bool zero = false;
+        for (std::size_t i = begin; i < end; ++i) {
+            if (i == begin || pair_queries[i] != pair_queries[i - 1]) {
+                std::copy_n(queries + static_cast<std::size_t>(pair_queries[i]) * features, features, query.data());
+                zero = metric == Metric::cosine && !normalize(query);
+            }
+            out[i] =
+                zero ? 2
+                     : distance(query.data(), reader.row(static_cast<std::size_t>(pair_items[i])), features, metric);
+        }
+    });
+}
+
+// The items that may be among the k nearest of each query, collected from estimates of all distances that come in
+// blocks of items. An estimate is scale (product + offset) + shift: of an item, an offset of the query, and their inner
+// product.
+class CloseItems {
+  public:
+    struct Block {
+        const float* products;  // (queries, many)
+        std::size_t many;
+        const float* offsets;  // (queries)
+        const float* scales;   // (many)
+        const float* shifts;   // (many)
+        const double* bounds;  // (queries): of the errors of all estimates so far
+    };
+
+    CloseItems(std::size_t queries, std::size_t k, std::size_t items)
+        : k_(k), items_(items), most_(64 + items / 32 + 2 * k), queries_(queries) {}
+
+    std::size_t queries() const { return queries_.size(); }
+    std::size_t k() const { return k_; }
+    std::size_t items() const { return items_; }
+    std::size_t seen() const { return seen_; }
+
+    void add(const Block& block, std::size_t threads) {
+        parallel_for(queries(), 1 + (1 << 16) / (block.many + 1), threads, [&](std::size_t begin, std::size_t end) {
+            Estimates room;
+            for (std::size_t q = begin; q < end; ++q)
+                if (!queries_[q].failed) add(queries_[q], q, block, room);
+        });
+        seen_ += block.many;
+    }
+
+    // Writes how many items each query has left, 0 where float32 cannot tell them apart: too many, or not finite.
+    void count(std::int64_t* counts) {
+        for (Query& own : queries_) {
+            if (!std::isfinite(own.total)) own.failed = true;
+            if (own.failed) own.close.clear();
+            *counts++ = static_cast<std::int64_t>(own.close.size());
+        }
+    }
+
+    void write(std::int64_t* items) const {
+        for (const Query& own : queries_)
+            for (const auto& [estimate, item] : own.close) *items++ = item;
+    }
+
+    // Writes the nearest of each query that has items left, by their distances in the order of `write`.
+    void rank(const double* distances, const std::int64_t* ids, float* top_distances, std::int64_t* top_ids) const {
+        std::vector<RankedItem> ranked;
+        for (std::size_t q = 0; q < queries(); ++q) {
+            ranked.clear();
+            for (const auto& [estimate, item] : queries_[q].close)
+                ranked.push_back(ranked_item(*distances++, ids[item]));
+            if (!ranked.empty()) write_nearest(ranked, k_, top_distances + q * k_, top_ids + q * k_);
+        }
+    }
+
+  private:
+    static constexpr std::size_t kGroup = 16;  // items
+
+    struct Estimates {
+        std::vector<float> values, least, sorted;  // of a block's items, and of each group
+    };
+
+    struct Query {
+        std::vector<std::pair<float, std::uint32_t>> close;  // those with estimates at most `limit`
+        float limit = std::numeric_limits<float>::infinity(), total = 0;
+        bool failed = false;
+    };
+
+    // Estimates a block in groups: most have no item within the limit, and their least estimates make the first limit.
+    void add(Query& own, std::size_t q, const Block& block, Estimates& out) const {
+        const std::size_t whole = block.many / kGroup, groups = (block.many + kGroup - 1) / kGroup;
+        const float* products = block.products + q * block.many;
+        out.values.resize(groups * kGroup);
+        out.least.resize(groups);
+        Float4 total = {};
+        for (std::size_t g = 0; g < whole; ++g)
+            out.least[g] = estimate(products + g * kGroup, block.offsets[q], block.scales + g * kGroup,
+                                    block.shifts + g * kGroup, out.values.data() + g * kGroup, total);
+        if (whole < groups) {  // the last group repeats the last item
+            float last[3][kGroup];
+            for (std::size_t i = 0; i < kGroup; ++i) {
+                const std::size_t item = std::min(whole * kGroup + i, block.many - 1);
+                last[0][i] = products[item];
+                last[1][i] = block.scales[item];
+                last[2][i] = block.shifts[item];
+            }
+            float* values = out.values.data() + whole * kGroup;
+            out.least[whole] = estimate(last[0], block.offsets[q], last[1], last[2], values, total);
+            std::fill(out.values.begin() + static_cast<std::ptrdiff_t>(block.many), out.values.end(),
+                      std::numeric_limits<float>::infinity());
+        }
+        own.total += horizontal_sum(total);
+        if (own.close.empty() && block.many > k_) {
+            out.sorted = groups > k_ ? out.least : out.values;
+            const auto kth = out.sorted.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
+            std::nth_element(out.sorted.begin(), kth, out.sorted.end());
+            own.limit = limit_of_estimates(*kth, block.bounds[q]);
+        } else {
+            tighten(own, block.bounds[q]);
+        }
+        for (std::size_t g = 0; g < groups && !own.failed; ++g) {
+            if (!(out.least[g] <= own.limit)) continue;
+            for (std::size_t i = g * kGroup; i < std::min((g + 1) * kGroup, block.many); ++i)
+                if (out.values[i] <= own.limit) own.close.emplace_back(out.values[i], seen_ + i);
+            if (own.close.size() <= most_) continue;
+            tighten(own, block.bounds[q]);
+            own.failed = own.close.size() > most_ / 2 + k_;  // else they would be dropped again and again
+        }
+        tighten(own, block.bounds[q]);
+    }
+
+    // Writes the estimates of a group, adds them to the total, and returns the least.
+    static float estimate(const float* products, float offset, const float* scales, const float* shifts, float* out,
+                          Float4& total) {
+        Float4 least = Float4{} + std::numeric_limits<float>::infinity(), sum = {};
+        for (std::size_t i = 0; i < kGroup; i += 4) {
+            const Float4 values =
+                load_float4(scales + i) * (load_float4(products + i) + offset) + load_float4(shifts + i);
+            std::memcpy(out + i, &values, sizeof values);
+            least = values < least ? values : least;
+            sum += values;
+        }
+        total += sum;
+        return std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
+    }
+
+    // Sets the limit by the k-th least estimate so far, and drops the items beyond.
+    void tighten(Query& own, double bound) const {
+        if (own.close.size() < k_ || k_ >= items_) return;
+        const auto kth = own.close.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
+        std::nth_element(own.close.begin(), kth, own.close.end());
+        own.limit = limit_of_estimates(kth->first, bound);
+        if (!(std::abs(own.limit) < std::numeric_limits<float>::max())) own.failed = true;
+        std::erase_if(own.close, [&](const auto& one) { return one.first > own.limit; });
+    }
+
+    std::size_t k_, items_, most_, seen_ = 0;
+    std::vector<Query> queries_;
+};
 
 }  // namespace nestcode

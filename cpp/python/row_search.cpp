@@ -300,6 +300,10 @@ struct PyCodeScan {
             throw nb::value_error("there must be 256 levels for each direction of a byte");
         if (!below(directions.data(), directions.size(), count))
             throw nb::value_error("tables must be of directions of the projection");
+        const int bits = snapshot.decoder->centroid_bits;
+        const std::size_t centroids = bits == 0 ? 0 : std::size_t{1} << bits;
+        if (centroids > snapshot.projection->blocks.count() - snapshot.projection->used)
+            throw nb::value_error("centroids must be those of the projection");
         std::size_t total = 0;
         for (const nb::object& object : owners) {
             const PyScannedCodes& one = part_of<PyScannedCodes>(object);
@@ -307,9 +311,8 @@ struct PyCodeScan {
             if (one.indices.shape(1) != bytes || one.squares.size() != items || one.norms.size() != items ||
                 (one.centroids.size() != 0 && one.centroids.size() != items))
                 throw nb::value_error("there must be indices of all tables, a square and a norm for each item");
-            const std::size_t coarse = snapshot.projection->blocks.count() - snapshot.projection->used;
-            if (!below(one.centroids.data(), one.centroids.size(), coarse))
-                throw nb::value_error("centroids must be those of the projection");
+            if (!below(one.centroids.data(), one.centroids.size(), centroids))
+                throw nb::value_error("centroids must be those of the decoder");
             runs.push_back({rows_of(one.indices), one.centroids.size() != 0 ? one.centroids.data() : nullptr,
                             one.squares.data(), one.norms.data()});
             total += items;
@@ -324,14 +327,19 @@ struct PyCodeScan {
     }
 
     template <class Real>
-    bool search(const Vec<Real>& row, const Array<float, 1>& distances, const Ids& top_ids, std::size_t threads) const {
-        if (row.size() != part_of<PyRowSearcher>(owner).snapshot.projection->features())
+    bool search(const Vec<Real>& row, std::string_view metric, const Array<float, 1>& distances, const Ids& top_ids,
+                std::size_t threads) const {
+        const nestcode::RowProjection& projection = *part_of<PyRowSearcher>(owner).snapshot.projection;
+        const nestcode::Metric by = nestcode::metric_named(metric);
+        if (row.size() != projection.features())
             throw nb::value_error("the row must have the features of the projection");
+        if (by != projection.metric && projection.metric != nestcode::Metric::l2)
+            throw nb::value_error("codes of L2-normalized items are compared by the cosine");
         if (distances.size() == 0 || top_ids.size() != distances.size())
             throw nb::value_error("there must be room for the hits, and at least one");
         const nestcode::Simd chosen = nestcode::choose_simd("");
         nb::gil_scoped_release released;
-        return scan->search(row.data(), distances.size(), distances.data(), top_ids.data(), chosen, threads);
+        return scan->search(row.data(), by, distances.size(), distances.data(), top_ids.data(), chosen, threads);
     }
 
   private:
@@ -379,7 +387,7 @@ void add_row_search(nb::module_& m) {
         searcher.def("search_one", &PyRowSearcher::search_one<Real>, "row"_a.noconvert(), "k"_a, "lists"_a, "graphs"_a,
                      "reranked"_a, "ids"_a.noconvert(), "distances"_a.noconvert(),
                      "Write the nearest items of one row, and return how many it was compared with.");
-        scan.def("search", &PyCodeScan::search<Real>, "row"_a.noconvert(), "distances"_a.noconvert(),
+        scan.def("search", &PyCodeScan::search<Real>, "row"_a.noconvert(), "metric"_a, "distances"_a.noconvert(),
                  "top_ids"_a.noconvert(), "threads"_a = 1, "Write the nearest of all items.");
     };
     add_searches(float{});

@@ -110,6 +110,72 @@ struct PyVectorRuns {
         nb::gil_scoped_release released;
         nestcode::expand_vectors(runs, expand_half, items.data(), items.size(), out.data(), threads);
     }
+
+    template <class Real>
+    void compare(const Mat<Real>& queries, const Vec<std::int64_t>& pair_queries, const Vec<std::int64_t>& pair_items,
+                 std::string_view metric, const Array<double, 1>& out, std::size_t threads,
+                 std::string_view simd) const {
+        if (queries.shape(1) != runs.features || pair_queries.size() != out.size() || pair_items.size() != out.size())
+            throw nb::value_error("queries must have the features of the vectors, and each pair room for its distance");
+        if (!std::all_of(pair_queries.data(), pair_queries.data() + pair_queries.size(),
+                         [&](std::int64_t q) { return static_cast<std::uint64_t>(q) < queries.shape(0); }))
+            throw nb::value_error("pairs must be of the queries");
+        check(pair_items.data(), pair_items.size(), 0);
+        const nestcode::Metric by = nestcode::metric_named(metric);
+        const nestcode::Simd chosen = nestcode::choose_simd(simd);
+        nb::gil_scoped_release released;
+        nestcode::compare_pairs(runs, queries.data(), pair_queries.data(), pair_items.data(), out.size(), by,
+                                out.data(), chosen, threads);
+    }
+};
+
+void squared_norms(const Mat<float>& rows, const Array<float, 1>& out, std::size_t threads, std::string_view simd) {
+    if (out.size() != rows.shape(0)) throw nb::value_error("there must be room for each row");
+    const nestcode::Simd chosen = nestcode::choose_simd(simd);
+    nb::gil_scoped_release released;
+    nestcode::squared_norms(rows.data(), rows.shape(0), rows.shape(1), out.data(), chosen, threads);
+}
+
+struct PyCloseItems {
+    nestcode::CloseItems items;
+    std::size_t total = 0;  // left of all queries, once they are counted
+
+    PyCloseItems(std::size_t queries, std::size_t k, std::size_t count) : items(queries, k, count) {
+        if (k == 0) throw nb::value_error("k must be at least 1");
+        if (count >= UINT32_MAX) throw nb::value_error("there must be less than 2^32 items");
+    }
+
+    void add(const Mat<float>& products, const Vec<float>& offsets, const Vec<float>& scales, const Vec<float>& shifts,
+             const Vec<double>& bounds, std::size_t threads) {
+        const std::size_t queries = items.queries(), many = products.shape(1);
+        if (products.shape(0) != queries || offsets.size() != queries || bounds.size() != queries ||
+            scales.size() != many || shifts.size() != many || many > items.items() - items.seen())
+            throw nb::value_error("there must be the terms of each query and item, and no more items than announced");
+        nb::gil_scoped_release released;
+        items.add({products.data(), many, offsets.data(), scales.data(), shifts.data(), bounds.data()}, threads);
+    }
+
+    void count(const Ids& counts) {
+        if (counts.size() != items.queries()) throw nb::value_error("there must be room for each query");
+        items.count(counts.data());
+        total = 0;
+        for (std::size_t q = 0; q < counts.size(); ++q) total += static_cast<std::size_t>(counts(q));
+    }
+
+    void write(const Ids& out) const {
+        if (out.size() != total) throw nb::value_error("there must be room for each item that is left");
+        items.write(out.data());
+    }
+
+    void rank(const Vec<double>& distances, const Vec<std::int64_t>& ids, const Array<float, 2>& top_distances,
+              const Array<std::int64_t, 2>& top_ids) const {
+        const auto fits = [&](const auto& array) {
+            return array.shape(0) == items.queries() && array.shape(1) == items.k();
+        };
+        if (distances.size() != total || ids.size() != items.items() || !fits(top_distances) || !fits(top_ids))
+            throw nb::value_error("there must be a distance of each item that is left, and room for the hits");
+        items.rank(distances.data(), ids.data(), top_distances.data(), top_ids.data());
+    }
 };
 
 }  // namespace
@@ -134,7 +200,25 @@ void add_vectors(nb::module_& m) {
                  "distances"_a.noconvert(), "top_ids"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
                  "Write the nearest of some vectors, and return whether float32 told them apart.");
     };
+    const auto add_compare = [&](auto method) {
+        runs.def("compare", method, "queries"_a.noconvert(), "pair_queries"_a.noconvert(), "pair_items"_a.noconvert(),
+                 "metric"_a, "out"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
+                 "Write the distances of pairs in float64.");
+    };
+    add_compare(&PyVectorRuns::compare<float>);
+    add_compare(&PyVectorRuns::compare<double>);
     add_nearest(&PyVectorRuns::nearest<float, std::uint32_t>);
+    add_nearest(&PyVectorRuns::nearest<float, std::int64_t>);
     add_nearest(&PyVectorRuns::nearest<double, std::uint32_t>);
     add_nearest(&PyVectorRuns::nearest<double, std::int64_t>);
+    m.def("squared_norms", squared_norms, "rows"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
+          "Write the squared norms of rows.");
+    nb::class_<PyCloseItems>(m, "CloseItems", "The items that may be among the nearest, by estimates of all.")
+        .def(nb::init<std::size_t, std::size_t, std::size_t>(), "queries"_a, "k"_a, "items"_a)
+        .def("add", &PyCloseItems::add, "products"_a.noconvert(), "offsets"_a.noconvert(), "scales"_a.noconvert(),
+             "shifts"_a.noconvert(), "bounds"_a.noconvert(), "threads"_a = 1, "Estimate the next items.")
+        .def("count", &PyCloseItems::count, "counts"_a.noconvert(), "Write how many items each query has left.")
+        .def("write", &PyCloseItems::write, "items"_a.noconvert(), "Write these items, query by query.")
+        .def("rank", &PyCloseItems::rank, "distances"_a.noconvert(), "ids"_a.noconvert(), "top_distances"_a.noconvert(),
+             "top_ids"_a.noconvert(), "Write the nearest of each query that has items left.");
 }

@@ -440,6 +440,47 @@ class VectorRuns:
         """Write the nearest of the vectors `items`, nearest first, and return whether float32 could tell them apart."""
     def expand(self, items: NDArray[np.int64], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
         """Write vectors as float32, (items, features)."""
+    def compare(
+        self,
+        queries: NDArray[np.floating[Any]],
+        pair_queries: NDArray[np.int64],
+        pair_items: NDArray[np.int64],
+        metric: str,
+        out: NDArray[np.float64],
+        threads: int = 1,
+        simd: str = "",
+    ) -> None:
+        """Write the distances of pairs of a query and a vector in float64."""
+
+def squared_norms(rows: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
+    """Write the squared norms of rows, (rows,)."""
+
+class CloseItems:
+    """The items that may be among the k nearest of each query, given estimates of all distances, block by block."""
+
+    def __init__(self, queries: int, k: int, items: int) -> None: ...
+    def add(
+        self,
+        products: NDArray[np.float32],
+        offsets: NDArray[np.float32],
+        scales: NDArray[np.float32],
+        shifts: NDArray[np.float32],
+        bounds: NDArray[np.float64],
+        threads: int = 1,
+    ) -> None:
+        """Estimate the distances of the next items: scales (products + offsets) + shifts, with bounds of the errors."""
+    def count(self, counts: NDArray[np.int64]) -> None:
+        """Write how many items each query has left, 0 where float32 cannot tell them apart."""
+    def write(self, items: NDArray[np.int64]) -> None:
+        """Write the items that are left, query by query."""
+    def rank(
+        self,
+        distances: NDArray[np.float64],
+        ids: NDArray[np.int64],
+        top_distances: NDArray[np.float32],
+        top_ids: NDArray[np.int64],
+    ) -> None:
+        """Write the nearest of each query that has items left, by the distances of these."""
 
 def select_top_k(
     distances: NDArray[np.float32],
@@ -637,6 +678,7 @@ class CodeScan:
     def search(
         self,
         row: NDArray[np.floating[Any]],
+        metric: str,
         distances: NDArray[np.float32],
         top_ids: NDArray[np.int64],
         threads: int = 1,
@@ -699,18 +741,29 @@ class ImageDecoder:
 def image_model_sizes() -> tuple[int, int]:
     """Return the number of binary models and of mixer weights."""
 
+def quantize_coefficients(
+    coefficients: NDArray[np.float32], step: float, weight: float, out: NDArray[np.int16]
+) -> float:
+    """Quantize coefficients with a dead zone, and return the squared error in steps.
+
+    Both arrays are (rows, columns, 16, 16). Magnitudes are taken to be in the middle of their interval.
+    """
+
 def encode_image(
     model: ImageModel,
     kinds: list[int],
-    coefficients: NDArray[np.int32],
+    coefficients: NDArray[np.int16],
     limit: int,
     train: bool,
     original: NDArray[np.uint8 | np.uint16],
     step: float,
     rotation: list[int],
     weights: list[int],
-) -> tuple[bytes, int, list[tuple[int, float]]]:
-    """Return the bitstream, its number of planes, and after every pass its bytes and the MSE of a pixel value.
+) -> tuple[bytes, int, bool, list[tuple[int, float, float]]]:
+    """Return the bitstream, its number of planes, whether it is whole, and what is known after every pass.
+
+    That is its bytes, the squared error of coefficients, and the MSE of pixel values, or -1 if it was not measured.
+    Unless the bitstream is whole, the last pass is incomplete.
 
     `rotation`, of the colors, is empty or has 3 values; `weights`, of the step in units of 1/32, is empty or has one
     for each channel.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nestcode import Index
+from nestcode import Index, _core
 from nestcode.errors import InvalidInput
 from nestcode.search.exhaustive import CodeEstimator, VectorEstimator, squared_distances
 from nestcode.search.plan import Plan
@@ -120,14 +120,45 @@ def test_estimates_err_by_less_than_their_bounds(kind: str, own: Any, metric: An
     for vectors in (None, rows, rows.astype(np.float64), rows.astype(np.float16)):
         plan = Plan(index.coder, lambda codes: codes, SCALES[scale][:queries], metric=metric, vectors=vectors)
         estimator_of = VectorEstimator if vectors is not None else CodeEstimator
-        estimator = estimator_of(plan, index._searcher.prepare(index._live.current, plan), chosen)
+        estimator = estimator_of(plan, index._searcher.prepare(index._live.current, plan), slice(0, queries))
         with np.errstate(all="ignore"):
-            found = estimator.estimate()
+            blocks = list(estimator.blocks())
+            found = np.concatenate(
+                [one.scales * (one.products + one.offsets[:, None]) + one.shifts for one in blocks], 1
+            )
         pairs = np.meshgrid(chosen, np.arange(len(rows)), indexing="ij")
         true = estimator.compare(*(part.reshape(-1) for part in pairs)).reshape(queries, -1)
-        bound = found.absolute[:, None] + found.relative * np.abs(true)
-        error = np.where(np.isinf(bound), 0, found.distances - true)
+        bound = np.maximum.accumulate([one.bounds for one in blocks])[-1][:, None]
+        error = np.where(np.isinf(bound), 0, found - true)
         assert (np.abs(error[:, :, None] - error[:, None, :]) <= bound[:, :, None] + bound[:, None, :]).all()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.lists(st.integers(0, 90), min_size=1, max_size=4))
+def test_close_items_hold_the_nearest_whatever_the_errors_within_the_bounds(
+    seed: int, k: int, blocks: list[int]
+) -> None:
+    rng, items, queries = np.random.default_rng(seed), sum(blocks), 3
+    true = rng.standard_normal((queries, items))
+    bounds = 10.0 ** rng.integers(-6, 0, (queries, 1)) * np.sort(rng.random(len(blocks)))  # which grow
+    errors = np.repeat(bounds, blocks, axis=1) * rng.uniform(-1, 1, true.shape)
+    close = _core.CloseItems(queries, k, items)
+    for products, bound in zip(np.split(true + errors, np.cumsum(blocks)[:-1], axis=1), bounds.T, strict=True):
+        ones = np.ones(products.shape[1], dtype=np.float32)
+        # 2 (products / 2 - 1) + 2
+        own = np.ascontiguousarray(products / 2, dtype=np.float32)
+        close.add(own, np.full(queries, -1, np.float32), 2 * ones, 2 * ones, bound + 1e-5, 2)
+    counts = np.empty(queries, dtype=np.int64)
+    close.count(counts)
+    left = np.empty(counts.sum(), dtype=np.int64)
+    close.write(left)
+    ids = rng.permutation(items)
+    distances, found = np.full((queries, k), np.inf, np.float32), np.full((queries, k), -1)
+    close.rank(true[np.repeat(np.arange(queries), counts), left], ids, distances, found)
+    for q in np.flatnonzero(counts):
+        wanted, near = twins.nearest(true[q : q + 1], ids, k)
+        assert np.array_equal(found[q], wanted[0])
+        np.testing.assert_allclose(distances[q], near[0], rtol=1e-6)
+    assert (counts[bounds[:, -1] < 1e-3] > 0).all() or items == 0  # few are close
 
 
 @metrics

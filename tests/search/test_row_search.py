@@ -123,6 +123,25 @@ def test_one_query_is_compared_with_all_items_as_a_batch_is(kind: str, metric: s
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
+@pytest.mark.parametrize("kind", ["linear", "cell"])
+def test_one_query_is_compared_with_all_items_by_any_metric(kind: str, metric: Any) -> None:
+    for index, given in (
+        (filled(kind, "l2", None), None),
+        (filled(kind, "l2", None), X),
+        (filled(kind, "l2", "int8"), None),
+    ):
+        for query in (Q[0], Q[1].astype(np.float64)):
+            options = {"metric": metric, "vectors": given, "candidates": ROWS}
+            found, expected = by_rows(index, query, 9, **options), by_steps(index, query[None], 9, **options)
+            assert found is not None
+            np.testing.assert_allclose(found.distances, expected.distances[0], rtol=1e-5, atol=1e-5)
+            assert np.mean(found.ids == expected.ids[0]) > 0.8  # ties by distance, up to rounding
+            assert by_rows(index, query, 9, metric=metric, vectors=X, candidates=60) is None
+    by_angle = filled(kind, "cosine", None)
+    assert (by_rows(by_angle, Q[0], 9, metric=metric, candidates=ROWS) is not None) is (metric == "cosine")
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_the_nearest_vectors_are_those_of_sorting(metric: Any, dtype: Any) -> None:
     stored = VectorFormat(dtype, FEATURES).round(X)

@@ -27,7 +27,7 @@ Goal = Literal["search", "distortion"]
 def fit(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="Output file of the coder; - is standard output.")],
-    width: Annotated[int, typer.Option(min=1, max=1 << 20, help="Bits of a code.")] = 256,
+    width: Annotated[int, typer.Option(min=1, help="Bits of a code.")] = 256,
     kind: Annotated[
         Kind,
         typer.Option(

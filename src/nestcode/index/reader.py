@@ -233,8 +233,10 @@ class IndexReader:
 
         """
         snapshot = self._live.read()
-        if rank is None and metric is None and vectors is None and filter is None:
-            hits = self._searcher.search_rows(snapshot, queries, k, candidates, rerank, self.effort, threads)
+        if rank is None and filter is None:
+            hits = self._searcher.search_rows(
+                snapshot, queries, k, candidates, rerank, self.effort, threads, metric, vectors
+            )
             if hits is not None:
                 return hits
         plan = self._plan(

@@ -3,7 +3,8 @@
 A search whose candidate budget covers all items is exhaustive. It takes two passes:
 
 1. Estimate all distances in float32, with a bound on their rounding errors: vectors by a matrix product, or for one
-   query by one scan (`cpp/nestcode/scan.hpp`, which takes the second pass too); codes by ADC lookup tables.
+   query by one scan (`cpp/nestcode/scan.hpp`, which takes the second pass too); codes by ADC lookup tables, or
+   decoded as vectors for many queries.
 2. Compute in float64 the distances of the items that the bound cannot rule out: those whose estimate is at most the
    k-th best plus twice the bound.
 
@@ -16,7 +17,7 @@ of float32 has an error of at most about d 2^-24 times the sum of their magnitud
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +30,15 @@ from nestcode.codes import Codes
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.plan import Plan
 from nestcode.search.prepared import PreparedSnapshot
+from nestcode.search.product_tables import AdcCodes, ProductTables
 from nestcode.search.scorer import SearchMetric
-from nestcode.search.vectors import Vectors, median
+from nestcode.search.vectors import NO_SCALES, Vectors, median
 
-QUERIES, ITEMS = 256, 1 << 14  # compared at once in float64
-ESTIMATES = 1 << 24  # in memory at once, if there is more than one query
+QUERIES = 256  # compared at once
+ITEMS = 1 << 14  # in float64
 ROWS = 1 << 12  # vectors in a matrix product
 PAIRS = 1 << 12  # of a query and an item, compared at once in float64
+DECODED = 8  # queries for which decoding codes, for a matrix product, takes less time than lookup tables
 SCANNED = 2  # queries that scans of the vectors of their own score faster than a matrix product
 CLOSE = 1e-9  # of the squared norms: what cancellation leaves of a smaller distance is less exact than float32
 UNIT = 2.0**-24  # the relative error of rounding to float32
@@ -51,52 +54,39 @@ def search_all(prepared: PreparedSnapshot, plan: Plan, start: int, ids: Ids, dis
         _search_together(prepared, plan, start, ids, distances)
         return
     for i in range(len(ids)):
-        if not _scan_vectors(prepared, plan, start + i, ids[i], distances[i]):
+        row = np.ascontiguousarray(plan.queries[start + i], dtype=np.float64)
+        if not prepared.scan_vectors(plan.vectors, row, plan.metric, ids[i], distances[i], plan.threads):
             _search_together(prepared, plan, start + i, ids[i : i + 1], distances[i : i + 1])
-
-
-def _scan_vectors(prepared: PreparedSnapshot, plan: Plan, query: int, ids: Ids, distances: Floats) -> bool:
-    """Write the nearest items of one query by its own scan of the vectors, or return False where that is inexact."""
-    vectors: Vectors = prepared.vectors if plan.vectors is None else plan.vectors
-    keys, own = (prepared.positions, prepared.ids) if plan.vectors is None else 2 * (prepared.sorted_ids,)
-    core = vectors.direct(own if plan.vectors is not None else NO_KEYS)
-    if core is None:
-        return False
-    done = core.nearest(plan.queries[query].astype(np.float64), keys, own, plan.metric, distances, ids, plan.threads)
-    vectors.check()
-    return done
 
 
 def _search_together(prepared: PreparedSnapshot, plan: Plan, start: int, ids: Ids, distances: Floats) -> None:
     """Write the nearest items of queries by products of matrices, which takes as long for one query as for a few."""
-    queries = np.arange(start, start + len(ids))
     estimator = _choose_estimator(prepared, plan)
     if estimator is None:
-        _compare_all(prepared, plan, queries, ids, distances)
+        _compare_all(prepared, plan, np.arange(start, start + len(ids)), ids, distances)
         return
-    block = max(1, min(ESTIMATES // prepared.count, QUERIES))
-    for first in range(0, len(ids), block):
-        some = slice(first, first + block)
-        own = estimator(plan, prepared, queries[some])
+    for first in range(0, len(ids), QUERIES):
+        some = slice(first, first + QUERIES)
+        own = estimator(plan, prepared, slice(start + first, start + first + len(ids[some])))
         left = _search_by_estimates(own, ids[some], distances[some], plan.threads)
         if len(left):
             near, near_ids = distances[some][left], ids[some][left]
-            _compare_all(prepared, plan, queries[some][left], near_ids, near)
+            _compare_all(prepared, plan, start + first + left, near_ids, near)
             distances[some][left], ids[some][left] = near, near_ids
 
 
 @dataclass(frozen=True)
-class Estimates:
-    """Distances in float32, up to a term that all items of a query share, and bounds of their errors."""
+class Block:
+    """Inner products of some items, which estimates of their distances are computed from.
 
-    distances: Floats  # (queries, items)
-    absolute: Doubles  # (queries,): the error of a distance is at most this ...
-    relative: float = 0.0  # ... and this share of it
+    An estimate is scales * (products + offsets) + shifts, up to a term that all items of a query share.
+    """
 
-    def limits(self, nearest: Floats) -> Doubles:
-        """Return what the estimates of the k nearest items cannot exceed, given the k-th least estimate."""
-        k_th = nearest.astype(np.float64)
-        return k_th + 2 * (self.absolute + self.relative * np.abs(k_th))
+    products: Floats  # (queries, items)
+    offsets: Floats  # (queries,)
+    scales: Floats  # (items,)
+    shifts: Floats  # (items,)
+    bounds: Doubles  # (queries,): of the errors of these estimates and all before
 
 
 class Estimator(ABC):
@@ -105,11 +95,11 @@ class Estimator(ABC):
     ids: Ids  # of the items
 
     @abstractmethod
-    def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: Indices) -> None: ...
+    def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: slice) -> None: ...
 
     @abstractmethod
-    def estimate(self) -> Estimates:
-        """Return estimated distances from the queries to all items."""
+    def blocks(self) -> Iterator[Block]:
+        """Yield the estimates of all items in order, each until the next."""
 
     @abstractmethod
     def compare(self, queries: Indices, items: Indices) -> Doubles:
@@ -126,118 +116,137 @@ def _choose_estimator(prepared: PreparedSnapshot, plan: Plan) -> type[Estimator]
 
 def _search_by_estimates(estimator: Estimator, ids: Ids, distances: Floats, threads: int) -> Indices:
     """Write the nearest items of an estimator's queries, and return the queries left to compare with all items."""
+    close = _core.CloseItems(len(ids), ids.shape[1], len(estimator.ids))
     with np.errstate(all="ignore"):  # what is not finite is left to float64, which checks the data
-        found = estimator.estimate()
-        nearest, items = np.empty_like(distances), len(estimator.ids)
-        _core.select_top_k(found.distances, estimator.ids[None], nearest, np.empty_like(ids), threads)
-        limits = found.limits(nearest[:, -1])
-        close = found.distances <= np.nextafter(limits.astype(np.float32), np.float32(np.inf))[:, None]
-        failed = ~np.isfinite(limits) | ~np.isfinite(found.distances.sum(axis=1))
-    counts = np.count_nonzero(close, axis=1)
-    many = ~failed & (counts > 64 + items // 32)  # float64 compares all by matrix products as fast as these one by one
-    left = failed | (many if counts[many].sum() > items else False)
-    kept = np.flatnonzero(~left)
-    if len(kept):
-        pair_queries, pair_items = np.nonzero(close if len(kept) == len(left) else close[kept])
-        exact = np.empty(len(pair_queries))
-        for first in range(0, len(exact), PAIRS):
-            some = slice(first, first + PAIRS)
-            exact[some] = estimator.compare(kept[pair_queries[some]], pair_items[some])
-        near, near_ids = as_float32(exact), estimator.ids[pair_items]
-        order = np.lexsort((near_ids, near, pair_queries))
-        starts = np.cumsum(counts[kept]) - counts[kept]  # of each query's pairs, which are at least k
-        best = order[starts[:, None] + np.arange(distances.shape[1])]
-        distances[kept], ids[kept] = near[best], near_ids[best]
-    return np.flatnonzero(left)
+        for block in estimator.blocks():
+            close.add(block.products, block.offsets, block.scales, block.shifts, block.bounds, threads)
+    counts = np.empty(len(ids), dtype=np.int64)
+    close.count(counts)
+    queries, items = np.repeat(np.arange(len(ids)), counts), np.empty(counts.sum(), dtype=np.int64)
+    close.write(items)
+    exact = np.empty(len(items))
+    for first in range(0, len(exact), PAIRS):
+        some = slice(first, first + PAIRS)
+        exact[some] = estimator.compare(queries[some], items[some])
+    close.rank(exact, estimator.ids, distances, ids)
+    return np.flatnonzero(counts == 0)
 
 
 class VectorEstimator(Estimator):
     """Distances to the vectors themselves."""
 
-    def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: Indices) -> None:
+    def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: slice) -> None:
         given = plan.vectors is not None
         self._vectors: Vectors = prepared.vectors if plan.vectors is None else plan.vectors
         self.ids = prepared.sorted_ids if given else prepared.ids
         self._keys = self.ids if given else prepared.positions.astype(np.int64)
+        self._core = self._vectors.direct(self.ids if given else NO_KEYS)
         self._metric, self._threads = plan.metric, plan.threads
-        self._queries = as_float64(plan.queries[queries], normalize=plan.metric == "cosine")
+        self._rows = plan.rows[queries]  # L2-normalized for "cosine"
+        self._queries = np.ascontiguousarray(plan.queries[queries], dtype=self._rows.dtype)
 
-    def estimate(self) -> Estimates:
-        """Return distances by matrix products."""
-        metric, own = self._metric, self._queries
-        rounded = own.astype(np.float32)
-        center = rounded.mean(axis=0) if metric == "l2" else np.zeros(own.shape[1], dtype=np.float32)
-        out, norms = self._multiply(-2 * (own - center) if metric == "l2" else own, center)
-        if metric != "l2":
-            return self._from_products(out, norms)
-        out += norms
-        reach = np.linalg.norm(own - center, axis=1) + _largest(norms)
-        return Estimates(out, (own.shape[1] + 16) * UNIT * reach**2 + own.shape[1] * SMALLEST)
+    def blocks(self) -> Iterator[Block]:
+        """Yield estimates by matrix products."""
+        metric, own, features = self._metric, self._rows, self._rows.shape[1]
+        center = _center(own) if metric == "l2" else None
+        own = own if center is None else own - center
+        rounded, offsets = own.astype(np.float32, copy=False), np.zeros(len(own), dtype=np.float32)
+        lengths = np.sqrt(np.einsum("nf,nf->n", own, own, dtype=np.float64))
+        unit, largest, error = (features + 16) * UNIT, 0.0, 0.0
+        room = np.empty(len(own) * min(ROWS, len(self._keys)), dtype=np.float32)
+        for first in range(0, len(self._keys), ROWS):
+            keys = self._keys[first : first + ROWS]
+            rows, norms = self._around(center, keys)
+            products = room[: len(own) * len(keys)].reshape(len(own), len(keys))
+            if rows.dtype == np.float32:
+                np.matmul(rounded, rows.T, out=products)
+            else:
+                products[:] = own @ rows.T
+            largest = max(largest, _largest(norms))
+            if metric == "l2":
+                scales, shifts = np.full_like(norms, -2), norms
+                bounds = unit * (lengths + largest) ** 2 + features * SMALLEST
+            elif metric == "inner":
+                scales, shifts = np.full_like(norms, -1), np.zeros_like(norms)
+                bounds = unit * lengths * largest + features * SMALLEST
+            else:
+                short = norms < 1e-30  # their squares underflow, unless they are zero: then products are 0
+                if short.any() and np.any(rows[short]):
+                    error = np.inf
+                scales = (-2 / np.sqrt(np.maximum(norms, 1e-30))).astype(np.float32)
+                shifts = np.full_like(norms, 2)
+                bounds = np.full(len(own), 3 * unit + error)
+            yield Block(products, offsets, scales, shifts, bounds)
+
+    def _around(self, center: Floats | None, keys: Ids) -> tuple[NDArray[np.floating[Any]], Floats]:
+        """Return vectors minus a center, (keys, features), in float32 or finer, and their squared norms, (keys,)."""
+        rows, norms = self._vectors.rows(keys), np.empty(len(keys), dtype=np.float32)
+        dtype = np.float32 if np.result_type(rows.dtype, np.float32) == np.float32 else np.float64
+        rows = np.asarray(rows, dtype=dtype) if center is None else np.subtract(rows, center, dtype=dtype)
+        if dtype == np.float32 and rows.flags.c_contiguous and rows.flags.aligned:
+            _core.squared_norms(rows, norms, self._threads)
+        else:
+            np.einsum("nf,nf->n", rows, rows, out=norms, casting="same_kind")
+        return rows, norms
 
     def compare(self, queries: Indices, items: Indices) -> Doubles:
         """Return the distances of pairs."""
-        rows = as_float64(self._vectors.rows(self._keys[items]), normalize=self._metric == "cosine")
-        return _compare_rows(self._queries[queries], rows, self._metric)
-
-    def _multiply(self, queries: Doubles, center: Floats) -> tuple[Floats, Floats]:
-        """Return inner products with vectors around a center, (queries, items), and their squared norms, (items,)."""
-        keys = self._keys
-        products, norms = np.empty((len(queries), len(keys)), dtype=np.float32), np.empty(len(keys), dtype=np.float32)
-        for first in range(0, len(keys), ROWS):
-            rows = self._vectors.rows(keys[first : first + ROWS])
-            dtype = np.float32 if np.result_type(rows.dtype, np.float32) == np.float32 else np.float64
-            rows = np.subtract(rows, center, dtype=dtype) if self._metric == "l2" else np.asarray(rows, dtype=dtype)
-            products[:, first : first + ROWS] = queries.astype(dtype) @ rows.T
-            norms[first : first + ROWS] = np.einsum("nf,nf->n", rows, rows)
-        return products, norms
-
-    def _from_products(self, products: Floats, norms: Floats) -> Estimates:
-        features = self._queries.shape[1]
-        if self._metric == "inner":
-            np.negative(products, out=products)
-            reach = np.linalg.norm(self._queries, axis=1) * _largest(norms)
-            return Estimates(products, (features + 16) * UNIT * reach + features * SMALLEST)
-        error = 3 * (features + 16) * UNIT
-        short = norms < 1e-30  # their squares underflow, unless they are zero
-        if short.any() and np.any(self._vectors.rows(self._keys[short])):
-            error = np.inf
-        products *= -2 / np.sqrt(np.maximum(norms, np.float32(1e-30)))
-        products += 2  # the products of zero vectors are 0
-        return Estimates(products, np.full(len(products), error))
+        keys = self._keys[items]
+        if self._core is not None:
+            out = np.empty(len(items))
+            self._core.compare(self._queries, queries, keys, self._metric, out, self._threads)
+            self._vectors.check()
+            return out
+        by_angle = self._metric == "cosine"
+        rows = as_float64(self._vectors.rows(keys), normalize=by_angle)
+        return _compare_rows(as_float64(self._queries[queries], normalize=by_angle), rows, self._metric)
 
 
 class CodeEstimator(Estimator):
     """Distances to what codes decode to."""
 
-    def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: Indices) -> None:
+    def __init__(self, plan: Plan, prepared: PreparedSnapshot, queries: slice) -> None:
         assert isinstance(prepared.scorer, DecodedScorer)
         self.ids, self._prepared, self._metric, self._threads = prepared.ids, prepared, plan.metric, plan.threads
-        self._scorer, self._rows, self._raw = prepared.scorer, plan.rows[queries], plan.queries[queries]
+        self._scorer, self._rows = prepared.scorer, plan.rows[queries]
+        self._queries = np.ascontiguousarray(plan.queries[queries], dtype=self._rows.dtype)
         self._in_features = plan.metric == "cosine" != self._scorer.coder.metric_
         self._batch = self._scorer.project(self._rows, "inner" if self._in_features else _projected(plan.metric))
 
-    def estimate(self) -> Estimates:
-        """Return distances by ADC lookup tables."""
-        metric, batch, tables = self._metric, self._batch, self._prepared.tables
+    def blocks(self) -> Iterator[Block]:
+        """Yield estimates by ADC lookup tables, or for many queries by matrix products with decoded codes."""
+        batch, tables = self._batch, self._prepared.tables
         assert tables is not None
-        scaled = (-1 if batch.metric == "inner" else -2) * batch.coefficients
         lengths = np.sqrt(np.einsum("nd,nd->n", batch.coefficients, batch.coefficients, dtype=np.float64))
-        parts = []
-        for codes in self._prepared.adc_codes:
-            part = tables.products(scaled, codes, self._threads)
-            if batch.metric == "l2":
-                part += codes.squares
+        offsets = np.zeros(len(lengths), dtype=np.float32)
+        if self._in_features:
+            offsets = batch.mean_products
+        elif self._metric == "cosine":
+            offsets = (-0.5 * (lengths**2 + batch.outside)).astype(np.float32)
+        bounds = 2 * tables.operations * UNIT * self._reach(lengths, tables.largest)
+        for products, codes in self._products(tables):
+            scales, shifts = np.full_like(codes.norms, -2), codes.squares
             if self._in_features:  # 2 - 2 cos
-                part -= batch.mean_products[:, None]
-                part *= 2 / codes.norms
-                part += 2
-            elif metric == "cosine":  # as `_angles`
-                part += (lengths**2 + batch.outside)[:, None].astype(np.float32)
-                part -= (codes.norms - 1) ** 2
-                part /= codes.norms
-            parts.append(part)
-        out = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        return Estimates(out, 2 * tables.operations * UNIT * self._reach(lengths, tables.largest))
+                scales, shifts = np.float32(-2) / codes.norms, np.full_like(codes.norms, 2)
+            elif self._metric == "cosine":  # as `_angles`
+                scales, shifts = np.float32(-2) / codes.norms, (codes.squares - (codes.norms - 1) ** 2) / codes.norms
+            elif self._metric == "inner":
+                scales, shifts = np.full_like(codes.norms, -1), np.zeros_like(codes.norms)
+            yield Block(products, offsets, scales, shifts, bounds)
+
+    def _products(self, tables: ProductTables) -> Iterator[tuple[Floats, AdcCodes]]:
+        """Yield inner products with what codes decode to, (queries, items), of all items in order."""
+        start, prepared, coefficients = 0, self._prepared, self._batch.coefficients
+        for codes in prepared.adc_codes:
+            if len(coefficients) < DECODED:
+                yield tables.products(coefficients, codes, self._threads), codes
+            else:
+                for first in range(0, len(codes.norms), ROWS):
+                    some = codes[first : first + ROWS]
+                    at = prepared.positions[start + first : start + first + len(some.norms)]
+                    decoded = self._scorer.coder.coefficients(prepared.codes_at(at), self._threads)
+                    yield coefficients @ decoded.T, some
+            start += len(codes.norms)
 
     def _reach(self, lengths: Doubles, largest: float) -> Doubles:
         """Return the magnitudes that rounding errors are relative to, given the norms of the queries' coefficients."""
@@ -263,18 +272,36 @@ class CodeEstimator(Estimator):
         codes = self._prepared.codes_at(self._prepared.positions[unique])
         metric, scorer, batch = self._metric, self._scorer, self._batch
         if self._in_features:
-            rows = as_float64(scorer.coder.decode(codes), normalize=True)[which]
-            return _compare_rows(as_float64(self._raw, normalize=True)[queries], rows, metric)
-        decoded = scorer.coder.coefficients(codes).astype(np.float64)
-        coefficients, rows = batch.coefficients[queries].astype(np.float64), decoded[which]
+            return self._compare(self._queries, scorer.coder.decode(codes), queries, which, metric)
+        decoded = scorer.coder.coefficients(codes, self._threads)
+        distances = self._compare(batch.coefficients, decoded, queries, which, _projected(metric))
         if metric == "inner":
-            products: Doubles = np.einsum("nd,nd->n", coefficients, rows) + batch.mean_products[queries]
-            return -products
-        coefficients -= rows
-        distances: Doubles = np.einsum("nd,nd->n", coefficients, coefficients) + batch.outside[queries]
+            return np.asarray(distances - batch.mean_products[queries])
+        distances += batch.outside[queries]
         if metric == "l2":
             return distances
-        return _angles(distances, _norms(scorer, decoded)[which], np.any(self._rows, axis=1)[queries])
+        norms = _norms(scorer, decoded.astype(np.float64))[which]
+        return _angles(distances, norms, np.any(self._rows, axis=1)[queries])
+
+    def _compare(
+        self,
+        rows: NDArray[np.floating[Any]],
+        decoded: Floats,
+        queries: Indices,
+        items: Indices,
+        metric: SearchMetric,
+    ) -> Doubles:
+        out = np.empty(len(items))
+        core = _core.VectorRuns([_core.VectorRows(decoded, NO_SCALES)])
+        core.compare(rows, queries, items, metric, out, self._threads)
+        return out
+
+
+def _center(queries: NDArray[np.floating[Any]]) -> Floats | None:
+    """Return the mean of queries, or None where it is not far from 0: then squares around 0 are as small."""
+    mean = queries.mean(axis=0)
+    far = len(queries) * (mean @ mean) > np.vdot(queries, queries) / 2
+    return mean.astype(np.float32) if far else None
 
 
 def _projected(metric: SearchMetric) -> SearchMetric:

@@ -22,7 +22,7 @@ from nestcode.search.graph import NOTHING_SKIPPED, Graph, Items, Navigator, bitm
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
 from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import NO_LAYOUT, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
-from nestcode.search.vectors import RunVectors, StoredVectors
+from nestcode.search.vectors import GivenVectors, RunVectors, StoredVectors
 
 Positions = NDArray[np.uint32]
 Filter = Callable[[StoredIds], NDArray[np.bool_]]  # which ids a search may find
@@ -383,6 +383,22 @@ class PreparedSnapshot:
         """The vectors that the index stores."""
         return RunVectors(self._runs)
 
+    def scan_vectors(
+        self,
+        given: GivenVectors | None,
+        row: NDArray[np.floating[Any]],
+        metric: SearchMetric,
+        ids: Ids,
+        distances: Floats,
+        threads: int,
+    ) -> bool:
+        """Write the nearest items of one query by vectors, given or stored, or return False where that is inexact."""
+        if given is None:
+            return self.vectors.core.nearest(row, self.positions, self.ids, metric, distances, ids, threads)
+        keys = self.sorted_ids
+        core = given.direct(keys[-1:])
+        return core is not None and core.nearest(row, keys, keys, metric, distances, ids, threads)
+
     def items(self) -> list[tuple[Ids, Ids, Codes]]:
         """Return the ids, the positions in all runs and the codes of all items that may be found, run by run."""
         found = []
@@ -427,7 +443,7 @@ class PreparedSnapshot:
         for run, skipped in zip(self._runs, self._skipped, strict=True):
             codes = self._cache.adc(run, self.tables)
             kept = np.delete(np.arange(len(run.ids), dtype=np.uint32), skipped)
-            found.append(codes.take(kept) if len(skipped) else codes)
+            found.append(codes[kept] if len(skipped) else codes)
         return found
 
     def _take(self, arrays: Sequence[NDArray[Scalar]], positions: Positions) -> NDArray[Scalar]:

@@ -30,9 +30,8 @@ class AdcCodes:
     squares: Floats  # (items,): squared norms of the coefficients
     norms: Floats  # (items,): norms of what codes decode to in features, the mean included
 
-    def take(self, positions: NDArray[np.uint32]) -> "AdcCodes":
-        """Return some of these codes."""
-        return AdcCodes(*(a.take(positions, axis=0) if len(a) else a for a in vars(self).values()))
+    def __getitem__(self, positions: NDArray[np.uint32] | slice) -> "AdcCodes":
+        return AdcCodes(*(a[positions] if len(a) else a for a in vars(self).values()))
 
     @property
     def nbytes(self) -> int:

@@ -1,7 +1,8 @@
 """Search by vectors in one call of the core, from rows of floats to ids (`cpp/nestcode/row_search.hpp`).
 
 This is the plain case: queries are vectors, distances are by the coder's metric to stored vectors or to what codes
-decode to, and nothing is filtered. Other searches take the same steps one by one (searcher.py), and so do batches that
+decode to, and nothing is filtered. One query is compared with all items by any metric, also with the caller's vectors.
+Other searches take the same steps one by one (searcher.py), and so do batches that
 rerank little, which matrix products project, unless walks are ranked by codes, and rows whose squares leave the range
 of float32.
 """
@@ -22,7 +23,8 @@ from nestcode.search.hits import Hits
 from nestcode.search.plan import Budget, Effort, check_k, count_candidates
 from nestcode.search.prepared import PreparedSnapshot
 from nestcode.search.product_tables import ScalarTables
-from nestcode.search.scorer import NO_CODEBOOKS
+from nestcode.search.scorer import NO_CODEBOOKS, SearchMetric
+from nestcode.search.vectors import GivenVectors, VectorsById
 
 FEW = 16  # rows, which the core projects as fast as a matrix product does
 MANY = 1000  # bit-plane codes to rerank, which take the core less time than it loses to a matrix product
@@ -69,13 +71,18 @@ class RowSearcher:
         rerank: int | None,
         effort: Effort | None,
         threads: int | None,
+        metric: SearchMetric | None,
+        vectors: VectorsById | None,
     ) -> Hits | None:
         """Return the k nearest items of one vector or of each row, or None where that takes a plan."""
         workers, budget = self._budget(k, candidates, rerank, effort, threads)
+        other = metric is not None and metric != self._metric
+        if (vectors is not None and budget is not None) or (other and not self._takes(metric, budget)):
+            return None
         if queries.ndim == 1 and len(queries) == self._features:
             ids, distances = np.empty(k, np.int64), np.empty(k, np.float32)
             if budget is None:
-                return self._scan(queries, ids, distances, workers)
+                return self._scan(queries, metric or self._metric, vectors, ids, distances, workers)
             compared = self._core.search_one(queries, k, *budget, ids, distances)
             return None if compared < 0 else Hits(ids, distances, compared)
         if queries.ndim != 2 or queries.shape[1] != self._features or budget is None:
@@ -88,14 +95,26 @@ class RowSearcher:
         done = self._core.search(queries, k, *budget, ids, distances, counts, workers)
         return Hits(ids, distances, counts) if done else None
 
-    def _scan(self, row: NDArray[np.floating[Any]], ids: Ids, distances: Floats, threads: int) -> Hits | None:
+    def _takes(self, metric: SearchMetric | None, budget: RowBudget | None) -> bool:
+        """Return whether all items are compared, by another metric than the coder's that it has distances for."""
+        return budget is None and not self._prepared.by_graph and self._metric == "l2" and metric in ("cosine", "inner")
+
+    def _scan(
+        self,
+        row: NDArray[np.floating[Any]],
+        metric: SearchMetric,
+        vectors: VectorsById | None,
+        ids: Ids,
+        distances: Floats,
+        threads: int,
+    ) -> Hits | None:
         """Return the nearest of all items of one vector, or None where that takes a plan."""
         prepared = self._prepared
-        if self._vectors is not None:
-            items, metric = prepared.positions, self._metric
-            done = self._vectors.nearest(row, items, prepared.ids, metric, distances, ids, threads)
+        if vectors is not None or self._vectors is not None:
+            given = None if vectors is None else GivenVectors(vectors, self._features)
+            done = prepared.scan_vectors(given, row, metric, ids, distances, threads)
         else:
-            done = self._codes is not None and self._codes.search(row, distances, ids, threads)
+            done = self._codes is not None and self._codes.search(row, metric, distances, ids, threads)
         return Hits(ids, distances, prepared.count) if done else None
 
     @cached_property

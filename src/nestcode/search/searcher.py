@@ -22,6 +22,7 @@ from nestcode.search.plan import Effort, Plan, check_k, count_candidates
 from nestcode.search.prepared import Filter, Positions, PreparationCache, PreparedSnapshot, Snapshot, SortedRun
 from nestcode.search.row_search import RowSearcher, supports
 from nestcode.search.scorer import QueryBatch, ScanLayout, Scorer, SearchMetric
+from nestcode.search.vectors import VectorsById
 
 QUERIES = 256  # estimated and reranked at once
 RANGE_START = 64  # hits that a range search begins with; it goes on by factors of 4
@@ -95,8 +96,10 @@ class Searcher:
         rerank: int | None,
         effort: Effort | None,
         threads: int | None,
+        metric: SearchMetric | None = None,
+        vectors: VectorsById | None = None,
     ) -> Hits | None:
-        """Return the k nearest items by default rank and metric in one call of the core, or None where it cannot.
+        """Return the k nearest items by default rank in one call of the core, or None where it cannot.
 
         It takes one vector or a few, (n, features), of native floats; whatever is invalid is left to a plan, which says
         why.
@@ -109,7 +112,7 @@ class Searcher:
         if known[1] is None:
             return None
         try:
-            return known[1].search(queries, k, candidates, rerank, effort, threads)
+            return known[1].search(queries, k, candidates, rerank, effort, threads, metric, vectors)
         except TypeError:  # of arrays that the core does not take, or settings that are no integers
             return None
 

@@ -28,6 +28,7 @@ VectorType = Literal["float32", "float16", "int8"]
 VectorsById = ArrayLike | Mapping[int, ArrayLike] | Callable[[Ids], ArrayLike]
 NO_SCALES = np.zeros(0, dtype=np.float32)
 LARGEST_INT8 = 127
+CORE_TYPES = tuple(map(np.dtype, get_args(VectorType)))  # that the core reads, in the native byte order
 
 
 @dataclass(frozen=True)
@@ -263,8 +264,7 @@ class GivenVectors(Vectors):
             )
         if array.shape[1] != features:
             raise InvalidInput(f"vectors must have the queries' {features} features, got {array.shape[1]}")
-        own = array.dtype.isnative and array.dtype.name in get_args(VectorType)
-        if own and array.flags.c_contiguous and array.flags.aligned:
+        if array.dtype in CORE_TYPES and array.flags.c_contiguous and array.flags.aligned:
             self._core = _core.VectorRuns([_core.VectorRows(np.asarray(array), NO_SCALES)])
 
     def rows(self, keys: Ids) -> NDArray[Any]:

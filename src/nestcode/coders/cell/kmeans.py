@@ -14,7 +14,7 @@ from nestcode.coders.codebooks import nearest_entries, sum_by_entry, truncate_co
 from nestcode.errors import InvalidInput
 
 ROWS_PER_CELL = 160  # of the data, where the number of cells is chosen here
-MOST_BITS, MOST_CHOSEN_BITS = 16, 14  # of a cell's number: allowed, and chosen here
+MOST_CELL_BITS, MOST_CHOSEN_BITS = 16, 14  # of a cell's number: allowed, and chosen here
 TRAIN_ROWS = 1 << 17  # for k-means, or 128 per cell
 EARLY, EARLY_ROWS, LATE = 6, 40, 3  # Lloyd iterations on so many rows per cell, then on all
 EXPLAINED = 0.9  # share of the variance in the directions that k-means sees
@@ -25,8 +25,8 @@ POWER_ITERATIONS = 12  # toward the principal direction of a node
 def check_cells(cells: int, width: int) -> None:
     """Raise unless this many cells have numbers that fit a code of `width` bits."""
     number = check_int(cells, "cells", least=2)
-    if number & (number - 1) or number > 1 << MOST_BITS:
-        raise InvalidInput(f"cells must be a power of two of at most {1 << MOST_BITS}, got {number}")
+    if number & (number - 1) or number > 1 << MOST_CELL_BITS:
+        raise InvalidInput(f"cells must be a power of two of at most {1 << MOST_CELL_BITS}, got {number}")
     if number.bit_length() - 1 > width:
         raise InvalidInput(
             f"a cell's number must fit the width {width}, but {number} cells take {number.bit_length() - 1} "

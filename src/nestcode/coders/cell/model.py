@@ -13,7 +13,7 @@ from nestcode.coders import sampling
 from nestcode.coders.base import ScalarLayout
 from nestcode.coders.cell.kmeans import (
     DIRECTIONS,
-    MOST_BITS,
+    MOST_CELL_BITS,
     MOST_CHOSEN_BITS,
     assign,
     check_cells,
@@ -87,7 +87,7 @@ class CellModel(ProjectedModel):
         bits, centroids = self.cell_bits, self._seen_centroids
         cells = assign(coefficients[:, : centroids.shape[1]], centroids)
         coefficients -= self.centroids.take(cells, axis=0)
-        centroid_bits = (cells << (MOST_BITS - bits)).astype(">u2").view(np.uint8).reshape(-1, 2)
+        centroid_bits = (cells << (MOST_CELL_BITS - bits)).astype(">u2").view(np.uint8).reshape(-1, 2)
         quantize(coefficients, self.planes, packed, centroid_bits, bits)
 
     def decode(self, codes: Codes, threads: int) -> Floats:
