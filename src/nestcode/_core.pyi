@@ -92,9 +92,13 @@ def nearest_entries(
     """Write the entry of each row whose inner product, less half of the entry's squared norm, is largest."""
 
 def sum_rows_by_entry(
-    rows: NDArray[np.float32], entries: NDArray[np.int64], sums: NDArray[np.float32], threads: int = 1
+    rows: NDArray[np.float32],
+    sources: NDArray[np.uint32],
+    entries: NDArray[np.int64],
+    sums: NDArray[np.float32],
+    threads: int = 1,
 ) -> None:
-    """Add each row to the row of `sums` that its entry names."""
+    """Add the row of each source to the row of `sums` that its entry names."""
 
 def sum_codebook_entries(
     codes: NDArray[np.uint8], codebooks: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
