@@ -87,6 +87,10 @@ def measure(task: Task) -> list[dict[str, Any]]:
             f"BD-rate: mean over images. MB/s of raw pixels at {TIMED:g} bpp, processor time of one thread.",
         )
         rows += [{"ours": ours, **row} for row in compared]
+    with one_thread():
+        streams = time_streams(list(images.values()), rounds=0 if options.quick else 1)
+    show("Streams (compress_images)", streams, "Processor time of one thread, with the error that a stream states.")
+    rows += streams
     if options.photos_figure is not None:
         draw(points, groups, options.photos_figure)
     return [{**vars(point)} for point in points] + rows
@@ -253,6 +257,19 @@ def time_all(
     seconds[f"encode {REFINED}"] = seconds[f"encode {OURS}"]  # of the same stream
     names = (OURS, REFINED, *codecs)
     return {name: (raw / 1e6 / seconds[f"encode {name}"], raw / 1e6 / seconds[f"decode {name}"]) for name in names}
+
+
+def time_streams(images: list[Pixels], rounds: int) -> list[dict[str, Any]]:
+    """Return the MB/s of compressing images to a rate, to a quality and whole, into a stream each or into one."""
+    jobs: dict[str, Callable[[], object]] = {
+        f"bpp={TIMED:g}, a stream each": lambda: [compress_images([image], bpp=TIMED) for image in images],
+        f"bpp={TIMED:g}, one stream": lambda: compress_images(images, bpp=TIMED),
+        "psnr=35, a stream each": lambda: [compress_images([image], psnr=35) for image in images],
+        "whole, a stream each": lambda: [compress_images([image]) for image in images],
+    }
+    raw = sum(image.nbytes for image in images)
+    seconds = seconds_each(jobs, rounds, clock=time.process_time)
+    return [{"target": name, "encode MB/s": raw / 1e6 / seconds[name]} for name in jobs]
 
 
 def decode_refined(codec: ImageCodec, stream: bytes, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -22,7 +22,7 @@ Results = dict[int, Result | None]  # by code size
 def recall_by_bits(options: argparse.Namespace) -> Iterator[list[Row]]:
     """Measure, print, and yield the rows to save."""
     task = read_task(options, 600 if options.quick else 2 * (options.base or ITEMS)).halves()
-    lengths = (8, 16, 80) if options.quick else (64, 128, 256) if options.short else (64, 128, 256, 512)
+    lengths = (8, 16, 80) if options.quick else tuple(sorted(options.bits))
     results = ours(task, lengths, options)
     principal = principal_directions(task.training)
     if wanted("sign bits", options.peers):

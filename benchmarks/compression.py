@@ -17,6 +17,8 @@ that nothing here was trained on are in Debian's packages lomiri-wallpapers-16.0
 and `dpkg -x` each into DIR.
 
 --parts speed: MB/s of raw pixels against the same codecs, on one thread.
+
+--parts memory: bytes of memory per sample while a large image is encoded and decoded.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import _compression_images
+import _compression_memory
 import _compression_photos
 import _compression_speed
 from _compression_task import Task
@@ -35,6 +38,7 @@ PARTS: dict[str, Callable[[Task], list[dict[str, Any]]]] = {
     "images": _compression_images.measure,
     "photos": _compression_photos.measure,
     "speed": _compression_speed.measure,
+    "memory": _compression_memory.measure,
 }
 
 

@@ -80,7 +80,14 @@ def read_options() -> argparse.Namespace:
     )
     parser.add_argument("--implicit", type=int, metavar="N", help="bits: also an ImplicitCoder, trained for N steps")
     parser.add_argument("--lsq", type=int, metavar="N", help="bits: training iterations of LSQ (FAISS's 25)")
-    parser.add_argument("--short", action="store_true", help="bits: up to 256 instead of 512")
+    parser.add_argument(
+        "--bits",
+        type=int,
+        nargs="+",
+        default=[64, 128, 256, 512],
+        metavar="N",
+        help="bits: code sizes (64 to 512)",
+    )
     parser.add_argument(
         "--limit",
         type=float,

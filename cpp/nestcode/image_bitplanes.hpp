@@ -132,6 +132,14 @@ inline constexpr auto kSubbands = [] {
     return subbands;
 }();
 
+// Estimates a coefficient, in steps, from a decoded value of BitPlaneTraversal: inside its interval, below the middle,
+// since small magnitudes are more frequent.
+inline float midpoint(std::int32_t known) {
+    const std::int32_t doubled = std::abs(known), interval = doubled & -doubled, low = (doubled - interval) >> 1;
+    const float value = static_cast<float>(interval) * (low == interval ? 0.4F : 0.48F) + static_cast<float>(low);
+    return known < 0 ? -value : value;
+}
+
 // The traversal of bit planes. `Io` codes bits: io.bit(probability, bit) encodes `bit` and returns it, or decodes a bit
 // and returns it, or -1 if it has not arrived.
 template <class Io>
@@ -141,7 +149,7 @@ class BitPlaneTraversal {
     // or in an encoder what a decoder knows.
     // A decoded value is (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p): its lowest set bit
     // tells the precision. It is 0 while a coefficient is insignificant.
-    BitPlaneTraversal(ImageShape shape, const ImageStart& start, ImageModel model, const std::int32_t* coefficients,
+    BitPlaneTraversal(ImageShape shape, const ImageStart& start, ImageModel model, const std::int16_t* coefficients,
                       std::int32_t* decoded)
         : shape_(std::move(shape)),
           channels_(start.channels),
@@ -155,6 +163,7 @@ class BitPlaneTraversal {
           subband_significant_(shape_.kinds.size() * kSubbands.size() * (shape_.rows + 2) * (shape_.columns + 2)),
           plane_(start.planes - 1) {
         if (coefficients_) count_subband_planes();
+        if (coefficients_ && decoded_) add_errors();
     }
 
     // Codes until a bit has not arrived, or until `stop()` is true before a subband of a block; it can be called again
@@ -174,6 +183,9 @@ class BitPlaneTraversal {
     }
 
     ImageModel& model() { return model_; }
+    // In an encoder that writes `decoded`: the squared error of what a decoder knows of the quantized coefficients,
+    // each channel's times the square of its weight.
+    double error() const { return error_; }
     // The lowest plane that has been coded completely.
     int plane() const { return plane_ + 1; }
     // How many passes have been coded, those of planes above the highest included; of the current one the fraction of
@@ -256,7 +268,7 @@ class BitPlaneTraversal {
         for (std::size_t channel = 0; channel < shape_.kinds.size(); ++channel)
             for (std::size_t row = 0; row < shape_.rows; ++row)
                 for (std::size_t column = 0; column < shape_.columns; ++column) {
-                    const std::int32_t* block = coefficients_ + block_index(channel, row, column) * kBlock * kBlock;
+                    const std::int16_t* block = coefficients_ + block_index(channel, row, column) * kBlock * kBlock;
                     for (std::size_t k = 0; k < kSubbands.size(); ++k) {
                         const std::uint8_t* flag = &subband_significant(channel, k, row + 1, column + 1);
                         subband_planes_[static_cast<std::size_t>(flag - subband_significant_.data())] =
@@ -264,7 +276,21 @@ class BitPlaneTraversal {
                     }
                 }
     }
-    static std::uint8_t count_planes(const std::int32_t* block, const Subband& subband) {
+    void add_errors() {
+        for (std::size_t block = 0; block < outside_; ++block)
+            for (std::size_t i = 0; i < kBlock * kBlock; ++i) error_ += squared_error(block, i, 0);
+    }
+    // Of a decoded value, if the coefficient is in the middle of its quantizer's interval.
+    double squared_error(std::size_t block, std::size_t index, std::int32_t value) const {
+        const std::int32_t coefficient = coefficients_[block * kBlock * kBlock + index];
+        const double middle = coefficient + 0.5 * ((coefficient > 0) - (coefficient < 0));
+        return (middle - midpoint(value)) * (middle - midpoint(value)) * squared_weight(block);
+    }
+    double squared_weight(std::size_t block) const {
+        const double weight = channels_[block / shape_.blocks()].weight / double{kUnweighted};
+        return weight * weight;
+    }
+    static std::uint8_t count_planes(const std::int16_t* block, const Subband& subband) {
         unsigned bits = 0;  // that are set in any magnitude
         for (int i = subband.row; i < subband.row + subband.side; ++i)
             for (int j = subband.column; j < subband.column + subband.side; ++j)
@@ -449,7 +475,11 @@ class BitPlaneTraversal {
     }
     void set_decoded(const Block& block, const Place& place, std::int32_t value) {
         if (subband_ == 0) dc_[block.own] = value;
-        if (decoded_) decoded_[block.own * kBlock * kBlock + place.index()] = value;
+        if (!decoded_) return;
+        std::int32_t& known = decoded_[block.own * kBlock * kBlock + place.index()];
+        if (coefficients_)
+            error_ += squared_error(block.own, place.index(), value) - squared_error(block.own, place.index(), known);
+        known = value;
     }
 
     // Codes whether a subband that was all zeros so far becomes significant in this plane. Returns false if the bit has
@@ -597,7 +627,7 @@ class BitPlaneTraversal {
     ImageShape shape_;
     std::vector<ImageStart::Channel> channels_;
     ImageModel model_;
-    const std::int32_t* coefficients_;
+    const std::int16_t* coefficients_;
     std::int32_t* decoded_;
     std::size_t outside_;                            // the index of a block of zeros
     std::vector<std::uint8_t> magnitudes_;           // in units of the current plane; blocks have a margin of zeros
@@ -605,6 +635,7 @@ class BitPlaneTraversal {
     std::vector<std::int32_t> dc_;                   // decoded values of each block's first coefficient
     std::vector<std::uint8_t> subband_significant_;  // by channel, subband and block, with a margin of zeros
     std::vector<std::uint8_t> subband_planes_;       // alike, the number of bit planes; empty in a decoder
+    double error_ = 0;                               // squared, of what a decoder knows, if an encoder tracks that
     // The state of the traversal, so that it can stop at any bit.
     int plane_, pass_ = 0, index_ = 0;
     std::size_t subband_ = 0, channel_ = 0, row_ = 0, column_ = 0;

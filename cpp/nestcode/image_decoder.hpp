@@ -32,22 +32,15 @@ class ImageDecoder {
         return true;
     }
 
-    // Writes the pixels, of 8 or 16 bits, from what arrived so far; before the first bits they are gray, and opaque.
-    template <class Pixel>
+    // Writes the pixels, of 8 or 16 bits, from what arrived so far; before the first bits they are gray, and opaque. At
+    // a scale of 1 / `kReduction`, which is 1, 2, 4 or 8, they are means of squares of pixels.
+    template <std::size_t kReduction = 1, class Pixel>
     void write(Pixel* pixels) const {
-        if (!traversal_) return write_gray(pixels, size());
-        reconstruction().write(height_, width_, pixels);
-    }
-    // At a scale of 1 / `reduction`, which is 1, 2, 4 or 8, pixels are means of squares of pixels.
-    template <class Pixel>
-    void write_scaled(Pixel* pixels, std::size_t reduction) const {
-        if (!traversal_) return write_gray(pixels, size(reduction));
-        switch (reduction) {
-            case 2: return reconstruction().write_scaled<kBlock / 2>(height_, width_, pixels);
-            case 4: return reconstruction().write_scaled<kBlock / 4>(height_, width_, pixels);
-            case 8: return reconstruction().write_scaled<kBlock / 8>(height_, width_, pixels);
-            default: return write(pixels);
-        }
+        if (!traversal_) return write_gray(pixels, size(kReduction));
+        if constexpr (kReduction == 1)
+            reconstruction().write(height_, width_, pixels);
+        else
+            reconstruction().write_scaled<kBlock / kReduction>(height_, width_, pixels);
     }
 
     std::size_t size(std::size_t reduction = 1) const {

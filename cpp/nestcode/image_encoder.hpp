@@ -30,16 +30,44 @@ struct OriginalImage {
 
 inline constexpr double kUnmeasured = -1;
 
+// What is known after a coding pass: bytes so far, the squared error of the coefficients, and the mean squared error of
+// the pixels, if it was measured.
+struct CodedPass {
+    std::size_t bytes;
+    double coefficients, pixels;
+};
 struct EncodedImage {
     std::vector<std::uint8_t> bytes;
     int planes;
-    std::vector<std::pair<std::size_t, double>> passes;  // bytes and error, if it was measured, after every pass
+    bool whole;  // or the last pass is incomplete
+    std::vector<CodedPass> passes;
 };
+
+// Quantizes coefficients with a dead zone: truncated toward 0. Returns the squared error, in steps, if magnitudes are
+// reconstructed in the middle of their interval.
+inline double quantize(const float* coefficients, std::size_t count, float step, float weight, std::int16_t* out) {
+    constexpr float largest = (1 << kMaxPlanes) - 1;
+    double sum = 0;
+    for (std::size_t first = 0; first < count; first += kBlock) {  // rows of blocks: floats are exact enough for a row
+        float errors[kBlock];
+        for (std::size_t i = 0; i < kBlock; ++i) {
+            const float value = std::clamp(coefficients[first + i] / step / weight, -largest, largest);
+            const float whole = static_cast<float>(static_cast<std::int32_t>(value));
+            const float left = std::abs(value - whole) - (whole != 0 ? 0.5F : 0.0F);
+            out[first + i] = static_cast<std::int16_t>(whole);
+            errors[i] = left * left;
+        }
+        float row = 0;
+        for (const float error : errors) row += error;
+        sum += double{row};
+    }
+    return sum;
+}
 
 inline constexpr std::size_t kManyBlocks = 64;  // from which on the planes of subbands are worth their bytes
 
 // Counts the bit planes of an image, and of each subband in large images.
-inline void count_planes(const ImageShape& shape, const std::int32_t* coefficients, ImageStart& start) {
+inline void count_planes(const ImageShape& shape, const std::int16_t* coefficients, ImageStart& start) {
     for (ImageStart::Channel& channel : start.channels) {
         std::array<unsigned, kBlock * kBlock> bits{};  // that are set in any magnitude
         for (std::size_t block = 0; block < shape.blocks(); ++block, coefficients += bits.size())
@@ -62,25 +90,29 @@ inline void count_planes(const ImageShape& shape, const std::int32_t* coefficien
 // Encodes about `limit` bytes of an image; `start` has the rotation and the weights of its coefficients. The model is
 // left in the state that it has at the end.
 template <class Pixel>
-EncodedImage encode_image(ImageModel& model, const ImageShape& shape, const std::int32_t* coefficients,
+EncodedImage encode_image(ImageModel& model, const ImageShape& shape, const std::int16_t* coefficients,
                           ImageStart start, std::size_t limit, const OriginalImage<Pixel>& original) {
     count_planes(shape, coefficients, start);
-    EncodedImage image{start.bytes(), start.planes, {}};
+    EncodedImage image{start.bytes(), start.planes, true, {}};
     EncoderIo io;
     std::vector<std::int32_t> known(original.pixels ? shape.count() : 0);  // to a receiver of all bytes so far
     BitPlaneTraversal<EncoderIo> traversal(shape, start, model, coefficients, known.empty() ? nullptr : known.data());
     const auto size = [&] { return image.bytes.size() + io.encoder.bytes().size(); };
     std::size_t measured = 0;  // bytes at the end of the last pass that was measured
-    const auto end_pass = [&] {
-        const std::size_t now = size(), done = image.passes.size() + 1;
-        const bool last = done == static_cast<std::size_t>(start.planes * kPasses);
-        // Reconstruction takes as long as coding the pass: what adds less than a tenth is interpolated.
-        if (known.empty() || (10 * now < 11 * measured && !last)) return image.passes.emplace_back(now, kUnmeasured);
+    const auto add_pass = [&](std::size_t complete, bool near_end) {
+        const std::size_t now = size();
+        CodedPass& pass = image.passes.emplace_back(CodedPass{now, traversal.error(), kUnmeasured});
+        // Reconstruction takes as long as coding a pass. The ratio of both errors changes slowly, but for the end.
+        if (known.empty() || (now < 3 * measured && !near_end)) return;
         measured = now;
-        const int plane = start.planes - static_cast<int>(done) / kPasses;
-        return image.passes.emplace_back(now, original.error(shape, start, known.data(), plane));
+        const int plane = start.planes - static_cast<int>(complete) / kPasses;
+        pass.pixels = original.error(shape, start, known.data(), plane);
     };
+    const auto all = static_cast<std::size_t>(start.planes * kPasses);
+    const auto end_pass = [&] { add_pass(image.passes.size() + 1, image.passes.size() + 2 >= all); };
     traversal.run(io, [&] { return size() >= limit; }, end_pass);
+    image.whole = image.passes.size() == all;
+    if (!image.whole) add_pass(image.passes.size(), true);
     io.encoder.finish();
     image.bytes.insert(image.bytes.end(), io.encoder.bytes().begin(), io.encoder.bytes().end());
     model = std::move(traversal.model());

@@ -242,14 +242,6 @@ inline void inverse_dct(const Square& block, std::size_t rows, std::size_t colum
     }
 }
 
-// Estimates a coefficient, in steps, from a decoded value of BitPlaneTraversal: inside its interval, below the middle,
-// since small magnitudes are more frequent.
-inline float midpoint(std::int32_t known) {
-    const std::int32_t doubled = std::abs(known), interval = doubled & -doubled, low = (doubled - interval) >> 1;
-    const float value = static_cast<float>(interval) * (low == interval ? 0.4F : 0.48F) + static_cast<float>(low);
-    return known < 0 ? -value : value;
-}
-
 // Reconstructs the pixels of an image from decoded values of its coefficients, (channels, rows, columns, 16, 16), of
 // which planes down to `plane` are complete.
 class ImageReconstruction {
@@ -436,29 +428,31 @@ class ImageReconstruction {
     void write_line(const float* line, std::size_t stride, std::size_t width, Pixel* pixels) const {
         const std::size_t channels = shape_.kinds.size();
         for (std::size_t first = 0; first < width; first += kBlock, line += kBlock, pixels += kBlock * channels) {
-            Pixel values[kChannelKinds][kBlock];
+            std::int32_t values[kChannelKinds][kBlock];
             const Lanes luma = Lanes::load(line);
             for (std::size_t i = 0; channels >= 3 && i < 3; ++i)
-                round(colors_[0][i] * luma + colors_[1][i] * Lanes::load(line + stride) +
-                          colors_[2][i] * Lanes::load(line + 2 * stride),
-                      kGray, values[i]);
-            if (channels < 3) round(luma, kGray, values[0]);
-            if (channels % 2 == 0) round(Lanes::load(line + (channels - 1) * stride), kOpaque, values[channels - 1]);
+                round<Pixel>(colors_[0][i] * luma + colors_[1][i] * Lanes::load(line + stride) +
+                                 colors_[2][i] * Lanes::load(line + 2 * stride),
+                             kGray, values[i]);
+            if (channels < 3) round<Pixel>(luma, kGray, values[0]);
+            if (channels % 2 == 0)
+                round<Pixel>(Lanes::load(line + (channels - 1) * stride), kOpaque, values[channels - 1]);
             const std::size_t count = std::min<std::size_t>(kBlock, width - first);
             for (std::size_t i = 0; i < channels; ++i)
-                for (std::size_t x = 0; x < count; ++x) pixels[x * channels + i] = values[i][x];
+                for (std::size_t x = 0; x < count; ++x) pixels[x * channels + i] = static_cast<Pixel>(values[i][x]);
         }
     }
-    // The nearest integers in range, halves to the even ones: adding 1.5 * 2^23 leaves no bit for fractions.
+    // The nearest integers in range, halves to the even ones: adding 1.5 * 2^23 leaves no bit for fractions, and the
+    // integer in the lowest bits.
     template <class Pixel>
-    static void round(const Lanes& values, float center, Pixel* out) {
+    static void round(const Lanes& values, float center, std::int32_t* out) {
         constexpr float shift = 12582912, largest = std::numeric_limits<Pixel>::max();
-        for (const Lanes::Register& four : values.at) {
-            Lanes::Register scaled = (four + center) * kScale<Pixel>;
+        for (std::size_t i = 0; i < Lanes::kRegisters; ++i) {
+            Lanes::Register scaled = (values.at[i] + center) * kScale<Pixel>;
             scaled = scaled > 0 ? scaled : scaled * 0;
             scaled = scaled < largest ? scaled : scaled * 0 + largest;
-            scaled = scaled + shift - shift;
-            for (std::size_t i = 0; i < 4; ++i) *out++ = static_cast<Pixel>(static_cast<int>(scaled[i]));
+            scaled = scaled + shift;
+            std::memcpy(out + 4 * i, &scaled, sizeof scaled);
         }
     }
 

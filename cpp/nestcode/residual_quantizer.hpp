@@ -154,12 +154,12 @@ inline void nearest_entries(const float* products, const float* half_norms, std:
     });
 }
 
-// sums[entries[i]] += rows[i]. Each thread adds some of the features, so sums do not depend on their number.
-inline void sum_rows_by_entry(const float* rows, const std::int64_t* entries, std::size_t count, std::size_t features,
-                              float* sums, std::size_t threads) {
+// sums[entries[i]] += rows[sources[i]]. Each thread adds some of the features, so sums do not depend on their number.
+inline void sum_rows_by_entry(const float* rows, const std::uint32_t* sources, const std::int64_t* entries,
+                              std::size_t count, std::size_t features, float* sums, std::size_t threads) {
     parallel_for(features, 32, threads, [=](std::size_t begin, std::size_t end) {
         for (std::size_t i = 0; i < count; ++i) {
-            const float* row = rows + i * features;
+            const float* row = rows + sources[i] * features;
             float* sum = sums + static_cast<std::size_t>(entries[i]) * features;
             for (std::size_t f = begin; f < end; ++f) sum[f] += row[f];
         }

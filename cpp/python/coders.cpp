@@ -106,16 +106,19 @@ void nearest_entries(const Mat<float>& products, const Vec<float>& half_norms, c
                               threads);
 }
 
-void sum_rows_by_entry(const Mat<float>& rows, const Vec<std::int64_t>& entries, const Array<float, 2>& sums,
-                       std::size_t threads) {
-    if (entries.shape(0) != rows.shape(0) || sums.shape(1) != rows.shape(1))
-        throw nb::value_error("there must be an entry for each row, and a sum for each feature");
+void sum_rows_by_entry(const Mat<float>& rows, const Vec<std::uint32_t>& sources, const Vec<std::int64_t>& entries,
+                       const Array<float, 2>& sums, std::size_t threads) {
+    if (entries.shape(0) != sources.shape(0) || sums.shape(1) != rows.shape(1))
+        throw nb::value_error("there must be an entry for each source, and a sum for each feature");
     const auto count = static_cast<std::int64_t>(sums.shape(0));
     nb::gil_scoped_release released;
-    for (std::size_t i = 0; i < rows.shape(0); ++i)
+    for (std::size_t i = 0; i < sources.shape(0); ++i) {
         if (entries.data()[i] < 0 || entries.data()[i] >= count)
             throw std::invalid_argument("there must be a row of sums for each entry");
-    nestcode::sum_rows_by_entry(rows.data(), entries.data(), rows.shape(0), rows.shape(1), sums.data(), threads);
+        if (sources.data()[i] >= rows.shape(0)) throw std::invalid_argument("there must be a row for each source");
+    }
+    nestcode::sum_rows_by_entry(rows.data(), sources.data(), entries.data(), sources.shape(0), rows.shape(1),
+                                sums.data(), threads);
 }
 
 void grow_two_means_tree(const Mat<float>& rows, const Mat<float>& starts, const Array<float, 2>& leaves,
@@ -202,8 +205,9 @@ void add_coders(nb::module_& m) {
     m.def("nearest_entries", nearest_entries, "products"_a.noconvert(), "half_norms"_a.noconvert(),
           "nearest"_a.noconvert(), "threads"_a = 1,
           "Write the entry of each row whose product, less half of the entry's squared norm, is largest.");
-    m.def("sum_rows_by_entry", sum_rows_by_entry, "rows"_a.noconvert(), "entries"_a.noconvert(), "sums"_a.noconvert(),
-          "threads"_a = 1, "Add each row to the row of sums that its entry names.");
+    m.def("sum_rows_by_entry", sum_rows_by_entry, "rows"_a.noconvert(), "sources"_a.noconvert(),
+          "entries"_a.noconvert(), "sums"_a.noconvert(), "threads"_a = 1,
+          "Add the row of each source to the row of sums that its entry names.");
     m.def("sum_codebook_entries", sum_codebook_entries, "codes"_a.noconvert(), "codebooks"_a.noconvert(),
           "out"_a.noconvert(), "threads"_a = 1, "Add the codebook entries that codes select to the rows of out.");
     m.def("find_largest_scales", find_largest_scales, "log_scales"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,

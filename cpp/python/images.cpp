@@ -57,7 +57,7 @@ void load_model(ImageModel& model, const Vec<std::uint16_t>& probabilities, cons
     model.restore(probabilities.data(), counts.data(), weights.data());
 }
 
-ImageShape shape_of(const Kinds& kinds, const Array<std::int32_t, 5>& coefficients) {
+ImageShape shape_of(const Kinds& kinds, const Array<const std::int16_t, 5>& coefficients) {
     if (kinds.size() != coefficients.shape(0) || coefficients.shape(3) != kBlock || coefficients.shape(4) != kBlock)
         throw nb::value_error("coefficients must be (channels, rows, columns, 16, 16)");
     for (std::size_t i = 0; i < kinds.size(); ++i)
@@ -80,12 +80,21 @@ ImageStart start_of(std::size_t channels, const std::vector<std::int8_t>& rotati
     return start;
 }
 
-// Returns the bitstream of an image, of about `limit` bytes at most, its number of bit planes, and after every pass the
-// number of bytes and the error against `original`, if that is not empty.
+double quantize(const Array<const float, 4>& coefficients, float step, float weight,
+                const Array<std::int16_t, 4>& out) {
+    if (coefficients.size() != out.size() || out.size() % kBlock != 0)
+        throw nb::value_error("coefficients and quantized ones must be (rows, columns, 16, 16)");
+    nb::gil_scoped_release released;
+    return nestcode::quantize(coefficients.data(), out.size(), step, weight, out.data());
+}
+
+// Returns the bitstream of an image, of about `limit` bytes at most, its number of bit planes, whether it is whole, and
+// after every pass the number of bytes, the squared error of coefficients, and the error against `original`, if that is
+// not empty and was measured.
 template <class Pixel>
-std::tuple<nb::bytes, int, std::vector<std::pair<std::size_t, double>>> encode_image(
-    ImageModel& model, const Kinds& kinds, const Array<std::int32_t, 5>& coefficients, std::size_t limit, bool train,
-    const Array<const Pixel, 3>& original, float step, const std::vector<std::int8_t>& rotation,
+std::tuple<nb::bytes, int, bool, std::vector<std::tuple<std::size_t, double, double>>> encode_image(
+    ImageModel& model, const Kinds& kinds, const Array<const std::int16_t, 5>& coefficients, std::size_t limit,
+    bool train, const Array<const Pixel, 3>& original, float step, const std::vector<std::int8_t>& rotation,
     const std::vector<std::uint8_t>& weights) {
     const ImageShape shape = shape_of(kinds, coefficients);
     if (original.size() && (original.shape(2) != kinds.size() || original.shape(0) > kBlock * shape.rows ||
@@ -101,8 +110,11 @@ std::tuple<nb::bytes, int, std::vector<std::pair<std::size_t, double>>> encode_i
         image = nestcode::encode_image(adapted, shape, coefficients.data(), start, limit, compared);
         if (train) model = std::move(adapted);
     }
-    return {nb::bytes(reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size()), image.planes,
-            std::move(image.passes)};
+    std::vector<std::tuple<std::size_t, double, double>> passes;
+    for (const nestcode::CodedPass& pass : image.passes)
+        passes.emplace_back(pass.bytes, pass.coefficients, pass.pixels);
+    return {nb::bytes(reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size()), image.planes, image.whole,
+            std::move(passes)};
 }
 
 void make_decoder(ImageDecoder* self, const ImageModel& model, float step, std::size_t height, std::size_t width,
@@ -127,7 +139,12 @@ void write_pixels(const ImageDecoder& decoder, const Array<Pixel, 1>& pixels, st
         throw nb::value_error("pixels must be height * width * channels values");
     Pixel* out = pixels.data();
     nb::gil_scoped_release released;
-    decoder.write_scaled(out, reduction);
+    switch (reduction) {
+        case 1: return decoder.write<1>(out);
+        case 2: return decoder.write<2>(out);
+        case 4: return decoder.write<4>(out);
+        default: return decoder.write<8>(out);
+    }
 }
 
 }  // namespace
@@ -152,9 +169,13 @@ void add_images(nb::module_& m) {
         .def_prop_ro("weight", &ImageDecoder::weight, "The weight of the first channel's quantizer step.")
         .def_prop_ro("known", &ImageDecoder::known, "What is known of each coefficient.");
     m.def("image_model_sizes", &model_sizes, "Return the number of binary models and of mixer weights.");
-    m.def("encode_image", &encode_image<std::uint8_t>, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "limit"_a,
-          "train"_a, "original"_a.noconvert(), "step"_a, "rotation"_a, "weights"_a,
-          "Return the bitstream, its number of planes, and after every pass its bytes and the mean squared error.");
+    m.def("quantize_coefficients", &quantize, "coefficients"_a.noconvert(), "step"_a, "weight"_a, "out"_a.noconvert(),
+          "Quantize coefficients, and return the squared error in steps.");
+    m.def(
+        "encode_image", &encode_image<std::uint8_t>, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "limit"_a,
+        "train"_a, "original"_a.noconvert(), "step"_a, "rotation"_a, "weights"_a,
+        "Return the bitstream, its number of planes, whether it is whole, and after every pass, of which the last "
+        "may be incomplete, its bytes, the squared error of coefficients, and the mean squared error of pixels or -1.");
     m.def("encode_image", &encode_image<std::uint16_t>, "model"_a, "kinds"_a, "coefficients"_a.noconvert(), "limit"_a,
           "train"_a, "original"_a.noconvert(), "step"_a, "rotation"_a, "weights"_a);
 }

@@ -8,7 +8,7 @@
 struct Image {
     ImageShape shape;
     ImageStart start;
-    std::vector<std::int32_t> coefficients;
+    std::vector<std::int16_t> coefficients;
 };
 
 // An image of few blocks, or of so many that the planes of its subbands are coded.
@@ -20,9 +20,9 @@ Image random_image(std::mt19937& random, const std::vector<std::size_t>& kinds, 
         channel.weight = made.start.weighted ? static_cast<std::uint8_t>(1 + random() % 255) : kUnweighted;
     made.coefficients.resize(made.shape.count());
     const auto planes = static_cast<unsigned>(random() % (kMaxPlanes + 1));
-    for (std::int32_t& value : made.coefficients) {
-        const auto magnitude = static_cast<std::int32_t>(random() % (1U << random() % (planes + 1)));
-        value = random() % (large ? 80 : 8) ? 0 : random() % 2 ? magnitude : -magnitude;
+    for (std::int16_t& value : made.coefficients) {
+        const auto magnitude = static_cast<std::int16_t>(random() % (1U << random() % (planes + 1)));
+        value = random() % (large ? 80 : 8) ? 0 : static_cast<std::int16_t>(random() % 2 ? magnitude : -magnitude);
     }
     count_planes(made.shape, made.coefficients.data(), made.start);
     return made;
@@ -46,14 +46,14 @@ bool in_interval(std::int32_t value, std::int32_t decoded) {
 
 void test_round_trip(std::mt19937& random, const std::vector<std::size_t>& kinds, bool large) {
     const Image image = random_image(random, kinds, large);
-    const auto [all, planes, passes] = encode(image);
-    CHECK(planes == image.start.planes && passes.size() == static_cast<std::size_t>(planes * kPasses));
-    for (std::size_t i = 1; i < passes.size(); ++i) CHECK(passes[i - 1].first <= passes[i].first);
-    for (const auto& [size, error] : passes) {
-        CHECK(size <= all.size());
-        CHECK(error == kUnmeasured || (error >= 0 && error <= 255 * 255));
+    const auto [all, planes, whole, passes] = encode(image);
+    CHECK(whole && planes == image.start.planes && passes.size() == static_cast<std::size_t>(planes * kPasses));
+    for (std::size_t i = 1; i < passes.size(); ++i) CHECK(passes[i - 1].bytes <= passes[i].bytes);
+    for (const CodedPass& pass : passes) {
+        CHECK(pass.bytes <= all.size());
+        CHECK(pass.pixels == kUnmeasured || (pass.pixels >= 0 && pass.pixels <= 255 * 255));
     }
-    if (!passes.empty()) CHECK(passes.back().second != kUnmeasured);
+    if (!passes.empty()) CHECK(passes.back().pixels != kUnmeasured);
 
     const std::size_t start_size = ImageStart::size_of(all[0], kinds.size());
     const ImageStart start(all.data(), kinds.size());
@@ -108,9 +108,14 @@ void test_decoder_of_noise(std::mt19937& random) {
         for (int i = 0; i < 50; ++i) {  // the start has up to 36 bytes
             const std::uint8_t byte = static_cast<std::uint8_t>(i ? random() : random() % 8 << 5 | kMaxPlanes);
             CHECK(decoder.feed(&byte, 1));
-            const std::size_t reduction = std::size_t{1} << i % 4;
-            pixels.resize(decoder.size(reduction));
-            decoder.write_scaled(pixels.data(), reduction);
+            pixels.resize(decoder.size());
+            decoder.write(pixels.data());
+            pixels.resize(decoder.size(2));
+            decoder.write<2>(pixels.data());
+            pixels.resize(decoder.size(4));
+            decoder.write<4>(pixels.data());
+            pixels.resize(decoder.size(8));
+            decoder.write<8>(pixels.data());
         }
         ImageDecoder other(model, 4, height, width, channels);
         const std::uint8_t planes = kMaxPlanes + 1;

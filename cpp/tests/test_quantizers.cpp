@@ -158,7 +158,7 @@ void test_codebook(std::size_t rows, std::size_t features, std::size_t bits, std
     std::vector<std::int64_t> nearest(rows);
     nearest_entries(products.data(), halves.data(), rows, entries, nearest.data(), 2);
     std::vector<float> sums(entries * features), plain(entries * features);
-    sum_rows_by_entry(data.data(), nearest.data(), rows, features, sums.data(), 2);
+    sum_rows_by_entry(data.data(), ancestors.data(), nearest.data(), rows, features, sums.data(), 2);
     for (std::size_t i = 0; i < rows; ++i) {
         const auto e = static_cast<std::size_t>(nearest[i]);
         CHECK(std::abs(norms[e] - 2 * products[i * entries + e] - best[i]) < 1e-4f);

@@ -92,9 +92,13 @@ def nearest_entries(
     """Write the entry of each row whose inner product, less half of the entry's squared norm, is largest."""
 
 def sum_rows_by_entry(
-    rows: NDArray[np.float32], entries: NDArray[np.int64], sums: NDArray[np.float32], threads: int = 1
+    rows: NDArray[np.float32],
+    sources: NDArray[np.uint32],
+    entries: NDArray[np.int64],
+    sums: NDArray[np.float32],
+    threads: int = 1,
 ) -> None:
-    """Add each row to the row of `sums` that its entry names."""
+    """Add the row of each source to the row of `sums` that its entry names."""
 
 def sum_codebook_entries(
     codes: NDArray[np.uint8], codebooks: NDArray[np.float32], out: NDArray[np.float32], threads: int = 1
@@ -740,18 +744,29 @@ class ImageDecoder:
 def image_model_sizes() -> tuple[int, int]:
     """Return the number of binary models and of mixer weights."""
 
+def quantize_coefficients(
+    coefficients: NDArray[np.float32], step: float, weight: float, out: NDArray[np.int16]
+) -> float:
+    """Quantize coefficients with a dead zone, and return the squared error in steps.
+
+    Both arrays are (rows, columns, 16, 16). Magnitudes are taken to be in the middle of their interval.
+    """
+
 def encode_image(
     model: ImageModel,
     kinds: list[int],
-    coefficients: NDArray[np.int32],
+    coefficients: NDArray[np.int16],
     limit: int,
     train: bool,
     original: NDArray[np.uint8 | np.uint16],
     step: float,
     rotation: list[int],
     weights: list[int],
-) -> tuple[bytes, int, list[tuple[int, float]]]:
-    """Return the bitstream, its number of planes, and after every pass its bytes and the MSE of a pixel value.
+) -> tuple[bytes, int, bool, list[tuple[int, float, float]]]:
+    """Return the bitstream, its number of planes, whether it is whole, and what is known after every pass.
+
+    That is its bytes, the squared error of coefficients, and the MSE of pixel values, or -1 if it was not measured.
+    Unless the bitstream is whole, the last pass is incomplete.
 
     `rotation`, of the colors, is empty or has 3 values; `weights`, of the step in units of 1/32, is empty or has one
     for each channel.

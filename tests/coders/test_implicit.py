@@ -30,7 +30,7 @@ def torus(count: int) -> Any:
 def test_codebooks_that_adapt_have_less_error_on_fresh_items() -> None:
     rows = torus(2500)
     base = nc.ResidualCoder(16, beams=2).fit(rows[:2000])
-    training = Training(steps=100, batch_size=64, learning_rate=1e-2)
+    training = Training(steps=200, batch_size=64, learning_rate=5e-3)
     adapted = coder(base=base, units=32, training=training).fit(rows[:2000], progress=False)
     codes, fresh = adapted.encode(rows[2000:]), rows[2000:]
     before = mse(base.decode(base.encode(fresh)), fresh)

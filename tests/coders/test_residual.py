@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from nestcode import AdaptiveCoder, ResidualCoder, _core
-from nestcode.coders.codebooks import BeamSearch, stages_of
+from nestcode.coders.codebooks import CLOSE, BeamResiduals, BeamSearch, refit_codebooks, stages_of, train_codebook
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.lengths import Uniform
 from nestcode.storage import write_record
 from tests.coders import reference
 from tests.coders.cases import fitted, fresh_rows, mse, training_rows
@@ -55,8 +56,9 @@ def test_rows_are_summed_by_entry() -> None:
     rng = np.random.default_rng(0)
     rows, entries = rng.standard_normal((300, 70), dtype=np.float32), rng.integers(0, 5, 300)
     sums = np.zeros((5, 70), dtype=np.float32)
-    _core.sum_rows_by_entry(rows, entries, sums, threads=2)
-    assert np.allclose(sums, [rows[entries == entry].sum(axis=0) for entry in range(5)], atol=1e-4)
+    sources = rng.integers(0, 300, 300, dtype=np.uint32)
+    _core.sum_rows_by_entry(rows, sources, entries, sums, threads=2)
+    assert np.allclose(sums, [rows[sources[entries == entry]].sum(axis=0) for entry in range(5)], atol=1e-4)
 
 
 def test_a_tree_splits_clusters_and_keeps_equal_rows_together() -> None:
@@ -106,9 +108,9 @@ def test_the_core_refuses_arrays_that_do_not_fit(name: str, shape: tuple[int, ..
 
 def test_the_core_refuses_entries_that_are_not_there() -> None:
     rows, sums = np.zeros((2, 3), np.float32), np.zeros((4, 3), np.float32)
-    for entry in (-1, 4):
-        with pytest.raises(ValueError, match="a row of sums for each entry"):
-            _core.sum_rows_by_entry(rows, np.array([0, entry]), sums)
+    for source, entry, match in ((0, -1, "of sums for each entry"), (0, 4, "of sums for each entry"), (2, 0, "source")):
+        with pytest.raises(ValueError, match=f"a row .*{match}"):
+            _core.sum_rows_by_entry(rows, np.array([0, source], np.uint32), np.array([0, entry]), sums)
     with pytest.raises(ValueError, match="a start for each node"):
         _core.grow_two_means_tree(rows, rows, sums)
     with pytest.raises(ValueError, match="each value of some bits"):
@@ -130,7 +132,9 @@ def test_residuals_follow_from_the_chosen_entries(beams: int) -> None:
         sums = sum(codebook[search.entries[:, :, m]] for m, codebook in enumerate(codebooks[:count]))
         residuals = rows[:, None] - sums
         assert np.allclose(search.errors, (residuals**2).sum(axis=2), atol=1e-4)
-        assert np.allclose(search.best_residuals(), residuals[:, 0], atol=1e-5)
+        close = (search.errors <= CLOSE * search.errors[:, :1]).T
+        left = search.beam_residuals(beams).array()
+        assert np.allclose(left, residuals.transpose(1, 0, 2)[close], atol=1e-5)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -138,6 +142,34 @@ def test_encoding_is_a_beam_search_of_any_width(beams: int) -> None:
     coder = ResidualCoder(width=28, beams=beams).fit(training_rows("residual"))
     rows = fresh_rows("residual")[:5]
     assert np.array_equal(coder.transform(rows), reference.encode_residual(coder, rows))
+
+
+def test_lloyd_of_beams_equals_that_of_their_residuals() -> None:
+    rng = np.random.default_rng(0)
+    search = BeamSearch(rng.standard_normal((300, 6), dtype=np.float32))
+    for stage in stages_of([rng.standard_normal((256, 6), dtype=np.float32) for _ in range(3)]):
+        search.extend(stage, 3)
+    beams = search.beam_residuals(3)
+    shared = train_codebook([beams], 4, np.random.default_rng(1))
+    plain = train_codebook(BeamResiduals.of(beams.array()), 4, np.random.default_rng(1))
+    np.testing.assert_allclose(shared, plain, atol=1e-4)
+
+
+def test_refitted_codebooks_have_the_least_expected_error_of_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nestcode.coders.codebooks.RIDGE", 1e-9)
+    rng = np.random.default_rng(0)
+    codes, rows = rng.integers(0, 8, (400, 3), dtype=np.uint8), rng.standard_normal((400, 2), dtype=np.float32)
+    survival, pmf = Uniform().survival(3), Uniform().pmf(3)
+    found = refit_codebooks(rows, codes, np.zeros((3, 256, 2), np.float32), survival)
+    design = np.eye(8)[codes]  # (n, stages, entries); each prefix is one regression
+    kept = [np.sqrt(p) * design * (np.arange(3) <= last)[:, None] for last, p in enumerate(pmf)]
+    wanted = np.concatenate([np.sqrt(p) * rows for p in pmf])
+    best = np.linalg.lstsq(np.concatenate(kept).reshape(1200, -1), wanted)[0].reshape(3, 8, 2)
+    decoded, wanted = (
+        np.stack([book[chosen] for book, chosen in zip(books, codes.T, strict=True)]).cumsum(axis=0)
+        for books in (found, best)
+    )
+    np.testing.assert_allclose(decoded, wanted, atol=1e-4)
 
 
 # Prefixes
@@ -157,10 +189,10 @@ def test_a_cut_byte_decodes_to_the_mean_of_its_subtree() -> None:
 
 
 def test_more_beams_make_better_codes() -> None:
-    data, errors = training_rows("residual"), []
+    data, fresh, errors = training_rows("residual"), fresh_rows("residual"), []
     for beams in (1, 4, 16):
         coder = ResidualCoder(width=32, beams=beams).fit(data)
-        errors.append(mse(coder.decode(coder.encode(data)), data))
+        errors.append(mse(coder.decode(coder.encode(fresh)), fresh))
     assert errors[2] < errors[1] < errors[0]
 
 

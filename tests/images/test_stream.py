@@ -185,10 +185,20 @@ def test_a_rate_equals_truncation(bpp: float) -> None:
     payload = min(int(bpp * header.pixels / 8), header.payload)
     kept = compress_images(crops(), codec(), bpp=bpp)
     assert header_of(kept).payload == payload
+    assert header_of(kept).entries == header.truncate(payload).entries
     expected = plain_decode(crops(), payload)
     assert same(decompress_images(data, codec(), bpp=bpp), expected)
     assert same(decompress_images(kept, codec()), expected)
     assert stream_info(kept).full_bpp == stream_info(kept).bpp == pytest.approx(8 * payload / header.pixels)
+
+
+@pytest.mark.parametrize("bpp", [0.02, 1, 3])
+def test_a_rate_that_one_image_takes_most_of_equals_truncation(bpp: float) -> None:
+    """Its share by pixels would not do."""
+    noise = np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)
+    images = [np.zeros_like(noise), crop((48, 64, 3)), noise, np.zeros_like(noise)]
+    whole, kept = header_of(compress_images(images, codec())), header_of(compress_images(images, codec(), bpp=bpp))
+    assert kept.entries == whole.truncate(int(bpp * whole.pixels / 8)).entries
 
 
 def luma_ssim(image: Image, decoded: Image) -> float:
@@ -211,8 +221,12 @@ def test_a_quality_is_reached_by_every_image_and_not_overdone(target: dict[str, 
 
 
 def test_a_quality_must_be_reachable() -> None:
-    with pytest.raises(InvalidInput, match=r"psnr 90 dB is more than the .* dB that .* smaller step than 4"):
+    with pytest.raises(InvalidInput, match=r"psnr 90 dB is more than the .* dB that .* smaller step than 4") as refused:
         compress_images(crops(), codec(), psnr=90)
+    reachable = float(str(refused.value).split("give at most ")[1].split(",")[0])
+    assert compress_images(crops()[:1], codec(), psnr=reachable)
+    with pytest.raises(InvalidInput, match=r"give at most [0-9.]+$"):
+        compress_images(crops()[:1], ImageCodec(step=1).fit(crops()[:1]), psnr=90)
     with pytest.raises(InvalidInput, match=r"ssim 0.99999 is more than the 0\.9.* that all bits give"):
         compress_images(crops(), codec(), ssim=0.99999)
     for wrong in (0, -1, 200, float("nan"), "0.1", True):

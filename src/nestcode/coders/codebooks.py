@@ -13,15 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats, multiply, squared_norms
+from nestcode.arrays import PIECE, Doubles, Floats, multiply, squared_norms
 from nestcode.codes import CORES
 
 ENTRIES = 256  # of a codebook or a lookup table: the values of a byte
-TREE_ROWS = 64 * ENTRIES  # that the tree of a codebook is grown on
+TREE_ROWS = 32 * ENTRIES  # that the tree of a codebook is grown on
 EXPONENT = 30  # of two: sums of squares of values up to here stay well within float32
 LAG = 4  # stages: tables of 2^18 bytes for each
 PRODUCTS = 1 << 19  # of rows and entries at a time, which stay in a cache
-EARLY = 4  # times as many rows in the first Lloyd iterations; the last ones take all
+EARLY_ROWS = 16 * TREE_ROWS  # of the first Lloyd iterations; the last one takes all
+ITERATIONS, RELAXATION = 6, 1.7  # first ones, whose steps are lengthened: they converge in half as many
+CLOSE = 1.25  # times the squared error of the best beam, up to which others are trained on too
+RIDGE = 1.0  # rows that an entry's value before a refit counts for
 
 
 @dataclass(frozen=True)
@@ -87,15 +90,54 @@ class BeamSearch:
         residuals -= codebook.take(distinct % ENTRIES, axis=0)
         self.residuals, self.ancestors = residuals, inverse.reshape(pairs.shape).astype(np.uint32)
 
-    def best_residuals(self) -> Floats:
-        """Return the residual of the best beam of each row, (n, features)."""
-        residuals = self.residuals.take(self.ancestors[:, 0], axis=0)
+    def beam_residuals(self, beams: int) -> "BeamResiduals":
+        """Return the residuals of the best of each row, then of the next up to `beams` that are nearly as good."""
+        close = (self.errors[:, :beams] <= CLOSE * self.errors[:, :1]).T
+        chosen = self.entries[:, :beams, self.entries.shape[2] - len(self.recent) :].transpose(1, 0, 2)
+        return BeamResiduals(self.residuals, self.ancestors[:, :beams].T[close], chosen[close], self.recent.copy())
+
+
+@dataclass(frozen=True)
+class BeamResiduals:
+    """Rows less the entries that were chosen from recent codebooks, without a copy for each beam."""
+
+    rows: Floats  # (ancestors, features)
+    ancestors: NDArray[np.uint32]  # (n,): rows of these
+    chosen: NDArray[np.uint8]  # (n, recent)
+    recent: list[Floats]  # codebooks
+
+    @classmethod
+    def of(cls, rows: Floats) -> list[Self]:
+        """Return rows from which nothing was subtracted, in pieces."""
+        parts = (np.ascontiguousarray(rows[i : i + PIECE]) for i in range(0, len(rows), PIECE))
+        return [cls(part, _every(part), np.empty((len(part), 0), dtype=np.uint8), []) for part in parts]
+
+    def __len__(self) -> int:
+        return len(self.ancestors)
+
+    def first(self, count: int) -> "BeamResiduals":
+        """Return the first ones."""
+        ancestors = self.ancestors[:count]
+        rows = self.rows[: int(ancestors.max(initial=0)) + 1]  # the ancestors of best beams are in order
+        return BeamResiduals(rows, ancestors, self.chosen[:count], self.recent)
+
+    def array(self) -> Floats:
+        """Return them as an array, (n, features)."""
+        residuals = self.rows.take(self.ancestors, axis=0)
         if self.recent:
             sums = np.zeros_like(residuals)
-            chosen = self.entries[:, 0, -len(self.recent) :]
-            _core.sum_codebook_entries(chosen, np.array(self.recent), sums, threads=CORES)
+            _core.sum_codebook_entries(self.chosen, np.array(self.recent), sums, threads=CORES)
             residuals -= sums
         return residuals
+
+    def nearest(self, stage: Stage) -> NDArray[np.intp]:
+        """Return the nearest entry of each, (n,): a beam search that keeps one of one."""
+        products = multiply(self.rows, stage.codebook.T)
+        source, entry = np.empty((2, len(self), 1), dtype=np.uint16)
+        zeros, errors = np.zeros((2, len(self), 1), dtype=np.float32)
+        arrays = products, self.chosen[:, None], stage.tables, stage.norms, source, entry, errors
+        _core.extend_beams(zeros, self.ancestors[:, None], *arrays, threads=CORES)
+        return entry[:, 0].astype(np.intp)
 
 
 def scale_of(rows: Floats) -> np.float32:
@@ -112,22 +154,72 @@ def encode(rows: Floats, stages: Sequence[Stage], beams: int) -> NDArray[np.uint
     return search.entries[:, 0]
 
 
-def train_codebook(rows: Floats, bits: int, rng: np.random.Generator, tree_rows: int = TREE_ROWS) -> Floats:
-    """Return 2^bits entries in tree order: two-means splits on `tree_rows` rows, then Lloyd iterations on all."""
-    few = rows[rng.choice(len(rows), min(tree_rows, len(rows)), replace=False)]
-    starts = rng.standard_normal(((1 << bits) - 1, rows.shape[1]), dtype=np.float32)
-    codebook = np.empty((1 << bits, rows.shape[1]), dtype=np.float32)
+def train_codebook(parts: Sequence[BeamResiduals], bits: int, rng: np.random.Generator) -> Floats:
+    """Return 2^bits entries in tree order: two-means splits, then Lloyd iterations, the last one on all rows.
+
+    Args:
+        parts: rows in random order.
+        bits: of an entry.
+        rng: starts the splits.
+
+    """
+    few = np.concatenate([part.first(-(-TREE_ROWS // len(parts))).array() for part in parts])
+    starts = rng.standard_normal(((1 << bits) - 1, few.shape[1]), dtype=np.float32)
+    codebook = np.empty((1 << bits, few.shape[1]), dtype=np.float32)
     _core.grow_two_means_tree(few, starts, codebook, threads=CORES)
-    early = rows[rng.choice(len(rows), min(EARLY * tree_rows, len(rows)), replace=False)]
-    for part in (early, early, early, rows, rows):
-        codebook = _lloyd_step(part, codebook)
-    return codebook
+    early = [part.first(-(-EARLY_ROWS // len(parts))) for part in parts]
+    for _ in range(ITERATIONS):
+        codebook = _lloyd_step(early, codebook, RELAXATION)
+    return _lloyd_step(parts, codebook)
 
 
-def _lloyd_step(rows: Floats, codebook: Floats) -> Floats:
-    """Return the codebook with every entry moved to the mean of the rows assigned to it."""
-    sums, counts = sum_by_entry(rows, nearest_entries(rows, codebook), len(codebook))
-    return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], codebook).astype(np.float32)
+def _lloyd_step(parts: Sequence[BeamResiduals], codebook: Floats, relaxation: float = 1.0) -> Floats:
+    """Return the codebook with every entry moved to the mean of the rows assigned to it, or beyond."""
+    size, recent = len(codebook), parts[0].recent
+    stage, sums, counts = Stage.after(recent, codebook), np.zeros_like(codebook), np.zeros(size, dtype=np.int64)
+    pairs = np.zeros((len(recent), size, ENTRIES), dtype=np.int64)  # of entries and recent ones
+    for part in parts:
+        entries = part.nearest(stage)
+        counts += np.bincount(entries, minlength=size)
+        _core.sum_rows_by_entry(part.rows, part.ancestors, entries, sums, threads=CORES)
+        for pair, chosen in zip(pairs, part.chosen.T, strict=True):
+            pair += count_pairs(entries, chosen, size)
+    for pair, before in zip(pairs, recent, strict=True):
+        sums -= pair.astype(np.float32) @ before
+    steps = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None] - codebook, 0)
+    return (codebook + relaxation * steps).astype(np.float32)
+
+
+def refit_codebooks(rows: Floats, codes: NDArray[np.uint8], codebooks: Floats, survival: Doubles) -> Floats:
+    """Return codebooks with the least expected squared error of a random prefix, for given codes of the rows.
+
+    One solve of the normal equations, with a ridge that keeps entries of few rows where they are.
+
+    Args:
+        rows: (n, features).
+        codes: of the rows, (n, stages).
+        codebooks: (stages, 256, features).
+        survival: P(length ≥ stage), (stages,), which weights what a stage adds.
+
+    """
+    stages, size, features = codebooks.shape
+    chosen = np.ascontiguousarray(codes.T, dtype=np.intp)
+    normal, wanted = np.zeros((stages, size, stages, size)), np.zeros((stages, size, features))
+    for stage, entries in enumerate(chosen):
+        wanted[stage] = survival[stage] * sum_by_entry(rows, entries, size)[0]
+        for later in range(stage, stages):
+            normal[stage, :, later] = survival[later] * count_pairs(entries, chosen[later], size)
+            normal[later, :, stage] = normal[stage, :, later].T
+    matrix, flat = normal.reshape(stages * size, -1), codebooks.reshape(-1, features).astype(np.float64)
+    missing = wanted.reshape(-1, features) - matrix @ flat
+    matrix[np.diag_indices_from(matrix)] += RIDGE
+    refitted: Floats = (flat + np.linalg.solve(matrix, missing)).astype(np.float32)
+    return refitted.reshape(codebooks.shape)
+
+
+def count_pairs(first: NDArray[np.intp], second: NDArray[np.integer], size: int) -> NDArray[np.int64]:
+    """Return how often each pair of entries occurs: (n,), (n,) -> (size, 256)."""
+    return np.bincount(first * ENTRIES + second, minlength=size * ENTRIES).reshape(size, ENTRIES)
 
 
 def nearest_entries(rows: Floats, codebook: Floats) -> NDArray[np.intp]:
@@ -146,8 +238,12 @@ def nearest_entries(rows: Floats, codebook: Floats) -> NDArray[np.intp]:
 def sum_by_entry(rows: Floats, entries: NDArray[np.intp], count: int) -> tuple[Floats, NDArray[np.int64]]:
     """Return the sum of the rows assigned to each of `count` entries, and the number of those rows."""
     sums = np.zeros((count, rows.shape[1]), dtype=np.float32)
-    _core.sum_rows_by_entry(np.ascontiguousarray(rows), entries, sums, threads=CORES)
+    _core.sum_rows_by_entry(np.ascontiguousarray(rows), _every(rows), entries, sums, threads=CORES)
     return sums, np.bincount(entries, minlength=count)
+
+
+def _every(rows: Floats) -> NDArray[np.uint32]:
+    return np.arange(len(rows), dtype=np.uint32)
 
 
 def truncate_codebook(codebook: Floats, counts: NDArray[np.int64], bits: int) -> Floats:

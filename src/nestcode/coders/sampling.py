@@ -1,5 +1,6 @@
 """What coders are trained on: moments and a uniform sample in one pass, principal directions, projected samples."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -95,13 +96,19 @@ class ProjectedSample:
 
 
 def project_sample(
-    parts: Iterable[NDArray[Any]], width: int, rng: np.random.Generator, most_bytes: int, *, normalize: bool
+    parts: Iterable[NDArray[Any]],
+    width: int,
+    rng: np.random.Generator,
+    most_bytes: int,
+    *,
+    normalize: bool,
+    slack: float = 0.5,
 ) -> ProjectedSample:
     """Return a sample in the directions that a code of `width` bits should describe, in one pass over the data."""
     reservoir = Reservoir(rng, TRAIN_ROWS, most_bytes)
     moments, sample = moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
     mean = moments.mean()
-    directions = water_filling_directions(moments.covariance(), width, rng, all_rows(moments, sample))
+    directions = water_filling_directions(moments.covariance(), width, rng, all_rows(moments, sample), slack)
     rows, outside = [], 0.0
     for part in pieces(sample):
         centered = center(part, mean, normalize=normalize)
@@ -120,14 +127,15 @@ def held_out_mask(count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
 
 
 def water_filling_directions(
-    covariance: Doubles, width: int, rng: np.random.Generator, rows: NDArray[Any] | None
+    covariance: Doubles, width: int, rng: np.random.Generator, rows: NDArray[Any] | None, slack: float
 ) -> Floats:
     """Return the principal directions to which reverse water-filling allocates bits, (directions, features).
 
     For Gaussian data the optimum gives a direction half of log2 of the ratio of its variance to the water level. As
-    data is not Gaussian, directions down to half a bit below the level are kept too; the others would only add noise.
+    data is not Gaussian, directions down to `slack` bits below the level are kept too, at most 4 · slack per bit; the
+    others would only add noise.
     """
-    directions = principal_directions(covariance, min(2 * width, len(covariance)), rng, rows)
+    directions = principal_directions(covariance, min(math.ceil(4 * slack * width), len(covariance)), rng, rows)
     variances = np.maximum(np.einsum("df,fg,dg->d", directions, covariance, directions, optimize=True), 0)
     if variances[0] == 0:
         return directions[:1]
@@ -136,5 +144,5 @@ def water_filling_directions(
     for _ in range(50):
         level = (low + high) / 2
         low, high = (level, high) if np.maximum(bits - level, 0).sum() > width else (low, level)
-    kept: Floats = directions[bits >= high - 0.5]
+    kept: Floats = directions[bits >= high - slack]
     return kept

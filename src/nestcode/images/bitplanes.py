@@ -7,7 +7,7 @@ blocks and channels give each bit a probability, which a range coder spends. The
 adaptive models agree on every machine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats
+from nestcode.arrays import Doubles, Floats
 from nestcode.images.color import GRAY, OPAQUE
 from nestcode.storage import Arrays, check_arrays
 
 MAX_PLANES = 15
 PASSES = 3 * MAX_PLANES  # significance, refinement and cleanup of each plane
 CHANNELS = {1: [0], 2: [0, 3], 3: [0, 1, 2], 4: [0, 1, 2, 3]}  # luma, two chroma channels, alpha: by their number
+LEAST = 1e-9  # squared error that is divided by
+Sizes = NDArray[np.int64]  # bytes, of passes
 UNLIMITED = 1 << 62  # bytes
 UNWEIGHTED = 32  # the weight 1 of a step
 
@@ -33,11 +35,12 @@ class Bitstream:
     data: bytes
     sizes: tuple[int, ...]  # (PASSES,) bytes
     errors: tuple[float, ...]  # (PASSES,) mean squared error of a pixel value in [0, 255]; empty if not measured
+    complete: int = PASSES  # passes, unless encoding stopped at a limit
 
 
 def encode_planes(
     model: _core.ImageModel,
-    coefficients: Floats,
+    channels: Iterable[Floats],
     step: float,
     rotation: bytes,
     limit: int,
@@ -46,36 +49,54 @@ def encode_planes(
     *,
     adapt: bool,
 ) -> Bitstream:
-    """Return coefficients, (channels, rows, columns, 16, 16), as an embedded bitstream with its rate-distortion curve.
+    """Return the coefficients of channels, (rows, columns, 16, 16) each, as an embedded bitstream with its curve.
 
     It begins with the number of planes, the `rotation` of the colors and the `weights` of the step, by channel and in
-    units of 1/32; none are all 1. Encoding stops after about `limit` bytes. What a receiver shows after each pass is
-    compared with `original`, (height, width, channels), if that is given. With `adapt` the model keeps what it learns
-    from this image. The coefficients are overwritten, to save memory.
+    units of 1/32; none are all 1. Encoding stops at `limit` bytes: they are the first of the whole bitstream. What a
+    receiver shows after each pass, and at the limit, is compared with `original`, (height, width, channels), if that
+    is given. With `adapt` the model keeps what it learns from this image.
     """
-    coefficients /= np.float32(step)
-    if weights:
-        coefficients /= (np.array(weights, dtype=np.float32) / UNWEIGHTED).reshape(-1, 1, 1, 1, 1)
-    quantized = np.empty(coefficients.shape, dtype=np.int32)
-    largest = (1 << MAX_PLANES) - 1
-    np.clip(coefficients, -largest, largest, out=quantized, casting="unsafe")  # a dead zone: truncated toward 0
-    del coefficients
+    quantized, noise = _quantize(channels, step, weights)
     compared = np.empty((0, 0, 0), dtype=np.uint8) if original is None else np.ascontiguousarray(original)
     turned = np.frombuffer(rotation, dtype=np.int8).tolist()
-    data, planes, passes = _core.encode_image(
+    data, planes, whole, passes = _core.encode_image(
         model, CHANNELS[len(quantized)], quantized, limit, adapt, compared, step, turned, list(weights)
     )
     empty = 3 * (MAX_PLANES - planes)  # passes over planes that are all zeros
-    sizes = [0] * empty + [size for size, _ in passes]
-    rest = PASSES - len(sizes)  # passes beyond the limit
-    sizes += [0] * rest
-    sizes[len(sizes) - rest - 1 :] = [len(data)] * (rest + 1)
-    if original is None:
-        return Bitstream(data, tuple(sizes), ())
-    errors = np.array([_gray_error(original)] * empty + [error for _, error in passes])
-    known = np.flatnonzero(errors >= 0)
-    filled = np.interp(sizes, np.array(sizes)[known], errors[known])
-    return Bitstream(data, tuple(sizes), tuple(filled.tolist()))
+    coded = np.array([0] * empty + [size for size, _, _ in passes])  # bytes; the last pass may be incomplete
+    if whole:
+        coded[-1] = len(data)  # with the range coder's flush
+    sizes = np.minimum(np.pad(coded, (0, PASSES - len(coded)), mode="edge"), limit)
+    complete = len(coded) - (not whole or len(data) > limit)
+    errors = np.empty(0)
+    if original is not None:
+        errors = np.full(PASSES, _gray_error(original))
+        table = np.array(passes, dtype=np.float64).reshape(-1, 3)
+        errors[empty:] = _pixel_errors(sizes[empty:], coded[empty:], table[:, 1] + noise, table[:, 2])
+    return Bitstream(data[:limit], tuple(sizes.tolist()), tuple(errors.tolist()), complete)
+
+
+def _quantize(channels: Iterable[Floats], step: float, weights: Sequence[int]) -> tuple[NDArray[np.int16], float]:
+    """Return the coefficients of all channels as integers, and the squared error in steps."""
+    quantized, noise = [], 0.0
+    for k, coefficients in enumerate(channels):
+        weight = weights[k] / UNWEIGHTED if weights else 1.0
+        out = np.empty(coefficients.shape, dtype=np.int16)
+        noise += weight**2 * _core.quantize_coefficients(coefficients, step, weight, out)
+        quantized.append(out)
+    return np.stack(quantized), noise
+
+
+def _pixel_errors(sizes: Sizes, coded: Sizes, coefficients: Doubles, pixels: Doubles) -> Doubles:
+    """Return the errors of pixels at some sizes, from those of coefficients, and those of pixels where not negative.
+
+    The ratio of both is interpolated: it changes slowly with the rate, by filters, predicted gradients and clipping.
+    """
+    if not len(coded):
+        return np.empty(0)
+    known, total = pixels >= 0, np.maximum(coefficients, LEAST)
+    ratios = np.interp(np.log(coded), np.log(coded[known]), pixels[known] / total[known])
+    return np.interp(sizes, coded, total * ratios)
 
 
 def _gray_error(original: NDArray[np.uint8 | np.uint16]) -> float:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import check_int
+from nestcode.arrays import Floats, check_int
 from nestcode.coders.pretrained import pretrained_names, pretrained_path
 from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.images.bitplanes import (
@@ -88,12 +88,12 @@ class ImageCodec(Storable):
         """Return the bitstream of an image, or its first `limit` bytes; `tune` is as in `compress_images`."""
         self.check_fitted()
         most = UNLIMITED if limit is None else check_int(limit, "limit", least=0)
-        return self._encode(image, self._model, most, check_tune(tune), adapt=False, measure=False).data[:most]
+        return self._encode(image, self._model, most, check_tune(tune), adapt=False, measure=False).data
 
-    def encode_passes(self, image: Image, *, tune: Tune = "psnr") -> Bitstream:
-        """Return the bitstream of an image with its rate and error after each coding pass."""
+    def encode_passes(self, image: Image, limit: int = UNLIMITED, *, tune: Tune = "psnr") -> Bitstream:
+        """Return the bitstream of an image, or its first `limit` bytes, with rate and error after each coding pass."""
         self.check_fitted()
-        return self._encode(image, self._model, UNLIMITED, check_tune(tune), adapt=False, measure=True)
+        return self._encode(image, self._model, limit, check_tune(tune), adapt=False, measure=True)
 
     def decode(self, data: bytes, shape: Sequence[int], dtype: DTypeLike = np.uint8, *, scale: float = 1) -> Image:
         """Return the image of that shape and type from any prefix of its bitstream; an empty one gives gray.
@@ -109,18 +109,17 @@ class ImageCodec(Storable):
         self, image: Image, model: _core.ImageModel, limit: int, tune: Tune, *, adapt: bool, measure: bool
     ) -> Bitstream:
         scale = SCALES[check_image(image).dtype]
-        pixels = image if scale == 1 else image / np.float32(scale)
-        rotation = find_rotation(pixels)
-        channels = to_channels(pixels, color_matrix(rotation))
+        rotation = find_rotation(image, scale)
         original = image.reshape(*image.shape[:2], -1) if measure else None
-        kinds = CHANNELS[len(channels)]
+        kinds = CHANNELS[(*image.shape, 1)[2]]
         weights = [SSIM_WEIGHTS[kind] for kind in kinds] if tune == "ssim" and len(kinds) >= 3 else []
         if weights and self.step < FINEST_FOR_SSIM:  # luma's step is half of it
             raise InvalidInput(
                 f"tune='ssim' takes a codec of step {FINEST_FOR_SSIM} or more, got {self.step:g}: use tune='psnr', "
                 "which loses next to nothing at such a step"
             )
-        return encode_planes(model, lapped_dct(channels), self.step, rotation, limit, original, weights, adapt=adapt)
+        coefficients = _coefficients(image, rotation, scale)
+        return encode_planes(model, coefficients, self.step, rotation, limit, original, weights, adapt=adapt)
 
     def check_fitted(self) -> None:
         """Raise unless the codec was fitted or loaded."""
@@ -155,6 +154,12 @@ class ImageCodec(Storable):
         set_model(codec._model, record.arrays)
         codec._is_fitted = True
         return codec
+
+
+def _coefficients(image: Image, rotation: bytes, scale: int) -> Iterator[Floats]:
+    """Yield the coefficients of each channel, (rows, columns, 16, 16): one at a time, to save memory."""
+    for channel in to_channels(image, color_matrix(rotation), scale):
+        yield lapped_dct(channel[None])[0]
 
 
 class ImageDecoder:

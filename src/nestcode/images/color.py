@@ -17,16 +17,17 @@ from nestcode.images.lapped_dct import BLOCK
 GRAY, OPAQUE = 128, 255  # the values that color and alpha channels are centered on
 ROTATION_BYTES = 3  # the vector part of a unit quaternion
 MIN_PIXELS = 1 << 14  # of an image for which a rotation pays
+STRIP = 64  # lines that are transformed at once
 SAMPLE = 1 << 20  # pixels that the KLT is estimated on, roughly
 OHTA = np.array([[1, 1, 1], [1, 0, -1], [-1, 2, -1]]) / np.sqrt([[3], [2], [6]])
 
 
-def find_rotation(image: NDArray[Any]) -> bytes:
+def find_rotation(image: NDArray[Any], scale: int = 1) -> bytes:
     """Return the rotation from Ohta's channels to the image's KLT as three bytes, or none where it does not pay."""
     if image.ndim == 2 or image.shape[2] < 3 or image.shape[0] * image.shape[1] < MIN_PIXELS:
         return b""
     sample = image[:: 1 + image.shape[0] * image.shape[1] // SAMPLE, :, :3]
-    differences = np.diff(sample.astype(np.float32), axis=1).reshape(-1, 3)
+    differences = np.diff(sample / np.float32(scale), axis=1).reshape(-1, 3)
     principal = np.linalg.eigh(differences.T @ differences)[1][:, ::-1].T
     rotation = principal @ OHTA.T
     rotation *= np.where(np.diag(rotation) < 0, -1, 1)[:, None]  # signs of axes are free: the nearest to Ohta's
@@ -55,20 +56,24 @@ def color_matrix(rotation: bytes) -> Floats:
     return np.ascontiguousarray(matrix @ OHTA, dtype=np.float32)
 
 
-def to_channels(image: NDArray[Any], colors: Floats) -> Floats:
-    """Return the channels of an image, centered and padded to complete transform blocks.
+def to_channels(image: NDArray[Any], colors: Floats, scale: int = 1) -> Floats:
+    """Return the channels of an image with values up to 255 times `scale`, centered and padded to complete blocks.
 
-    (height, width[, channels]) uint8 -> (channels, height, width), multiples of 16
+    (height, width[, channels]) -> (channels, height, width), multiples of 16
     """
     pixels = image[..., None] if image.ndim == 2 else image
     padding = [(0, -size % BLOCK) for size in pixels.shape[:2]]
-    values = np.pad(pixels, [*padding, (0, 0)], mode="symmetric").astype(np.float32)
-    count = values.shape[2]
-    if count in (2, 4):
-        values[..., -1] -= OPAQUE
-        values[..., :-1] -= GRAY
-    else:
-        values -= GRAY
-    if count >= 3:
-        values[..., :3] = values[..., :3] @ colors.T
-    return np.ascontiguousarray(np.moveaxis(values, 2, 0))
+    padded = np.pad(pixels, [*padding, (0, 0)], mode="symmetric")
+    height, width, count = padded.shape
+    out = np.empty((count, height, width), dtype=np.float32)
+    for top in range(0, height, STRIP):  # the whole image as floats would take memory twice
+        values = padded[top : top + STRIP] / np.float32(scale)
+        if count in (2, 4):
+            values[..., -1] -= OPAQUE
+            values[..., :-1] -= GRAY
+        else:
+            values -= GRAY
+        if count >= 3:
+            values[..., :3] = values[..., :3] @ colors.T
+        out[:, top : top + STRIP] = np.moveaxis(values, 2, 0)
+    return out

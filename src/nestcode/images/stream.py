@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from nestcode.container.blocks import OnDamage, StoredBlocks, check_on_damage, r
 from nestcode.container.decoder import Buffer, as_view
 from nestcode.container.files import FileView
 from nestcode.errors import DamagedFile, InvalidInput
-from nestcode.images.bitplanes import PASSES, Bitstream
+from nestcode.images.bitplanes import PASSES, UNLIMITED, Bitstream
 from nestcode.images.codec import (
     RECORD_KIND,
     Image,
@@ -48,7 +48,8 @@ LIMIT = 8 << 30  # bytes of memory
 COEFFICIENT = 6  # bytes of memory of a decoder for each coefficient
 STRIPS = 8  # bytes for each coefficient of a row of blocks while pixels are reconstructed
 MODEL = 1 << 20  # bytes of the context model of a decoder
-SAMPLE = 20  # bytes of memory of an encoder for each value of a pixel, about
+SPARE = 1.25  # more than its share of the bytes that an image is encoded to at first
+SAMPLE = 12  # bytes of memory of an encoder for each value of a pixel, about
 MAX_PSNR = 100  # dB
 LEAST_ERROR = 1e-5  # squared error of a pixel value in [0, 255] that is stated at least
 
@@ -104,8 +105,8 @@ def compress_images(
         )
     encoder = ImageStreamEncoder(codec, Target(bpp, budget, psnr, ssim), tune=tune, embed=embed)
     named = [str(k) for k in range(len(images))] if names is None else names
-    items = zip(named, images, profiles or [b""] * len(images), strict=True)
-    bitstreams = list(encoder.add_all(items, threads))
+    items = list(zip(named, images, profiles or [b""] * len(images), strict=True))
+    bitstreams = encoder.add_list(items, threads)
     header, embedded = encoder.finish()
     return b"".join(lay_out(header, embedded, lambda image, part: bitstreams[image][part]))
 
@@ -199,6 +200,12 @@ class Target:
         if self.ssim is not None and not _is_between(self.ssim, 0, 1):
             raise InvalidInput(f"ssim must be above 0 and below 1, got {self.ssim!r}: 0.95 is a good choice")
 
+    def most_bytes(self, pixels: int) -> int:
+        """Return how many bytes of payload images of so many pixels take at most."""
+        if self.bpp is not None:
+            return int(check_bpp(self.bpp) * pixels / 8)
+        return UNLIMITED if self.budget is None else self.budget
+
 
 def _is_between(value: Any, low: float, high: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and low < value < high
@@ -210,8 +217,23 @@ def _colors(image: Image) -> Image:
     return np.broadcast_to(channels[..., :1], (*image.shape[:2], 3)) if channels.shape[2] < 3 else channels[..., :3]
 
 
+def _too_short(encoded: Sequence[tuple[Entry, Bitstream]], payload: int) -> list[int]:
+    """Return the images that stopped at a limit before so many bytes of payload, as far as their layout is known."""
+    entries = tuple(entry for entry, _ in encoded)
+    layout = ImageStreamHeader(entries=entries, quality=(), coder="", payload=payload, embedded=0)
+    ends = layout.pass_starts + layout.pass_sizes
+    return [
+        image
+        for image, (_, bitstream) in enumerate(encoded)
+        if bitstream.complete < PASSES and ends[image, bitstream.complete] < payload
+    ]
+
+
+Item = tuple[str, Image, bytes]  # name, image and profile
+
+
 class ImageStreamEncoder:
-    """Encodes the images of a stream one by one and makes its header; the caller keeps the bitstreams."""
+    """Encodes the images of a stream and makes its header; the caller keeps the bitstreams."""
 
     def __init__(self, codec: ImageCodec | None, target: Target, *, tune: Tune, embed: bool) -> None:
         self._codec = check_codec(ImageCodec.load() if codec is None else codec)
@@ -222,33 +244,62 @@ class ImageStreamEncoder:
         self._values = 0
         self._names: set[str] = set()
 
-    def add(self, name: str, image: Image, profile: bytes = b"") -> bytes:
-        """Return the bitstream of one more image."""
-        return next(self.add_all([(name, image, profile)]))
-
-    def add_all(self, items: Iterable[tuple[str, Image, bytes]], threads: int | None = 1) -> Iterator[bytes]:
+    def add_all(self, items: Iterable[Item], threads: int | None = 1) -> Iterator[bytes]:
         """Return the bitstreams of more images, given with their names and profiles, encoded several at once."""
-
-        def encode(item: tuple[str, Image, bytes]) -> tuple[str, Image, bytes, Bitstream]:
-            name, image, profile = check_name(item[0]), item[1], check_profile(item[2])
-            return name, image, profile, self._encode(image)
-
-        encoded = map_in_order(
-            encode, items, thread_count(threads), lambda item: SAMPLE * check_image(item[1]).size, LIMIT
-        )
-        for name, image, profile, bitstream in encoded:
-            if name in self._names:
-                raise InvalidInput(f"names of images must differ, got {name!r} twice: rename one of them")
-            self._names.add(name)
-            self._entries.append(Entry(name, image.shape, bitstream.sizes, 8 * image.itemsize, profile))
-            self._errors += np.array(bitstream.errors) * image.size
-            self._values += image.size
+        most = UNLIMITED if self._target.budget is None else self._target.budget
+        for entry, bitstream in self._encode_all(((item, most) for item in items), threads):
+            self._add(entry, bitstream)
             yield bitstream.data
 
-    def _encode(self, image: Image) -> Bitstream:
-        """Return the bitstream of an image, truncated to the quality that each image is to have."""
-        encoded = self._codec.encode_passes(image, tune=self._tune)
-        size = self._size_for(image, encoded)
+    def add_list(self, items: Sequence[Item], threads: int | None = 1) -> list[bytes]:
+        """Return the bitstreams of all images of the stream, as far as the target's rate or size can reach.
+
+        An image is first encoded to somewhat more than its share of the bytes by its pixels. Those that end before the
+        stream does are encoded again, to twice as many bytes.
+        """
+        pixels = [math.prod(check_image(image).shape[:2]) for _, image, _ in items]
+        most = self._target.most_bytes(sum(pixels))
+        limits = [min(most, math.ceil(SPARE * most * own / sum(pixels))) for own in pixels]
+        encoded = list(self._encode_all(zip(items, limits, strict=True), threads))
+        while short := _too_short(encoded, most):
+            for image in short:
+                limits[image] = min(most, 2 * limits[image])
+            again = self._encode_all(((items[image], limits[image]) for image in short), threads)
+            for image, one in zip(short, again, strict=True):
+                encoded[image] = one
+        for entry, bitstream in encoded:
+            self._add(entry, bitstream)
+        return [bitstream.data for _, bitstream in encoded]
+
+    def _encode_all(self, items: Iterable[tuple[Item, int]], threads: int | None) -> Iterator[tuple[Entry, Bitstream]]:
+        """Yield images encoded to a limit of bytes each, in order."""
+
+        def encode(limited: tuple[Item, int]) -> tuple[Entry, Bitstream]:
+            (name, image, profile), limit = limited
+            name, profile = check_name(name), check_profile(profile)
+            bitstream = self._encode(image, limit)
+            return Entry(name, image.shape, bitstream.sizes, 8 * image.itemsize, profile), bitstream
+
+        return map_in_order(
+            encode, items, thread_count(threads), lambda limited: SAMPLE * check_image(limited[0][1]).size, LIMIT
+        )
+
+    def _add(self, entry: Entry, bitstream: Bitstream) -> None:
+        if entry.name in self._names:
+            raise InvalidInput(f"names of images must differ, got {entry.name!r} twice: rename one of them")
+        self._names.add(entry.name)
+        self._entries.append(entry)
+        values = math.prod(entry.shape)
+        self._errors += np.array(bitstream.errors) * values
+        self._values += values
+
+    def _encode(self, image: Image, limit: int) -> Bitstream:
+        """Return the bitstream of an image up to a limit, or truncated to the quality that each image is to have."""
+        wanted = self._target.ssim if self._target.psnr is None else self._target.psnr
+        if wanted is None:
+            encoded = self._codec.encode_passes(image, limit, tune=self._tune)
+            return replace(encoded, errors=tuple(np.maximum(encoded.errors, LEAST_ERROR).tolist()))
+        encoded, size = self._reach(image, wanted)
         sizes = np.minimum(encoded.sizes, size)
         errors = np.interp(sizes, encoded.sizes, np.maximum(encoded.errors, LEAST_ERROR))
         if size < len(encoded.data):  # in the middle of a pass: measured, since some passes of few bytes remove much
@@ -256,29 +307,38 @@ class ImageStreamEncoder:
             errors[sizes == size] = max(255**2 * 10 ** (-metrics.psnr(image, decoded) / 10), LEAST_ERROR)
         return Bitstream(encoded.data[:size], tuple(sizes.tolist()), tuple(errors.tolist()))
 
-    def _size_for(self, image: Image, encoded: Bitstream) -> int:
-        """Return the fewest bytes, within half a percent, that reach the target's quality, found by bisection."""
-        wanted = self._target.ssim if self._target.psnr is None else self._target.psnr
-        if wanted is None:
-            return len(encoded.data)
+    def _reach(self, image: Image, wanted: float) -> tuple[Bitstream, int]:
+        """Return a bitstream and the fewest of its bytes, within half a percent, that reach the target's quality."""
 
-        def quality(size: int) -> float:
+        def quality(encoded: Bitstream, size: int) -> float:
             decoded = self._codec.decode(encoded.data[:size], image.shape, image.dtype)
             if self._target.psnr is not None:
                 return metrics.psnr(image, decoded)
             return metrics.ssim(_colors(image), _colors(decoded))
 
-        low, high = 0, len(encoded.data)
-        if quality(high) < wanted:
-            unit, name = (" dB", "psnr") if self._target.ssim is None else ("", "ssim")
-            raise InvalidInput(
-                f"{name} {wanted:g}{unit} is more than the {quality(high):.4g}{unit} that all bits give: give a lower "
-                f"one, or a codec of a smaller step than {self._codec.step:g}"
-            )
+        low, limit = 0, 1 + math.prod(check_image(image).shape[:2]) // 16  # 0.5 bpp
+        while True:
+            encoded = self._codec.encode_passes(image, limit, tune=self._tune)
+            high = len(encoded.data)
+            best = quality(encoded, high)
+            if best >= wanted:
+                break
+            if encoded.complete == PASSES:
+                unit, name = (" dB", "psnr") if self._target.ssim is None else ("", "ssim")
+                most = f"{math.floor(best * 1000) / 1000:g}"  # rounded down, so that it can be reached
+                finer = (
+                    f", or a codec of a smaller step than {self._codec.step:g}, as ImageCodec(step=1).fit(images) is; "
+                    "the command line takes its file by --coder"
+                ) * (self._codec.step > 1)
+                raise InvalidInput(
+                    f"{name} {wanted:g}{unit} is more than the {most}{unit} that all bits give: "
+                    f"give at most {most}{finer}"
+                )
+            low, limit = high, 2 * limit
         while high - low > 1 + high // 200:
             middle = (low + high) // 2
-            low, high = (low, middle) if quality(middle) >= wanted else (middle, high)
-        return high
+            low, high = (low, middle) if quality(encoded, middle) >= wanted else (middle, high)
+        return encoded, high
 
     def finish(self) -> tuple[ImageStreamHeader, bytes]:
         """Return the header of the stream, truncated to the target, and the embedded codec."""

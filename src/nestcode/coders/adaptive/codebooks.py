@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nestcode import _core
 from nestcode.arrays import PIECE, Floats, squared_norms
-from nestcode.coders.codebooks import ENTRIES, sum_by_entry, train_codebook, truncate_codebook
+from nestcode.coders.codebooks import ENTRIES, BeamResiduals, sum_by_entry, train_codebook, truncate_codebook
 from nestcode.codes import CORES
 
 STEPS = 256  # of a log-scale, per factor of two
@@ -200,7 +200,8 @@ def _train_product(at: Selection, bits: int, parts: int, dims: int, rng: np.rand
 def _train_scaled(at: Selection, bits: int, rng: np.random.Generator) -> Floats:
     """Return a codebook in units of the scales, (2^bits, dims)."""
     weights = np.sqrt(np.mean(at.scales.astype(np.float64) ** 2, axis=0)).astype(np.float32)
-    codebook: Floats = train_codebook(at.residuals / at.scales * weights, bits, rng) / np.maximum(weights, 1e-30)
+    rows = (at.residuals / at.scales * weights)[rng.permutation(len(at.residuals))]
+    codebook: Floats = train_codebook(BeamResiduals.of(rows), bits, rng) / np.maximum(weights, 1e-30)
     for _ in range(2):  # Lloyd iterations in which each row has its own scales
         chosen = _nearest(at, codebook)
         sums, _ = sum_by_entry(at.scales * at.residuals, chosen, len(codebook))

@@ -12,10 +12,12 @@ from nestcode import _core
 from nestcode.arrays import PIECE, Bytes, Doubles, Floats, squared_norms
 from nestcode.coders.base import CodebookLayout
 from nestcode.coders.codebooks import (
+    EARLY_ROWS,
     ENTRIES,
     BeamSearch,
     Stage,
     encode,
+    refit_codebooks,
     scale_of,
     stages_of,
     train_codebook,
@@ -23,10 +25,13 @@ from nestcode.coders.codebooks import (
 )
 from nestcode.coders.projected import ProjectedModel
 from nestcode.coders.sampling import held_out_mask, project_sample
-from nestcode.codes import Codes
+from nestcode.codes import CORES, Codes
+from nestcode.lengths import Uniform
 from nestcode.storage import Arrays, check_arrays
 
 SAMPLE_BYTES = 1 << 30  # of training rows, all beams counted
+SLACK = 2.0  # bits below the water level, down to which directions are kept: their variance is not all noise
+BLOCK = 64  # bits whose codebooks are refitted together
 ON_DISK = {"mean": "mean", "directions": "directions", "books": "codebooks", "counts": "counts", "errors": "errors"}
 
 
@@ -42,10 +47,11 @@ class ResidualModel(ProjectedModel):
         """Return the model of rows that come in pieces; its errors are those of held-out rows."""
         rng, width, beams = np.random.default_rng(settings["seed"]), settings["width"], settings["beams"]
         normalize = settings["metric"] == "cosine"
-        sample = project_sample(parts, width, rng, SAMPLE_BYTES // beams, normalize=normalize)
+        sample = project_sample(parts, width, rng, SAMPLE_BYTES // beams, normalize=normalize, slack=SLACK)
         held_out, scale = held_out_mask(len(sample.rows), rng), scale_of(sample.rows)
         rows = sample.rows / scale
-        codebooks, counts = _train_codebooks(rows[~held_out], width, beams, rng)
+        train = rows[rng.permutation(np.flatnonzero(~held_out))]
+        codebooks, counts = _train_codebooks(train, width, beams, rng)
         test = rows[held_out] if held_out.any() else rows
         errors = _measure_errors(test, codebooks, counts, width, beams) * float(scale) ** 2 + sample.outside
         return cls(settings, sample.mean, sample.directions, errors, codebooks * scale, counts)
@@ -104,20 +110,45 @@ class ResidualModel(ProjectedModel):
 def _train_codebooks(
     rows: Floats, width: int, beams: int, rng: np.random.Generator
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Return codebooks and counts, (stages, 256, …), each trained on the residuals of the best beams so far."""
-    searches = [BeamSearch(rows[i : i + PIECE]) for i in range(0, len(rows), PIECE)]
+    """Return codebooks and counts, (stages, 256, …), of rows in random order.
+
+    Each block of 64 bits is trained on what the block before it leaves of the rows.
+    """
     codebooks: list[Floats] = []
     counts: list[NDArray[np.int64]] = []
+    for first in range(0, width, BLOCK):
+        bits = min(BLOCK, width - first)
+        block, codes = _train_block(rows, bits, beams, rng)
+        step = 1 << -bits % 8  # a last byte of fewer bits is padded with zeros
+        block[-1] = np.repeat(block[-1, ::step], step, axis=0)
+        counts += [np.bincount(chosen, minlength=ENTRIES) for chosen in codes.T]
+        counts[-1] = np.repeat(counts[-1][::step], step)
+        codebooks += list(block)
+        if first + BLOCK < width:
+            sums = np.zeros_like(rows)
+            _core.sum_codebook_entries(codes, block, sums, threads=CORES)
+            rows = rows - sums
+    return np.array(codebooks), np.array(counts, dtype=np.int64)
+
+
+def _train_block(rows: Floats, width: int, beams: int, rng: np.random.Generator) -> tuple[Floats, Bytes]:
+    """Return codebooks of `width` bits and the codes of rows: trained one by one, then refitted together.
+
+    Few rows overfit less where the residuals of their other beams are trained on too.
+    """
+    searches = [BeamSearch(rows[i : i + PIECE]) for i in range(0, len(rows), PIECE)]
+    used = min(beams, -(-EARLY_ROWS // len(rows)))
+    codebooks: list[Floats] = []
     for stage in range(-(-width // 8)):
         bits = min(8, width - 8 * stage)
-        codebook = train_codebook(np.concatenate([search.best_residuals() for search in searches]), bits, rng)
+        codebook = train_codebook([search.beam_residuals(used) for search in searches], bits, rng)
         last = Stage.after(codebooks, codebook)
         for search in searches:
             search.extend(last, beams)
-        chosen = np.concatenate([search.entries[:, 0, -1] for search in searches])
         codebooks.append(np.repeat(codebook, ENTRIES >> bits, axis=0))
-        counts.append(np.repeat(np.bincount(chosen, minlength=len(codebook)), ENTRIES >> bits))
-    return np.array(codebooks), np.array(counts, dtype=np.int64)
+    codes = np.concatenate([search.entries[:, 0] for search in searches])
+    codes[:, -1] <<= -width % 8
+    return refit_codebooks(rows, codes, np.array(codebooks), Uniform().survival(len(codebooks))), codes
 
 
 def _stages(codebooks: Floats, width: int) -> list[Stage]:
