@@ -128,7 +128,14 @@ class RowBatch {
         const std::size_t width = projection_.features();
         std::vector<float> rest(centered_.begin() + static_cast<std::ptrdiff_t>(q * width),
                                 centered_.begin() + static_cast<std::ptrdiff_t>((q + 1) * width));
-        for (std::size_t d = 0; d < projection_.count; ++d)
+        std::size_t d = 0;
+        for (; d + 4 <= projection_.count; d += 4) {  // four at once read and write the rest once
+            const float *own = coefficients(q) + d, *first = projection_.directions + d * width;
+            for (std::size_t f = 0; f < width; ++f)
+                rest[f] -= own[0] * first[f] + own[1] * first[width + f] + own[2] * first[2 * width + f] +
+                           own[3] * first[3 * width + f];
+        }
+        for (; d < projection_.count; ++d)
             for (std::size_t f = 0; f < width; ++f)
                 rest[f] -= coefficients(q)[d] * projection_.directions[d * width + f];
         float sum = 0;
@@ -528,7 +535,7 @@ class CodeScan {
                                                      : distance_around_zero(query, item, metric);
             }
         };
-        return rank_by_estimates(estimates, 2 * roundings * kUnit * query.reach, ids_, k, top_distances, top_ids,
+        return rank_by_estimates(estimates, 2 * roundings * kUnit * query.reach, 0, ids_, k, top_distances, top_ids,
                                  exact);
     }
 

@@ -176,16 +176,17 @@ inline float limit_of_estimates(float kth, double bound) {
 }
 
 // Writes the k nearest items, nearest first, ties by ascending id, and id -1 where there are fewer, given estimates of
-// all distances whose errors are at most `bound`: exact(i) returns the distance of an item in float64, and is called
-// for those that may be among the nearest. Returns false, and writes nothing, if the bound leaves too many of them:
-// float64 compares all by matrix products as fast.
+// all distances whose errors are at most `bound`, and `relative` of a distance: exact(i) returns the distance of an
+// item in float64, and is called for those that may be among the nearest. Returns false, and writes nothing, if the
+// bound leaves too many of them: float64 compares all by matrix products as fast.
 template <class Exact>
-bool rank_by_estimates(const std::vector<float>& estimates, double bound, const std::int64_t* ids, std::size_t k,
-                       float* top_distances, std::int64_t* top_ids, const Exact& exact) {
+bool rank_by_estimates(const std::vector<float>& estimates, double bound, double relative, const std::int64_t* ids,
+                       std::size_t k, float* top_distances, std::int64_t* top_ids, const Exact& exact) {
     const std::size_t many = estimates.size(), most = std::max(64 + many / 32, k);
     float limit = std::numeric_limits<float>::infinity();
     if (many > k) {
-        limit = limit_of_estimates(kth_least(estimates, k), bound);
+        const float kth = kth_least(estimates, k);
+        limit = limit_of_estimates(kth, bound + relative * std::abs(kth));
         if (!(std::abs(limit) < std::numeric_limits<float>::max())) return false;
     }
     std::vector<std::size_t> items;
@@ -249,11 +250,10 @@ bool nearest_vectors(const VectorRuns& vectors, std::vector<double> query, const
     if (!usable || vectors.damaged()) return false;
     const double error = (static_cast<double>(features) + 16) * kUnit;
     double bound = 3 * error;  // of the cosine
-    if (metric == Metric::l2)
-        bound = (many > k ? error * kth_least(estimates, k) : 0) + static_cast<double>(features) * kSmallest;
+    if (metric != Metric::cosine) bound = static_cast<double>(features) * kSmallest;
     if (metric == Metric::inner && many != 0) {
         const double longest = std::sqrt(static_cast<double>(*std::max_element(norms.begin(), norms.end())));
-        bound = error * std::sqrt(square) * longest * (1 + 0x1p-10) + static_cast<double>(features) * kSmallest;
+        bound += error * std::sqrt(square) * longest * (1 + 0x1p-10);
     }
     VectorSums sums_of(vectors, metric, simd);
     const DoubleDistance distance = distance_in_double(simd);
@@ -261,7 +261,8 @@ bool nearest_vectors(const VectorRuns& vectors, std::vector<double> query, const
         for (const std::size_t i : close)
             *out++ = distance(query.data(), sums_of.row(static_cast<std::size_t>(items[i])), features, metric);
     };
-    return rank_by_estimates(estimates, bound, ids, k, top_distances, top_ids, exact);
+    const double relative = metric == Metric::l2 ? error : 0;
+    return rank_by_estimates(estimates, bound, relative, ids, k, top_distances, top_ids, exact);
 }
 
 // Writes the distances of pairs of a query and a vector in float64; the cosine with zeros is 0.
@@ -275,7 +276,9 @@ void compare_pairs(const VectorRuns& vectors, const Real* queries, const std::in
         VectorReader reader(vectors, half_expander(simd));
         std::vector<double> query(features);
         bool zero = false;
+        constexpr std::size_t ahead = 2;  // rows are anywhere in memory
         for (std::size_t i = begin; i < end; ++i) {
+            if (i + ahead < end) reader.prefetch(static_cast<std::size_t>(pair_items[i + ahead]));
             if (i == begin || pair_queries[i] != pair_queries[i - 1]) {
                 std::copy_n(queries + static_cast<std::size_t>(pair_queries[i]) * features, features, query.data());
                 zero = metric == Metric::cosine && !normalize(query);
@@ -358,6 +361,7 @@ class CloseItems {
 
     // Estimates a block in groups: most have no item within the limit, and their least estimates make the first limit.
     void add(Query& own, std::size_t q, const Block& block, Estimates& out) const {
+        if (own.close.capacity() == 0) own.close.reserve(std::min(most_ + kGroup, 4 * k_));
         const std::size_t whole = block.many / kGroup, groups = (block.many + kGroup - 1) / kGroup;
         const float* products = block.products + q * block.many;
         out.values.resize(groups * kGroup);

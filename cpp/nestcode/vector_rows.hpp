@@ -135,6 +135,7 @@ struct VectorRuns {
 
     // The run of a position, and the position in it.
     std::pair<const VectorRows*, std::size_t> find(std::size_t position) const {
+        if (runs.size() == 1) return {runs.data(), position};
         const auto run = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), position) - ends.begin());
         return {&runs[run], position - (ends[run] - runs[run].count)};
     }

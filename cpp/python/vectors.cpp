@@ -190,6 +190,8 @@ void add_vectors(nb::module_& m) {
              "guard"_a.none() = nb::none(), "scales_guard"_a.none() = nb::none());
     nb::class_<PyVectorRuns> runs(m, "VectorRuns", "The vectors of several segments, by positions in all of them.");
     runs.def(nb::init<const std::vector<nb::object>&>(), "runs"_a)
+        .def_prop_ro(
+            "count", [](const PyVectorRuns& self) { return self.runs.count(); }, "How many vectors there are.")
         .def("rerank", &PyVectorRuns::rerank, "queries"_a.noconvert(), "candidates"_a.noconvert(), "metric"_a,
              "out"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
              "Write the distances from each query to its candidates.")

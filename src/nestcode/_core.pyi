@@ -416,6 +416,9 @@ class VectorRuns:
     """The vectors of several segments, by positions that count through all of them."""
 
     def __init__(self, runs: Sequence[VectorRows]) -> None: ...
+    @property
+    def count(self) -> int:
+        """How many vectors there are."""
     def rerank(
         self,
         queries: NDArray[np.float32],

@@ -212,6 +212,7 @@ class CodeEstimator(Estimator):
         self._queries = np.ascontiguousarray(plan.queries[queries], dtype=self._rows.dtype)
         self._in_features = plan.metric == "cosine" != self._scorer.coder.metric_
         self._batch = self._scorer.project(self._rows, "inner" if self._in_features else _projected(plan.metric))
+        self._decoded: Floats | None = None  # all items, where they are one block
 
     def blocks(self) -> Iterator[Block]:
         """Yield estimates by ADC lookup tables, or for many queries by matrix products with decoded codes."""
@@ -245,6 +246,8 @@ class CodeEstimator(Estimator):
                     some = codes[first : first + ROWS]
                     at = prepared.positions[start + first : start + first + len(some.norms)]
                     decoded = self._scorer.coder.coefficients(prepared.codes_at(at), self._threads)
+                    if len(decoded) == len(self.ids):
+                        self._decoded = decoded
                     yield coefficients @ decoded.T, some
             start += len(codes.norms)
 
@@ -268,12 +271,14 @@ class CodeEstimator(Estimator):
 
     def compare(self, queries: Indices, items: Indices) -> Doubles:
         """Return the distances of pairs."""
-        unique, which = np.unique(items, return_inverse=True)
-        codes = self._prepared.codes_at(self._prepared.positions[unique])
         metric, scorer, batch = self._metric, self._scorer, self._batch
-        if self._in_features:
-            return self._compare(self._queries, scorer.coder.decode(codes), queries, which, metric)
-        decoded = scorer.coder.coefficients(codes, self._threads)
+        decoded, which = self._decoded, items
+        if self._in_features or decoded is None:
+            unique, which = np.unique(items, return_inverse=True)
+            codes = self._prepared.codes_at(self._prepared.positions[unique])
+            if self._in_features:
+                return self._compare(self._queries, scorer.coder.decode(codes), queries, which, metric)
+            decoded = scorer.coder.coefficients(codes, self._threads)
         distances = self._compare(batch.coefficients, decoded, queries, which, _projected(metric))
         if metric == "inner":
             return np.asarray(distances - batch.mean_products[queries])

@@ -396,8 +396,9 @@ class PreparedSnapshot:
         if given is None:
             return self.vectors.core.nearest(row, self.positions, self.ids, metric, distances, ids, threads)
         keys = self.sorted_ids
-        core = given.direct(keys[-1:])
-        return core is not None and core.nearest(row, keys, keys, metric, distances, ids, threads)
+        if given.core is None or keys[-1] >= given.core.count:
+            return False
+        return given.core.nearest(row, keys, keys, metric, distances, ids, threads)
 
     def items(self) -> list[tuple[Ids, Ids, Codes]]:
         """Return the ids, the positions in all runs and the codes of all items that may be found, run by run."""

@@ -76,8 +76,7 @@ class RowSearcher:
     ) -> Hits | None:
         """Return the k nearest items of one vector or of each row, or None where that takes a plan."""
         workers, budget = self._budget(k, candidates, rerank, effort, threads)
-        other = metric is not None and metric != self._metric
-        if (vectors is not None and budget is not None) or (other and not self._takes(metric, budget)):
+        if not (metric is None and vectors is None) and not (budget is None and self._scans(metric)):
             return None
         if queries.ndim == 1 and len(queries) == self._features:
             ids, distances = np.empty(k, np.int64), np.empty(k, np.float32)
@@ -95,9 +94,11 @@ class RowSearcher:
         done = self._core.search(queries, k, *budget, ids, distances, counts, workers)
         return Hits(ids, distances, counts) if done else None
 
-    def _takes(self, metric: SearchMetric | None, budget: RowBudget | None) -> bool:
-        """Return whether all items are compared, by another metric than the coder's that it has distances for."""
-        return budget is None and not self._prepared.by_graph and self._metric == "l2" and metric in ("cosine", "inner")
+    def _scans(self, metric: SearchMetric | None) -> bool:
+        """Return whether one vector is compared with all items by a metric here."""
+        if metric is None or metric == self._metric:
+            return True
+        return not self._prepared.by_graph and self._metric == "l2" and metric in ("cosine", "inner")
 
     def _scan(
         self,

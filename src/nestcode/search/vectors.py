@@ -254,10 +254,10 @@ class GivenVectors(Vectors):
             raise InvalidInput("vectors must be a numeric array, got Codes: give the items that were encoded")
         self.source, self._features = source, features
         self._array: NDArray[Any] | None = None
-        self._core: _core.VectorRuns | None = None
-        if isinstance(source, Mapping) or callable(source):
+        self.core: _core.VectorRuns | None = None  # the array as the core reads it
+        if type(source) is not np.ndarray and (isinstance(source, Mapping) or callable(source)):
             return
-        array = self._array = source if isinstance(source, np.ndarray) else np.asarray(source)
+        array = self._array = np.asarray(source)
         if array.ndim != 2 or array.dtype.kind not in "fiu":
             raise InvalidInput(
                 f"vectors must be numeric in 2 dimensions, a row for each id, got {array.dtype} of shape {array.shape}"
@@ -265,7 +265,7 @@ class GivenVectors(Vectors):
         if array.shape[1] != features:
             raise InvalidInput(f"vectors must have the queries' {features} features, got {array.shape[1]}")
         if array.dtype in CORE_TYPES and array.flags.c_contiguous and array.flags.aligned:
-            self._core = _core.VectorRuns([_core.VectorRows(np.asarray(array), NO_SCALES)])
+            self.core = _core.VectorRuns([_core.VectorRows(array, NO_SCALES)])
 
     def rows(self, keys: Ids) -> NDArray[Any]:
         """Return the vectors of these ids, (ids, features)."""
@@ -291,7 +291,7 @@ class GivenVectors(Vectors):
     def direct(self, keys: Ids) -> _core.VectorRuns | None:
         """Return the array as the core reads it, or None for other sources and dtypes."""
         self._check_ids(keys)
-        return self._core
+        return self.core
 
     def check(self) -> None:
         """Do nothing: the caller answers for these vectors."""
