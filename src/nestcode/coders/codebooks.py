@@ -92,7 +92,8 @@ class BeamSearch:
 
     def beam_residuals(self, beams: int) -> "BeamResiduals":
         """Return the residuals of the best of each row, then of the next up to `beams` that are nearly as good."""
-        close = (self.errors[:, :beams] <= CLOSE * self.errors[:, :1]).T
+        bounds = CLOSE * np.maximum(self.errors[:, :1], 0)  # rounding makes some errors negative
+        close = (self.errors[:, :beams] <= bounds).T
         chosen = self.entries[:, :beams, self.entries.shape[2] - len(self.recent) :].transpose(1, 0, 2)
         return BeamResiduals(self.residuals, self.ancestors[:, :beams].T[close], chosen[close], self.recent.copy())
 
