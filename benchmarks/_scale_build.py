@@ -57,9 +57,9 @@ class Build:
             parts = len(np.load(self.folder / "splitters.npy")) + 1
             wait(pool.submit(self.step, f"merge {part}", merge, self, part) for part in range(parts))
 
-    def search(self, budgets: list[int]) -> Figures:
-        """Return the figures of searches with some candidate budgets."""
-        return self.step(f"search {budgets}", search, self, budgets)
+    def search(self, budgets: list[int], parts: int | None = None) -> Figures:
+        """Return the figures of searches in the index, or some parts of it, with some candidate budgets."""
+        return self.step(f"search {budgets} {parts}", search, self, budgets, parts)
 
     def first_search(self, budget: int, parts: int | None = None) -> float:
         """Return the processor seconds of opening the index, or some parts of it, and of one search: best of rounds."""
@@ -182,11 +182,11 @@ def merge(build: Build, part: int) -> Figures:
     return {**measured(lambda: merge_range(build.shards, splitters, part, out)), "items": len(Index.open(out))}
 
 
-def search(build: Build, budgets: list[int]) -> Figures:
-    """Open all parts, mapped, and search them."""
+def search(build: Build, budgets: list[int], parts: int | None) -> Figures:
+    """Open all parts or the first ones, mapped, and search them."""
     queries, exact = read_rows(build.vectors)[1], exact_neighbors(build)
     own, mapped = resident()
-    index = Index.open(build.parts)
+    index = Index.open(build.parts[:parts])
     figures: Figures = {}
     for budget in budgets:
         figures[str(budget)] = {**timed(index, queries, budget), "recall": recall(index, queries, exact, budget)}

@@ -20,13 +20,17 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import nnls
 
 from _report import images, save, show
 from _scale_build import Build, make_items, measured, read_rows, timed
 from nestcode import Index, LinearCoder
 from nestcode.scale.shards import SAMPLE
+from nestcode.search.plan import Budget
 
 SMALL, SHARD, PART, WIDTH = 2_000_000, 500_000, 5_000_000, 256
+PARTS = 5  # of the small build
+SHARES = (0.002, 0.005, 0.02)  # of its items that searches score
 GRAPH = 50_000  # items of the larger graph that is measured; another has a quarter of them
 USABLE = 0.8  # share of a machine's memory
 HOURS = 730  # of a month
@@ -57,6 +61,29 @@ class Line(NamedTuple):
         return cls(round(float(start), 12), round(float(slope), 15))
 
 
+class Cost(NamedTuple):
+    """What a query takes: `start + part * parts + candidate * candidates`."""
+
+    start: float
+    part: float
+    candidate: float
+
+    def at(self, parts: float, candidates: float) -> float:
+        """Return the seconds of a query in so many parts with so many candidates."""
+        return self.start + self.part * parts + self.candidate * candidates
+
+    @classmethod
+    def fit(cls, measured: dict[tuple[int, int], float]) -> "Cost":
+        """Return the cost, not negative, of least squared relative errors, from seconds by parts and candidates.
+
+        >>> Cost.fit({(1, 0): 3, (2, 0): 5, (1, 4): 4, (2, 4): 6})
+        Cost(start=1.0, part=2.0, candidate=0.25)
+        """
+        seconds = np.fromiter(measured.values(), dtype=float)
+        terms = np.array([(1, *where) for where in measured]) / seconds[:, None]
+        return cls(*(round(float(one), 15) for one in nnls(terms, np.ones(len(seconds)))[0]))
+
+
 def main() -> None:
     """Measure, predict, build, print and save."""
     options = parse()
@@ -65,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         path = write_rows(options, Path(scratch) / "rows.npy")
         folder = options.folder or Path(scratch)
-        small = Build(path, folder / "small", options.small, options.shard, options.small // 2, options.width)
+        small = Build(path, folder / "small", options.small, options.shard, options.small // PARTS, options.width)
         constants = measure_build(small)
         show("Constants", [{"constant": name, "value": value} for name, value in constants.items()], "seconds, bytes")
         rows: list[dict[str, Any]] = []
@@ -116,25 +143,28 @@ def write_rows(options: argparse.Namespace, path: Path) -> Path:
     return path
 
 
-def default_budget(count: float) -> float:
+def default_budget(count: float) -> int:
     """Return the candidates of a search that names none."""
-    return 1000 + count / 50
+    return Budget().candidates(round(count))
 
 
 def budgets_of(count: int) -> list[int]:
     """Return the candidate budgets of searches that are predicted: the default, and a tenth of it."""
-    return [int(default_budget(count)), int(default_budget(count) / 10)]
+    return [default_budget(count), default_budget(count) // 10]
 
 
 def measure_build(build: Build) -> Constants:
-    """Return what an item takes in lists, from a small build of two parts."""
+    """Return what an item takes in lists, from a small build of some parts."""
     build.run()
-    budgets = [int(build.count * share) for share in (0.005, 0.02, 0.1, 0.5)]
-    found = build.search(budgets)
-    queries = {p: Line.fit(budgets, [found[str(c)][p] for c in budgets]) for p in ("p50", "p99")}
-    ends = [budgets[1], budgets[3]]
-    first = Line.fit(ends, [build.first_search(budget) for budget in ends])
-    opened, each = len(build.parts), first.at(ends[0]) - build.first_search(ends[0], parts=1)
+    budgets = {parts: [math.ceil(build.part * parts * share) for share in SHARES] for parts in (1, 2, PARTS)}
+    found = {parts: build.search(some, parts) for parts, some in budgets.items()}
+    costs = {
+        f"query {p}": Cost.fit({(parts, c): found[parts][str(c)][p] for parts, some in budgets.items() for c in some})
+        for p in ("p50", "p99")
+    }
+    costs["first query"] = Cost.fit(
+        {(parts, c): build.first_search(c, parts) for parts, some in budgets.items() for c in (some[0], some[-1])}
+    )
     merged = build.figures("merge", "items")
     scanned = Index.open(build.parts).nbytes_by_part()
     return {
@@ -145,12 +175,10 @@ def measure_build(build: Build) -> Constants:
         "split, an item": build.figures("split", "CPU")[0] / build.count,
         "merge, an item": sum(build.figures("merge", "CPU")) / build.count,
         "merge, peak bytes an item": max(build.figures("merge", "peak")) / max(merged),
-        "memory, bytes an item": found["memory"] / build.count,
-        "first query": first.start - opened * each / (opened - 1),
-        "first query, a part": each / (opened - 1),
-        "first query, a candidate": first.slope,
-        **{f"query {p}": line.start for p, line in queries.items()},
-        **{f"query {p}, a candidate": line.slope for p, line in queries.items()},
+        "memory, bytes an item": found[PARTS]["memory"] / build.count,
+        **{name: cost.start for name, cost in costs.items()},
+        **{f"{name}, a part": cost.part for name, cost in costs.items()},
+        **{f"{name}, a candidate": cost.candidate for name, cost in costs.items()},
     }
 
 
@@ -200,10 +228,9 @@ def predict(constants: Constants, count: int, part: int) -> dict[str, float]:
         "merge, s": count * constants["merge, an item"],
         "merge, peak GB": largest_part(each, parts) * constants["merge, peak bytes an item"] / 1e9,
         "memory, GB": count * constants["memory, bytes an item"] / 1e9,
-        "first query, s": query_line(constants, "first query").at(budgets[0])
-        + parts * constants["first query, a part"],
+        "first query, s": query_cost(constants, "first query").at(parts, budgets[0]),
         **{
-            f"query, {budget:,} candidates, {p} ms": 1e3 * query_line(constants, f"query {p}").at(budget)
+            f"query, {budget:,} candidates, {p} ms": 1e3 * query_cost(constants, f"query {p}").at(parts, budget)
             for budget in budgets
             for p in ("p50", "p99")
         },
@@ -221,9 +248,9 @@ def largest_part(each: float, parts: int) -> float:
     return each * (1 + NormalDist().inv_cdf(parts / (parts + 1)) / math.sqrt(SAMPLE))
 
 
-def query_line(constants: Constants, name: str) -> Line:
-    """Return the time of a query by its candidates."""
-    return Line(constants[name], constants[f"{name}, a candidate"])
+def query_cost(constants: Constants, name: str) -> Cost:
+    """Return the time of a query by its parts and candidates."""
+    return Cost(constants[name], constants[f"{name}, a part"], constants[f"{name}, a candidate"])
 
 
 def compare(build: Build, predicted: dict[str, float]) -> list[dict[str, Any]]:
@@ -281,7 +308,7 @@ def plan(options: argparse.Namespace, constants: Constants) -> list[dict[str, An
                     continue
                 budget = default_budget(each) / (10 if name.endswith("0.2 %") else 1)
                 scanned = budget * options.cores * constants["bytes scanned a candidate"]
-                seconds[p] = max(query_line(constants, f"query {p}").at(budget), scanned / options.bandwidth / 1e9)
+                seconds[p] = max(query_cost(constants, f"query {p}").at(1, budget), scanned / options.bandwidth / 1e9)
             sigma = math.log(seconds["p99"] / seconds["p50"]) / Z99
             slowest = [seconds["p50"] * math.exp(sigma * NormalDist().inv_cdf(q ** (1 / parts))) for q in (0.5, 0.99)]
             work = sum(constants[f"{step}, an item"] for step in ("encode", "split", "merge"))
