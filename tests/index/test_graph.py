@@ -294,8 +294,8 @@ def test_what_was_tuned_for_walks_is_no_budget_of_lists(tmp_path: Path) -> None:
     index.tune(Q, 0.95)
     index.save(tmp_path / "index")
     assert index.evaluate(Q, 10).candidates < 100
-    assert index.evaluate(Q, 10, metric="cosine").candidates == 1000 + ROWS // 50
-    for memory, expected in (("codes", 1000 + ROWS // 50), ("all", index.evaluate(Q, 10).candidates)):
+    assert index.evaluate(Q, 10, metric="cosine").candidates == plan.Budget().candidates(ROWS)
+    for memory, expected in (("codes", plan.Budget().candidates(ROWS)), ("all", index.evaluate(Q, 10).candidates)):
         assert Index.open(tmp_path / "index", memory=memory).evaluate(Q, 10).candidates == expected
 
 

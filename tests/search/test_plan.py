@@ -520,10 +520,10 @@ def test_one_id_is_a_filter_too(one: Any) -> None:
     assert filled("cell").index.search(Q, 2, filter=one).ids.tolist() == [[8, -1]] * len(Q)
 
 
-def test_without_a_choice_1000_items_and_2_percent_are_estimated() -> None:
-    for count in (0, 49, 50, 999, 50_000, 1_000_000):
-        assert Budget().candidates(count) == 1000 + count // 50
-        assert Budget(7).candidates(count) == 7
+def test_without_a_choice_half_of_the_items_are_estimated_and_2_percent_of_many() -> None:
+    expected = {0: 1000, 50: 1001, 1020: 1020, 3000: 1560, 20_000: 10_400, 50_000: 11_000, 1_000_000: 30_000}
+    assert {count: Budget().candidates(count) for count in expected} == expected
+    assert Budget(7).candidates(3000) == 7
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, np.float32])

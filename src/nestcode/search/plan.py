@@ -70,10 +70,12 @@ class Budget:
         return self if self.effort is None or prepared.fits_effort else replace(self, effort=None)
 
     def candidates(self, count: int) -> int:
-        """Return how many of `count` items to estimate; without a choice 1,000 and 2 % of them."""
+        """Return how many of `count` items to estimate; without a choice half of them, 1,000 to 10,000, and 2 %."""
         if self.chosen_candidates is not None:
             return check_int(self.chosen_candidates, "candidates", least=1)
-        return 1000 + count // 50 if self.effort is None else self.effort.candidates_of(count)
+        if self.effort is not None:
+            return self.effort.candidates_of(count)
+        return min(max(count // 2, 1000), 10_000) + count // 50
 
     def graph_candidates(self, k: int) -> int:
         """Return how many candidates a walk on a graph keeps (ef) for k hits; without a choice 4 k, at least 100."""
