@@ -133,7 +133,7 @@ def psnr(original: ArrayLike, decoded: ArrayLike, peak: float | None = None) -> 
 
 
 def ssim(original: ArrayLike, decoded: ArrayLike) -> float:
-    """Return the structural similarity of the luma of RGB images (Wang et al. 2004), averaged over images.
+    """Return the structural similarity of gray images or of the luma of RGB images (Wang et al. 2004), their average.
 
     Local statistics have a Gaussian window with a standard deviation of 1.5 pixels, 11 x 11 pixels large.
 
@@ -142,13 +142,18 @@ def ssim(original: ArrayLike, decoded: ArrayLike) -> float:
     1.0
 
     Args:
-        original: (height, width, 3) or (n, height, width, 3), values from 0 to 255, or to 65535 if uint16.
+        original: (height, width), (height, width, 3) or (n, height, width, 3), values from 0 to 255, or to 65535 if
+            uint16.
         decoded: the same shape.
 
     """
     a, b = _same_shape(original, decoded)
+    if a.ndim == 2:
+        a, b = (np.repeat(gray[..., None], 3, axis=2) for gray in (a, b))
     if a.ndim not in (3, 4) or a.shape[-1] != 3:
-        raise InvalidInput(f"images must have the shape (height, width, 3) or (n, height, width, 3), got {a.shape}")
+        raise InvalidInput(
+            f"images must have the shape (height, width), (height, width, 3) or (n, height, width, 3), got {a.shape}"
+        )
     images, others = (array.reshape(-1, *array.shape[-3:]) for array in (a, b))
     at_once = max(1, VALUE_BLOCK // images[0].size)
     blocks = zip(_blocks(images, at_once), _blocks(others, at_once), strict=True)

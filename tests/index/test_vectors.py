@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,20 @@ def test_vectors_for_the_cosine_keep_their_direction_or_are_refused(dtype: Any, 
     index.add(tiny, ids=[7])
     if dtype != "float16":
         assert index.search(X[2], k=1).ids.tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "offset", "warns"),
+    [
+        ("int8", 100, True),
+        ("int8", 0, False),
+        ("float16", 10_000, True),
+        ("float16", 100, False),
+        ("float32", 10_000, False),
+    ],
+)
+def test_rounding_that_hides_differences_is_no_secret(dtype: VectorType, offset: float, warns: bool) -> None:
+    rows = np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32) + np.float32(offset)
+    index = Index(LinearCoder(8).fit(rows), vectors=dtype)
+    with pytest.warns(UserWarning, match="of their variance") if warns else nullcontext():
+        index.add(rows)

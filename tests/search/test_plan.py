@@ -520,6 +520,20 @@ def test_one_id_is_a_filter_too(one: Any) -> None:
     assert filled("cell").index.search(Q, 2, filter=one).ids.tolist() == [[8, -1]] * len(Q)
 
 
+def test_a_mask_of_integers_is_no_filter() -> None:
+    index = filled("cell").index
+    with pytest.raises(InvalidInput, match=r"mask\.astype\(bool\)"):
+        index.search(Q, 2, filter=np.ones(len(index), dtype=int))
+    assert index.search(Q[0], 1, filter=[1, 0]).ids.tolist() == [1]
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_queries_with_masked_values_are_refused(single: bool) -> None:
+    rows = np.ma.masked_array(Q, mask=True)
+    with pytest.raises(InvalidInput, match="masked values"):
+        filled("cell").index.search(rows[0] if single else rows)
+
+
 def test_without_a_choice_half_of_the_items_are_estimated_and_2_percent_of_many() -> None:
     expected = {0: 1000, 50: 1001, 1020: 1020, 3000: 1560, 20_000: 10_400, 50_000: 11_000, 1_000_000: 30_000}
     assert {count: Budget().candidates(count) for count in expected} == expected

@@ -98,7 +98,7 @@ class ImageCodec(Storable):
     def decode(self, data: bytes, shape: Sequence[int], dtype: DTypeLike = np.uint8, *, scale: float = 1) -> Image:
         """Return the image of that shape and type from any prefix of its bitstream; an empty one gives gray.
 
-        At a `scale` of 1/2, 1/4 or 1/8 its pixels are means of squares of pixels.
+        At a `scale` of 1/2, 1/4 or 1/8 it is made of the lowest frequencies of each block.
         """
         check_scale(scale)
         decoder = ImageDecoder(self, shape, dtype)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Literal, Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import check_ids, check_int, next_ids
 from nestcode.coders import Coder
@@ -25,6 +26,9 @@ from nestcode.index.store import Commit, Store
 from nestcode.search.graph import Items, Navigator, build_graph
 from nestcode.search.searcher import Searcher, StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorType
+
+SAMPLE = 1000  # rows of an addition whose rounding is measured
+LOST = 0.005  # of the variance of vectors may be lost by rounding without a warning
 
 
 class Index(IndexReader):
@@ -238,7 +242,8 @@ class Index(IndexReader):
         >>> index.codes([0, 1])
         Codes(2 items of 2 bits: 01, 11)
 
-        Every prefix of a nested code is a good code of its length, so nothing is encoded again. Stored vectors stay.
+        Every prefix of a nested code is a good code of its length, so nothing is encoded again. Stored vectors stay,
+        and so does what `tune` chose for the longer codes: tune again for as much recall.
         Searches go on meanwhile with what they began with; files keep all bits until `commit()`.
         """
         if check_int(width, "width", least=1) > self.width:
@@ -302,7 +307,8 @@ class Index(IndexReader):
 
         Args:
             path: the folder; or several, which are read as one index: a sharded one, whose parts were built apart with
-                one coder and distinct ids. Each is searched, and their answers are those of one index with all items.
+                one coder and distinct ids. Each is searched, and their answers are those of one index with all items;
+                graphs can find more, as each has a walk of its own.
                 Opening them does not compare ids, as that reads them all: an id that is in several folders is found
                 once for each, and `verify()` raises.
             mode: "r" reads: any number of readers, each of which sees the snapshot that it opened, whatever others
@@ -399,7 +405,7 @@ class Index(IndexReader):
             raise InvalidInput(f"ids must be distinct among all folders, but {some_ids(twice)} not: build one again")
 
     def close(self) -> None:
-        """Let another process write. Changes since the last `commit()` are not saved, but for graphs built since."""
+        """Wait for graphs, save them, and let another process write. Other changes since `commit()` are not saved."""
         self._live.wait()
         if self._store is not None:
             try:
@@ -475,7 +481,21 @@ class Index(IndexReader):
                     f"a vector for the cosine must not round to 0 in {self._vector_format.dtype}, got values up to "
                     f'{np.abs(lost).max():.2g}: normalize the vectors, or store them as vectors="float32"'
                 )
+        else:
+            _warn_of_rounding(rows[:SAMPLE], stored[:SAMPLE])
         return stored
+
+
+def _warn_of_rounding(rows: NDArray[Any], stored: StoredVectors) -> None:
+    """Warn where stored vectors lose what tells them apart, as with values far from 0 that differ little."""
+    rows = rows.astype(np.float64)
+    lost, spread = np.square(stored.floats() - rows).sum(), np.square(rows - rows.mean(axis=0)).sum()
+    if lost > LOST * spread > 0:
+        warnings.warn(
+            f"vectors stored as {stored.rows.dtype} lose {lost / spread:.0%} of their variance, and searches compare "
+            'what is left: subtract the mean of your data, or store them as vectors="float32"',
+            stacklevel=4,
+        )
 
 
 def _check_on_duplicate(choice: str) -> None:

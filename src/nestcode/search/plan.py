@@ -134,7 +134,7 @@ class Plan:
         self.vectors: GivenVectors | None = None  # those of the caller
         self.codes: Codes | None
         if codes is None:
-            rows = np.asarray(queries)
+            rows = queries if isinstance(queries, np.ma.MaskedArray) else np.asarray(queries)
             self.single = rows.ndim == 1
             self.queries = check_rows(rows[None] if self.single else rows, coder.n_features_in_ if coder else None)
             if vectors is not None:
@@ -212,6 +212,11 @@ def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
         chosen = check_ids(array, distinct=False)
     except InvalidInput as error:
         raise InvalidInput(f"filter must be ids, or a mask by id: {error}") from None
+    if len(chosen) > 2 and chosen.max() <= 1:
+        raise InvalidInput(
+            f"filter must be ids, or a mask by id of bools, got {len(chosen)} integers of 0 and 1: convert a mask with "
+            "mask.astype(bool), or name each id once"
+        )
     return lambda ids: np.isin(ids, chosen)
 
 
