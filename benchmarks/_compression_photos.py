@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,9 @@ def measure(task: Task) -> list[dict[str, Any]]:
         streams = time_streams(list(images.values()), rounds=0 if options.quick else 1)
     show("Streams (compress_images)", streams, "Processor time of one thread, with the error that a stream states.")
     rows += streams
+    threads = time_threads(list(images.values())[: 1 if options.quick else None], rounds=0 if options.quick else 2)
+    show("Threads of one stream", threads, f"Wall-clock time of four shifted copies of each image, at {TIMED:g} bpp.")
+    rows += threads
     if options.photos_figure is not None:
         draw(points, groups, options.photos_figure)
     return [{**vars(point)} for point in points] + rows
@@ -270,6 +273,19 @@ def time_streams(images: list[Pixels], rounds: int) -> list[dict[str, Any]]:
     raw = sum(image.nbytes for image in images)
     seconds = seconds_each(jobs, rounds, clock=time.process_time)
     return [{"target": name, "encode MB/s": raw / 1e6 / seconds[name]} for name in jobs]
+
+
+def time_threads(images: list[Pixels], rounds: int) -> list[dict[str, Any]]:
+    """Return the MB/s of a stream of copies of images by one thread and by two."""
+    many = [np.ascontiguousarray(np.roll(image, 40 * copy, axis=1)) for copy in range(4) for image in images]
+    stream, counts = compress_images(many, bpp=TIMED), (1, 2)
+    jobs: dict[str, Callable[[], object]] = {}
+    for count in counts:
+        jobs[f"encode {count}"] = partial(compress_images, many, bpp=TIMED, threads=count)
+        jobs[f"decode {count}"] = partial(decompress_images, stream, threads=count)
+    raw, seconds = sum(image.nbytes for image in many), seconds_each(jobs, rounds)
+    kinds = ("encode", "decode")
+    return [{"threads": n, **{f"{kind} MB/s": raw / 1e6 / seconds[f"{kind} {n}"] for kind in kinds}} for n in counts]
 
 
 def decode_refined(codec: ImageCodec, stream: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
