@@ -481,7 +481,7 @@ class Index(IndexReader):
                     f"a vector for the cosine must not round to 0 in {self._vector_format.dtype}, got values up to "
                     f'{np.abs(lost).max():.2g}: normalize the vectors, or store them as vectors="float32"'
                 )
-        else:
+        elif len(rows) > 1:
             _warn_of_rounding(rows[:SAMPLE], stored[:SAMPLE])
         return stored
 

@@ -26,7 +26,7 @@ from nestcode.search.scorer import SearchMetric
 from nestcode.search.vectors import VectorFormat, VectorType
 from nestcode.storage import Arrays, Record, read_record, write_record
 
-EFFORT = Effort(candidates=2_000, items=10_000, rerank=200, k=10)  # who replaces an exact index expects high recall
+EFFORT = Effort(candidates=5_000, items=10_000, rerank=200, k=10)  # who replaces an exact index expects high recall
 
 
 class NestedIndex:
