@@ -146,13 +146,15 @@ struct PyCloseItems {
     }
 
     void add(const Mat<float>& products, const Vec<float>& offsets, const Vec<float>& scales, const Vec<float>& shifts,
-             const Vec<double>& bounds, std::size_t threads) {
+             const Vec<double>& bounds, std::size_t threads, std::string_view simd) {
         const std::size_t queries = items.queries(), many = products.shape(1);
         if (products.shape(0) != queries || offsets.size() != queries || bounds.size() != queries ||
             scales.size() != many || shifts.size() != many || many > items.items() - items.seen())
             throw nb::value_error("there must be the terms of each query and item, and no more items than announced");
+        const nestcode::Simd chosen = nestcode::choose_simd(simd);
         nb::gil_scoped_release released;
-        items.add({products.data(), many, offsets.data(), scales.data(), shifts.data(), bounds.data()}, threads);
+        items.add({products.data(), many, offsets.data(), scales.data(), shifts.data(), bounds.data()}, chosen,
+                  threads);
     }
 
     void count(const Ids& counts) {
@@ -218,7 +220,7 @@ void add_vectors(nb::module_& m) {
     nb::class_<PyCloseItems>(m, "CloseItems", "The items that may be among the nearest, by estimates of all.")
         .def(nb::init<std::size_t, std::size_t, std::size_t>(), "queries"_a, "k"_a, "items"_a)
         .def("add", &PyCloseItems::add, "products"_a.noconvert(), "offsets"_a.noconvert(), "scales"_a.noconvert(),
-             "shifts"_a.noconvert(), "bounds"_a.noconvert(), "threads"_a = 1, "Estimate the next items.")
+             "shifts"_a.noconvert(), "bounds"_a.noconvert(), "threads"_a = 1, "simd"_a = "", "Estimate the next items.")
         .def("count", &PyCloseItems::count, "counts"_a.noconvert(), "Write how many items each query has left.")
         .def("write", &PyCloseItems::write, "items"_a.noconvert(), "Write these items, query by query.")
         .def("rank", &PyCloseItems::rank, "distances"_a.noconvert(), "ids"_a.noconvert(), "top_distances"_a.noconvert(),

@@ -470,6 +470,7 @@ class CloseItems:
         shifts: NDArray[np.float32],
         bounds: NDArray[np.float64],
         threads: int = 1,
+        simd: str = "",
     ) -> None:
         """Estimate the distances of the next items: scales (products + offsets) + shifts, with bounds of the errors."""
     def count(self, counts: NDArray[np.int64]) -> None:

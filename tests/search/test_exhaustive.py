@@ -133,9 +133,14 @@ def test_estimates_err_by_less_than_their_bounds(kind: str, own: Any, metric: An
         assert (np.abs(error[:, :, None] - error[:, None, :]) <= bound[:, :, None] + bound[:, None, :]).all()
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.lists(st.integers(0, 90), min_size=1, max_size=4))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 70),
+    st.lists(st.integers(0, 200), min_size=1, max_size=4),
+    st.sampled_from(_core.simd_names()),
+)
 def test_close_items_hold_the_nearest_whatever_the_errors_within_the_bounds(
-    seed: int, k: int, blocks: list[int]
+    seed: int, k: int, blocks: list[int], simd: str
 ) -> None:
     rng, items, queries = np.random.default_rng(seed), sum(blocks), 3
     true = rng.standard_normal((queries, items))
@@ -146,7 +151,7 @@ def test_close_items_hold_the_nearest_whatever_the_errors_within_the_bounds(
         ones = np.ones(products.shape[1], dtype=np.float32)
         # 2 (products / 2 - 1) + 2
         own = np.ascontiguousarray(products / 2, dtype=np.float32)
-        close.add(own, np.full(queries, -1, np.float32), 2 * ones, 2 * ones, bound + 1e-5, 2)
+        close.add(own, np.full(queries, -1, np.float32), 2 * ones, 2 * ones, bound + 1e-5, 2, simd)
     counts = np.empty(queries, dtype=np.int64)
     close.count(counts)
     left = np.empty(counts.sum(), dtype=np.int64)
