@@ -12,7 +12,9 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <memory>
 
+#include "inner_products.hpp"
 #include "metric.hpp"
 #include "parallel.hpp"
 #include "top_k.hpp"
@@ -373,8 +375,8 @@ inline EstimateKernel estimate_kernel(Simd simd) {
 class CloseItems {
   public:
     struct Block {
-        const float* products;  // (queries, many)
-        std::size_t many;
+        const float* products;  // (queries, stride), of which `many` are used
+        std::size_t many, stride;
         const float* offsets;  // (queries)
         const float* scales;   // (many)
         const float* shifts;   // (many)
@@ -435,7 +437,7 @@ class CloseItems {
         auto& [values, least, kth, total] = out;
         values.resize(block.many);
         if (own.close.capacity() == 0) own.close.reserve(std::min(items_, 4 * k_));
-        estimate(block.products + q * block.many, block.offsets[q], block.scales, block.shifts, k_, out);
+        estimate(block.products + q * block.stride, block.offsets[q], block.scales, block.shifts, k_, out);
         own.failed = !std::isfinite(total);
         if (own.failed) return;
         tighten(own, block.bounds[q]);
@@ -469,5 +471,142 @@ class CloseItems {
     std::size_t k_, items_, most_, seen_ = 0;
     std::vector<Query> queries_;
 };
+
+#if NESTCODE_X86
+// Exhaustive search by vectors for a batch of queries, with AVX-512.
+template <class Real>
+class BatchScan {
+  public:
+    static constexpr std::size_t kItems = 1024;           // whose products are collected at once
+    static constexpr std::size_t kQueryBytes = 3u << 18;  // of queries that stay in the second-level cache
+
+    BatchScan(const VectorRuns& vectors, const Real* queries, std::size_t count, Metric metric)
+        : vectors_(vectors), queries_(queries), count_(count), metric_(metric) {}
+
+    // Writes the k nearest of the vectors at the positions `items` for each query, (count, k); returns false, with
+    // nothing to be trusted, where nearest_vectors does.
+    template <class Position>
+    bool search(const Position* items, const std::int64_t* ids, std::size_t many, std::size_t k, float* top_distances,
+                std::int64_t* top_ids) {
+        if (!prepare()) return false;
+        CloseItems close(count_, k, many);
+        if (!estimate(items, many, close)) return false;
+        std::vector<std::int64_t> counts(count_), pair_queries, pair_items;
+        close.count(counts.data());
+        for (std::size_t q = 0; q < count_; ++q) {
+            if (counts[q] == 0) return false;
+            pair_queries.insert(pair_queries.end(), static_cast<std::size_t>(counts[q]), static_cast<std::int64_t>(q));
+        }
+        pair_items.resize(pair_queries.size());
+        close.write(pair_items.data());
+        for (std::int64_t& item : pair_items) item = static_cast<std::int64_t>(items[item]);
+        std::vector<double> distances(pair_items.size());
+        compare_pairs(vectors_, queries_, pair_queries.data(), pair_items.data(), pair_items.size(), metric_,
+                      distances.data(), Simd::avx512, 1);
+        close.rank(distances.data(), ids, top_distances, top_ids);
+        return !vectors_.damaged();
+    }
+
+  private:
+    // Rounds the queries to float32, L2-normalized for the cosine; squares of the largest and smallest leave its range.
+    bool prepare() {
+        const std::size_t features = vectors_.features;
+        rounded_.resize(count_ * features);
+        lengths_.resize(count_);
+        for (std::size_t q = 0; q < count_; ++q) {
+            const Real* query = queries_ + q * features;
+            float* out = rounded_.data() + q * features;
+            const double square =
+                sum_in_double(features, [=](std::size_t f) { return static_cast<double>(query[f]) * query[f]; });
+            if (!(square > 1e-24 && square < 1e24)) return false;
+            lengths_[q] = metric_ == Metric::cosine ? 1 : std::sqrt(square);
+            const double scale = lengths_[q] / std::sqrt(square);
+            for (std::size_t f = 0; f < features; ++f) out[f] = static_cast<float>(scale * query[f]);
+            if (metric_ == Metric::l2 && !std::equal(out, out + features, query)) return false;
+        }
+        return true;
+    }
+
+    template <class Position>
+    bool estimate(const Position* items, std::size_t many, CloseItems& close) const {
+        const std::size_t features = vectors_.features, stride = std::min(kItems, many + Panel::kRows);
+        const RowSumsKernel<float> sums_of = row_sums_kernel<float, true>(Simd::avx512);
+        const VectorReader reader(vectors_, half_expander(Simd::avx512));
+        const auto products = std::make_unique_for_overwrite<float[]>(count_ * stride);
+        std::vector<float> buffer(Panel::kRows * features), norms(stride), scales(stride), shifts(stride);
+        const std::vector<float> zeros(std::max(features, count_));
+        std::vector<double> bounds(count_);
+        Panel panel(features);
+        float largest = 0;
+        for (std::size_t first = 0; first < many; first += kItems) {
+            const std::size_t count = std::min(kItems, many - first);
+            for (std::size_t at = 0; at < count; at += Panel::kRows) {
+                const float* rows[Panel::kRows];
+                for (std::size_t i = 0; i < Panel::kRows; ++i) {
+                    const std::size_t item = std::min(at + i, count - 1);  // the last one fills up
+                    rows[i] = reader.row(static_cast<std::size_t>(items[first + item]), buffer.data() + i * features);
+                    norms[item] = sums_of(zeros.data(), rows[i], features).norm;
+                    if (metric_ == Metric::cosine && !(norms[item] > 1e-30f)) {  // its square underflows, or it is zero
+                        if (!std::equal(rows[i], rows[i] + features, zeros.data())) return false;
+                        norms[item] = 1;  // of any: products are 0
+                    }
+                }
+                panel.pack(rows);
+                panel.multiply(rounded_.data(), count_, products.get() + at, stride);
+            }
+            for (std::size_t i = 0; i < count; ++i) {
+                largest = std::max(largest, norms[i]);
+                scales[i] = metric_ == Metric::l2 ? -2 : metric_ == Metric::inner ? -1 : -2 / std::sqrt(norms[i]);
+                shifts[i] = metric_ == Metric::l2 ? norms[i] : 0;
+            }
+            for (std::size_t q = 0; q < count_; ++q) bounds[q] = bound(lengths_[q], largest);
+            close.add({products.get(), count, stride, zeros.data(), scales.data(), shifts.data(), bounds.data()},
+                      Simd::avx512, 1);
+        }
+        return true;
+    }
+
+    double bound(double length, float largest_square) const {
+        const auto features = static_cast<double>(vectors_.features);
+        const double unit = (features + 16) * kUnit, largest = std::sqrt(largest_square) * (1 + 0x1p-10);
+        if (metric_ == Metric::cosine) return 3 * unit;
+        const double sum = length + largest;
+        return unit * (metric_ == Metric::inner ? length * largest : sum * sum) + features * kSmallest;
+    }
+
+    const VectorRuns& vectors_;
+    const Real* queries_;
+    const std::size_t count_;
+    const Metric metric_;
+    std::vector<float> rounded_;   // (count, features)
+    std::vector<double> lengths_;  // (count)
+};
+
+// Writes the k nearest of the vectors at the positions `items` for each query, (count, k). Returns false, with nothing
+// to be trusted, where nearest_vectors does, and for other instruction sets than AVX-512: there BLAS multiplies.
+template <class Real, class Position>
+bool nearest_vectors_of_batch(const VectorRuns& vectors, const Real* queries, std::size_t count, const Position* items,
+                              const std::int64_t* ids, std::size_t many, Metric metric, std::size_t k,
+                              float* top_distances, std::int64_t* top_ids, Simd simd, std::size_t threads) {
+    if (simd != Simd::avx512 || many == 0) return false;
+    using Scan = BatchScan<Real>;
+    const std::size_t features = vectors.features;
+    const std::size_t most = std::clamp<std::size_t>(Scan::kQueryBytes / (4 * features), 12, 256);
+    std::atomic<bool> done = true;
+    parallel_for(count, 12, threads, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t q = begin; q < end && done; q += most) {
+            Scan scan(vectors, queries + q * features, std::min(most, end - q), metric);
+            if (!scan.search(items, ids, many, k, top_distances + q * k, top_ids + q * k)) done = false;
+        }
+    });
+    return done;
+}
+#else
+template <class Real, class Position>
+bool nearest_vectors_of_batch(const VectorRuns&, const Real*, std::size_t, const Position*, const std::int64_t*,
+                              std::size_t, Metric, std::size_t, float*, std::int64_t*, Simd, std::size_t) {
+    return false;
+}
+#endif
 
 }  // namespace nestcode

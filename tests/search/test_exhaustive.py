@@ -166,6 +166,26 @@ def test_close_items_hold_the_nearest_whatever_the_errors_within_the_bounds(
     assert (counts[bounds[:, -1] < 1e-3] > 0).all() or items == 0  # few are close
 
 
+@pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
+@pytest.mark.parametrize(("features", "items"), [(5, 7), (37, 1300), (48, 1024)])
+def test_batches_of_queries_have_the_hits_of_each_query_alone(metric: str, features: int, items: int) -> None:
+    rng = np.random.default_rng(features)
+    rows, queries = (rng.standard_normal((n, features)).astype(np.float32) for n in (items, 29))
+    rows[3] = 0
+    chosen = rng.permutation(items)[: items - 2].astype(np.uint32)  # of the vectors
+    shape = len(queries), 5
+    for stored in (rows, rows.astype(np.float16)):
+        vectors = _core.VectorRuns([_core.VectorRows(stored, np.zeros(0, np.float32))])
+        both = [(np.empty(shape, np.float32), np.empty(shape, np.int64)) for _ in range(2)]
+        done = vectors.nearest(queries, chosen, chosen.astype(np.int64), metric, *both[0], 2)
+        assert done == (_core.simd_names()[-1] == "avx512")  # BLAS multiplies elsewhere
+        for query, distances, ids in zip(queries, *both[1], strict=True):
+            assert vectors.nearest(query, chosen, chosen.astype(np.int64), metric, distances, ids)
+        if done:
+            assert np.array_equal(both[0][1], both[1][1])
+            np.testing.assert_allclose(both[0][0], both[1][0], rtol=1e-6)
+
+
 @metrics
 def test_duplicates_and_zeros_are_found(own: Any, metric: Any) -> None:
     rows = np.repeat(SCALES["around 0"][:40], 20, axis=0)

@@ -50,11 +50,17 @@ Indices = NDArray[np.int64]
 
 def search_all(prepared: PreparedSnapshot, plan: Plan, start: int, ids: Ids, distances: Floats) -> None:
     """Write the nearest of all items that may be found, for the queries of a plan from `start` on."""
-    if len(ids) > SCANNED or plan.rank != "exact" or prepared.count == 0:
+    if plan.rank != "exact" or prepared.count == 0:
         _search_together(prepared, plan, start, ids, distances)
         return
-    for i in range(len(ids)):
-        row = np.ascontiguousarray(plan.queries[start + i], dtype=np.float64)
+    rows = np.ascontiguousarray(plan.queries[start : start + len(ids)], dtype=plan.rows.dtype)
+    if len(ids) > SCANNED:
+        if not prepared.scan_vectors(plan.vectors, rows, plan.metric, ids, distances, plan.threads):
+            ids.fill(-1)
+            distances.fill(np.inf)
+            _search_together(prepared, plan, start, ids, distances)
+        return
+    for i, row in enumerate(rows):
         if not prepared.scan_vectors(plan.vectors, row, plan.metric, ids[i], distances[i], plan.threads):
             _search_together(prepared, plan, start + i, ids[i : i + 1], distances[i : i + 1])
 
