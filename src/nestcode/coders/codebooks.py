@@ -155,13 +155,16 @@ def encode(rows: Floats, stages: Sequence[Stage], beams: int) -> NDArray[np.uint
     return search.entries[:, 0]
 
 
-def train_codebook(parts: Sequence[BeamResiduals], bits: int, rng: np.random.Generator) -> Floats:
+def train_codebook(
+    parts: Sequence[BeamResiduals], bits: int, rng: np.random.Generator, iterations: int = ITERATIONS
+) -> Floats:
     """Return 2^bits entries in tree order: two-means splits, then Lloyd iterations, the last one on all rows.
 
     Args:
         parts: rows in random order.
         bits: of an entry.
         rng: starts the splits.
+        iterations: before the last one, on fewer rows.
 
     """
     few = np.concatenate([part.first(-(-TREE_ROWS // len(parts))).array() for part in parts])
@@ -169,7 +172,7 @@ def train_codebook(parts: Sequence[BeamResiduals], bits: int, rng: np.random.Gen
     codebook = np.empty((1 << bits, few.shape[1]), dtype=np.float32)
     _core.grow_two_means_tree(few, starts, codebook, threads=CORES)
     early = [part.first(-(-EARLY_ROWS // len(parts))) for part in parts]
-    for _ in range(ITERATIONS):
+    for _ in range(iterations):
         codebook = _lloyd_step(early, codebook, RELAXATION)
     return _lloyd_step(parts, codebook)
 

@@ -37,13 +37,16 @@ class Stage(NamedTuple):
 
         Centroids have a stop-gradient: they follow a loss of their own, as they also pre-select candidates.
         """
-        return self.scale * (_rows(self.centroids.detach(), chosen) + self.hidden(decoded, chosen) @ self.out)
-
-    def hidden(self, decoded: Tensor, chosen: Tensor) -> Tensor:
-        """Return the last hidden layer for these entries: (…, features), (…, a) -> (…, a, units)."""
         hidden = _rows(self.embedding, chosen) + (decoded @ self.context)[..., None, :]
         for up, down in zip(self.up.unbind(), self.down.unbind(), strict=True):
             hidden = hidden + torch.relu(hidden @ up) @ down
+        return self.scale * (_rows(self.centroids.detach(), chosen) + hidden @ self.out)
+
+    def hidden(self, decoded: Tensor, chosen: Tensor) -> Tensor:
+        """Return the last hidden layer for these entries, made in place: (…, features), (…, a) -> (… · a, units)."""
+        hidden = (_rows(self.embedding, chosen) + (decoded @ self.context)[..., None, :]).flatten(0, -2)
+        for up, down in zip(self.up.unbind(), self.down.unbind(), strict=True):
+            hidden.addmm_(torch.relu_(hidden @ up), down)
         return hidden
 
     def to(self, dtype: torch.dtype) -> "Stage":
@@ -139,14 +142,15 @@ class ImplicitCodebooks(nn.Module):
                 nearness = residual @ (2 * centroids[::step]).T - centroids[::step].square().sum(dim=1)
                 nearest = nearness.topk(min(candidates, nearness.shape[2]), sorted=False)
                 near = step * nearest.indices  # (n, beams, candidates)
-                hidden = stage.to(precision).hidden(decoded.to(precision), near)  # (n, beams, candidates, units)
+                hidden = stage.to(precision).hidden(decoded.to(precision), near)  # (n · beams · candidates, units)
                 gram, toward = (out @ out.T).to(precision), (2 * residual @ out.T).to(precision)
                 slopes = _rows((2 * centroids @ out.T).to(precision), near) - toward[:, :, None]
-                changes = (hidden * (hidden @ gram + slopes)).sum(dim=3, dtype=x.dtype)
-                errors = (residual.square().sum(dim=2, keepdim=True) - nearest.values + changes).flatten(1)
+                changes = slopes.flatten(0, 2).addmm_(hidden, gram).mul_(hidden).sum(dim=1, dtype=x.dtype)
+                misses = residual.square().sum(dim=2, keepdim=True) - nearest.values  # of the centroids alone
+                errors = (misses + changes.view_as(near)).flatten(1)
                 best = errors.topk(min(beams, errors.shape[1]), largest=False).indices  # (n, beams)
                 parent, entry = best // near.shape[2], near.flatten(1).gather(1, best)
-                correction = _pick(hidden.flatten(1, 2), best).to(x.dtype) @ out
+                correction = _pick(hidden.view(*errors.shape, hidden.shape[1]), best).to(x.dtype) @ out
                 decoded = _pick(decoded, parent) + _rows(centroids, entry) + correction
                 codes = torch.cat([_pick(codes, parent), entry[:, :, None]], dim=2)
         return codes[:, 0]
@@ -174,5 +178,7 @@ def _rows(table: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _pick(values: Tensor, places: Tensor) -> Tensor:
-    """Return some values of each row, (n, many, features), (n, some) -> (n, some, features)."""
-    return values.gather(1, places[:, :, None].expand(-1, -1, values.shape[2]))
+    """Return some values of each item, (n, many, features), (n, some) -> (n, some, features); copies whole rows."""
+    n, many, features = values.shape
+    first = torch.arange(0, n * many, many, device=values.device)[:, None]
+    return _rows(values.reshape(n * many, features), first + places)

@@ -14,6 +14,7 @@ from nestcode.coders.base import CodebookLayout
 from nestcode.coders.codebooks import (
     EARLY_ROWS,
     ENTRIES,
+    ITERATIONS,
     BeamSearch,
     Stage,
     encode,
@@ -32,6 +33,7 @@ from nestcode.storage import Arrays, check_arrays
 SAMPLE_BYTES = 1 << 30  # of training rows, all beams counted
 SLACK = 2.0  # bits below the water level, down to which directions are kept: their variance is not all noise
 BLOCK = 64  # bits whose codebooks are refitted together
+LATER_ITERATIONS = 3  # first ones of a codebook after the first block
 ON_DISK = {"mean": "mean", "directions": "directions", "books": "codebooks", "counts": "counts", "errors": "errors"}
 
 
@@ -112,13 +114,15 @@ def _train_codebooks(
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Return codebooks and counts, (stages, 256, …), of rows in random order.
 
-    Each block of 64 bits is trained on what the block before it leaves of the rows.
+    Each block of 64 bits is trained on what the block before it leaves of the rows. That is close to noise after the
+    first one: there other beams and more iterations hardly lower the error.
     """
     codebooks: list[Floats] = []
     counts: list[NDArray[np.int64]] = []
     for first in range(0, width, BLOCK):
         bits = min(BLOCK, width - first)
-        block, codes = _train_block(rows, bits, beams, rng)
+        used, iterations = (beams, ITERATIONS) if first == 0 else (1, LATER_ITERATIONS)
+        block, codes = _train_block(rows, bits, beams, min(used, -(-EARLY_ROWS // len(rows))), iterations, rng)
         step = 1 << -bits % 8  # a last byte of fewer bits is padded with zeros
         block[-1] = np.repeat(block[-1, ::step], step, axis=0)
         counts += [np.bincount(chosen, minlength=ENTRIES) for chosen in codes.T]
@@ -131,17 +135,18 @@ def _train_codebooks(
     return np.array(codebooks), np.array(counts, dtype=np.int64)
 
 
-def _train_block(rows: Floats, width: int, beams: int, rng: np.random.Generator) -> tuple[Floats, Bytes]:
+def _train_block(
+    rows: Floats, width: int, beams: int, used: int, iterations: int, rng: np.random.Generator
+) -> tuple[Floats, Bytes]:
     """Return codebooks of `width` bits and the codes of rows: trained one by one, then refitted together.
 
-    Few rows overfit less where the residuals of their other beams are trained on too.
+    Few rows overfit less where the residuals of their other beams are trained on too, the best `used` of each row.
     """
     searches = [BeamSearch(rows[i : i + PIECE]) for i in range(0, len(rows), PIECE)]
-    used = min(beams, -(-EARLY_ROWS // len(rows)))
     codebooks: list[Floats] = []
     for stage in range(-(-width // 8)):
         bits = min(8, width - 8 * stage)
-        codebook = train_codebook([search.beam_residuals(used) for search in searches], bits, rng)
+        codebook = train_codebook([search.beam_residuals(used) for search in searches], bits, rng, iterations)
         last = Stage.after(codebooks, codebook)
         for search in searches:
             search.extend(last, beams)
