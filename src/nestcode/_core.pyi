@@ -431,7 +431,7 @@ class VectorRuns:
         """Write the distances from each query to its candidates, (queries, many): positions, or -1 for none."""
     def nearest(
         self,
-        query: NDArray[np.floating[Any]],
+        queries: NDArray[np.floating[Any]],
         items: NDArray[np.uint32] | NDArray[np.int64],
         ids: NDArray[np.int64],
         metric: str,
@@ -440,7 +440,10 @@ class VectorRuns:
         threads: int = 1,
         simd: str = "",
     ) -> bool:
-        """Write the nearest of the vectors `items`, nearest first, and return whether float32 could tell them apart."""
+        """Write the nearest of the vectors `items` of one query or each, and return whether float32 told them apart.
+
+        It is False for several queries without AVX-512, too.
+        """
     def expand(self, items: NDArray[np.int64], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
         """Write vectors as float32, (items, features)."""
     def compare(
@@ -470,6 +473,7 @@ class CloseItems:
         shifts: NDArray[np.float32],
         bounds: NDArray[np.float64],
         threads: int = 1,
+        simd: str = "",
     ) -> None:
         """Estimate the distances of the next items: scales (products + offsets) + shifts, with bounds of the errors."""
     def count(self, counts: NDArray[np.int64]) -> None:

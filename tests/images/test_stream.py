@@ -220,6 +220,20 @@ def test_a_quality_is_reached_by_every_image_and_not_overdone(target: dict[str, 
         assert less < wanted + 0.02 * (1 - wanted if name == "ssim" else wanted) or entry.sizes[-1] < 3
 
 
+def test_a_psnr_takes_fewer_decodes_than_a_bisection(monkeypatch: pytest.MonkeyPatch) -> None:
+    image, decode, decodes = crop((160, 240, 3), 1), ImageCodec.decode, 0
+
+    def counted(*given: Any) -> Image:
+        nonlocal decodes
+        decodes += 1
+        return decode(*given)
+
+    monkeypatch.setattr(ImageCodec, "decode", counted)
+    for wanted in (24, 28, 32, 36):
+        compress_images([image], psnr=wanted)
+    assert decodes <= 4 * 8  # a bisection takes 12
+
+
 def test_a_quality_must_be_reachable() -> None:
     with pytest.raises(InvalidInput, match=r"psnr 90 dB is more than the .* dB that .* smaller step than 4") as refused:
         compress_images(crops(), codec(), psnr=90)

@@ -51,6 +51,7 @@ MODEL = 1 << 20  # bytes of the context model of a decoder
 SPARE = 1.25  # more than its share of the bytes that an image is encoded to at first
 SAMPLE = 12  # bytes of memory of an encoder for each value of a pixel, about
 MAX_PSNR = 100  # dB
+NUDGES = (0, 1 / 400, -1 / 400, 1 / 100, -1 / 100, 1 / 25, -1 / 25)  # of the size at which a PSNR is expected
 LEAST_ERROR = 1e-5  # squared error of a pixel value in [0, 255] that is stated at least
 
 
@@ -308,7 +309,10 @@ class ImageStreamEncoder:
         return Bitstream(encoded.data[:size], tuple(sizes.tolist()), tuple(errors.tolist()))
 
     def _reach(self, image: Image, wanted: float) -> tuple[Bitstream, int]:
-        """Return a bitstream and the fewest of its bytes, within half a percent, that reach the target's quality."""
+        """Return a bitstream and the fewest of its bytes, within half a percent, that reach the target's quality.
+
+        They are found by bisection. A PSNR is first looked for around the size at which the encoder expects it.
+        """
 
         def quality(encoded: Bitstream, size: int) -> float:
             decoded = self._codec.decode(encoded.data[:size], image.shape, image.dtype)
@@ -335,6 +339,15 @@ class ImageStreamEncoder:
                     f"give at most {most}{finer}"
                 )
             low, limit = high, 2 * limit
+        if self._target.psnr is not None:
+            expected, off = -10 * np.log10(np.maximum(encoded.errors, LEAST_ERROR) / 255**2), 0.0
+            expected = np.maximum.accumulate(expected)
+            for nudge in NUDGES:
+                middle = int((1 + nudge) * np.interp(wanted - off, expected, encoded.sizes))
+                if low < middle < high:
+                    reached = quality(encoded, middle)
+                    off = reached - float(np.interp(middle, encoded.sizes, expected))
+                    low, high = (low, middle) if reached >= wanted else (middle, high)
         while high - low > 1 + high // 200:
             middle = (low + high) // 2
             low, high = (low, middle) if quality(encoded, middle) >= wanted else (middle, high)
