@@ -10,9 +10,45 @@
 #include <vector>
 
 #include "simd.hpp"
+#include "vector_distance.hpp"
 
 #if NESTCODE_X86
 namespace nestcode {
+
+// Writes the inner products of `count` rows, (count, features), with the 32 of a panel, (features, 32).
+template <std::size_t count>
+NESTCODE_AVX512 void multiply_rows(const float* panel, const float* rows, std::size_t features, float* out,
+                                   std::size_t stride) {
+    __m512 sums[count][2];
+    for (auto& [left, right] : sums) left = right = _mm512_setzero_ps();
+    for (std::size_t f = 0; f < features; ++f) {
+        const __m512 left = _mm512_loadu_ps(panel + 32 * f), right = _mm512_loadu_ps(panel + 32 * f + 16);
+        for (std::size_t i = 0; i < count; ++i) {
+            const __m512 value = _mm512_set1_ps(rows[i * features + f]);
+            sums[i][0] = _mm512_fmadd_ps(value, left, sums[i][0]);
+            sums[i][1] = _mm512_fmadd_ps(value, right, sums[i][1]);
+        }
+    }
+    for (std::size_t i = 0; i < count; ++i)
+        for (std::size_t half = 0; half < 2; ++half) _mm512_storeu_ps(out + i * stride + 16 * half, sums[i][half]);
+}
+
+// The same for any number of rows: the products of row i are at out + i * stride.
+inline void multiply_panel(const float* panel, const float* rows, std::size_t count, std::size_t features, float* out,
+                           std::size_t stride) {
+    std::size_t i = 0;
+    for (; i + 12 <= count; i += 12) multiply_rows<12>(panel, rows + i * features, features, out + i * stride, stride);
+    for (; i + 4 <= count; i += 4) multiply_rows<4>(panel, rows + i * features, features, out + i * stride, stride);
+    for (; i < count; ++i) multiply_rows<1>(panel, rows + i * features, features, out + i * stride, stride);
+}
+
+// A ProjectKernel for many vectors.
+inline void project_many(const ProjectionBlocks& directions, const float* vectors, std::size_t many, float* out) {
+    const std::size_t features = directions.features, width = ProjectionBlocks::kWidth;
+    for (std::size_t b = 0; b < directions.blocks; ++b)
+        multiply_panel(directions.values.data() + b * features * width, vectors, many, features, out + b * width,
+                       directions.count());
+}
 
 class Panel {
   public:
@@ -26,12 +62,8 @@ class Panel {
             for (std::size_t f = 0; f < features_; f += kLanes) transpose(rows + half * kLanes, f, half);
     }
 
-    // Writes the inner products of rows, (count, features), with those of the panel: 32 at out + i * stride.
-    NESTCODE_AVX512 void multiply(const float* rows, std::size_t count, float* out, std::size_t stride) const {
-        std::size_t i = 0;
-        for (; i + 12 <= count; i += 12) multiply_rows<12>(rows + i * features_, out + i * stride, stride);
-        for (; i + 4 <= count; i += 4) multiply_rows<4>(rows + i * features_, out + i * stride, stride);
-        for (; i < count; ++i) multiply_rows<1>(rows + i * features_, out + i * stride, stride);
+    void multiply(const float* rows, std::size_t count, float* out, std::size_t stride) const {
+        multiply_panel(lines_.front().values, rows, count, features_, out, stride);
     }
 
   private:
@@ -65,23 +97,6 @@ class Panel {
             a[8 + j] = _mm512_shuffle_i32x4(b[j], b[8 + j], 0xdd);
         }
         for (std::size_t i = 0; i < count; ++i) _mm512_store_si512(lines_[2 * (first + i) + half].values, a[i]);
-    }
-
-    template <std::size_t count>
-    NESTCODE_AVX512 void multiply_rows(const float* rows, float* out, std::size_t stride) const {
-        __m512 sums[count][2];
-        for (auto& [left, right] : sums) left = right = _mm512_setzero_ps();
-        for (std::size_t f = 0; f < features_; ++f) {
-            const __m512 left = _mm512_load_ps(lines_[2 * f].values), right = _mm512_load_ps(lines_[2 * f + 1].values);
-            for (std::size_t i = 0; i < count; ++i) {
-                const __m512 value = _mm512_set1_ps(rows[i * features_ + f]);
-                sums[i][0] = _mm512_fmadd_ps(value, left, sums[i][0]);
-                sums[i][1] = _mm512_fmadd_ps(value, right, sums[i][1]);
-            }
-        }
-        for (std::size_t i = 0; i < count; ++i)
-            for (std::size_t half = 0; half < 2; ++half)
-                _mm512_storeu_ps(out + i * stride + half * kLanes, sums[i][half]);
     }
 
     std::size_t features_;

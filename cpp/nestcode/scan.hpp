@@ -532,7 +532,7 @@ class BatchScan {
         const std::size_t features = vectors_.features, stride = std::min(kItems, many + Panel::kRows);
         const RowSumsKernel<float> sums_of = row_sums_kernel<float, true>(Simd::avx512);
         const VectorReader reader(vectors_, half_expander(Simd::avx512));
-        const auto products = std::make_unique_for_overwrite<float[]>(count_ * stride);
+        const std::unique_ptr<float[]> products(new float[count_ * stride]);
         std::vector<float> buffer(Panel::kRows * features), norms(stride), scales(stride), shifts(stride);
         const std::vector<float> zeros(std::max(features, count_));
         std::vector<double> bounds(count_);

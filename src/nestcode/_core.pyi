@@ -566,8 +566,8 @@ class Graph:
 class RowProjection:
     """The projection of rows: on the first `used` directions, and on the coarse parts of lists' centroids.
 
-    `coarse` is in features; `mean_coefficients` are those of the mean, `mean_square` is its squared norm, and
-    `mean_outside` that of its part outside of the directions.
+    `coarse` is in features, or in as many leading directions as it has columns; `mean_coefficients` are those of the
+    mean, `mean_square` is its squared norm, and `mean_outside` that of its part outside of the directions.
     """
 
     def __init__(
@@ -684,13 +684,16 @@ class CodeScan:
     ) -> None: ...
     def search(
         self,
-        row: NDArray[np.floating[Any]],
+        rows: NDArray[np.floating[Any]],
         metric: str,
         distances: NDArray[np.float32],
         top_ids: NDArray[np.int64],
         threads: int = 1,
     ) -> bool:
-        """Write the nearest of all items; return False where float32 cannot tell them apart."""
+        """Write the nearest of all items of one row or each; return False where float32 cannot tell them apart.
+
+        It is False for several rows without AVX-512, too.
+        """
 
 # Entropy coding of codes (cpp/python/streams.cpp)
 

@@ -1,7 +1,7 @@
 """Search by vectors in one call of the core, from rows of floats to ids (`cpp/nestcode/row_search.hpp`).
 
 This is the plain case: queries are vectors, distances are by the coder's metric to stored vectors or to what codes
-decode to, and nothing is filtered. One query is compared with all items by any metric, also with the caller's vectors.
+decode to, and nothing is filtered. Queries are compared with all items by any metric, also with the caller's vectors.
 Other searches take the same steps one by one (searcher.py), and so do batches that
 rerank little, which matrix products project, unless walks are ranked by codes, and rows whose squares leave the range
 of float32.
@@ -118,8 +118,7 @@ class RowSearcher:
             given = None if vectors is None else GivenVectors(vectors, self._features)
             done = prepared.scan_vectors(given, queries, metric, ids, distances, threads)
         else:
-            one = queries.ndim == 1 and self._codes is not None
-            done = one and self._codes.search(queries, metric, distances, ids, threads)
+            done = self._codes is not None and self._codes.search(queries, metric, distances, ids, threads)
         if not done:
             return None
         return Hits(ids, distances, prepared.count if queries.ndim == 1 else np.full(len(queries), prepared.count))
