@@ -24,7 +24,7 @@ from nestcode.storage import Record, Storable, read_record
 
 SHIPPED = Path(__file__).parent / "photos.refiner"
 LARGEST_STEP = 1024.0  # beyond it hardly more than a mean arrived: nothing that a network could know more of
-TILE = 1024  # pixels on a side that are refined at a time: about 300 MB of memory
+TILE = 1024  # pixels on a side that are refined at a time: about 400 MB of memory
 
 
 class Refiner(Storable):
