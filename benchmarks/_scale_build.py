@@ -57,14 +57,9 @@ class Build:
             parts = len(np.load(self.folder / "splitters.npy")) + 1
             wait(pool.submit(self.step, f"merge {part}", merge, self, part) for part in range(parts))
 
-    def search(self, budgets: list[int], parts: int | None = None) -> Figures:
-        """Return the figures of searches in the index, or some parts of it, with some candidate budgets."""
-        return self.step(f"search {budgets} {parts}", search, self, budgets, parts)
-
-    def first_search(self, budget: int, parts: int | None = None) -> float:
-        """Return the processor seconds of opening the index, or some parts of it, and of one search: best of rounds."""
-        names = [f"first {budget} {parts} {turn}" for turn in range(ROUNDS)]
-        return min(float(self.step(name, first_search, self, budget, parts)["CPU"]) for name in names)
+    def search(self, budget: int, turn: int) -> Figures:
+        """Return the figures of searches with a candidate budget."""
+        return self.step(f"search {budget} {turn}", search, self, budget)
 
     def figures(self, name: str, figure: str) -> list[float]:
         """Return a figure of all steps of a name."""
@@ -182,24 +177,27 @@ def merge(build: Build, part: int) -> Figures:
     return {**measured(lambda: merge_range(build.shards, splitters, part, out)), "items": len(Index.open(out))}
 
 
-def search(build: Build, budgets: list[int], parts: int | None) -> Figures:
-    """Open all parts or the first ones, mapped, and search them."""
+def search(build: Build, budget: int) -> Figures:
+    """Open all parts, mapped, and search them: the processor seconds of opening and a first search, and then more."""
     queries, exact = read_rows(build.vectors)[1], exact_neighbors(build)
-    own, mapped = resident()
-    index = Index.open(build.parts[:parts])
-    figures: Figures = {}
-    for budget in budgets:
-        figures[str(budget)] = {**timed(index, queries, budget), "recall": recall(index, queries, exact, budget)}
-    figures["memory of searches"] = sum(resident()) - own - mapped
-    own = resident()[0] - own
-    index.verify()  # touches all pages
-    return {**figures, "memory": own + resident()[1] - mapped}
+    opened: list[Index] = []
+
+    def first() -> None:
+        opened.append(Index.open(build.parts))
+        opened[0].search(queries[0], K, candidates=budget)
+
+    figures = {"first": measured(first)["CPU"], **timed(opened[0], queries, budget)}
+    return {**figures, "recall": recall(opened[0], queries, exact, budget)}
 
 
-def first_search(build: Build, budget: int, parts: int | None) -> Figures:
-    """Open all parts or the first ones, mapped, and search them once."""
+def memory_of_all(build: Build) -> Figures:
+    """Return the bytes in memory of an index, mapped, when all of its pages were touched."""
     query = read_rows(build.vectors)[1][0]
-    return measured(lambda: Index.open(build.parts[:parts]).search(query, K, candidates=budget))
+    before = sum(resident())
+    index = Index.open(build.parts)
+    index.search(query, K)
+    index.verify()
+    return {"memory": sum(resident()) - before}
 
 
 def timed(index: Index, queries: Floats, budget: int) -> Figures:

@@ -1,9 +1,9 @@
 """What an index of any size takes: predicted from constants that a small one measures, and checked by building it.
 
 Bytes, memory and time of a build in shards (`nestcode.scale`), of opening it mapped and of single queries come from
-an index of 5 million items. `--build N` predicts an index of N items, prints the prediction, builds the index in the
-folder (going on where it was interrupted) and prints both side by side. Last comes the plan for 1 and 100 billion
-items: machines, memory, cost, throughput and latency.
+indexes of 1.25 and 5 million items. `--build N` predicts an index of N items, prints the prediction, builds the
+index in the folder (going on where it was interrupted) and prints both side by side. Last comes the plan for 1 and
+100 billion items: machines, memory, cost, throughput and latency.
 
 Times are processor seconds, one query at a time on one core. Items are mixtures of real rows (`_scale_build.py`).
 The machines of the plan are assumptions, not measured: set them with --cores, --memory, --bandwidth, --price and
@@ -17,71 +17,48 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
 
 from _report import images, save, show
-from _scale_build import Build, make_items, measured, read_rows, timed
+from _scale_build import Build, Figures, make_items, measured, memory_of_all, read_rows, timed
 from nestcode import Index, LinearCoder
 from nestcode.scale.shards import SAMPLE
+from nestcode.search.inverted_lists import default_list_bits
 from nestcode.search.plan import Budget
 
 SMALL, SHARD, PART, WIDTH = 5_000_000, 500_000, 5_000_000, 256
-PARTS = 2  # of the small build: the time of a candidate depends on the size of its part
-SHARES = (0.002, 0.005, 0.02)  # of its items that searches score
+TINY = 4  # times fewer items of another, whose lists are shorter
+SHARES = (0.002, 0.005, 0.02)  # of the items that searches score
 GRAPH = 50_000  # items of the larger graph that is measured; another has a quarter of them
 USABLE = 0.8  # share of a machine's memory
 HOURS = 730  # of a month
+TURNS = 3  # in which searches are timed, as the speed of a machine varies
 Z99 = 2.326  # standard deviations from the median to the 99th percentile of a normal distribution
 Constants = dict[str, float]
 
 
-class Line(NamedTuple):
-    """A cost that grows with something: `start + slope * x`."""
+def fit_cost(name: str, seconds: Sequence[float], **terms: Sequence[float]) -> Constants:
+    """Return the constants of a cost, `start + constant * term + ...`: not negative, of least squared relative errors.
 
-    start: float
-    slope: float
-
-    def at(self, x: float) -> float:
-        """Return the cost at x."""
-        return self.start + self.slope * x
-
-    @classmethod
-    def fit(cls, xs: Sequence[float], ys: Sequence[float]) -> "Line":
-        """Return the line of least squared relative errors.
-
-        >>> Line.fit([0, 2], [1, 5])
-        Line(start=1.0, slope=2.0)
-        """
-        weights = 1 / np.asarray(ys)
-        both = np.stack([np.ones(len(xs)), xs], axis=1) * weights[:, None]
-        start, slope = np.linalg.lstsq(both, np.ones(len(xs)), rcond=None)[0]
-        return cls(round(float(start), 12), round(float(slope), 15))
+    >>> fit_cost("query", [3, 5, 4], list=[1, 2, 1], candidate=[0, 0, 4])
+    {'query': 1.0, 'query, a list': 2.0, 'query, a candidate': 0.25}
+    """
+    measured = np.stack([np.ones(len(seconds)), *map(np.asarray, terms.values())], axis=1)
+    found = nnls(measured / np.asarray(seconds)[:, None], np.ones(len(seconds)))[0]
+    names = [name, *(f"{name}, a {term}" for term in terms)]
+    return {one: round(float(value), 15) for one, value in zip(names, found, strict=True)}
 
 
-class Cost(NamedTuple):
-    """What a query takes: `start + part * parts + candidate * candidates`."""
+def cost(constants: Constants, name: str, **terms: float) -> float:
+    """Return what something takes.
 
-    start: float
-    part: float
-    candidate: float
-
-    def at(self, parts: float, candidates: float) -> float:
-        """Return the seconds of a query in so many parts with so many candidates."""
-        return self.start + self.part * parts + self.candidate * candidates
-
-    @classmethod
-    def fit(cls, measured: dict[tuple[int, int], float]) -> "Cost":
-        """Return the cost, not negative, of least squared relative errors, from seconds by parts and candidates.
-
-        >>> Cost.fit({(1, 0): 3, (2, 0): 5, (1, 4): 4, (2, 4): 6})
-        Cost(start=1.0, part=2.0, candidate=0.25)
-        """
-        seconds = np.fromiter(measured.values(), dtype=float)
-        terms = np.array([(1, *where) for where in measured]) / seconds[:, None]
-        return cls(*(round(float(one), 14) for one in nnls(terms, np.ones(len(seconds)))[0]))
+    >>> cost({"query": 1, "query, a list": 2}, "query", list=3)
+    7
+    """
+    return constants[name] + sum(constants[f"{name}, a {term}"] * count for term, count in terms.items())
 
 
 def main() -> None:
@@ -92,17 +69,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         path = write_rows(options, Path(scratch) / "rows.npy")
         folder = options.folder or Path(scratch)
-        small = Build(path, folder / "small", options.small, options.shard, options.small // PARTS, options.width)
-        constants = measure_build(small)
+        small = Build(path, folder / "small", options.small, options.shard, options.small // 2, options.width)
+        tiny = replace(small, folder=folder / "tiny", count=small.count // TINY)
+        constants = measure_build(small) | measure_queries([tiny, small], options.turns)
         show("Constants", [{"constant": name, "value": value} for name, value in constants.items()], "seconds, bytes")
         rows: list[dict[str, Any]] = []
         for count in options.build:
-            predicted = predict(constants, count, options.part)
+            predicted = predict(constants, count, options)
             show(
                 f"Predicted: {count:,} items", [{"": name, "predicted": value} for name, value in predicted.items()], ""
             )
             large = replace(small, folder=folder / f"{count}", count=count, part=options.part, workers=options.workers)
-            rows += compare(large, predicted)
+            rows += compare(large, predicted, options.turns)
         if rows:
             show("Predicted and measured", rows, "GB and seconds of processor time; queries: ms, k = 10, codes alone")
         planned = plan(options, constants | measure_graphs(small, options.graph))
@@ -130,6 +108,7 @@ def parse() -> argparse.Namespace:
     if options.quick:
         options.small, options.shard, options.part, options.width, options.graph = 2000, 500, 2000, 64, 5000
         options.build = options.build or [4000]
+    options.turns = 1 if options.quick else TURNS
     options.data = None
     return options
 
@@ -154,17 +133,8 @@ def budgets_of(count: int) -> list[int]:
 
 
 def measure_build(build: Build) -> Constants:
-    """Return what an item takes in lists, from a small build of some parts."""
+    """Return what an item takes in lists."""
     build.run()
-    budgets = {parts: [math.ceil(build.part * parts * share) for share in SHARES] for parts in (1, PARTS)}
-    found = {parts: build.search(some, parts) for parts, some in budgets.items()}
-    costs = {
-        f"query {p}": Cost.fit({(parts, c): found[parts][str(c)][p] for parts, some in budgets.items() for c in some})
-        for p in ("p50", "p99")
-    }
-    costs["first query"] = Cost.fit(
-        {(parts, c): build.first_search(c, parts) for parts, some in budgets.items() for c in (some[0], some[-1])}
-    )
     merged = build.figures("merge", "items")
     scanned = Index.open(build.parts).nbytes_by_part()
     return {
@@ -175,11 +145,48 @@ def measure_build(build: Build) -> Constants:
         "split, an item": build.figures("split", "CPU")[0] / build.count,
         "merge, an item": sum(build.figures("merge", "CPU")) / build.count,
         "merge, peak bytes an item": max(build.figures("merge", "peak")) / max(merged),
-        "memory, bytes an item": found[PARTS]["memory"] / build.count,
-        **{name: cost.start for name, cost in costs.items()},
-        **{f"{name}, a part": cost.part for name, cost in costs.items()},
-        **{f"{name}, a candidate": cost.candidate for name, cost in costs.items()},
+        "memory, bytes an item": build.step("memory", memory_of_all, build)["memory"] / build.count,
     }
+
+
+def measure_queries(builds: list[Build], turns: int) -> Constants:
+    """Return what a query takes by its lists and candidates, and a first one by items: from builds of two sizes."""
+    for build in builds:
+        build.run()
+    budgets = [[math.ceil(build.count * share) for share in SHARES] for build in builds]
+    found = search_in_turns(builds, budgets, turns)
+    points = [(build.count, c) for build, some in zip(builds, budgets, strict=True) for c in some]
+    items, candidates = zip(*points, strict=True)
+    lists = [probed_lists(count, c, builds[0].width) for count, c in points]
+    seconds = {name: [found[count][c][name] for count, c in points] for name in ("p50", "p99", "first")}
+    return {
+        **fit_cost("query p50", seconds["p50"], list=lists, candidate=candidates),
+        **fit_cost("query p99", seconds["p99"], list=lists, candidate=candidates),
+        **fit_cost("first query", seconds["first"], item=items, candidate=candidates),
+    }
+
+
+def search_in_turns(builds: list[Build], budgets: list[list[int]], turns: int) -> dict[int, dict[int, Figures]]:
+    """Return the figures of searches by the items of a build and the candidates: the best of turns that alternate."""
+    searches = [
+        (build, c, build.search(c, turn))
+        for turn in range(turns)
+        for build, some in zip(builds, budgets, strict=True)
+        for c in some
+    ]
+    best: dict[int, dict[int, Figures]] = {build.count: {} for build in builds}
+    for build, c, figures in searches:
+        known = best[build.count].setdefault(c, figures)
+        best[build.count][c] = {name: min(known[name], value) for name, value in figures.items()}
+    return best
+
+
+def probed_lists(count: int, candidates: int, width: int) -> float:
+    """Return how many of the inverted lists of `count` items hold so many candidates.
+
+    Parts are ranges of codes, as lists are, so that a list lies in one part, however many there are.
+    """
+    return candidates / count * (1 << default_list_bits(count, width))
 
 
 def measure_graphs(build: Build, most: int) -> Constants:
@@ -187,15 +194,11 @@ def measure_graphs(build: Build, most: int) -> Constants:
     sizes = [most // 4, most]
     graphs = [build.step(f"graph {size}", measure_graph, build.vectors, build.width, size) for size in sizes]
     logs = [math.log2(size) for size in sizes]
-    walks = {p: Line.fit(logs, [one[p] for one in graphs]) for p in ("p50", "p99")}
-    for p, line in walks.items():
-        if line.slope < 0:  # noise, or so few items that they have no graph and are scanned
-            walks[p] = Line(max(one[p] for one in graphs), 0)
     return {
         "graph: bytes an item": graphs[-1]["memory"] / most,
         "graph: build, an item and log2": graphs[-1]["CPU"] / most / logs[-1],
-        **{f"graph: query {p}": line.start for p, line in walks.items()},
-        **{f"graph: query {p}, log2": line.slope for p, line in walks.items()},
+        **fit_cost("graph: query p50", [one["p50"] for one in graphs], doubling=logs),
+        **fit_cost("graph: query p99", [one["p99"] for one in graphs], doubling=logs),
     }
 
 
@@ -215,11 +218,12 @@ def measure_graph(path: Path, width: int, count: int) -> dict[str, float]:
     return {"CPU": figures["CPU"], "memory": max(index.nbytes, 1), **timed(index, queries, 100)}
 
 
-def predict(constants: Constants, count: int, part: int) -> dict[str, float]:
+def predict(constants: Constants, count: int, options: argparse.Namespace) -> dict[str, float]:
     """Return what an index of `count` items takes."""
-    parts = max(1, round(count / part))
+    parts = max(1, round(count / options.part))
     each = count / parts
     budgets = budgets_of(count)
+    lists = [probed_lists(count, budget, options.width) for budget in budgets]
     return {
         "bytes, GB": count * constants["bytes an item"] / 1e9,
         "encode, s": count * constants["encode, an item"],
@@ -228,10 +232,10 @@ def predict(constants: Constants, count: int, part: int) -> dict[str, float]:
         "merge, s": count * constants["merge, an item"],
         "merge, peak GB": largest_part(each, parts) * constants["merge, peak bytes an item"] / 1e9,
         "memory, GB": count * constants["memory, bytes an item"] / 1e9,
-        "first query, s": query_cost(constants, "first query").at(parts, budgets[0]),
+        "first query, s": cost(constants, "first query", item=count, candidate=budgets[0]),
         **{
-            f"query, {budget:,} candidates, {p} ms": 1e3 * query_cost(constants, f"query {p}").at(parts, budget)
-            for budget in budgets
+            f"query, {budget:,} candidates, {p} ms": 1e3 * cost(constants, f"query {p}", list=many, candidate=budget)
+            for budget, many in zip(budgets, lists, strict=True)
             for p in ("p50", "p99")
         },
     }
@@ -248,16 +252,11 @@ def largest_part(each: float, parts: int) -> float:
     return each * (1 + NormalDist().inv_cdf(parts / (parts + 1)) / math.sqrt(SAMPLE))
 
 
-def query_cost(constants: Constants, name: str) -> Cost:
-    """Return the time of a query by its parts and candidates."""
-    return Cost(constants[name], constants[f"{name}, a part"], constants[f"{name}, a candidate"])
-
-
-def compare(build: Build, predicted: dict[str, float]) -> list[dict[str, Any]]:
+def compare(build: Build, predicted: dict[str, float], turns: int) -> list[dict[str, Any]]:
     """Build an index, and return rows with predicted and measured figures."""
     build.run()
     budgets = budgets_of(build.count)
-    found = build.search(budgets)
+    found = search_in_turns([build], [budgets], turns)[build.count]
     size = sum(file.stat().st_size for part in build.parts for file in part.iterdir())
     measures = {
         "bytes, GB": size / 1e9,
@@ -266,9 +265,9 @@ def compare(build: Build, predicted: dict[str, float]) -> list[dict[str, Any]]:
         "split, s": build.figures("split", "CPU")[0],
         "merge, s": sum(build.figures("merge", "CPU")),
         "merge, peak GB": max(build.figures("merge", "peak")) / 1e9,
-        "memory, GB": found["memory"] / 1e9,
-        "first query, s": build.first_search(budgets[0]),
-        **{f"query, {c:,} candidates, {p} ms": 1e3 * found[str(c)][p] for c in budgets for p in ("p50", "p99")},
+        "memory, GB": build.step("memory", memory_of_all, build)["memory"] / 1e9,
+        "first query, s": found[budgets[0]]["first"],
+        **{f"query, {c:,} candidates, {p} ms": 1e3 * found[c][p] for c in budgets for p in ("p50", "p99")},
     }
     rows = [
         {
@@ -281,7 +280,7 @@ def compare(build: Build, predicted: dict[str, float]) -> list[dict[str, Any]]:
         for name, value in measures.items()
     ]
     for c in budgets:
-        one = found[str(c)]
+        one = found[c]
         name = f"wall ms p50 / p99, {c:,} candidates; recall@10"
         rows.append({"items": f"{build.count:,}", "": name, "predicted": "",
                      "measured": f"{1e3 * one['wall p50']:.3g} / {1e3 * one['wall p99']:.3g}; {one['recall']:.3f}",
@@ -303,12 +302,14 @@ def plan(options: argparse.Namespace, constants: Constants) -> list[dict[str, An
             seconds = {}
             for p in ("p50", "p99"):
                 if graph:
-                    walk = Line(constants[f"graph: query {p}"], constants[f"graph: query {p}, log2"])
-                    seconds[p] = walk.at(math.log2(each))
+                    seconds[p] = cost(constants, f"graph: query {p}", doubling=math.log2(each))
                     continue
-                budget = default_budget(each) / (10 if name.endswith("0.2 %") else 1)
+                budget = default_budget(each) // (10 if name.endswith("0.2 %") else 1)
+                lists = probed_lists(round(each), budget, options.width)
                 scanned = budget * options.cores * constants["bytes scanned a candidate"]
-                seconds[p] = max(query_cost(constants, f"query {p}").at(1, budget), scanned / options.bandwidth / 1e9)
+                seconds[p] = max(
+                    cost(constants, f"query {p}", list=lists, candidate=budget), scanned / options.bandwidth / 1e9
+                )
             sigma = math.log(seconds["p99"] / seconds["p50"]) / Z99
             slowest = [seconds["p50"] * math.exp(sigma * NormalDist().inv_cdf(q ** (1 / parts))) for q in (0.5, 0.99)]
             work = sum(constants[f"{step}, an item"] for step in ("encode", "split", "merge"))

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -28,6 +29,18 @@ namespace nestcode {
     return *std::max_element(least, least + kept);
 }
 
+// Which of 16 errors are not above a bound: one bit each, the first one lowest.
+[[gnu::always_inline]] inline unsigned bits_within(const float* error, float bound) {
+    using Int4 = int __attribute__((vector_size(16)));
+    using Long2 = long long __attribute__((vector_size(16)));
+    const Int4 weights{1, 2, 4, 8};
+    Int4 bits{};
+    for (int part = 0; part < 4; ++part) bits |= ~(load_float4(error + 4 * part) > bound) & weights << 4 * part;
+    const auto halves = reinterpret_cast<Long2>(bits);
+    const auto both = static_cast<unsigned long long>(halves[0] | halves[1]);
+    return static_cast<unsigned>(both | both >> 32);
+}
+
 // Writes the `kept` candidates of least error, best first, ties in order. Insertion into a short sorted list is faster
 // than a heap, because few candidates are within the bound.
 [[gnu::always_inline]] inline void select_beams(const float* error, std::size_t candidates, std::size_t kept,
@@ -36,19 +49,17 @@ namespace nestcode {
     const float bound = bound_least(error, candidates, kept);
     best.resize(kept);
     std::size_t found = 0;
-    for (std::size_t first = 0; first < candidates; first += block) {
-        if (first + block <= candidates) {
-            auto above = load_float4(error + first) > bound;
-            for (std::size_t c = first + 4; c < first + block; c += 4) above &= load_float4(error + c) > bound;
-            if ((above[0] & above[1] & above[2] & above[3]) != 0) continue;
-        }
-        for (std::size_t c = first; c < std::min(first + block, candidates); ++c) {
-            if (error[c] > bound || (found == kept && !(error[c] < best[found - 1].first))) continue;
-            std::size_t at = found < kept ? found++ : found - 1;
-            for (; at > 0 && error[c] < best[at - 1].first; --at) best[at] = best[at - 1];
-            best[at] = {error[c], static_cast<std::uint32_t>(c)};
-        }
-    }
+    const auto insert = [&](std::size_t c) {
+        if (error[c] > bound || (found == kept && !(error[c] < best[found - 1].first))) return;
+        std::size_t at = found < kept ? found++ : found - 1;
+        for (; at > 0 && error[c] < best[at - 1].first; --at) best[at] = best[at - 1];
+        best[at] = {error[c], static_cast<std::uint32_t>(c)};
+    };
+    std::size_t first = 0;
+    for (; first + block <= candidates; first += block)
+        for (unsigned bits = bits_within(error + first, bound); bits != 0; bits &= bits - 1)
+            insert(first + static_cast<std::size_t>(std::countr_zero(bits)));
+    for (; first < candidates; ++first) insert(first);
 }
 
 // One step of the beam search of `items` items. The residual of a beam is that of its ancestor, `lag` stages earlier,

@@ -8,6 +8,8 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
+#include <numeric>
 #include <optional>
 
 #include "adc.hpp"
@@ -66,17 +68,19 @@ struct CoefficientDecoder {
 
 // The projection of a coder: coefficients are inner products of directions with rows around the mean.
 struct RowProjection {
-    Metric metric;                   // l2 or cosine
-    const double* mean;              // (features)
-    const float* directions;         // (directions, features): orthonormal
-    std::size_t count;               // of directions
-    std::size_t used;                // leading directions that searches project on
-    ProjectionBlocks blocks;         // those, and the coarse parts of centroids, in features
-    const float* mean_coefficients;  // (directions): of the mean itself
-    float mean_square;               // its squared norm in all features
-    float mean_outside;              // and outside of the directions
+    Metric metric;                           // l2 or cosine
+    const double* mean;                      // (features)
+    const float* directions;                 // (directions, features): orthonormal
+    std::size_t count;                       // of directions
+    std::size_t used;                        // leading directions that searches project on
+    ProjectionBlocks blocks;                 // those, and the coarse parts of centroids, in features
+    std::optional<ProjectionBlocks> coarse;  // or these in leading directions in use, which are fewer than features
+    const float* mean_coefficients;          // (directions): of the mean itself
+    float mean_square;                       // its squared norm in all features
+    float mean_outside;                      // and outside of the directions
 
     std::size_t features() const { return blocks.features; }
+    std::size_t coarse_count() const { return coarse ? coarse->count() : blocks.count() - used; }  // padded
 };
 
 // Queries prepared a batch at a time, so that the directions are read once for all of them.
@@ -84,12 +88,13 @@ class RowBatch {
   public:
     static constexpr std::size_t kBatch = 16;
 
-    RowBatch(const RowProjection& projection, std::size_t count, Simd simd)
+    RowBatch(const RowProjection& projection, std::size_t count, ProjectKernel project)
         : projection_(projection),
-          project_(project_kernel(simd)),
+          project_(project),
           features_(count * projection.features()),
           centered_(features_.size()),
           products_(count * projection.blocks.count()),
+          coarse_(projection.coarse ? count * projection.coarse->count() : 0),
           mean_products_(count) {}
 
     // Prepares rows, (count, features); returns false if one of them is better left to float64: a zero row has no
@@ -99,11 +104,9 @@ class RowBatch {
         const std::size_t width = projection_.features();
         for (std::size_t q = 0; q < count; ++q) {
             const Real* row = rows + q * width;
-            double norm = 0, product = 0;
-            for (std::size_t f = 0; f < width; ++f) {
-                norm += static_cast<double>(row[f]) * row[f];
-                product += row[f] * projection_.mean[f];
-            }
+            const double norm =
+                sum_in_double(width, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
+            const double product = sum_in_double(width, [&](std::size_t f) { return row[f] * projection_.mean[f]; });
             if (!(norm > 1e-24 && norm < 1e24)) return false;
             const double scale = projection_.metric == Metric::cosine ? 1 / std::sqrt(norm) : 1;
             for (std::size_t f = 0; f < width; ++f) {
@@ -113,13 +116,24 @@ class RowBatch {
             mean_products_[q] = static_cast<float>(scale * product);
         }
         project_(projection_.blocks, centered_.data(), count, products_.data());
+        if (projection_.coarse) {
+            const std::size_t leading = projection_.coarse->features;
+            leading_.resize(count * leading);
+            for (std::size_t q = 0; q < count; ++q)
+                std::copy_n(coefficients(q), leading, leading_.data() + q * leading);
+            project_(*projection_.coarse, leading_.data(), count, coarse_.data());
+        }
         return true;
     }
 
     const float* features(std::size_t q) const { return features_.data() + q * projection_.features(); }
-    // Those of the directions in use, then the products with the coarse parts.
+    const float* centered(std::size_t q) const { return centered_.data() + q * projection_.features(); }
+    // Those of the directions in use.
     const float* coefficients(std::size_t q) const { return products_.data() + q * projection_.blocks.count(); }
-    const float* coarse_products(std::size_t q) const { return coefficients(q) + projection_.used; }
+    const float* coarse_products(std::size_t q) const {
+        return projection_.coarse ? coarse_.data() + q * projection_.coarse_count()
+                                  : coefficients(q) + projection_.used;
+    }
     float mean_product(std::size_t q) const { return mean_products_[q]; }
 
     // The squared distance of a query to the span of the directions.
@@ -146,7 +160,7 @@ class RowBatch {
   private:
     const RowProjection& projection_;
     const ProjectKernel project_;
-    std::vector<float> features_, centered_, products_, mean_products_;
+    std::vector<float> features_, centered_, products_, coarse_, leading_, mean_products_;
 };
 
 // A snapshot as searches read it. Positions count through all runs: those in inverted lists, then those with graphs.
@@ -196,7 +210,7 @@ class RowSearch {
         : snapshot_(snapshot),
           budget_(budget),
           simd_(simd),
-          batch_(*snapshot.projection, std::min(count, RowBatch::kBatch), simd) {
+          batch_(*snapshot.projection, std::min(count, RowBatch::kBatch), project_kernel(simd)) {
         if (snapshot.vectors != nullptr) sums_.emplace(*snapshot.vectors, metric(), simd);
         const std::size_t from_graphs = std::min<std::size_t>(budget.reranked, budget.graphs);
         columns_ = snapshot.scoring != nullptr ? budget.reranked : 0;
@@ -513,30 +527,41 @@ class CodeScan {
     bool search(const Real* row, Metric metric, std::size_t k, float* top_distances, std::int64_t* top_ids, Simd simd,
                 std::size_t threads) const {
         const RowProjection& projection = *snapshot_.projection;
-        RowBatch batch(projection, 1, simd);
+        RowBatch batch(projection, 1, project_kernel(simd));
         if (!batch.prepare(row, 1)) return false;
-        const Query query = metric == projection.metric ? around_mean(batch) : around_zero(batch, row, metric);
+        const Query query =
+            metric == projection.metric ? around_mean(batch, 0, batch.outside(0)) : around_zero(batch, 0, row, metric);
         std::vector<float> estimates;
         estimate(batch, query, metric, estimates, threads);
-        const double roundings = tables_.operations + 2 * static_cast<double>(projection.features());
         const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
-            const std::size_t bytes = snapshot_.codes.front().bytes, count = projection.count;
-            std::vector<std::uint8_t> packed;
-            for (const std::size_t i : close) {
-                const auto [run, at] = snapshot_.find(positions_[i]);
-                packed.insert(packed.end(), snapshot_.codes[run][at], snapshot_.codes[run][at] + bytes);
-            }
-            std::vector<float> decoded(close.size() * count);
-            (*snapshot_.decoder)({packed.data(), close.size(), bytes, static_cast<std::ptrdiff_t>(bytes)},
-                                 decoded.data());
-            for (std::size_t i = 0; i < close.size(); ++i) {
-                const float* item = decoded.data() + i * count;
-                out[i] = metric == projection.metric ? distance(batch.coefficients(0), item, query.constant)
-                                                     : distance_around_zero(query, item, metric);
-            }
+            std::vector<float> decoded(close.size() * projection.count);
+            decode(close.size(), [&](std::size_t i) { return close[i]; }, decoded.data());
+            for (std::size_t i = 0; i < close.size(); ++i)
+                out[i] = distance(query, batch.coefficients(0), decoded.data() + i * projection.count, metric);
         };
-        return rank_by_estimates(estimates, 2 * roundings * kUnit * query.reach, 0, ids_, k, top_distances, top_ids,
-                                 exact);
+        return rank_by_estimates(estimates, bound(query), 0, ids_, k, top_distances, top_ids, exact);
+    }
+
+    // Writes the k nearest items of each row, (count, k), or returns false where that takes a batch in float64, and for
+    // other instruction sets than AVX-512: there BLAS multiplies.
+    template <class Real>
+    bool search_batch(const Real* rows, std::size_t count, Metric metric, std::size_t k, float* top_distances,
+                      std::int64_t* top_ids, Simd simd, std::size_t threads) const {
+#if NESTCODE_X86
+        if (simd != Simd::avx512) return false;
+        constexpr std::size_t most = 256;  // rows at once
+        const std::size_t features = snapshot_.projection->features();
+        std::atomic<bool> done = true;
+        parallel_for(count, 12, threads, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t q = begin; q < end && done; q += most)
+                if (!search_together(rows + q * features, std::min(most, end - q), metric, k, top_distances + q * k,
+                                     top_ids + q * k))
+                    done = false;
+        });
+        return done;
+#else
+        return false;
+#endif
     }
 
   private:
@@ -549,9 +574,9 @@ class CodeScan {
     };
 
     // A row as squared distances of coefficients take it: of the l2 metric, or of the cosine of L2-normalized items.
-    Query around_mean(const RowBatch& batch) const {
+    Query around_mean(const RowBatch& batch, std::size_t q, double outside) const {
         const RowProjection& projection = *snapshot_.projection;
-        Query query{{batch.coefficients(0), batch.coefficients(0) + projection.count}, 1, batch.outside(0)};
+        Query query{{batch.coefficients(q), batch.coefficients(q) + projection.count}, 1, outside};
         query.square = squared_norm(query.weights) + query.constant;
         const double longest = std::sqrt(query.square) + tables_.largest;
         query.reach = longest * longest;
@@ -563,7 +588,7 @@ class CodeScan {
 
     // A row as inner products take it, L2-normalized for the cosine, where items are not.
     template <class Real>
-    Query around_zero(const RowBatch& batch, const Real* row, Metric metric) const {
+    Query around_zero(const RowBatch& batch, std::size_t q, const Real* row, Metric metric) const {
         const RowProjection& projection = *snapshot_.projection;
         Query query;
         double product = 0, square = 0;
@@ -574,7 +599,7 @@ class CodeScan {
         if (metric == Metric::cosine) query.scale = 1 / std::sqrt(square);
         query.constant = query.scale * product;
         for (std::size_t d = 0; d < projection.count; ++d)
-            query.weights.push_back(query.scale * (batch.coefficients(0)[d] + mean_[d]));
+            query.weights.push_back(query.scale * (batch.coefficients(q)[d] + mean_[d]));
         const double length = query.scale * (2 * std::sqrt(square) + std::sqrt(mean_square_));
         query.reach = length * tables_.largest;
         if (metric == Metric::cosine)
@@ -585,6 +610,143 @@ class CodeScan {
     static double squared_norm(const std::vector<double>& values) {
         return sum_in_double(values.size(), [&](std::size_t d) { return values[d] * values[d]; });
     }
+
+    // What the errors of estimates are at most.
+    double bound(const Query& query) const {
+        const double roundings = tables_.operations + 2 * static_cast<double>(snapshot_.projection->features());
+        return 2 * roundings * kUnit * query.reach;
+    }
+
+    // Writes what the codes of items decode to, (count, directions).
+    template <class ItemAt>
+    void decode(std::size_t count, const ItemAt& item_at, float* out) const {
+        const std::size_t bytes = snapshot_.codes.front().bytes;
+        std::vector<std::uint8_t> packed(count * bytes);
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto [run, at] = snapshot_.find(positions_[item_at(i)]);
+            std::copy_n(snapshot_.codes[run][at], bytes, packed.data() + i * bytes);
+        }
+        (*snapshot_.decoder)({packed.data(), count, bytes, static_cast<std::ptrdiff_t>(bytes)}, out);
+    }
+
+#if NESTCODE_X86
+    static constexpr std::size_t kItems = 1024;  // decoded, multiplied and collected at once
+    static constexpr std::size_t kKept = 4096;   // items that stay decoded until the second pass
+
+    template <class Real>
+    bool search_together(const Real* rows, std::size_t count, Metric metric, std::size_t k, float* top_distances,
+                         std::int64_t* top_ids) const {
+        const RowProjection& projection = *snapshot_.projection;
+        const std::size_t directions = projection.count, many = snapshot_count();
+        RowBatch batch(projection, count, project_many);
+        if (!batch.prepare(rows, count)) return false;
+        const bool own = metric == projection.metric;
+        const std::vector<double> outside = own ? outside_of(batch, count) : std::vector<double>();
+        std::vector<Query> queries;
+        std::vector<float> weights(count * directions), offsets(count);
+        std::vector<double> bounds(count);
+        for (std::size_t q = 0; q < count; ++q) {
+            queries.push_back(own ? around_mean(batch, q, outside[q])
+                                  : around_zero(batch, q, rows + q * projection.features(), metric));
+            const Query& query = queries.back();
+            std::copy(query.weights.begin(), query.weights.end(), weights.data() + q * directions);
+            if (metric == Metric::cosine) offsets[q] = static_cast<float>(own ? -query.square / 2 : query.constant);
+            bounds[q] = bound(query);
+        }
+        CloseItems close(count, k, many);
+        std::vector<float> decoded(std::min(many, many > kKept ? kItems : kKept) * directions);
+        estimate(weights, offsets, bounds, metric, close, decoded);
+        std::vector<std::int64_t> counts(count);
+        close.count(counts.data());
+        if (std::ranges::count(counts, 0) != 0) return false;
+        std::vector<std::int64_t> items(static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), 0l)));
+        close.write(items.data());
+        std::vector<double> distances(items.size());
+        for (std::size_t q = 0, pair = 0; q < count; ++q) {
+            const std::size_t last = pair + static_cast<std::size_t>(counts[q]);
+            const auto item_at = [&, pair](std::size_t i) { return static_cast<std::size_t>(items[pair + i]); };
+            if (many > kKept) {
+                decoded.resize(std::max(decoded.size(), (last - pair) * directions));
+                decode(last - pair, item_at, decoded.data());
+            }
+            for (std::size_t i = 0; pair < last; ++i, ++pair) {
+                const std::size_t at = many > kKept ? i : static_cast<std::size_t>(items[pair]);
+                distances[pair] = distance(queries[q], batch.coefficients(q), decoded.data() + at * directions, metric);
+            }
+        }
+        close.rank(distances.data(), ids_, top_distances, top_ids);
+        return true;
+    }
+
+    std::size_t snapshot_count() const {
+        std::size_t count = 0;
+        for (const ScannedCodes& run : runs_) count += run.indices.count;
+        return count;
+    }
+
+    // Decodes and estimates all items, in the terms of `distance`; a few stay decoded.
+    void estimate(const std::vector<float>& weights, const std::vector<float>& offsets,
+                  const std::vector<double>& bounds, Metric metric, CloseItems& close,
+                  std::vector<float>& decoded) const {
+        const std::size_t directions = snapshot_.projection->count, count = offsets.size(), many = close.items();
+        const std::unique_ptr<float[]> products(new float[count * kItems]);
+        std::vector<float> scales(kItems), shifts(kItems);
+        Panel panel(directions);
+        std::size_t item = 0;
+        for (const ScannedCodes& run : runs_)
+            for (std::size_t first = 0; first < run.indices.count; first += kItems) {
+                const std::size_t size = std::min(kItems, run.indices.count - first);
+                float* const vectors = decoded.data() + (many > kKept ? 0 : item * directions);
+                decode(size, [&](std::size_t i) { return item + i; }, vectors);
+                for (std::size_t at = 0; at < size; at += Panel::kRows) {
+                    const float* rows[Panel::kRows];
+                    for (std::size_t i = 0; i < Panel::kRows; ++i)
+                        rows[i] = vectors + std::min(at + i, size - 1) * directions;  // the last one fills up
+                    panel.pack(rows);
+                    panel.multiply(weights.data(), count, products.get() + at, kItems);
+                }
+                for (std::size_t i = 0; i < size; ++i) {
+                    const float square = run.squares[first + i], norm = run.norms[first + i], excess = norm - 1;
+                    const bool own = metric == snapshot_.projection->metric;
+                    scales[i] = metric == Metric::cosine ? -2 / norm : own ? -2 : -1;
+                    shifts[i] = !own ? 0 : metric == Metric::cosine ? (square - excess * excess) / norm : square;
+                }
+                close.add({products.get(), size, kItems, offsets.data(), scales.data(), shifts.data(), bounds.data()},
+                          Simd::avx512, 1);
+                item += size;
+            }
+    }
+
+    // The squared distances of rows to the span of the directions, a panel of features at a time.
+    std::vector<double> outside_of(const RowBatch& batch, std::size_t count) const {
+        const RowProjection& projection = *snapshot_.projection;
+        const std::size_t features = projection.features(), directions = projection.count;
+        std::vector<double> out(count);
+        if (directions >= features) return out;
+        std::vector<float> coefficients, columns(Panel::kRows * directions), products(count * Panel::kRows);
+        for (std::size_t q = 0; q < count; ++q)
+            coefficients.insert(coefficients.end(), batch.coefficients(q), batch.coefficients(q) + directions);
+        Panel panel(directions);
+        for (std::size_t first = 0; first < features; first += Panel::kRows) {
+            const std::size_t size = std::min(Panel::kRows, features - first);
+            const float* rows[Panel::kRows];
+            for (std::size_t i = 0; i < Panel::kRows; ++i) rows[i] = columns.data() + i * directions;
+            for (std::size_t d = 0; d < directions; ++d)
+                for (std::size_t i = 0; i < size; ++i)
+                    columns[i * directions + d] = projection.directions[d * features + first + i];
+            panel.pack(rows);
+            panel.multiply(coefficients.data(), count, products.data(), Panel::kRows);
+            for (std::size_t q = 0; q < count; ++q) {
+                const float *row = batch.centered(q) + first, *inside = products.data() + q * Panel::kRows;
+                out[q] += sum_in_double(size, [=](std::size_t i) {
+                    const double rest = row[i] - inside[i];
+                    return rest * rest;
+                });
+            }
+        }
+        return out;
+    }
+#endif
 
     void estimate(const RowBatch& batch, const Query& query, Metric metric, std::vector<float>& out,
                   std::size_t threads) const {
@@ -620,6 +782,11 @@ class CodeScan {
                 products[i] = own ? (sum - excess * excess) / run.norms[i] : 2 + 2 * sum / run.norms[i];
             }
         }
+    }
+
+    double distance(const Query& query, const float* coefficients, const float* decoded, Metric metric) const {
+        return metric == snapshot_.projection->metric ? distance(coefficients, decoded, query.constant)
+                                                      : distance_around_zero(query, decoded, metric);
     }
 
     // The distance of a query to a decoded code in float64; angles are those of squared distances, as inner products

@@ -12,7 +12,9 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <memory>
 
+#include "inner_products.hpp"
 #include "metric.hpp"
 #include "parallel.hpp"
 #include "top_k.hpp"
@@ -80,28 +82,34 @@ class VectorSums {
     std::vector<float> buffer_;
 };
 
-// The sum of term(f) over all features in float64, in eight parts that hide the latency of additions.
+// The sum of term(f) over all features in float64, in 16 parts that hide the latency of additions.
 template <class Term>
 [[gnu::always_inline]] inline double sum_in_double(std::size_t features, const Term& term) {
-    double sums[8] = {};
+    double sums[16] = {};
     std::size_t f = 0;
-    for (; f + 8 <= features; f += 8)
-        for (std::size_t part = 0; part < 8; ++part) sums[part] += term(f + part);
+    for (; f + 16 <= features; f += 16)
+        for (std::size_t part = 0; part < 16; ++part) sums[part] += term(f + part);
     for (; f < features; ++f) sums[0] += term(f);
-    return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+    for (std::size_t half = 8; half != 0; half /= 2)
+        for (std::size_t part = 0; part < half; ++part) sums[part] += sums[half + part];
+    return sums[0];
 }
 
 // Divides a vector by its norm, or returns false where it is zero.
 inline bool normalize(std::vector<double>& vector) {
-    double largest = 0, square = 0;
-    for (const double value : vector) largest = std::max(largest, std::abs(value));
-    if (largest == 0) return false;
-    for (double& value : vector) {
-        value /= largest;  // first, so that no square overflows
-        square += value * value;
+    const auto squared_norm = [&] {
+        return sum_in_double(vector.size(), [&](std::size_t f) { return vector[f] * vector[f]; });
+    };
+    double square = squared_norm();
+    if (!(square > 1e-280 && square < 1e280)) {  // squares leave the range of float64
+        double largest = 0;
+        for (const double value : vector) largest = std::max(largest, std::abs(value));
+        if (largest == 0) return false;
+        for (double& value : vector) value /= largest;
+        square = squared_norm();
     }
-    const double norm = std::sqrt(square);
-    for (double& value : vector) value /= norm;
+    const double scale = 1 / std::sqrt(square);
+    for (double& value : vector) value *= scale;
     return true;
 }
 
@@ -129,11 +137,17 @@ NESTCODE_AVX2 inline double distance_in_double_avx2(const double* query, const f
                                                     Metric metric) {
     return distance_in_double_portable(query, row, features, metric);
 }
+
+NESTCODE_AVX512 inline double distance_in_double_avx512(const double* query, const float* row, std::size_t features,
+                                                        Metric metric) {
+    return distance_in_double_portable(query, row, features, metric);
+}
 #endif
 
 inline DoubleDistance distance_in_double(Simd simd) {
 #if NESTCODE_X86
-    if (simd != Simd::portable) return distance_in_double_avx2;
+    if (simd == Simd::avx2) return distance_in_double_avx2;
+    if (simd == Simd::avx512) return distance_in_double_avx512;
 #endif
     static_cast<void>(simd);
     return [](const double* query, const float* row, std::size_t features, Metric metric) {
@@ -290,14 +304,79 @@ void compare_pairs(const VectorRuns& vectors, const Real* queries, const std::in
     });
 }
 
+// Estimates of a query's distances to a block of items, scale (product + offset) + shift of each, in rows of 64:
+// columns lie in vector registers, so that no operation is across one, and nothing branches.
+struct Estimates {
+    static constexpr std::size_t kColumns = 64;
+    std::vector<float> values;
+    float least[kColumns];  // of each column
+    float kth;              // of these the k-th least, where k is at most 64
+    float total;            // of all, only to notice what is not finite
+};
+
+using EstimateKernel = void (*)(const float* products, float offset, const float* scales, const float* shifts,
+                                std::size_t k, Estimates& out);
+
+[[gnu::always_inline]] inline void estimate_portable(const float* products, float offset, const float* scales,
+                                                     const float* shifts, std::size_t k, Estimates& out) {
+    constexpr std::size_t columns = Estimates::kColumns;
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    const std::size_t many = out.values.size();
+    float* const values = out.values.data();
+    float least[columns], sums[columns] = {};
+    std::fill_n(least, columns, infinity);
+    const auto add = [&](std::size_t first, std::size_t count) __attribute__((always_inline)) {
+        for (std::size_t i = 0; i < count; ++i) {
+            const float value = scales[first + i] * (products[first + i] + offset) + shifts[first + i];
+            values[first + i] = value;
+            least[i] = value < least[i] ? value : least[i];
+            sums[i] += value;
+        }
+    };
+    std::size_t first = 0;
+    for (; first + columns <= many; first += columns) add(first, columns);
+    add(first, many - first);
+    std::uint32_t ranks[columns] = {};  // how many are less
+    for (std::size_t i = 0; i < columns; ++i)
+        for (std::size_t j = 0; j < columns; ++j) ranks[j] += least[i] < least[j];
+    out.kth = -infinity;
+    out.total = 0;
+    for (std::size_t i = 0; i < columns; ++i) {
+        out.least[i] = least[i];
+        out.kth = ranks[i] < k && least[i] > out.kth ? least[i] : out.kth;
+        out.total += sums[i];
+    }
+}
+
+#if NESTCODE_X86
+NESTCODE_AVX2 inline void estimate_avx2(const float* products, float offset, const float* scales, const float* shifts,
+                                        std::size_t k, Estimates& out) {
+    estimate_portable(products, offset, scales, shifts, k, out);
+}
+
+NESTCODE_AVX512 inline void estimate_avx512(const float* products, float offset, const float* scales,
+                                            const float* shifts, std::size_t k, Estimates& out) {
+    estimate_portable(products, offset, scales, shifts, k, out);
+}
+#endif
+
+inline EstimateKernel estimate_kernel(Simd simd) {
+#if NESTCODE_X86
+    if (simd == Simd::avx2) return estimate_avx2;
+    if (simd == Simd::avx512) return estimate_avx512;
+#endif
+    static_cast<void>(simd);
+    return [](const float* products, float offset, const float* scales, const float* shifts, std::size_t k,
+              Estimates& out) { estimate_portable(products, offset, scales, shifts, k, out); };
+}
+
 // The items that may be among the k nearest of each query, collected from estimates of all distances that come in
-// blocks of items. An estimate is scale (product + offset) + shift: of an item, an offset of the query, and their inner
-// product.
+// blocks of items.
 class CloseItems {
   public:
     struct Block {
-        const float* products;  // (queries, many)
-        std::size_t many;
+        const float* products;  // (queries, stride), of which `many` are used
+        std::size_t many, stride;
         const float* offsets;  // (queries)
         const float* scales;   // (many)
         const float* shifts;   // (many)
@@ -312,11 +391,12 @@ class CloseItems {
     std::size_t items() const { return items_; }
     std::size_t seen() const { return seen_; }
 
-    void add(const Block& block, std::size_t threads) {
+    void add(const Block& block, Simd simd, std::size_t threads) {
+        const EstimateKernel estimate = estimate_kernel(simd);
         parallel_for(queries(), 1 + (1 << 16) / (block.many + 1), threads, [&](std::size_t begin, std::size_t end) {
             Estimates room;
             for (std::size_t q = begin; q < end; ++q)
-                if (!queries_[q].failed) add(queries_[q], q, block, room);
+                if (!queries_[q].failed) add(queries_[q], q, block, estimate, room);
         });
         seen_ += block.many;
     }
@@ -324,7 +404,6 @@ class CloseItems {
     // Writes how many items each query has left, 0 where float32 cannot tell them apart: too many, or not finite.
     void count(std::int64_t* counts) {
         for (Query& own : queries_) {
-            if (!std::isfinite(own.total)) own.failed = true;
             if (own.failed) own.close.clear();
             *counts++ = static_cast<std::int64_t>(own.close.size());
         }
@@ -347,75 +426,36 @@ class CloseItems {
     }
 
   private:
-    static constexpr std::size_t kGroup = 16;  // items
-
-    struct Estimates {
-        std::vector<float> values, least, sorted;  // of a block's items, and of each group
-    };
-
     struct Query {
         std::vector<std::pair<float, std::uint32_t>> close;  // those with estimates at most `limit`
-        float limit = std::numeric_limits<float>::infinity(), total = 0;
+        float limit = std::numeric_limits<float>::infinity();
         bool failed = false;
     };
 
-    // Estimates a block in groups: most have no item within the limit, and their least estimates make the first limit.
-    void add(Query& own, std::size_t q, const Block& block, Estimates& out) const {
-        if (own.close.capacity() == 0) own.close.reserve(std::min(most_ + kGroup, 4 * k_));
-        const std::size_t whole = block.many / kGroup, groups = (block.many + kGroup - 1) / kGroup;
-        const float* products = block.products + q * block.many;
-        out.values.resize(groups * kGroup);
-        out.least.resize(groups);
-        Float4 total = {};
-        for (std::size_t g = 0; g < whole; ++g)
-            out.least[g] = estimate(products + g * kGroup, block.offsets[q], block.scales + g * kGroup,
-                                    block.shifts + g * kGroup, out.values.data() + g * kGroup, total);
-        if (whole < groups) {  // the last group repeats the last item
-            float last[3][kGroup];
-            for (std::size_t i = 0; i < kGroup; ++i) {
-                const std::size_t item = std::min(whole * kGroup + i, block.many - 1);
-                last[0][i] = products[item];
-                last[1][i] = block.scales[item];
-                last[2][i] = block.shifts[item];
-            }
-            float* values = out.values.data() + whole * kGroup;
-            out.least[whole] = estimate(last[0], block.offsets[q], last[1], last[2], values, total);
-            std::fill(out.values.begin() + static_cast<std::ptrdiff_t>(block.many), out.values.end(),
-                      std::numeric_limits<float>::infinity());
+    void add(Query& own, std::size_t q, const Block& block, EstimateKernel estimate, Estimates& out) const {
+        constexpr std::size_t columns = Estimates::kColumns;
+        auto& [values, least, kth, total] = out;
+        values.resize(block.many);
+        if (own.close.capacity() == 0) own.close.reserve(std::min(items_, 4 * k_));
+        estimate(block.products + q * block.stride, block.offsets[q], block.scales, block.shifts, k_, out);
+        own.failed = !std::isfinite(total);
+        if (own.failed) return;
+        tighten(own, block.bounds[q]);
+        if (k_ > columns && own.close.size() < k_ && block.many > k_) {
+            std::vector<float> sorted = values;
+            std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(k_ - 1), sorted.end());
+            kth = sorted[k_ - 1];
         }
-        own.total += horizontal_sum(total);
-        if (own.close.empty() && block.many > k_) {
-            out.sorted = groups > k_ ? out.least : out.values;
-            const auto kth = out.sorted.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
-            std::nth_element(out.sorted.begin(), kth, out.sorted.end());
-            own.limit = limit_of_estimates(*kth, block.bounds[q]);
-        } else {
-            tighten(own, block.bounds[q]);
-        }
-        for (std::size_t g = 0; g < groups && !own.failed; ++g) {
-            if (!(out.least[g] <= own.limit)) continue;
-            for (std::size_t i = g * kGroup; i < std::min((g + 1) * kGroup, block.many); ++i)
-                if (out.values[i] <= own.limit) own.close.emplace_back(out.values[i], seen_ + i);
+        if (block.many > k_) own.limit = std::min(own.limit, limit_of_estimates(kth, block.bounds[q]));
+        for (std::size_t c = 0; c < columns && !own.failed; ++c) {
+            if (!(least[c] <= own.limit)) continue;
+            for (std::size_t i = c; i < block.many; i += columns)
+                if (values[i] <= own.limit) own.close.emplace_back(values[i], seen_ + i);
             if (own.close.size() <= most_) continue;
             tighten(own, block.bounds[q]);
             own.failed = own.close.size() > most_ / 2 + k_;  // else they would be dropped again and again
         }
         tighten(own, block.bounds[q]);
-    }
-
-    // Writes the estimates of a group, adds them to the total, and returns the least.
-    static float estimate(const float* products, float offset, const float* scales, const float* shifts, float* out,
-                          Float4& total) {
-        Float4 least = Float4{} + std::numeric_limits<float>::infinity(), sum = {};
-        for (std::size_t i = 0; i < kGroup; i += 4) {
-            const Float4 values =
-                load_float4(scales + i) * (load_float4(products + i) + offset) + load_float4(shifts + i);
-            std::memcpy(out + i, &values, sizeof values);
-            least = values < least ? values : least;
-            sum += values;
-        }
-        total += sum;
-        return std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
     }
 
     // Sets the limit by the k-th least estimate so far, and drops the items beyond.
@@ -431,5 +471,142 @@ class CloseItems {
     std::size_t k_, items_, most_, seen_ = 0;
     std::vector<Query> queries_;
 };
+
+#if NESTCODE_X86
+// Exhaustive search by vectors for a batch of queries, with AVX-512.
+template <class Real>
+class BatchScan {
+  public:
+    static constexpr std::size_t kItems = 1024;           // whose products are collected at once
+    static constexpr std::size_t kQueryBytes = 3u << 18;  // of queries that stay in the second-level cache
+
+    BatchScan(const VectorRuns& vectors, const Real* queries, std::size_t count, Metric metric)
+        : vectors_(vectors), queries_(queries), count_(count), metric_(metric) {}
+
+    // Writes the k nearest of the vectors at the positions `items` for each query, (count, k); returns false, with
+    // nothing to be trusted, where nearest_vectors does.
+    template <class Position>
+    bool search(const Position* items, const std::int64_t* ids, std::size_t many, std::size_t k, float* top_distances,
+                std::int64_t* top_ids) {
+        if (!prepare()) return false;
+        CloseItems close(count_, k, many);
+        if (!estimate(items, many, close)) return false;
+        std::vector<std::int64_t> counts(count_), pair_queries, pair_items;
+        close.count(counts.data());
+        for (std::size_t q = 0; q < count_; ++q) {
+            if (counts[q] == 0) return false;
+            pair_queries.insert(pair_queries.end(), static_cast<std::size_t>(counts[q]), static_cast<std::int64_t>(q));
+        }
+        pair_items.resize(pair_queries.size());
+        close.write(pair_items.data());
+        for (std::int64_t& item : pair_items) item = static_cast<std::int64_t>(items[item]);
+        std::vector<double> distances(pair_items.size());
+        compare_pairs(vectors_, queries_, pair_queries.data(), pair_items.data(), pair_items.size(), metric_,
+                      distances.data(), Simd::avx512, 1);
+        close.rank(distances.data(), ids, top_distances, top_ids);
+        return !vectors_.damaged();
+    }
+
+  private:
+    // Rounds the queries to float32, L2-normalized for the cosine; squares of the largest and smallest leave its range.
+    bool prepare() {
+        const std::size_t features = vectors_.features;
+        rounded_.resize(count_ * features);
+        lengths_.resize(count_);
+        for (std::size_t q = 0; q < count_; ++q) {
+            const Real* query = queries_ + q * features;
+            float* out = rounded_.data() + q * features;
+            const double square =
+                sum_in_double(features, [=](std::size_t f) { return static_cast<double>(query[f]) * query[f]; });
+            if (!(square > 1e-24 && square < 1e24)) return false;
+            lengths_[q] = metric_ == Metric::cosine ? 1 : std::sqrt(square);
+            const double scale = lengths_[q] / std::sqrt(square);
+            for (std::size_t f = 0; f < features; ++f) out[f] = static_cast<float>(scale * query[f]);
+            if (metric_ == Metric::l2 && !std::equal(out, out + features, query)) return false;
+        }
+        return true;
+    }
+
+    template <class Position>
+    bool estimate(const Position* items, std::size_t many, CloseItems& close) const {
+        const std::size_t features = vectors_.features, stride = std::min(kItems, many + Panel::kRows);
+        const RowSumsKernel<float> sums_of = row_sums_kernel<float, true>(Simd::avx512);
+        const VectorReader reader(vectors_, half_expander(Simd::avx512));
+        const std::unique_ptr<float[]> products(new float[count_ * stride]);
+        std::vector<float> buffer(Panel::kRows * features), norms(stride), scales(stride), shifts(stride);
+        const std::vector<float> zeros(std::max(features, count_));
+        std::vector<double> bounds(count_);
+        Panel panel(features);
+        float largest = 0;
+        for (std::size_t first = 0; first < many; first += kItems) {
+            const std::size_t count = std::min(kItems, many - first);
+            for (std::size_t at = 0; at < count; at += Panel::kRows) {
+                const float* rows[Panel::kRows];
+                for (std::size_t i = 0; i < Panel::kRows; ++i) {
+                    const std::size_t item = std::min(at + i, count - 1);  // the last one fills up
+                    rows[i] = reader.row(static_cast<std::size_t>(items[first + item]), buffer.data() + i * features);
+                    norms[item] = sums_of(zeros.data(), rows[i], features).norm;
+                    if (metric_ == Metric::cosine && !(norms[item] > 1e-30f)) {  // its square underflows, or it is zero
+                        if (!std::equal(rows[i], rows[i] + features, zeros.data())) return false;
+                        norms[item] = 1;  // of any: products are 0
+                    }
+                }
+                panel.pack(rows);
+                panel.multiply(rounded_.data(), count_, products.get() + at, stride);
+            }
+            for (std::size_t i = 0; i < count; ++i) {
+                largest = std::max(largest, norms[i]);
+                scales[i] = metric_ == Metric::l2 ? -2 : metric_ == Metric::inner ? -1 : -2 / std::sqrt(norms[i]);
+                shifts[i] = metric_ == Metric::l2 ? norms[i] : 0;
+            }
+            for (std::size_t q = 0; q < count_; ++q) bounds[q] = bound(lengths_[q], largest);
+            close.add({products.get(), count, stride, zeros.data(), scales.data(), shifts.data(), bounds.data()},
+                      Simd::avx512, 1);
+        }
+        return true;
+    }
+
+    double bound(double length, float largest_square) const {
+        const auto features = static_cast<double>(vectors_.features);
+        const double unit = (features + 16) * kUnit, largest = std::sqrt(largest_square) * (1 + 0x1p-10);
+        if (metric_ == Metric::cosine) return 3 * unit;
+        const double sum = length + largest;
+        return unit * (metric_ == Metric::inner ? length * largest : sum * sum) + features * kSmallest;
+    }
+
+    const VectorRuns& vectors_;
+    const Real* queries_;
+    const std::size_t count_;
+    const Metric metric_;
+    std::vector<float> rounded_;   // (count, features)
+    std::vector<double> lengths_;  // (count)
+};
+
+// Writes the k nearest of the vectors at the positions `items` for each query, (count, k). Returns false, with nothing
+// to be trusted, where nearest_vectors does, and for other instruction sets than AVX-512: there BLAS multiplies.
+template <class Real, class Position>
+bool nearest_vectors_of_batch(const VectorRuns& vectors, const Real* queries, std::size_t count, const Position* items,
+                              const std::int64_t* ids, std::size_t many, Metric metric, std::size_t k,
+                              float* top_distances, std::int64_t* top_ids, Simd simd, std::size_t threads) {
+    if (simd != Simd::avx512 || many == 0) return false;
+    using Scan = BatchScan<Real>;
+    const std::size_t features = vectors.features;
+    const std::size_t most = std::clamp<std::size_t>(Scan::kQueryBytes / (4 * features), 12, 256);
+    std::atomic<bool> done = true;
+    parallel_for(count, 12, threads, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t q = begin; q < end && done; q += most) {
+            Scan scan(vectors, queries + q * features, std::min(most, end - q), metric);
+            if (!scan.search(items, ids, many, k, top_distances + q * k, top_ids + q * k)) done = false;
+        }
+    });
+    return done;
+}
+#else
+template <class Real, class Position>
+bool nearest_vectors_of_batch(const VectorRuns&, const Real*, std::size_t, const Position*, const std::int64_t*,
+                              std::size_t, Metric, std::size_t, float*, std::int64_t*, Simd, std::size_t) {
+    return false;
+}
+#endif
 
 }  // namespace nestcode

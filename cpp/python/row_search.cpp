@@ -31,6 +31,7 @@ struct PyRowProjection {
                      directions.shape(0),
                      used,
                      blocks(used, coarse_parts),
+                     coarse_in_directions(coarse_parts),
                      mean_coefficients.data(),
                      mean_square,
                      mean_outside} {
@@ -43,11 +44,19 @@ struct PyRowProjection {
   private:
     nestcode::ProjectionBlocks blocks(std::size_t used, const Mat<float>& coarse_parts) const {
         const std::size_t features = mean.size();
-        if (directions.shape(1) != features || coarse_parts.shape(1) != features || used > directions.shape(0))
-            throw nb::value_error("directions and centroids must have the features of the mean");
+        if (directions.shape(1) != features || used > directions.shape(0) ||
+            (coarse_parts.shape(1) != features && coarse_parts.shape(1) > used))
+            throw nb::value_error(
+                "directions and centroids must have the features of the mean, or these the directions");
         std::vector<float> rows(directions.data(), directions.data() + used * features);
-        rows.insert(rows.end(), coarse_parts.data(), coarse_parts.data() + coarse_parts.size());
-        return {rows.data(), used + coarse_parts.shape(0), features};
+        if (coarse_parts.shape(1) == features)
+            rows.insert(rows.end(), coarse_parts.data(), coarse_parts.data() + coarse_parts.size());
+        return {rows.data(), rows.size() / features, features};
+    }
+
+    std::optional<nestcode::ProjectionBlocks> coarse_in_directions(const Mat<float>& parts) const {
+        if (parts.shape(1) == mean.size()) return std::nullopt;
+        return nestcode::ProjectionBlocks(parts.data(), parts.shape(0), parts.shape(1));
     }
 };
 
@@ -302,7 +311,7 @@ struct PyCodeScan {
             throw nb::value_error("tables must be of directions of the projection");
         const int bits = snapshot.decoder->centroid_bits;
         const std::size_t centroids = bits == 0 ? 0 : std::size_t{1} << bits;
-        if (centroids > snapshot.projection->blocks.count() - snapshot.projection->used)
+        if (centroids > snapshot.projection->coarse_count())
             throw nb::value_error("centroids must be those of the projection");
         std::size_t total = 0;
         for (const nb::object& object : owners) {
@@ -329,12 +338,7 @@ struct PyCodeScan {
     template <class Real>
     bool search(const Vec<Real>& row, std::string_view metric, const Array<float, 1>& distances, const Ids& top_ids,
                 std::size_t threads) const {
-        const nestcode::RowProjection& projection = *part_of<PyRowSearcher>(owner).snapshot.projection;
-        const nestcode::Metric by = nestcode::metric_named(metric);
-        if (row.size() != projection.features())
-            throw nb::value_error("the row must have the features of the projection");
-        if (by != projection.metric && projection.metric != nestcode::Metric::l2)
-            throw nb::value_error("codes of L2-normalized items are compared by the cosine");
+        const nestcode::Metric by = checked_metric(metric, row.size());
         if (distances.size() == 0 || top_ids.size() != distances.size())
             throw nb::value_error("there must be room for the hits, and at least one");
         const nestcode::Simd chosen = nestcode::choose_simd("");
@@ -342,7 +346,28 @@ struct PyCodeScan {
         return scan->search(row.data(), by, distances.size(), distances.data(), top_ids.data(), chosen, threads);
     }
 
+    template <class Real>
+    bool search_batch(const Mat<Real>& rows, std::string_view metric, const Array<float, 2>& distances,
+                      const Array<std::int64_t, 2>& top_ids, std::size_t threads) const {
+        const nestcode::Metric by = checked_metric(metric, rows.shape(1));
+        const std::size_t count = rows.shape(0), k = distances.shape(1);
+        if (k == 0 || distances.shape(0) != count || top_ids.shape(0) != count || top_ids.shape(1) != k)
+            throw nb::value_error("there must be room for the hits of each row, and at least one");
+        const nestcode::Simd chosen = nestcode::choose_simd("");
+        nb::gil_scoped_release released;
+        return scan->search_batch(rows.data(), count, by, k, distances.data(), top_ids.data(), chosen, threads);
+    }
+
   private:
+    nestcode::Metric checked_metric(std::string_view name, std::size_t features) const {
+        const nestcode::RowProjection& projection = *part_of<PyRowSearcher>(owner).snapshot.projection;
+        const nestcode::Metric metric = nestcode::metric_named(name);
+        if (features != projection.features()) throw nb::value_error("rows must have the features of the projection");
+        if (metric != projection.metric && projection.metric != nestcode::Metric::l2)
+            throw nb::value_error("codes of L2-normalized items are compared by the cosine");
+        return metric;
+    }
+
     template <class Integer>
     static bool below(const Integer* values, std::size_t count, std::size_t limit) {
         return std::all_of(values, values + count,
@@ -387,8 +412,10 @@ void add_row_search(nb::module_& m) {
         searcher.def("search_one", &PyRowSearcher::search_one<Real>, "row"_a.noconvert(), "k"_a, "lists"_a, "graphs"_a,
                      "reranked"_a, "ids"_a.noconvert(), "distances"_a.noconvert(),
                      "Write the nearest items of one row, and return how many it was compared with.");
-        scan.def("search", &PyCodeScan::search<Real>, "row"_a.noconvert(), "metric"_a, "distances"_a.noconvert(),
+        scan.def("search", &PyCodeScan::search<Real>, "rows"_a.noconvert(), "metric"_a, "distances"_a.noconvert(),
                  "top_ids"_a.noconvert(), "threads"_a = 1, "Write the nearest of all items.");
+        scan.def("search", &PyCodeScan::search_batch<Real>, "rows"_a.noconvert(), "metric"_a, "distances"_a.noconvert(),
+                 "top_ids"_a.noconvert(), "threads"_a = 1, "Write the nearest of all items for each row.");
     };
     add_searches(float{});
     add_searches(double{});

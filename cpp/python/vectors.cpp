@@ -69,6 +69,15 @@ struct PyVectorRuns {
                 throw nb::value_error("items must be positions of vectors");
     }
 
+    template <class Position>
+    void check_scan(std::size_t features, const Vec<Position>& items, const Vec<std::int64_t>& ids) const {
+        if (features != runs.features || ids.size() != items.size())
+            throw nb::value_error("queries must have the features of the vectors, and each item an id");
+        if (std::any_of(items.data(), items.data() + items.size(),
+                        [count = runs.count()](Position item) { return static_cast<std::uint64_t>(item) >= count; }))
+            throw nb::value_error("items must be positions of vectors");
+    }
+
     void rerank(const Mat<float>& queries, const Mat<std::int64_t>& candidates, std::string_view metric,
                 const Array<float, 2>& out, std::size_t threads, std::string_view simd) const {
         if (queries.shape(1) != runs.features || candidates.shape(0) != queries.shape(0) ||
@@ -87,18 +96,29 @@ struct PyVectorRuns {
                  std::string_view metric, const Array<float, 1>& distances, const Ids& top_ids, std::size_t threads,
                  std::string_view simd) const {
         const nestcode::Metric by = nestcode::metric_named(metric);
-        if (query.size() != runs.features || ids.size() != items.size())
-            throw nb::value_error("the query must have the features of the vectors, and each item an id");
+        check_scan(query.size(), items, ids);
         if (distances.size() == 0 || top_ids.size() != distances.size())
             throw nb::value_error("there must be room for the hits, and at least one");
-        if (std::any_of(items.data(), items.data() + items.size(),
-                        [count = runs.count()](Position item) { return static_cast<std::uint64_t>(item) >= count; }))
-            throw nb::value_error("items must be positions of vectors");
         const nestcode::Simd chosen = nestcode::choose_simd(simd);
         nb::gil_scoped_release released;
         return nestcode::nearest_vectors(runs, std::vector<double>(query.data(), query.data() + query.size()),
                                          items.data(), ids.data(), items.size(), by, distances.size(), distances.data(),
                                          top_ids.data(), chosen, threads);
+    }
+
+    template <class Real, class Position>
+    bool nearest_of_batch(const Mat<Real>& queries, const Vec<Position>& items, const Vec<std::int64_t>& ids,
+                          std::string_view metric, const Array<float, 2>& distances,
+                          const Array<std::int64_t, 2>& top_ids, std::size_t threads, std::string_view simd) const {
+        const nestcode::Metric by = nestcode::metric_named(metric);
+        check_scan(queries.shape(1), items, ids);
+        const std::size_t count = queries.shape(0), k = distances.shape(1);
+        if (k == 0 || distances.shape(0) != count || top_ids.shape(0) != count || top_ids.shape(1) != k)
+            throw nb::value_error("there must be room for the hits of each query, and at least one");
+        const nestcode::Simd chosen = nestcode::choose_simd(simd);
+        nb::gil_scoped_release released;
+        return nestcode::nearest_vectors_of_batch(runs, queries.data(), count, items.data(), ids.data(), items.size(),
+                                                  by, k, distances.data(), top_ids.data(), chosen, threads);
     }
 
     void expand(const Vec<std::int64_t>& items, const Array<float, 2>& out, std::size_t threads,
@@ -146,13 +166,15 @@ struct PyCloseItems {
     }
 
     void add(const Mat<float>& products, const Vec<float>& offsets, const Vec<float>& scales, const Vec<float>& shifts,
-             const Vec<double>& bounds, std::size_t threads) {
+             const Vec<double>& bounds, std::size_t threads, std::string_view simd) {
         const std::size_t queries = items.queries(), many = products.shape(1);
         if (products.shape(0) != queries || offsets.size() != queries || bounds.size() != queries ||
             scales.size() != many || shifts.size() != many || many > items.items() - items.seen())
             throw nb::value_error("there must be the terms of each query and item, and no more items than announced");
+        const nestcode::Simd chosen = nestcode::choose_simd(simd);
         nb::gil_scoped_release released;
-        items.add({products.data(), many, offsets.data(), scales.data(), shifts.data(), bounds.data()}, threads);
+        items.add({products.data(), many, many, offsets.data(), scales.data(), shifts.data(), bounds.data()}, chosen,
+                  threads);
     }
 
     void count(const Ids& counts) {
@@ -198,7 +220,7 @@ void add_vectors(nb::module_& m) {
         .def("expand", &PyVectorRuns::expand, "items"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
              "simd"_a = "", "Write vectors as float32.");
     const auto add_nearest = [&](auto method) {
-        runs.def("nearest", method, "query"_a.noconvert(), "items"_a.noconvert(), "ids"_a.noconvert(), "metric"_a,
+        runs.def("nearest", method, "queries"_a.noconvert(), "items"_a.noconvert(), "ids"_a.noconvert(), "metric"_a,
                  "distances"_a.noconvert(), "top_ids"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
                  "Write the nearest of some vectors, and return whether float32 told them apart.");
     };
@@ -210,15 +232,19 @@ void add_vectors(nb::module_& m) {
     add_compare(&PyVectorRuns::compare<float>);
     add_compare(&PyVectorRuns::compare<double>);
     add_nearest(&PyVectorRuns::nearest<float, std::uint32_t>);
+    add_nearest(&PyVectorRuns::nearest_of_batch<float, std::uint32_t>);
     add_nearest(&PyVectorRuns::nearest<float, std::int64_t>);
+    add_nearest(&PyVectorRuns::nearest_of_batch<float, std::int64_t>);
     add_nearest(&PyVectorRuns::nearest<double, std::uint32_t>);
+    add_nearest(&PyVectorRuns::nearest_of_batch<double, std::uint32_t>);
     add_nearest(&PyVectorRuns::nearest<double, std::int64_t>);
+    add_nearest(&PyVectorRuns::nearest_of_batch<double, std::int64_t>);
     m.def("squared_norms", squared_norms, "rows"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
           "Write the squared norms of rows.");
     nb::class_<PyCloseItems>(m, "CloseItems", "The items that may be among the nearest, by estimates of all.")
         .def(nb::init<std::size_t, std::size_t, std::size_t>(), "queries"_a, "k"_a, "items"_a)
         .def("add", &PyCloseItems::add, "products"_a.noconvert(), "offsets"_a.noconvert(), "scales"_a.noconvert(),
-             "shifts"_a.noconvert(), "bounds"_a.noconvert(), "threads"_a = 1, "Estimate the next items.")
+             "shifts"_a.noconvert(), "bounds"_a.noconvert(), "threads"_a = 1, "simd"_a = "", "Estimate the next items.")
         .def("count", &PyCloseItems::count, "counts"_a.noconvert(), "Write how many items each query has left.")
         .def("write", &PyCloseItems::write, "items"_a.noconvert(), "Write these items, query by query.")
         .def("rank", &PyCloseItems::rank, "distances"_a.noconvert(), "ids"_a.noconvert(), "top_distances"_a.noconvert(),

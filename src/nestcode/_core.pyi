@@ -431,7 +431,7 @@ class VectorRuns:
         """Write the distances from each query to its candidates, (queries, many): positions, or -1 for none."""
     def nearest(
         self,
-        query: NDArray[np.floating[Any]],
+        queries: NDArray[np.floating[Any]],
         items: NDArray[np.uint32] | NDArray[np.int64],
         ids: NDArray[np.int64],
         metric: str,
@@ -440,7 +440,10 @@ class VectorRuns:
         threads: int = 1,
         simd: str = "",
     ) -> bool:
-        """Write the nearest of the vectors `items`, nearest first, and return whether float32 could tell them apart."""
+        """Write the nearest of the vectors `items` of one query or each, and return whether float32 told them apart.
+
+        It is False for several queries without AVX-512, too.
+        """
     def expand(self, items: NDArray[np.int64], out: NDArray[np.float32], threads: int = 1, simd: str = "") -> None:
         """Write vectors as float32, (items, features)."""
     def compare(
@@ -470,6 +473,7 @@ class CloseItems:
         shifts: NDArray[np.float32],
         bounds: NDArray[np.float64],
         threads: int = 1,
+        simd: str = "",
     ) -> None:
         """Estimate the distances of the next items: scales (products + offsets) + shifts, with bounds of the errors."""
     def count(self, counts: NDArray[np.int64]) -> None:
@@ -562,8 +566,8 @@ class Graph:
 class RowProjection:
     """The projection of rows: on the first `used` directions, and on the coarse parts of lists' centroids.
 
-    `coarse` is in features; `mean_coefficients` are those of the mean, `mean_square` is its squared norm, and
-    `mean_outside` that of its part outside of the directions.
+    `coarse` is in features, or in as many leading directions as it has columns; `mean_coefficients` are those of the
+    mean, `mean_square` is its squared norm, and `mean_outside` that of its part outside of the directions.
     """
 
     def __init__(
@@ -680,13 +684,16 @@ class CodeScan:
     ) -> None: ...
     def search(
         self,
-        row: NDArray[np.floating[Any]],
+        rows: NDArray[np.floating[Any]],
         metric: str,
         distances: NDArray[np.float32],
         top_ids: NDArray[np.int64],
         threads: int = 1,
     ) -> bool:
-        """Write the nearest of all items; return False where float32 cannot tell them apart."""
+        """Write the nearest of all items of one row or each; return False where float32 cannot tell them apart.
+
+        It is False for several rows without AVX-512, too.
+        """
 
 # Entropy coding of codes (cpp/python/streams.cpp)
 

@@ -133,9 +133,14 @@ def test_estimates_err_by_less_than_their_bounds(kind: str, own: Any, metric: An
         assert (np.abs(error[:, :, None] - error[:, None, :]) <= bound[:, :, None] + bound[:, None, :]).all()
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.lists(st.integers(0, 90), min_size=1, max_size=4))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 70),
+    st.lists(st.integers(0, 200), min_size=1, max_size=4),
+    st.sampled_from(_core.simd_names()),
+)
 def test_close_items_hold_the_nearest_whatever_the_errors_within_the_bounds(
-    seed: int, k: int, blocks: list[int]
+    seed: int, k: int, blocks: list[int], simd: str
 ) -> None:
     rng, items, queries = np.random.default_rng(seed), sum(blocks), 3
     true = rng.standard_normal((queries, items))
@@ -146,7 +151,7 @@ def test_close_items_hold_the_nearest_whatever_the_errors_within_the_bounds(
         ones = np.ones(products.shape[1], dtype=np.float32)
         # 2 (products / 2 - 1) + 2
         own = np.ascontiguousarray(products / 2, dtype=np.float32)
-        close.add(own, np.full(queries, -1, np.float32), 2 * ones, 2 * ones, bound + 1e-5, 2)
+        close.add(own, np.full(queries, -1, np.float32), 2 * ones, 2 * ones, bound + 1e-5, 2, simd)
     counts = np.empty(queries, dtype=np.int64)
     close.count(counts)
     left = np.empty(counts.sum(), dtype=np.int64)
@@ -159,6 +164,26 @@ def test_close_items_hold_the_nearest_whatever_the_errors_within_the_bounds(
         assert np.array_equal(found[q], wanted[0])
         np.testing.assert_allclose(distances[q], near[0], rtol=1e-6)
     assert (counts[bounds[:, -1] < 1e-3] > 0).all() or items == 0  # few are close
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
+@pytest.mark.parametrize(("features", "items"), [(5, 7), (37, 1300), (48, 1024)])
+def test_batches_of_queries_have_the_hits_of_each_query_alone(metric: str, features: int, items: int) -> None:
+    rng = np.random.default_rng(features)
+    rows, queries = (rng.standard_normal((n, features)).astype(np.float32) for n in (items, 29))
+    rows[3] = 0
+    chosen = rng.permutation(items)[: items - 2].astype(np.uint32)  # of the vectors
+    shape = len(queries), 5
+    for stored in (rows, rows.astype(np.float16)):
+        vectors = _core.VectorRuns([_core.VectorRows(stored, np.zeros(0, np.float32))])
+        both = [(np.empty(shape, np.float32), np.empty(shape, np.int64)) for _ in range(2)]
+        done = vectors.nearest(queries, chosen, chosen.astype(np.int64), metric, *both[0], 2)
+        assert done == (_core.simd_names()[-1] == "avx512")  # BLAS multiplies elsewhere
+        for query, distances, ids in zip(queries, *both[1], strict=True):
+            assert vectors.nearest(query, chosen, chosen.astype(np.int64), metric, distances, ids)
+        if done:
+            assert np.array_equal(both[0][1], both[1][1])
+            np.testing.assert_allclose(both[0][0], both[1][0], rtol=1e-6)
 
 
 @metrics

@@ -113,8 +113,12 @@ class ProjectedScorer(DecodedScorer):
         coarse, used = np.zeros((0, len(mean)), dtype=np.float32), 0
         if bits is not None:
             parts = self._list_centroids(bits)
-            coarse = np.ascontiguousarray(parts.coarse @ directions[: parts.coarse.shape[1]], dtype=np.float32)
+            coarse, leading = np.ascontiguousarray(parts.coarse), parts.coarse.shape[1]
             used = max(self.used_directions, parts.fine.shape[1])
+            if coarse.size + max(leading - used, 0) * len(mean) < len(coarse) * len(mean):  # many centroids
+                used = max(used, leading)
+            else:
+                coarse = np.ascontiguousarray(coarse @ directions[:leading], dtype=np.float32)
         outside = max(self.mean_square - float(self.mean @ self.mean), 0.0)
         return _core.RowProjection(
             self.coder.metric_,

@@ -18,7 +18,7 @@ of float32 has an error of at most about d 2^-24 times the sum of their magnitud
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,11 +50,17 @@ Indices = NDArray[np.int64]
 
 def search_all(prepared: PreparedSnapshot, plan: Plan, start: int, ids: Ids, distances: Floats) -> None:
     """Write the nearest of all items that may be found, for the queries of a plan from `start` on."""
-    if len(ids) > SCANNED or plan.rank != "exact" or prepared.count == 0:
+    if plan.rank != "exact" or prepared.count == 0:
         _search_together(prepared, plan, start, ids, distances)
         return
-    for i in range(len(ids)):
-        row = np.ascontiguousarray(plan.queries[start + i], dtype=np.float64)
+    rows = np.ascontiguousarray(plan.queries[start : start + len(ids)], dtype=plan.rows.dtype)
+    if len(ids) > SCANNED:
+        if not prepared.scan_vectors(plan.vectors, rows, plan.metric, ids, distances, plan.threads):
+            ids.fill(-1)
+            distances.fill(np.inf)
+            _search_together(prepared, plan, start, ids, distances)
+        return
+    for i, row in enumerate(rows):
         if not prepared.scan_vectors(plan.vectors, row, plan.metric, ids[i], distances[i], plan.threads):
             _search_together(prepared, plan, start + i, ids[i : i + 1], distances[i : i + 1])
 
@@ -151,7 +157,7 @@ class VectorEstimator(Estimator):
         center = _center(own) if metric == "l2" else None
         own = own if center is None else own - center
         rounded, offsets = own.astype(np.float32, copy=False), np.zeros(len(own), dtype=np.float32)
-        lengths = np.sqrt(np.einsum("nf,nf->n", own, own, dtype=np.float64))
+        lengths = _lengths(own)
         unit, largest, error = (features + 16) * UNIT, 0.0, 0.0
         room = np.empty(len(own) * min(ROWS, len(self._keys)), dtype=np.float32)
         for first in range(0, len(self._keys), ROWS):
@@ -202,6 +208,28 @@ class VectorEstimator(Estimator):
         return _compare_rows(as_float64(self._queries[queries], normalize=by_angle), rows, self._metric)
 
 
+class UnitQueries:
+    """L2-normalized queries for inner products with items that are not, which a scorer decodes around their mean.
+
+    Queries are projected around the mean too, before they are normalized: far from 0, all would have the same
+    coefficients in float32.
+    """
+
+    def __init__(self, scorer: DecodedScorer, queries: NDArray[np.floating[Any]]) -> None:
+        projection = scorer.coder.projection()
+        assert projection is not None, "a coder with lookup tables has a projection"
+        rows = queries.astype(np.float64)
+        norms = np.sqrt(np.einsum("nf,nf->n", rows, rows))
+        scales = np.where(norms > 0, 1 / norms, 0)
+        batch = scorer.project(queries, "cosine")
+        self.mean: Doubles = projection.directions @ projection.mean  # its coefficients
+        self.weights = scales[:, None] * (batch.coefficients + self.mean)  # (queries, directions): of coefficients
+        self.products = scales * (rows @ projection.mean)  # (queries,): with the mean
+        self.reach = 2 + scales * np.sqrt(scorer.mean_square)  # the magnitudes that cancel in the weights
+        weights, products = self.weights.astype(np.float32), self.products.astype(np.float32)
+        self.batch = replace(batch, coefficients=weights, mean_products=products)
+
+
 class CodeEstimator(Estimator):
     """Distances to what codes decode to."""
 
@@ -209,25 +237,31 @@ class CodeEstimator(Estimator):
         assert isinstance(prepared.scorer, DecodedScorer)
         self.ids, self._prepared, self._metric, self._threads = prepared.ids, prepared, plan.metric, plan.threads
         self._scorer, self._rows = prepared.scorer, plan.rows[queries]
-        self._queries = np.ascontiguousarray(plan.queries[queries], dtype=self._rows.dtype)
-        self._in_features = plan.metric == "cosine" != self._scorer.coder.metric_
-        self._batch = self._scorer.project(self._rows, "inner" if self._in_features else _projected(plan.metric))
+        self._unit: UnitQueries | None = None  # for angles where the coder does not L2-normalize items
+        if plan.metric == "cosine" != self._scorer.coder.metric_:
+            own = np.asarray(plan.queries[queries], dtype=self._rows.dtype)
+            with np.errstate(all="ignore"):  # the largest ones are left to float64
+                self._unit = UnitQueries(self._scorer, own)
+            self._batch = self._unit.batch
+        else:
+            self._batch = self._scorer.project(self._rows, _projected(plan.metric))
         self._decoded: Floats | None = None  # all items, where they are one block
 
     def blocks(self) -> Iterator[Block]:
         """Yield estimates by ADC lookup tables, or for many queries by matrix products with decoded codes."""
         batch, tables = self._batch, self._prepared.tables
         assert tables is not None
-        lengths = np.sqrt(np.einsum("nd,nd->n", batch.coefficients, batch.coefficients, dtype=np.float64))
+        lengths = _lengths(batch.coefficients)
         offsets = np.zeros(len(lengths), dtype=np.float32)
-        if self._in_features:
+        if self._unit is not None:
             offsets = batch.mean_products
         elif self._metric == "cosine":
-            offsets = (-0.5 * (lengths**2 + batch.outside)).astype(np.float32)
+            own = np.einsum("nd,nd->n", batch.coefficients, batch.coefficients, dtype=np.float64)
+            offsets = (-0.5 * (own + batch.outside)).astype(np.float32)
         bounds = 2 * tables.operations * UNIT * self._reach(lengths, tables.largest)
         for products, codes in self._products(tables):
             scales, shifts = np.full_like(codes.norms, -2), codes.squares
-            if self._in_features:  # 2 - 2 cos
+            if self._unit is not None:  # 2 - 2 cos
                 scales, shifts = np.float32(-2) / codes.norms, np.full_like(codes.norms, 2)
             elif self._metric == "cosine":  # as `_angles`
                 scales, shifts = np.float32(-2) / codes.norms, (codes.squares - (codes.norms - 1) ** 2) / codes.norms
@@ -264,8 +298,8 @@ class CodeEstimator(Estimator):
         shortest, longest = min(float(part.min()) for part in norms), max(float(part.max()) for part in norms)
         if shortest == 0:
             return np.full(len(lengths), np.inf)
-        if self._in_features:
-            return np.asarray(2 * (lengths + 1) * (largest + np.sqrt(center)) / shortest)
+        if self._unit is not None:
+            return np.asarray(2 * (self._unit.reach + 1) * (largest + np.sqrt(center)) / shortest)
         squares = (lengths + largest) ** 2 + self._batch.outside + (longest + 1) ** 2 + center
         return np.asarray(squares / min(shortest, shortest**2))
 
@@ -273,19 +307,23 @@ class CodeEstimator(Estimator):
         """Return the distances of pairs."""
         metric, scorer, batch = self._metric, self._scorer, self._batch
         decoded, which = self._decoded, items
-        if self._in_features or decoded is None:
+        if decoded is None:
             unique, which = np.unique(items, return_inverse=True)
             codes = self._prepared.codes_at(self._prepared.positions[unique])
-            if self._in_features:
-                return self._compare(self._queries, scorer.coder.decode(codes), queries, which, metric)
             decoded = scorer.coder.coefficients(codes, self._threads)
+        if self._unit is not None:
+            products = self._unit.products[queries] - self._compare(
+                self._unit.weights, decoded, queries, which, "inner"
+            )
+            norms = _norms(scorer, decoded.astype(np.float64), self._unit.mean)[which]
+            return np.where(norms > 0, np.maximum(2 - 2 * products / np.where(norms > 0, norms, 1), 0), 2)
         distances = self._compare(batch.coefficients, decoded, queries, which, _projected(metric))
         if metric == "inner":
             return np.asarray(distances - batch.mean_products[queries])
         distances += batch.outside[queries]
         if metric == "l2":
             return distances
-        norms = _norms(scorer, decoded.astype(np.float64))[which]
+        norms = _norms(scorer, decoded.astype(np.float64), scorer.mean)[which]
         return _angles(distances, norms, np.any(self._rows, axis=1)[queries])
 
     def _compare(
@@ -312,6 +350,14 @@ def _center(queries: NDArray[np.floating[Any]]) -> Floats | None:
 def _projected(metric: SearchMetric) -> SearchMetric:
     """Return the metric to project queries for: angles follow from squared distances."""
     return "inner" if metric == "inner" else "l2"
+
+
+def _lengths(rows: NDArray[np.floating[Any]]) -> Doubles:
+    """Return the norms of rows, rounded up."""
+    squares = np.einsum("nf,nf->n", rows, rows)
+    if squares.min(initial=1) < 1e-30:  # as float32 underflows
+        squares = np.einsum("nf,nf->n", rows, rows, dtype=np.float64)
+    return np.asarray(np.sqrt(squares, dtype=np.float64) * (1 + 2.0**-10))  # as below
 
 
 def _largest(squared_norms: Floats) -> float:
@@ -407,12 +453,12 @@ def decoded_distances(
     distances = squared_distances(batch.coefficients.astype(np.float64), decoded) + batch.outside[:, None]
     if metric == "l2":
         return as_float32(distances)
-    return as_float32(_angles(distances, _norms(scorer, decoded), np.any(queries, axis=1, keepdims=True)))
+    return as_float32(_angles(distances, _norms(scorer, decoded, scorer.mean), np.any(queries, axis=1, keepdims=True)))
 
 
-def _norms(scorer: DecodedScorer, decoded: Doubles) -> Doubles:
-    """Return the norms of what codes decode to, the mean included."""
-    squares = np.einsum("nd,nd->n", decoded, decoded) + 2 * decoded @ scorer.mean + scorer.mean_square
+def _norms(scorer: DecodedScorer, decoded: Doubles, mean: NDArray[np.floating[Any]]) -> Doubles:
+    """Return the norms of what codes decode to, the mean included, given its coefficients."""
+    squares = np.einsum("nd,nd->n", decoded, decoded) + 2 * decoded @ mean + scorer.mean_square
     return np.asarray(np.sqrt(np.maximum(squares, 0)))
 
 

@@ -386,19 +386,19 @@ class PreparedSnapshot:
     def scan_vectors(
         self,
         given: GivenVectors | None,
-        row: NDArray[np.floating[Any]],
+        queries: NDArray[np.floating[Any]],
         metric: SearchMetric,
         ids: Ids,
         distances: Floats,
         threads: int,
     ) -> bool:
-        """Write the nearest items of one query by vectors, given or stored, or return False where that is inexact."""
+        """Write the nearest items of one query or each by vectors, given or stored, or return False where it cannot."""
         if given is None:
-            return self.vectors.core.nearest(row, self.positions, self.ids, metric, distances, ids, threads)
+            return self.vectors.core.nearest(queries, self.positions, self.ids, metric, distances, ids, threads)
         keys = self.sorted_ids
         if given.core is None or keys[-1] >= given.core.count:
             return False
-        return given.core.nearest(row, keys, keys, metric, distances, ids, threads)
+        return given.core.nearest(queries, keys, keys, metric, distances, ids, threads)
 
     def items(self) -> list[tuple[Ids, Ids, Codes]]:
         """Return the ids, the positions in all runs and the codes of all items that may be found, run by run."""

@@ -1,7 +1,7 @@
 """Search by vectors in one call of the core, from rows of floats to ids (`cpp/nestcode/row_search.hpp`).
 
 This is the plain case: queries are vectors, distances are by the coder's metric to stored vectors or to what codes
-decode to, and nothing is filtered. One query is compared with all items by any metric, also with the caller's vectors.
+decode to, and nothing is filtered. Queries are compared with all items by any metric, also with the caller's vectors.
 Other searches take the same steps one by one (searcher.py), and so do batches that
 rerank little, which matrix products project, unless walks are ranked by codes, and rows whose squares leave the range
 of float32.
@@ -84,8 +84,11 @@ class RowSearcher:
                 return self._scan(queries, metric or self._metric, vectors, ids, distances, workers)
             compared = self._core.search_one(queries, k, *budget, ids, distances)
             return None if compared < 0 else Hits(ids, distances, compared)
-        if queries.ndim != 2 or queries.shape[1] != self._features or budget is None:
+        if queries.ndim != 2 or queries.shape[1] != self._features:
             return None
+        if budget is None:
+            ids, distances = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
+            return self._scan(queries, metric or self._metric, vectors, ids, distances, workers)
         by_core = self._ranks_walks or (budget.reranked >= MANY and self._bit_planes)
         if len(queries) > FEW and not by_core:
             return None
@@ -102,21 +105,23 @@ class RowSearcher:
 
     def _scan(
         self,
-        row: NDArray[np.floating[Any]],
+        queries: NDArray[np.floating[Any]],
         metric: SearchMetric,
         vectors: VectorsById | None,
         ids: Ids,
         distances: Floats,
         threads: int,
     ) -> Hits | None:
-        """Return the nearest of all items of one vector, or None where that takes a plan."""
+        """Return the nearest of all items of one vector or of each row, or None where that takes a plan."""
         prepared = self._prepared
         if vectors is not None or self._vectors is not None:
             given = None if vectors is None else GivenVectors(vectors, self._features)
-            done = prepared.scan_vectors(given, row, metric, ids, distances, threads)
+            done = prepared.scan_vectors(given, queries, metric, ids, distances, threads)
         else:
-            done = self._codes is not None and self._codes.search(row, metric, distances, ids, threads)
-        return Hits(ids, distances, prepared.count) if done else None
+            done = self._codes is not None and self._codes.search(queries, metric, distances, ids, threads)
+        if not done:
+            return None
+        return Hits(ids, distances, prepared.count if queries.ndim == 1 else np.full(len(queries), prepared.count))
 
     @cached_property
     def _codes(self) -> _core.CodeScan | None:
