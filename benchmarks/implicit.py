@@ -192,7 +192,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--units", type=int, default=128, metavar="N", help="of the networks (128)")
     parser.add_argument("--layers", type=int, default=2, metavar="N", help="residual blocks of the networks (2)")
     parser.add_argument("--beams", type=int, default=16, metavar="N", help="of encoding (16)")
-    parser.add_argument("--candidates", type=int, default=16, metavar="N", help="of encoding (16)")
+    parser.add_argument("--candidates", type=int, default=8, metavar="N", help="of each beam, in encoding (8)")
     parser.add_argument("--eager", action="store_true", help="train without CUDA graphs")
     parser.add_argument("--peer-rows", type=int, metavar="N", help="training rows of FAISS's quantizers (all)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")

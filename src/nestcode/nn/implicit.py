@@ -128,7 +128,7 @@ class ImplicitCodebooks(nn.Module):
         Args:
             x: the items.
             beams: partial encodings that are kept for each item.
-            candidates: entries of each stage that the network is evaluated for: those of the nearest centroids.
+            candidates: entries of each stage that the network is evaluated for, for each beam: the nearest centroids.
             last: only every entry that divides by this is chosen in the last stage, which then has fewer bits.
 
         """

@@ -48,7 +48,7 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
         units: of the network of each byte.
         layers: residual blocks of the network of each byte.
         beams: partial encodings that beam search keeps for each item; more make better codes and take longer.
-        candidates: entries of each codebook that the network is evaluated for; the nearest centroids pre-select them.
+        candidates: entries that the network is evaluated for, for each beam; the nearest centroids pre-select them.
         lengths: the distribution of the number of bytes that are kept, by which training weights errors; by default
             `LogUniform()`. `Uniform()` gives the loss of QINCo.
         training: steps, batch size, learning rate and so on.
