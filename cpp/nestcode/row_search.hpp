@@ -539,7 +539,8 @@ class CodeScan {
             for (std::size_t i = 0; i < close.size(); ++i)
                 out[i] = distance(query, batch.coefficients(0), decoded.data() + i * projection.count, metric);
         };
-        return rank_by_estimates(estimates, bound(query), 0, ids_, k, top_distances, top_ids, exact);
+        const double roundings = tables_.operations + 2 * static_cast<double>(projection.features());
+        return rank_by_estimates(estimates, bound(query, roundings), 0, ids_, k, top_distances, top_ids, exact);
     }
 
     // Writes the k nearest items of each row, (count, k), or returns false where that takes a batch in float64, and for
@@ -621,11 +622,8 @@ class CodeScan {
         return sum_in_double(values.size(), [&](std::size_t d) { return values[d] * values[d]; });
     }
 
-    // What the errors of estimates are at most.
-    double bound(const Query& query) const {
-        const double roundings = tables_.operations + 2 * static_cast<double>(snapshot_.projection->features());
-        return 2 * roundings * kUnit * query.reach;
-    }
+    // What the errors of estimates are at most, given how many roundings a product goes through.
+    static double bound(const Query& query, double roundings) { return 2 * roundings * kUnit * query.reach; }
 
     // Writes what the codes of items decode to, (count, directions).
     template <class ItemAt>
@@ -660,7 +658,7 @@ class CodeScan {
             const Query& query = queries.back();
             std::copy(query.weights.begin(), query.weights.end(), weights.data() + q * directions);
             if (metric == Metric::cosine) offsets[q] = static_cast<float>(own ? -query.square / 2 : query.constant);
-            bounds[q] = bound(query);
+            bounds[q] = bound(query, tables_.operations);
         }
         CloseItems close(count, k, many);
         std::vector<float> decoded(std::min(many, many > kKept ? kItems : kKept) * directions);

@@ -187,6 +187,18 @@ def test_batches_of_queries_have_the_hits_of_each_query_alone(metric: str, featu
 
 
 @metrics
+def test_batches_by_codes_have_the_hits_of_each_query_alone_among_many_items(own: Any, metric: Any) -> None:
+    rows = np.random.default_rng(5).standard_normal((5000, FEATURES)).astype(np.float32)  # more than stay decoded
+    index = Index(fitted("linear", own))
+    index.add(rows)
+    index.remove(np.arange(0, 5000, 7))
+    every = {"candidates": 5000, "metric": metric}
+    hits = index.search(rows[:9], 5, **every)
+    for query, distances in zip(rows[:9], hits.distances, strict=True):
+        np.testing.assert_allclose(index.search(query, 5, **every).distances, distances, rtol=1e-4, atol=1e-5)
+
+
+@metrics
 def test_duplicates_and_zeros_are_found(own: Any, metric: Any) -> None:
     rows = np.repeat(SCALES["around 0"][:40], 20, axis=0)
     rows[::100] = 0
