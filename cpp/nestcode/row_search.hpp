@@ -530,7 +530,7 @@ class CodeScan {
         RowBatch batch(projection, 1, project_kernel(simd));
         if (!batch.prepare(row, 1)) return false;
         const Query query =
-            metric == projection.metric ? around_mean(batch, 0, batch.outside(0)) : around_zero(batch, 0, row, metric);
+            metric == projection.metric ? around_mean(batch, 0, outside(batch, 0)) : around_zero(batch, 0, row, metric);
         std::vector<float> estimates;
         estimate(batch, query, metric, estimates, threads);
         const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
@@ -591,11 +591,10 @@ class CodeScan {
     Query around_zero(const RowBatch& batch, std::size_t q, const Real* row, Metric metric) const {
         const RowProjection& projection = *snapshot_.projection;
         Query query;
-        double product = 0, square = 0;
-        for (std::size_t f = 0; f < projection.features(); ++f) {
-            product += row[f] * projection.mean[f];
-            square += static_cast<double>(row[f]) * row[f];
-        }
+        const std::size_t features = projection.features();
+        const double product = sum_in_double(features, [&](std::size_t f) { return row[f] * projection.mean[f]; });
+        const double square =
+            sum_in_double(features, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
         if (metric == Metric::cosine) query.scale = 1 / std::sqrt(square);
         query.constant = query.scale * product;
         for (std::size_t d = 0; d < projection.count; ++d)
@@ -605,6 +604,17 @@ class CodeScan {
         if (metric == Metric::cosine)
             query.reach = 2 * (length + 1) * (tables_.largest + std::sqrt(mean_square_)) / shortest_;
         return query;
+    }
+
+    // The squared distance of a row to the span of the directions: a difference of squares where it cancels little.
+    double outside(const RowBatch& batch, std::size_t q) const {
+        const RowProjection& projection = *snapshot_.projection;
+        const auto squared_norm = [](const float* row, std::size_t count) {
+            return sum_in_double(count, [=](std::size_t i) { return static_cast<double>(row[i]) * row[i]; });
+        };
+        const double square = squared_norm(batch.centered(q), projection.features());
+        const double rest = square - squared_norm(batch.coefficients(q), projection.count);
+        return rest > square / 16 ? rest : batch.outside(q);
     }
 
     static double squared_norm(const std::vector<double>& values) {
@@ -634,19 +644,18 @@ class CodeScan {
     static constexpr std::size_t kKept = 4096;   // items that stay decoded until the second pass
 
     template <class Real>
-    bool search_together(const Real* rows, std::size_t count, Metric metric, std::size_t k, float* top_distances,
-                         std::int64_t* top_ids) const {
+    NESTCODE_AVX512 bool search_together(const Real* rows, std::size_t count, Metric metric, std::size_t k,
+                                         float* top_distances, std::int64_t* top_ids) const {
         const RowProjection& projection = *snapshot_.projection;
         const std::size_t directions = projection.count, many = snapshot_count();
         RowBatch batch(projection, count, project_many);
         if (!batch.prepare(rows, count)) return false;
         const bool own = metric == projection.metric;
-        const std::vector<double> outside = own ? outside_of(batch, count) : std::vector<double>();
         std::vector<Query> queries;
         std::vector<float> weights(count * directions), offsets(count);
         std::vector<double> bounds(count);
         for (std::size_t q = 0; q < count; ++q) {
-            queries.push_back(own ? around_mean(batch, q, outside[q])
+            queries.push_back(own ? around_mean(batch, q, outside(batch, q))
                                   : around_zero(batch, q, rows + q * projection.features(), metric));
             const Query& query = queries.back();
             std::copy(query.weights.begin(), query.weights.end(), weights.data() + q * directions);
@@ -717,35 +726,6 @@ class CodeScan {
             }
     }
 
-    // The squared distances of rows to the span of the directions, a panel of features at a time.
-    std::vector<double> outside_of(const RowBatch& batch, std::size_t count) const {
-        const RowProjection& projection = *snapshot_.projection;
-        const std::size_t features = projection.features(), directions = projection.count;
-        std::vector<double> out(count);
-        if (directions >= features) return out;
-        std::vector<float> coefficients, columns(Panel::kRows * directions), products(count * Panel::kRows);
-        for (std::size_t q = 0; q < count; ++q)
-            coefficients.insert(coefficients.end(), batch.coefficients(q), batch.coefficients(q) + directions);
-        Panel panel(directions);
-        for (std::size_t first = 0; first < features; first += Panel::kRows) {
-            const std::size_t size = std::min(Panel::kRows, features - first);
-            const float* rows[Panel::kRows];
-            for (std::size_t i = 0; i < Panel::kRows; ++i) rows[i] = columns.data() + i * directions;
-            for (std::size_t d = 0; d < directions; ++d)
-                for (std::size_t i = 0; i < size; ++i)
-                    columns[i * directions + d] = projection.directions[d * features + first + i];
-            panel.pack(rows);
-            panel.multiply(coefficients.data(), count, products.data(), Panel::kRows);
-            for (std::size_t q = 0; q < count; ++q) {
-                const float *row = batch.centered(q) + first, *inside = products.data() + q * Panel::kRows;
-                out[q] += sum_in_double(size, [=](std::size_t i) {
-                    const double rest = row[i] - inside[i];
-                    return rest * rest;
-                });
-            }
-        }
-        return out;
-    }
 #endif
 
     void estimate(const RowBatch& batch, const Query& query, Metric metric, std::vector<float>& out,
@@ -784,14 +764,15 @@ class CodeScan {
         }
     }
 
-    double distance(const Query& query, const float* coefficients, const float* decoded, Metric metric) const {
+    [[gnu::always_inline]] double distance(const Query& query, const float* coefficients, const float* decoded,
+                                           Metric metric) const {
         return metric == snapshot_.projection->metric ? distance(coefficients, decoded, query.constant)
                                                       : distance_around_zero(query, decoded, metric);
     }
 
     // The distance of a query to a decoded code in float64; angles are those of squared distances, as inner products
     // differ too little where all items point the same way.
-    double distance(const float* coefficients, const float* decoded, double outside) const {
+    [[gnu::always_inline]] double distance(const float* coefficients, const float* decoded, double outside) const {
         const RowProjection& projection = *snapshot_.projection;
         const double distance = outside + sum_in_double(projection.count, [=](std::size_t d) {
                                     const double difference = static_cast<double>(coefficients[d]) - decoded[d];
@@ -806,7 +787,7 @@ class CodeScan {
     }
 
     // The negative inner product, or 2 - 2 cos of it.
-    double distance_around_zero(const Query& query, const float* decoded, Metric metric) const {
+    [[gnu::always_inline]] double distance_around_zero(const Query& query, const float* decoded, Metric metric) const {
         const double product = query.constant + sum_in_double(query.weights.size(), [&](std::size_t d) {
                                    return query.weights[d] * decoded[d];
                                });

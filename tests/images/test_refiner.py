@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,6 +66,11 @@ def test_tiles_are_refined_as_the_whole(shape: tuple[int, ...]) -> None:
     assert np.mean(tiled != whole) < 0.01  # values that are rounded the other way
 
 
+def test_an_image_and_its_transpose_are_refined_alike() -> None:
+    image = crop((40, 70, 3))
+    assert np.array_equal(refiner().refine(image.swapaxes(0, 1), 40.0), refiner().refine(image, 40.0).swapaxes(0, 1))
+
+
 def test_16_bits_are_refined_as_8() -> None:
     image = crop((40, 40, 3))
     fine = refiner().refine(image.astype(np.uint16) * 257, 40.0)
@@ -92,6 +98,17 @@ def test_a_saved_refiner_refines_the_same(tmp_path: Path) -> None:
     loaded = Refiner.load(tmp_path / "a.refiner")
     assert loaded.fingerprint == refiner().fingerprint
     assert np.array_equal(loaded.refine(image, 40.0), refiner().refine(image, 40.0))
+
+
+def test_a_file_of_version_1_has_no_biases_of_places(tmp_path: Path) -> None:
+    image, record = crop((40, 40, 3)), refiner().to_record()
+    arrays = {name: array for name, array in record.arrays.items() if name != "place"}
+    write_record(tmp_path / "a.refiner", Record(record.kind, 1, record.settings, arrays))
+    network = random_network()
+    torch.nn.init.zeros_(network.place)
+    expected = Refiner(network).refine(image, 40.0)
+    assert np.array_equal(Refiner.load(tmp_path / "a.refiner").refine(image, 40.0), expected)
+    assert not np.array_equal(refiner().refine(image, 40.0), expected)
 
 
 def test_files_that_hold_no_refiner_are_refused(tmp_path: Path) -> None:
@@ -125,7 +142,7 @@ def test_settings_that_do_not_fit_the_weights_are_refused(lie: dict[str, object]
 
 
 def test_bad_arguments_are_refused(tmp_path: Path) -> None:
-    for tile in (0, 12, 1.5, True):
+    for tile in (0, 24, 1.5, True):
         with pytest.raises(InvalidInput, match="tile must be"):
             Refiner(random_network(), tile)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"network must be a RestorationUNet, got None: Refiner.load\(\)"):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nestcode.errors import InvalidInput
-from nestcode.nn.restoration import FINEST, RestorationUNet
+from nestcode.nn.restoration import FINEST, PERIOD, RestorationUNet
 
 
 def random_network(seed: int = 0) -> RestorationUNet:
@@ -12,6 +12,7 @@ def random_network(seed: int = 0) -> RestorationUNet:
     torch.manual_seed(seed)
     network = RestorationUNet((8, 8), (1, 1)).eval()
     torch.nn.init.normal_(network.end.weight, std=0.5)
+    torch.nn.init.normal_(network.place)
     return network
 
 
@@ -38,6 +39,15 @@ def test_no_pixel_beyond_the_reach_changes_an_output() -> None:
     x[..., 96] += 1
     changed = (network(x, steps) - before).abs().amax((0, 1, 2)).nonzero().ravel()
     assert 96 - network.reach <= int(changed.min()) < 96 < int(changed.max()) <= 96 + network.reach
+
+
+@torch.inference_mode()
+def test_images_shifted_by_a_block_are_corrected_alike_and_by_half_a_block_are_not() -> None:
+    network, steps = random_network(), torch.tensor([50.0])
+    x = torch.rand(1, 3, 8, 256)
+    corrections = [network(x[..., shift:], steps)[..., 112 - shift : 128 - shift] for shift in (0, PERIOD, PERIOD // 2)]
+    assert torch.allclose(corrections[0], corrections[1], atol=1e-5)
+    assert (corrections[0] - corrections[2]).abs().max() > 1e-3
 
 
 def test_sizes_are_checked() -> None:

@@ -19,12 +19,12 @@ from nestcode.arrays import check_int
 from nestcode.coders.network import check_record_sizes, load_network, weights_of
 from nestcode.errors import InvalidInput
 from nestcode.images.codec import Image, check_image
-from nestcode.nn.restoration import FINEST, MULTIPLE, RestorationUNet
+from nestcode.nn.restoration import FINEST, MULTIPLE, PERIOD, UNSHUFFLE, RestorationUNet
 from nestcode.storage import Record, Storable, read_record
 
 SHIPPED = Path(__file__).parent / "photos.refiner"
 LARGEST_STEP = 1024.0  # beyond it hardly more than a mean arrived: nothing that a network could know more of
-TILE = 1024  # pixels on a side that are refined at a time: about 300 MB of memory
+TILE = 1024  # pixels on a side that are refined at a time: about 400 MB of memory
 
 
 class Refiner(Storable):
@@ -39,15 +39,17 @@ class Refiner(Storable):
 
     Args:
         network: the trained network.
-        tile: pixels on a side that are refined at a time, a multiple of 8; memory grows with its square.
+        tile: pixels on a side that are refined at a time, a multiple of 16; memory grows with its square.
 
     """
+
+    VERSION = 2
 
     def __init__(self, network: RestorationUNet, tile: int = TILE) -> None:
         if not isinstance(network, RestorationUNet):
             raise InvalidInput(f"network must be a RestorationUNet, got {network!r}: Refiner.load() has a trained one")
-        if check_int(tile, "tile", least=MULTIPLE) % MULTIPLE:
-            raise InvalidInput(f"tile must be a multiple of {MULTIPLE} pixels, got {tile}: {TILE} is a good choice")
+        if check_int(tile, "tile", least=PERIOD) % PERIOD:
+            raise InvalidInput(f"tile must be a multiple of {PERIOD} pixels, got {tile}: {TILE} is a good choice")
         self.network, self.tile = network.eval(), tile
 
     def refine(self, image: Image, step: float) -> Image:
@@ -77,7 +79,7 @@ class Refiner(Storable):
 
     def _tiles(self, height: int, width: int) -> Iterator[tuple[tuple[slice, slice], ...]]:
         """Yield each tile, the window around it that its pixels depend on, and where the tile lies in that window."""
-        margin = -(-self.network.reach // MULTIPLE) * MULTIPLE
+        margin = -(-self.network.reach // PERIOD) * PERIOD
         for top in range(0, height, self.tile):
             for left in range(0, width, self.tile):
                 starts, sizes = (top, left), (height, width)
@@ -90,14 +92,19 @@ class Refiner(Storable):
                 yield tile, window, (inside[0], inside[1])
 
     def _refined(self, pixels: NDArray[np.float32], step: float) -> NDArray[np.float32]:
-        """Return pixels in [0, 1] after the network, (height, width, 1 or 3) -> the same shape."""
+        """Return pixels in [0, 1] after the network, (height, width, 1 or 3) -> the same shape.
+
+        They are the mean of what it makes of the image and of its transpose, whose errors partly cancel.
+        """
         height, width, count = pixels.shape
         padded = np.pad(pixels, ((0, -height % MULTIPLE), (0, -width % MULTIPLE), (0, 0)), mode="edge")
         colors = np.broadcast_to(padded, (*padded.shape[:2], 3)).transpose(2, 0, 1)[None]
         device = next(self.network.parameters()).device
         with torch.inference_mode():
             x = torch.from_numpy(np.ascontiguousarray(colors, dtype=np.float32)).to(device)
-            out = self.network(x, torch.tensor([step], dtype=torch.float32, device=device))[0].cpu().numpy()
+            steps = torch.tensor([step], dtype=torch.float32, device=device)
+            both = self.network(x, steps) + self.network(x.transpose(2, 3), steps).transpose(2, 3)
+            out = (both[0] / 2).cpu().numpy()
         cropped: NDArray[np.float32] = out.transpose(1, 2, 0)[:height, :width]
         return cropped if count == 3 else cropped.mean(axis=2, keepdims=True)
 
@@ -121,4 +128,8 @@ class Refiner(Storable):
         channels, blocks = (tuple(map(int, record.settings[name])) for name in ("channels", "blocks"))
         if len(channels) != 2 or len(blocks) != 2 or sum(blocks) > len(record.arrays):
             raise ValueError(f"its network has {channels} channels in {blocks} blocks")
-        return cls(load_network(lambda: RestorationUNet(channels, blocks), record.arrays))
+        arrays = dict(record.arrays)
+        if record.version == 1:  # without biases of places
+            places = PERIOD // UNSHUFFLE
+            arrays["place"] = np.zeros((len(arrays["begin.bias"]), places, places), dtype=np.float32)
+        return cls(load_network(lambda: RestorationUNet(channels, blocks), arrays))

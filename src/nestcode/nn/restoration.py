@@ -4,8 +4,8 @@
 
 It works on blocks of 4 x 4 pixels and of 8 x 8, since convolutions at full resolution are too slow for a CPU. One
 network serves every rate: the quantizer step that the decoder reached modulates each residual block (FiLM) and scales
-the correction, which is 0 at the finest step. The last layer is initialized to 0, so an untrained network is the
-identity.
+the correction, which is 0 at the finest step. A bias for each place in a block of the codec tells the network where
+block borders lie. The last layer is initialized to 0, so an untrained network is the identity.
 """
 
 import math
@@ -18,8 +18,9 @@ from nestcode.errors import InvalidInput
 
 UNSHUFFLE = 4  # pixels on a side that make the features of a position
 MULTIPLE = 2 * UNSHUFFLE  # of heights and widths
-CHANNELS = (64, 128)
-BLOCKS = (2, 3)
+PERIOD = 16  # pixels on a side of the codec's blocks: images that are shifted by it are corrected alike
+CHANNELS = (80, 128)
+BLOCKS = (3, 3)
 EMBEDDED = 64  # features of a step
 OCTAVES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)  # waves of the embedding in a doubling of the step
 FINEST = 4.0  # the step, in pixel values from 0 to 255, at which nothing is corrected; the correction fades in up to 8
@@ -50,6 +51,7 @@ class RestorationUNet(nn.Module):
         pixels = 3 * UNSHUFFLE**2
         self.step = StepEmbedding()
         self.begin = nn.Conv2d(pixels, fine, 3, padding=1)
+        self.place = nn.Parameter(torch.zeros(fine, PERIOD // UNSHUFFLE, PERIOD // UNSHUFFLE))
         self.down = nn.ModuleList(_Block(fine) for _ in range(blocks[0]))
         self.coarser = nn.Conv2d(fine, coarse, 2, stride=2)
         self.middle = nn.ModuleList(_Block(coarse) for _ in range(blocks[1]))
@@ -70,11 +72,12 @@ class RestorationUNet(nn.Module):
     def forward(self, x: Tensor, steps: Tensor) -> Tensor:
         """Return corrected images in [0, 1], (n, 3, height, width), (n,) -> (n, 3, height, width).
 
-        Height and width are multiples of 8; `steps` are quantizer steps in pixel values from 0 to 255.
+        Height and width are multiples of 8, and a block of the codec begins in the upper left corner; `steps` are
+        quantizer steps in pixel values from 0 to 255.
         """
         embedding = self.step(steps)
         unshuffled = functional.pixel_unshuffle(x, UNSHUFFLE).contiguous(memory_format=torch.channels_last)
-        hidden = self.begin(unshuffled)
+        hidden = self._placed(self.begin(unshuffled))
         for block in self.down:
             hidden = block(hidden, embedding)
         skipped, hidden = hidden, self.coarser(hidden)
@@ -85,6 +88,12 @@ class RestorationUNet(nn.Module):
             hidden = block(hidden, embedding)
         scale = ERROR * steps.clamp(max=COARSEST) / 255 * torch.log2(steps / FINEST).clamp(0, 1)
         return x + scale[:, None, None, None] * functional.pixel_shuffle(self.end(hidden), UNSHUFFLE)
+
+    def _placed(self, hidden: Tensor) -> Tensor:
+        """Add the biases of all places."""
+        (rows, columns), period = hidden.shape[2:], self.place.shape[1]
+        tiled = self.place.repeat(1, -(-rows // period), -(-columns // period))[:, :rows, :columns]
+        return hidden + tiled.to(hidden.dtype)
 
 
 class StepEmbedding(nn.Module):

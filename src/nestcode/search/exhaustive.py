@@ -3,10 +3,11 @@
 A search whose candidate budget covers all items is exhaustive. It takes two passes:
 
 1. Estimate all distances in float32, with a bound on their rounding errors: vectors by a matrix product, or for one
-   query by one scan (`cpp/nestcode/scan.hpp`, which takes the second pass too); codes by ADC lookup tables, or
-   decoded as vectors for many queries.
+   query by one scan; codes by ADC lookup tables, or decoded as vectors for many queries.
 2. Compute in float64 the distances of the items that the bound cannot rule out: those whose estimate is at most the
    k-th best plus twice the bound.
+
+The core takes both passes for one query, and with AVX-512 for batches (`cpp/nestcode/scan.hpp`, `row_search.hpp`).
 
 Squares of float32 have too few digits for data far from 0 or in clusters far apart. There the bound rules out too
 little, and such queries are compared with all items in float64, by matrix products. So are codes that only a network
