@@ -180,14 +180,15 @@ def merge(build: Build, part: int) -> Figures:
 def search(build: Build, budget: int) -> Figures:
     """Open all parts, mapped, and search them: the processor seconds of opening and a first search, and then more."""
     queries, exact = read_rows(build.vectors)[1], exact_neighbors(build)
-    opened: list[Index] = []
 
-    def first() -> None:
-        opened.append(Index.open(build.parts))
-        opened[0].search(queries[0], K, candidates=budget)
+    def open_and_search() -> Index:
+        index = Index.open(build.parts)
+        index.search(queries[0], K, candidates=budget)
+        return index
 
-    figures = {"first": measured(first)["CPU"], **timed(opened[0], queries, budget)}
-    return {**figures, "recall": recall(opened[0], queries, exact, budget)}
+    index = open_and_search()  # imports modules
+    first = min(measured(open_and_search)["CPU"] for _ in range(ROUNDS))
+    return {"first": first, **timed(index, queries, budget), "recall": recall(index, queries, exact, budget)}
 
 
 def memory_of_all(build: Build) -> Figures:

@@ -44,21 +44,21 @@ def fit_cost(name: str, seconds: Sequence[float], **terms: Sequence[float]) -> C
     """Return the constants of a cost, `start + constant * term + ...`: not negative, of least squared relative errors.
 
     >>> fit_cost("query", [3, 5, 4], list=[1, 2, 1], candidate=[0, 0, 4])
-    {'query': 1.0, 'query, a list': 2.0, 'query, a candidate': 0.25}
+    {'query': 1.0, 'query, by list': 2.0, 'query, by candidate': 0.25}
     """
     measured = np.stack([np.ones(len(seconds)), *map(np.asarray, terms.values())], axis=1)
     found = nnls(measured / np.asarray(seconds)[:, None], np.ones(len(seconds)))[0]
-    names = [name, *(f"{name}, a {term}" for term in terms)]
+    names = [name, *(f"{name}, by {term}" for term in terms)]
     return {one: round(float(value), 15) for one, value in zip(names, found, strict=True)}
 
 
 def cost(constants: Constants, name: str, **terms: float) -> float:
     """Return what something takes.
 
-    >>> cost({"query": 1, "query, a list": 2}, "query", list=3)
+    >>> cost({"query": 1, "query, by list": 2}, "query", list=3)
     7
     """
-    return constants[name] + sum(constants[f"{name}, a {term}"] * count for term, count in terms.items())
+    return constants[name] + sum(constants[f"{name}, by {term}"] * count for term, count in terms.items())
 
 
 def main() -> None:
