@@ -196,7 +196,7 @@ inline float limit_of_estimates(float kth, double bound) {
 template <class Exact>
 bool rank_by_estimates(const std::vector<float>& estimates, double bound, double relative, const std::int64_t* ids,
                        std::size_t k, float* top_distances, std::int64_t* top_ids, const Exact& exact) {
-    const std::size_t many = estimates.size(), most = std::max(64 + many / 32, k);
+    const std::size_t many = estimates.size(), most = 64 + many / 32 + k;
     float limit = std::numeric_limits<float>::infinity();
     if (many > k) {
         const float kth = kth_least(estimates, k);
@@ -441,12 +441,15 @@ class CloseItems {
         own.failed = !std::isfinite(total);
         if (own.failed) return;
         tighten(own, block.bounds[q]);
-        if (k_ > columns && own.close.size() < k_ && block.many > k_) {
-            std::vector<float> sorted = values;
-            std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(k_ - 1), sorted.end());
-            kth = sorted[k_ - 1];
+        if (k_ > columns) {  // too many for the columns: the limit is that of the items so far, or of the first block
+            kth = std::numeric_limits<float>::infinity();
+            if (own.close.size() < k_ && block.many > k_) {
+                std::vector<float> sorted = values;
+                std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(k_ - 1), sorted.end());
+                kth = sorted[k_ - 1];
+            }
         }
-        if (block.many > k_) own.limit = std::min(own.limit, limit_of_estimates(kth, block.bounds[q]));
+        own.limit = std::min(own.limit, limit_of_estimates(kth, block.bounds[q]));
         for (std::size_t c = 0; c < columns && !own.failed; ++c) {
             if (!(least[c] <= own.limit)) continue;
             for (std::size_t i = c; i < block.many; i += columns)

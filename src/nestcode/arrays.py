@@ -113,8 +113,10 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floa
     most = FLOAT32_MAX if normalize else LARGEST
     if rows.dtype.kind == "f" and not (largest <= most).all():
         first = rows[~(np.abs(floats) <= most)][0]
-        remedy = f"rescale the data to at most {most:.1g}" if np.isfinite(first) else FINITE_REMEDY
-        raise InvalidInput(f"data must be finite and within float32, but some of it is {first}: {remedy}")
+        rule, remedy = "finite and within float32", FINITE_REMEDY
+        if np.isfinite(first):
+            rule, remedy = f"at most {most:.1g}, well within float32", "rescale it"
+        raise InvalidInput(f"data must be {rule}, but some of it is {first}: {remedy}")
     if normalize:
         largest[largest == 0] = 1
         floats /= largest  # first, so that no square overflows

@@ -135,8 +135,8 @@ def test_estimates_err_by_less_than_their_bounds(kind: str, own: Any, metric: An
 
 @given(
     st.integers(0, 2**32 - 1),
-    st.integers(1, 70),
-    st.lists(st.integers(0, 200), min_size=1, max_size=4),
+    st.integers(1, 70) | st.integers(65, 400),
+    st.lists(st.integers(0, 200) | st.integers(300, 700), min_size=1, max_size=4),
     st.sampled_from(_core.simd_names()),
 )
 def test_close_items_hold_the_nearest_whatever_the_errors_within_the_bounds(
@@ -167,13 +167,13 @@ def test_close_items_hold_the_nearest_whatever_the_errors_within_the_bounds(
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
-@pytest.mark.parametrize(("features", "items"), [(5, 7), (37, 1300), (48, 1024)])
-def test_batches_of_queries_have_the_hits_of_each_query_alone(metric: str, features: int, items: int) -> None:
+@pytest.mark.parametrize(("features", "items", "k"), [(5, 7, 5), (37, 1300, 5), (48, 1024, 5), (9, 3000, 300)])
+def test_batches_of_queries_have_the_hits_of_each_query_alone(metric: str, features: int, items: int, k: int) -> None:
     rng = np.random.default_rng(features)
     rows, queries = (rng.standard_normal((n, features)).astype(np.float32) for n in (items, 29))
     rows[3] = 0
     chosen = rng.permutation(items)[: items - 2].astype(np.uint32)  # of the vectors
-    shape = len(queries), 5
+    shape = len(queries), k
     for stored in (rows, rows.astype(np.float16)):
         vectors = _core.VectorRuns([_core.VectorRows(stored, np.zeros(0, np.float32))])
         both = [(np.empty(shape, np.float32), np.empty(shape, np.int64)) for _ in range(2)]
@@ -193,9 +193,10 @@ def test_batches_by_codes_have_the_hits_of_each_query_alone_among_many_items(own
     index.add(rows)
     index.remove(np.arange(0, 5000, 7))
     every = {"candidates": 5000, "metric": metric}
-    hits = index.search(rows[:9], 5, **every)
-    for query, distances in zip(rows[:9], hits.distances, strict=True):
-        np.testing.assert_allclose(index.search(query, 5, **every).distances, distances, rtol=1e-4, atol=1e-5)
+    for k in (5, 500):
+        hits = index.search(rows[:9], k, **every)
+        for query, distances in zip(rows[:9], hits.distances, strict=True):
+            np.testing.assert_allclose(index.search(query, k, **every).distances, distances, rtol=1e-4, atol=1e-5)
 
 
 @metrics

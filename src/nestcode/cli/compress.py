@@ -39,7 +39,7 @@ def compress(
     embed: Annotated[bool, typer.Option("--embed", help="Embed the coder in the stream.")] = False,
     length: Annotated[int | None, typer.Option(min=0, help="Prefix length of vectors in bits.")] = None,
     bpp: Annotated[
-        float | None, typer.Option(min=0, help="Rate of images in bits per pixel (bpp), on average.")
+        float | None, typer.Option(min=0, help="Rate of images in bits per pixel (bpp), on average, headers apart.")
     ] = None,
     tune: Annotated[
         Literal["psnr", "ssim"] | None,

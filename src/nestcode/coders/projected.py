@@ -123,7 +123,7 @@ class ProjectedCoder(Coder, Generic[Model]):
         return out
 
     def expected_error(self, length: int) -> float:
-        """Return the mean squared error of a feature at `length` bits, measured on a sample of the training data."""
+        """Return the mean squared error of a feature at `length` bits, as `fit` measured it on rows of its data."""
         model = self._fitted()
         return error_at(length, model.errors, len(model.mean))
 

@@ -492,8 +492,8 @@ def _warn_of_rounding(rows: NDArray[Any], stored: StoredVectors) -> None:
     lost, spread = np.square(stored.floats() - rows).sum(), np.square(rows - rows.mean(axis=0)).sum()
     if lost > LOST * spread > 0:
         warnings.warn(
-            f"vectors stored as {stored.rows.dtype} lose {lost / spread:.0%} of their variance, and searches compare "
-            'what is left: subtract the mean of your data, or store them as vectors="float32"',
+            f"rounding to {stored.rows.dtype} changes vectors by {lost / spread:.2g} of their variance, and searches "
+            'compare what is left: subtract the mean of your data, or store them as vectors="float32"',
             stacklevel=4,
         )
 

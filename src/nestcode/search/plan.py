@@ -72,7 +72,7 @@ class Budget:
     def candidates(self, count: int) -> int:
         """Return how many of `count` items to estimate; without a choice half of them, 1,000 to 10,000, and 2 %."""
         if self.chosen_candidates is not None:
-            return check_int(self.chosen_candidates, "candidates", least=1)
+            return check_int(self.chosen_candidates, "candidates", least=min(count, 1))
         if self.effort is not None:
             return self.effort.candidates_of(count)
         return min(max(count // 2, 1000), 10_000) + count // 50
