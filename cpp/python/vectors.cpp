@@ -222,7 +222,7 @@ void add_vectors(nb::module_& m) {
     const auto add_nearest = [&](auto method) {
         runs.def("nearest", method, "queries"_a.noconvert(), "items"_a.noconvert(), "ids"_a.noconvert(), "metric"_a,
                  "distances"_a.noconvert(), "top_ids"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
-                 "Write the nearest of some vectors, and return whether float32 told them apart.");
+                 "Write the nearest of some vectors, and return whether float32 distinguished them.");
     };
     const auto add_compare = [&](auto method) {
         runs.def("compare", method, "queries"_a.noconvert(), "pair_queries"_a.noconvert(), "pair_items"_a.noconvert(),

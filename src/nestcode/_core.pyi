@@ -440,7 +440,7 @@ class VectorRuns:
         threads: int = 1,
         simd: str = "",
     ) -> bool:
-        """Write the nearest of the vectors `items` of one query or each, and return whether float32 told them apart.
+        """Write the nearest of the vectors `items` of one query or each, and return whether float32 distinguished them.
 
         It is False for several queries without AVX-512, too.
         """
