@@ -191,7 +191,10 @@ def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True
     if count is not None and len(array) != count:
         raise InvalidInput(f"there must be one id for each item, got {len(array)} ids for {count} items")
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
-        raise InvalidInput(f"ids must be from 0 to 2^63 - 1, got {array.min()} to {array.max()}")
+        raise InvalidInput(
+            f"ids must be from 0 to 2^63 - 1, as -1 marks missing hits, got {array.min()} to {array.max()}: "
+            "clear the highest bit of hashes, as in ids & (2**63 - 1)"
+        )
     array = array.astype(np.int64)
     if distinct:
         ordered = np.sort(array)

@@ -222,7 +222,7 @@ class UnitQueries:
         rows = queries.astype(np.float64)
         norms = np.sqrt(np.einsum("nf,nf->n", rows, rows))
         scales = np.where(norms > 0, 1 / norms, 0)
-        batch = scorer.project(queries, "cosine")
+        batch = scorer.project(queries, "l2")
         self.mean: Doubles = projection.directions @ projection.mean  # its coefficients
         self.weights = scales[:, None] * (batch.coefficients + self.mean)  # (queries, directions): of coefficients
         self.products = scales * (rows @ projection.mean)  # (queries,): with the mean
