@@ -232,7 +232,7 @@ def check_image(image: Any) -> Image:
 
 
 def check_refiner(refiner: Any) -> Refiner | None:
-    """Return the refiner, or raise if it is none; PyTorch is not loaded for that."""
+    """Return the refiner, or raise if it is none."""
     if refiner is not None and (isinstance(refiner, type) or not hasattr(refiner, "refine")):
         raise InvalidInput(f"refiner must be a Refiner, got {refiner!r}: nestcode.images.Refiner.load() returns one")
     found: Refiner | None = refiner
