@@ -24,9 +24,9 @@
 
 namespace nestcode {
 
-constexpr std::size_t kLanes = 16;     // outputs of a block of weights
+constexpr std::size_t kLanes = 16;         // outputs of a block of weights
 constexpr std::size_t kMostInputs = 4096;  // of a convolution, so that sums fit 32 bits
-constexpr std::size_t kUnshuffle = 4;  // pixels on a side that make the features of a position
+constexpr std::size_t kUnshuffle = 4;      // pixels on a side that make the features of a position
 
 // Sums of products of pixels: weights are (taps, groups of 4 inputs, blocks, 16 outputs, 4).
 struct SumTask {
@@ -53,9 +53,9 @@ struct FinishTask {
 };
 
 // A value for each output of a block, by the compiler's vector extension: its own code for each instruction set.
-using Floats = float __attribute__((vector_size(4 * kLanes), aligned(4)));
-using Ints = std::int32_t __attribute__((vector_size(4 * kLanes), aligned(4)));
-using Bytes = std::uint8_t __attribute__((vector_size(kLanes), aligned(1)));
+using Floats = float __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+using Ints = std::int32_t __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+using Bytes = std::uint8_t __attribute__((vector_size(kLanes), aligned(1), may_alias));
 
 inline __attribute__((always_inline)) void finish_row(const FinishTask& task) {
     const auto floats = [](const float* from) __attribute__((always_inline)) -> const Floats& {
