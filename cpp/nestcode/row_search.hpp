@@ -355,13 +355,15 @@ class RowSearch {
 
     void rerank(std::size_t q) {
         if (snapshot_.decoder != nullptr) return rerank_codes(q);
-        constexpr std::size_t ahead = 3;  // rows are anywhere in memory
-        for (std::size_t i = 0; i < found_.size(); ++i) {
-            if (!std::isnan(near_[i])) continue;
-            if (i + ahead < found_.size()) sums_->prefetch(found_[i + ahead]);
-            const RowSums sums = (*sums_)(batch_.features(q), found_[i]);
-            near_[i] = metric() == Metric::l2 ? sums.norm : cosine_distance(q, found_[i], sums);
-        }
+        order_.clear();
+        for (std::size_t i = 0; i < found_.size(); ++i)
+            if (std::isnan(near_[i])) order_.push_back(static_cast<std::int64_t>(i));
+        const auto own = [&](std::size_t i) { return static_cast<std::size_t>(order_[i]); };
+        (*sums_)(
+            batch_.features(q), order_.size(), [&](std::size_t i) { return found_[own(i)]; },
+            [&](std::size_t i, const RowSums& sums) {
+                near_[own(i)] = metric() == Metric::l2 ? sums.norm : cosine_distance(q, found_[own(i)], sums);
+            });
     }
 
     float cosine_distance(std::size_t q, std::size_t position, const RowSums& sums) {
@@ -484,11 +486,12 @@ struct ScannedCodes {
     const float* norms = nullptr;             // of what codes decode to in features, the mean included
 };
 
-// The lookup tables: a byte of indices has the levels of up to `most` directions.
+// The lookup tables: a byte of indices has the levels of up to `most` directions, the first in its highest bits.
 struct ScanTables {
     std::size_t bytes, most;
     const std::int32_t* directions;  // (bytes, most)
-    const float* entries;            // (bytes, most, 256)
+    const std::int32_t* depths;      // (bytes, most): bits of each; 0 where a byte has fewer
+    const float* entries;            // (bytes, most, 256): levels by index
     double largest;                  // at least the norm of any sum of entries, centroids included
     double operations;               // how many roundings an inner product goes through at most
 };
@@ -726,18 +729,29 @@ class CodeScan {
 
 #endif
 
+    // Writes the 256 sums of a byte's levels: those of its lowest bits, then of one direction more at a time.
+    void fill_table(std::size_t byte, const std::vector<double>& weights, double factor, float* table) const {
+        table[0] = 0;
+        std::size_t size = 1;
+        for (std::size_t j = tables_.most; j-- != 0;) {
+            const std::size_t slot = byte * tables_.most + j, levels = std::size_t{1} << tables_.depths[slot];
+            const auto weight =
+                static_cast<float>(factor * weights[static_cast<std::size_t>(tables_.directions[slot])]);
+            for (std::size_t level = levels; level-- != 0;) {
+                const float value = weight * tables_.entries[slot * 256 + level * size];
+                for (std::size_t i = 0; i < size; ++i) table[level * size + i] = table[i] + value;
+            }
+            size *= levels;
+        }
+        for (; size < 256; size *= 2) std::copy_n(table, size, table + size);
+    }
+
     void estimate(const RowBatch& batch, const Query& query, Metric metric, std::vector<float>& out,
                   std::size_t threads) const {
         const bool own = metric == snapshot_.projection->metric;
         const double factor = own ? -2 : -1;
         std::vector<float> tables(tables_.bytes * 256);
-        for (std::size_t b = 0; b < tables_.bytes; ++b)
-            for (std::size_t j = 0; j < tables_.most; ++j) {
-                const std::int32_t direction = tables_.directions[b * tables_.most + j];
-                const float scale = static_cast<float>(factor * query.weights[static_cast<std::size_t>(direction)]);
-                const float* entries = tables_.entries + (b * tables_.most + j) * 256;
-                for (std::size_t e = 0; e < 256; ++e) tables[b * 256 + e] += scale * entries[e];
-            }
+        for (std::size_t b = 0; b < tables_.bytes; ++b) fill_table(b, query.weights, factor, tables.data() + b * 256);
         std::vector<float> centroids;
         for (std::size_t c = 0; c < mean_products_.size(); ++c) {
             const double product = batch.coarse_products(0)[c] + (own ? 0 : mean_products_[c]);
