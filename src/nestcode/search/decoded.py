@@ -45,7 +45,7 @@ class DecodedScorer(Scorer):
         out = np.empty(items.shape, dtype=np.float32)
         if queries.metric == "cosine":
             coefficients = self._around_zero(queries) / self.unit
-            outside: Floats = queries.mean_products / self.unit - coefficients @ self.mean
+            outside = (queries.mean_products / self.unit - coefficients @ self.mean).astype(np.float32)
             square = max(self.mean_square - float(self.mean @ self.mean), 0.0)
             _core.rerank(decoded, coefficients, items, "cosine", out, threads, self.mean, square, outside)
             return out
