@@ -531,7 +531,7 @@ class CodeScan {
                 std::size_t threads) const {
         const RowProjection& projection = *snapshot_.projection;
         RowBatch batch(projection, 1, project_kernel(simd));
-        if (!batch.prepare(row, 1)) return false;
+        if (!batch.prepare(row, 1) || !keeps_digits(row, metric)) return false;
         const Query query =
             metric == projection.metric ? around_mean(batch, 0, outside(batch, 0)) : around_zero(batch, 0, row, metric);
         std::vector<float> estimates;
@@ -581,13 +581,20 @@ class CodeScan {
     Query around_mean(const RowBatch& batch, std::size_t q, double outside) const {
         const RowProjection& projection = *snapshot_.projection;
         Query query{{batch.coefficients(q), batch.coefficients(q) + projection.count}, 1, outside};
-        query.square = squared_norm(query.weights) + query.constant;
+        query.square = squared_norm(query.weights.data(), projection.count) + query.constant;
         const double longest = std::sqrt(query.square) + tables_.largest;
         query.reach = longest * longest;
         if (projection.metric == Metric::l2) return query;
         query.reach += (longest_ + 1.0) * (longest_ + 1.0) + projection.mean_square;
         query.reach /= std::min<double>(shortest_, static_cast<double>(shortest_) * shortest_);  // infinite for 0
         return query;
+    }
+
+    // Whether coefficients around the mean tell those around zero: float32 loses rows that are far shorter than it.
+    template <class Real>
+    bool keeps_digits(const Real* row, Metric metric) const {
+        return metric == snapshot_.projection->metric ||
+               256 * squared_norm(row, snapshot_.projection->features()) >= mean_square_;
     }
 
     // A row as inner products take it, L2-normalized for the cosine, where items are not.
@@ -597,8 +604,7 @@ class CodeScan {
         Query query;
         const std::size_t features = projection.features();
         const double product = sum_in_double(features, [&](std::size_t f) { return row[f] * projection.mean[f]; });
-        const double square =
-            sum_in_double(features, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
+        const double square = squared_norm(row, features);
         if (metric == Metric::cosine) query.scale = 1 / std::sqrt(square);
         query.constant = query.scale * product;
         for (std::size_t d = 0; d < projection.count; ++d)
@@ -613,16 +619,14 @@ class CodeScan {
     // The squared distance of a row to the span of the directions: a difference of squares where it cancels little.
     double outside(const RowBatch& batch, std::size_t q) const {
         const RowProjection& projection = *snapshot_.projection;
-        const auto squared_norm = [](const float* row, std::size_t count) {
-            return sum_in_double(count, [=](std::size_t i) { return static_cast<double>(row[i]) * row[i]; });
-        };
         const double square = squared_norm(batch.centered(q), projection.features());
         const double rest = square - squared_norm(batch.coefficients(q), projection.count);
         return rest > square / 16 ? rest : batch.outside(q);
     }
 
-    static double squared_norm(const std::vector<double>& values) {
-        return sum_in_double(values.size(), [&](std::size_t d) { return values[d] * values[d]; });
+    template <class Real>
+    static double squared_norm(const Real* values, std::size_t count) {
+        return sum_in_double(count, [=](std::size_t i) { return static_cast<double>(values[i]) * values[i]; });
     }
 
     // What the errors of estimates are at most, given how many roundings a product goes through.
@@ -656,6 +660,7 @@ class CodeScan {
         std::vector<float> weights(count * directions), offsets(count);
         std::vector<double> bounds(count);
         for (std::size_t q = 0; q < count; ++q) {
+            if (!keeps_digits(rows + q * projection.features(), metric)) return false;
             queries.push_back(own ? around_mean(batch, q, outside(batch, q))
                                   : around_zero(batch, q, rows + q * projection.features(), metric));
             const Query& query = queries.back();
