@@ -135,7 +135,7 @@ class GraphQueries {
         }
         projection_.directions->project(quantized_, count, products_, coefficients_.data());
         for (std::size_t q = 0; q < count; ++q)  // without biases nothing but the entries bounds the scale
-            fill_tables(*projection_.groups, &coefficients_[q * projection_.directions->count], 1e-30f, Metric::inner,
+            fill_tables(*projection_.groups, &coefficients_[q * projection_.directions->count], 0, Metric::inner,
                         tables_, batch_[q].tables);
     }
 

@@ -355,13 +355,15 @@ class RowSearch {
 
     void rerank(std::size_t q) {
         if (snapshot_.decoder != nullptr) return rerank_codes(q);
-        constexpr std::size_t ahead = 3;  // rows are anywhere in memory
-        for (std::size_t i = 0; i < found_.size(); ++i) {
-            if (!std::isnan(near_[i])) continue;
-            if (i + ahead < found_.size()) sums_->prefetch(found_[i + ahead]);
-            const RowSums sums = (*sums_)(batch_.features(q), found_[i]);
-            near_[i] = metric() == Metric::l2 ? sums.norm : cosine_distance(q, found_[i], sums);
-        }
+        order_.clear();
+        for (std::size_t i = 0; i < found_.size(); ++i)
+            if (std::isnan(near_[i])) order_.push_back(static_cast<std::int64_t>(i));
+        const auto own = [&](std::size_t i) { return static_cast<std::size_t>(order_[i]); };
+        (*sums_)(
+            batch_.features(q), order_.size(), [&](std::size_t i) { return found_[own(i)]; },
+            [&](std::size_t i, const RowSums& sums) {
+                near_[own(i)] = metric() == Metric::l2 ? sums.norm : cosine_distance(q, found_[own(i)], sums);
+            });
     }
 
     float cosine_distance(std::size_t q, std::size_t position, const RowSums& sums) {
@@ -484,11 +486,12 @@ struct ScannedCodes {
     const float* norms = nullptr;             // of what codes decode to in features, the mean included
 };
 
-// The lookup tables: a byte of indices has the levels of up to `most` directions.
+// The lookup tables: a byte of indices has the levels of up to `most` directions, the first in its highest bits.
 struct ScanTables {
     std::size_t bytes, most;
     const std::int32_t* directions;  // (bytes, most)
-    const float* entries;            // (bytes, most, 256)
+    const std::int32_t* depths;      // (bytes, most): bits of each; 0 where a byte has fewer
+    const float* entries;            // (bytes, most, 256): levels by index
     double largest;                  // at least the norm of any sum of entries, centroids included
     double operations;               // how many roundings an inner product goes through at most
 };
@@ -528,7 +531,7 @@ class CodeScan {
                 std::size_t threads) const {
         const RowProjection& projection = *snapshot_.projection;
         RowBatch batch(projection, 1, project_kernel(simd));
-        if (!batch.prepare(row, 1)) return false;
+        if (!batch.prepare(row, 1) || !keeps_digits(row, metric)) return false;
         const Query query =
             metric == projection.metric ? around_mean(batch, 0, outside(batch, 0)) : around_zero(batch, 0, row, metric);
         std::vector<float> estimates;
@@ -578,13 +581,20 @@ class CodeScan {
     Query around_mean(const RowBatch& batch, std::size_t q, double outside) const {
         const RowProjection& projection = *snapshot_.projection;
         Query query{{batch.coefficients(q), batch.coefficients(q) + projection.count}, 1, outside};
-        query.square = squared_norm(query.weights) + query.constant;
+        query.square = squared_norm(query.weights.data(), projection.count) + query.constant;
         const double longest = std::sqrt(query.square) + tables_.largest;
         query.reach = longest * longest;
         if (projection.metric == Metric::l2) return query;
         query.reach += (longest_ + 1.0) * (longest_ + 1.0) + projection.mean_square;
         query.reach /= std::min<double>(shortest_, static_cast<double>(shortest_) * shortest_);  // infinite for 0
         return query;
+    }
+
+    // Whether coefficients around the mean tell those around zero: float32 loses rows that are far shorter than it.
+    template <class Real>
+    bool keeps_digits(const Real* row, Metric metric) const {
+        return metric == snapshot_.projection->metric ||
+               256 * squared_norm(row, snapshot_.projection->features()) >= mean_square_;
     }
 
     // A row as inner products take it, L2-normalized for the cosine, where items are not.
@@ -594,8 +604,7 @@ class CodeScan {
         Query query;
         const std::size_t features = projection.features();
         const double product = sum_in_double(features, [&](std::size_t f) { return row[f] * projection.mean[f]; });
-        const double square =
-            sum_in_double(features, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
+        const double square = squared_norm(row, features);
         if (metric == Metric::cosine) query.scale = 1 / std::sqrt(square);
         query.constant = query.scale * product;
         for (std::size_t d = 0; d < projection.count; ++d)
@@ -610,16 +619,14 @@ class CodeScan {
     // The squared distance of a row to the span of the directions: a difference of squares where it cancels little.
     double outside(const RowBatch& batch, std::size_t q) const {
         const RowProjection& projection = *snapshot_.projection;
-        const auto squared_norm = [](const float* row, std::size_t count) {
-            return sum_in_double(count, [=](std::size_t i) { return static_cast<double>(row[i]) * row[i]; });
-        };
         const double square = squared_norm(batch.centered(q), projection.features());
         const double rest = square - squared_norm(batch.coefficients(q), projection.count);
         return rest > square / 16 ? rest : batch.outside(q);
     }
 
-    static double squared_norm(const std::vector<double>& values) {
-        return sum_in_double(values.size(), [&](std::size_t d) { return values[d] * values[d]; });
+    template <class Real>
+    static double squared_norm(const Real* values, std::size_t count) {
+        return sum_in_double(count, [=](std::size_t i) { return static_cast<double>(values[i]) * values[i]; });
     }
 
     // What the errors of estimates are at most, given how many roundings a product goes through.
@@ -653,6 +660,7 @@ class CodeScan {
         std::vector<float> weights(count * directions), offsets(count);
         std::vector<double> bounds(count);
         for (std::size_t q = 0; q < count; ++q) {
+            if (!keeps_digits(rows + q * projection.features(), metric)) return false;
             queries.push_back(own ? around_mean(batch, q, outside(batch, q))
                                   : around_zero(batch, q, rows + q * projection.features(), metric));
             const Query& query = queries.back();
@@ -726,18 +734,29 @@ class CodeScan {
 
 #endif
 
+    // Writes the 256 sums of a byte's levels: those of its lowest bits, then of one direction more at a time.
+    void fill_table(std::size_t byte, const std::vector<double>& weights, double factor, float* table) const {
+        table[0] = 0;
+        std::size_t size = 1;
+        for (std::size_t j = tables_.most; j-- != 0;) {
+            const std::size_t slot = byte * tables_.most + j, levels = std::size_t{1} << tables_.depths[slot];
+            const auto weight =
+                static_cast<float>(factor * weights[static_cast<std::size_t>(tables_.directions[slot])]);
+            for (std::size_t level = levels; level-- != 0;) {
+                const float value = weight * tables_.entries[slot * 256 + level * size];
+                for (std::size_t i = 0; i < size; ++i) table[level * size + i] = table[i] + value;
+            }
+            size *= levels;
+        }
+        for (; size < 256; size *= 2) std::copy_n(table, size, table + size);
+    }
+
     void estimate(const RowBatch& batch, const Query& query, Metric metric, std::vector<float>& out,
                   std::size_t threads) const {
         const bool own = metric == snapshot_.projection->metric;
         const double factor = own ? -2 : -1;
         std::vector<float> tables(tables_.bytes * 256);
-        for (std::size_t b = 0; b < tables_.bytes; ++b)
-            for (std::size_t j = 0; j < tables_.most; ++j) {
-                const std::int32_t direction = tables_.directions[b * tables_.most + j];
-                const float scale = static_cast<float>(factor * query.weights[static_cast<std::size_t>(direction)]);
-                const float* entries = tables_.entries + (b * tables_.most + j) * 256;
-                for (std::size_t e = 0; e < 256; ++e) tables[b * 256 + e] += scale * entries[e];
-            }
+        for (std::size_t b = 0; b < tables_.bytes; ++b) fill_table(b, query.weights, factor, tables.data() + b * 256);
         std::vector<float> centroids;
         for (std::size_t c = 0; c < mean_products_.size(); ++c) {
             const double product = batch.coarse_products(0)[c] + (own ? 0 : mean_products_[c]);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 
@@ -45,41 +46,89 @@ inline void squared_norms(const float* rows, std::size_t many, std::size_t featu
     });
 }
 
-// What float32 makes of the sums that distances are computed from, whatever the vectors are stored as.
+// The sums that distances are computed from, in float32 and whatever the vectors are stored as: four vectors at a time,
+// while the next four are prefetched.
 class VectorSums {
   public:
     VectorSums(const VectorRuns& vectors, Metric metric, Simd simd)
         : vectors_(vectors),
-          floats_(metric, vectors.features, simd),
-          halves_(metric, vectors.features, simd),
+          floats_(kernel<float>(metric, simd)),
+          halves_(kernel<Half>(metric, simd)),
           expand_half_(half_expander(simd)),
-          buffer_(vectors.features) {}
+          only_halves_(
+              std::ranges::all_of(vectors.runs, [](const auto& run) { return run.type == VectorType::float16; })),
+          buffer_(new float[kRows * vectors.features]) {
+        if (vectors.runs.size() != 1 || vectors.runs[0].guard != nullptr || vectors.runs[0].type == VectorType::int8)
+            return;
+        plain_ = vectors.runs[0].data;
+        row_bytes_ = vectors.runs[0].row_bytes();
+    }
 
-    RowSums operator()(const float* query, std::size_t position) {
-        const auto [run, own] = vectors_.find(position);
-        if (run->type != VectorType::float16) return floats_.kernel(query, row(position), vectors_.features);
-        run->touch(own);
-        return halves_.kernel(query, reinterpret_cast<const Half*>(run->at(own)), vectors_.features);
+    // Calls take(i, sums) for each of `count` vectors, that at position_at(i).
+    template <class PositionAt, class Take>
+    void operator()(const float* query, std::size_t count, const PositionAt& position_at, const Take& take) const {
+        if (only_halves_)
+            compute<Half>(halves_, query, count, position_at, take);
+        else
+            compute<float>(floats_, query, count, position_at, take);
     }
 
     // The vector as float32, until the next call.
-    const float* row(std::size_t position) {
-        const auto [run, own] = vectors_.find(position);
-        return run->row(own, expand_half_, buffer_.data());
-    }
-
-    void prefetch(std::size_t position) const {
-        const auto [run, own] = vectors_.find(position);
-        const std::uint8_t* from = run->at(own);
-        for (std::size_t byte = 0; byte < run->row_bytes(); byte += 64) __builtin_prefetch(from + byte);
-    }
+    const float* row(std::size_t position) const { return read<float>(position, 0); }
 
   private:
+    static constexpr std::size_t kRows = 4;
+
+    template <class Element>
+    static FourRowSumsKernel<Element> kernel(Metric metric, Simd simd) {
+        return metric == Metric::l2 ? four_row_sums_kernel<Element, true>(simd)
+                                    : four_row_sums_kernel<Element, false>(simd);
+    }
+
+    template <class Element, class PositionAt, class Take>
+    void compute(FourRowSumsKernel<Element> sums_of, const float* query, std::size_t count,
+                 const PositionAt& position_at, const Take& take) const {
+        const std::uint8_t* next[kRows];  // where the next rows lie
+        const auto find = [&](std::size_t first) {
+            for (std::size_t i = 0; i < kRows; ++i)  // the last one fills up
+                next[i] = stored(position_at(std::min(first + i, count - 1)));
+        };
+        if (count != 0) find(0);
+        for (std::size_t first = 0; first < count; first += kRows) {
+            const Element* rows[kRows];
+            for (std::size_t i = 0; i < kRows; ++i)
+                rows[i] = plain_ != nullptr ? reinterpret_cast<const Element*>(next[i])
+                                            : read<Element>(position_at(std::min(first + i, count - 1)), i);
+            find(first + kRows);
+            RowSums sums[kRows];
+            sums_of(query, rows, vectors_.features, next, sums);
+            for (std::size_t i = 0; i < std::min(kRows, count - first); ++i) take(first + i, sums[i]);
+        }
+    }
+
+    const std::uint8_t* stored(std::size_t position) const {
+        if (plain_ != nullptr) return plain_ + position * row_bytes_;
+        const auto [run, own] = vectors_.find(position);
+        return run->at(own);
+    }
+
+    template <class Element>
+    const Element* read(std::size_t position, std::size_t i) const {
+        const auto [run, own] = vectors_.find(position);
+        if constexpr (std::is_same_v<Element, float>)
+            return run->row(own, expand_half_, buffer_.get() + i * vectors_.features);
+        run->touch(own);
+        return reinterpret_cast<const Element*>(run->at(own));
+    }
+
     const VectorRuns& vectors_;
-    const RowDistance<float> floats_;
-    const RowDistance<Half> halves_;
+    const FourRowSumsKernel<float> floats_;
+    const FourRowSumsKernel<Half> halves_;
     const HalfExpander expand_half_;
-    std::vector<float> buffer_;
+    const bool only_halves_;
+    const std::unique_ptr<float[]> buffer_;  // (4, features)
+    const std::uint8_t* plain_ = nullptr;    // rows that are read where they lie: one run of floats in memory
+    std::size_t row_bytes_ = 0;
 };
 
 // The sum of term(f) over all features in float64, in 16 parts that hide the latency of additions.
@@ -155,16 +204,32 @@ inline DoubleDistance distance_in_double(Simd simd) {
     };
 }
 
+// Calls take(i) for each value from `first` on that is within a limit, which it may lower.
+template <class Within, class Take>
+void for_each_within(const std::vector<float>& values, std::size_t first, const float& limit, const Within& within,
+                     const Take& take) {
+    constexpr std::size_t together = 16;  // in vector registers, as few are within
+    std::size_t i = first;
+    for (; i + together <= values.size(); i += together) {
+        int some = 0;
+        for (std::size_t j = 0; j < together; ++j) some |= within(values[i + j], limit);
+        if (some == 0) continue;
+        for (std::size_t j = 0; j < together; ++j)
+            if (within(values[i + j], limit)) take(i + j);
+    }
+    for (; i < values.size(); ++i)
+        if (within(values[i], limit)) take(i);
+}
+
 // The k-th least of more than k values.
 inline float kth_least(const std::vector<float>& values, std::size_t k) {
     std::vector<float> heap(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(k));  // the k least so far
     std::make_heap(heap.begin(), heap.end());
-    for (std::size_t i = k; i < values.size(); ++i)
-        if (values[i] < heap.front()) {
-            std::pop_heap(heap.begin(), heap.end());
-            heap.back() = values[i];
-            std::push_heap(heap.begin(), heap.end());
-        }
+    for_each_within(values, k, heap.front(), std::less{}, [&](std::size_t i) {
+        std::pop_heap(heap.begin(), heap.end());
+        heap.back() = values[i];
+        std::push_heap(heap.begin(), heap.end());
+    });
     return heap.front();
 }
 
@@ -204,11 +269,10 @@ bool rank_by_estimates(const std::vector<float>& estimates, double bound, double
         if (!(std::abs(limit) < std::numeric_limits<float>::max())) return false;
     }
     std::vector<std::size_t> items;
-    for (std::size_t i = 0; i < many; ++i) {
-        if (!(estimates[i] <= limit)) continue;
-        if (items.size() == most) return false;
-        items.push_back(i);
-    }
+    for_each_within(estimates, 0, limit, std::less_equal{}, [&](std::size_t i) {
+        if (items.size() <= most) items.push_back(i);
+    });
+    if (items.size() > most) return false;
     std::vector<double> distances(items.size());
     exact(items, distances.data());
     std::vector<RankedItem> close;
@@ -223,42 +287,42 @@ constexpr double kSmallest = 0x1p-125;  // at least the error of a product that 
 // Writes the k nearest of the vectors at the positions `items`. Returns false, and writes nothing, where float32 cannot
 // tell the items apart, or overflows: data far from 0 or in clusters far apart, or not finite; and for a zero query of
 // the cosine.
-template <class Position>
-bool nearest_vectors(const VectorRuns& vectors, std::vector<double> query, const Position* items,
-                     const std::int64_t* ids, std::size_t many, Metric metric, std::size_t k, float* top_distances,
-                     std::int64_t* top_ids, Simd simd, std::size_t threads) {
+template <class Real, class Position>
+bool nearest_vectors(const VectorRuns& vectors, const Real* row, const Position* items, const std::int64_t* ids,
+                     std::size_t many, Metric metric, std::size_t k, float* top_distances, std::int64_t* top_ids,
+                     Simd simd, std::size_t threads) {
     const std::size_t features = vectors.features;
+    std::vector<double> query(row, row + features);
     const double square = sum_in_double(features, [&](std::size_t f) { return query[f] * query[f]; });
     if (metric == Metric::cosine) {
         if (!(square > 1e-280 && square < 1e280)) return false;
-        const double norm = std::sqrt(square);
-        for (double& value : query) value /= norm;
+        const double scale = 1 / std::sqrt(square);
+        for (double& value : query) value *= scale;
     }
     const std::vector<float> rounded(query.begin(), query.end());
-    if (metric == Metric::l2 && !std::equal(query.begin(), query.end(), rounded.begin())) return false;
+    if (metric == Metric::l2 && !std::equal(row, row + features, rounded.begin())) return false;
     std::vector<float> estimates(many), norms(metric == Metric::inner ? many : 0);
     std::atomic<bool> usable = true;
     parallel_for(many, 1 + (1 << 18) / (features + 1), threads, [&](std::size_t begin, std::size_t end) {
-        VectorSums sums_of(vectors, metric, simd);
-        float total = 0;                  // only to notice what is not finite
-        constexpr std::size_t ahead = 2;  // rows
-        for (std::size_t i = begin; i < end; ++i) {
-            if (i + ahead < end) sums_of.prefetch(static_cast<std::size_t>(items[i + ahead]));
-            const RowSums sums = sums_of(rounded.data(), static_cast<std::size_t>(items[i]));
+        const VectorSums sums_of(vectors, metric, simd);
+        float total = 0;  // only to notice what is not finite
+        const auto position_at = [&](std::size_t i) { return static_cast<std::size_t>(items[begin + i]); };
+        sums_of(rounded.data(), end - begin, position_at, [&](std::size_t i, const RowSums& sums) {
+            float& estimate = estimates[begin + i];
             if (metric == Metric::l2) {
-                estimates[i] = sums.norm;
+                estimate = sums.norm;
             } else if (metric == Metric::inner) {
-                estimates[i] = -sums.product;
-                norms[i] = sums.norm;
+                estimate = -sums.product;
+                norms[begin + i] = sums.norm;
             } else if (sums.norm > 1e-30f) {
-                estimates[i] = 2 - 2 * sums.product / std::sqrt(sums.norm);
+                estimate = 2 - 2 * sums.product / std::sqrt(sums.norm);
             } else {  // squares underflow, unless they are zero
-                const float* row = sums_of.row(static_cast<std::size_t>(items[i]));
-                if (std::any_of(row, row + features, [](float value) { return value != 0; })) usable = false;
-                estimates[i] = 2;
+                const float* own = sums_of.row(position_at(i));
+                if (std::any_of(own, own + features, [](float value) { return value != 0; })) usable = false;
+                estimate = 2;
             }
-            total += estimates[i];
-        }
+            total += estimate;
+        });
         if (!std::isfinite(total)) usable = false;
     });
     if (!usable || vectors.damaged()) return false;
@@ -269,7 +333,7 @@ bool nearest_vectors(const VectorRuns& vectors, std::vector<double> query, const
         const double longest = std::sqrt(static_cast<double>(*std::max_element(norms.begin(), norms.end())));
         bound += error * std::sqrt(square) * longest * (1 + 0x1p-10);
     }
-    VectorSums sums_of(vectors, metric, simd);
+    const VectorSums sums_of(vectors, metric, simd);
     const DoubleDistance distance = distance_in_double(simd);
     const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
         for (const std::size_t i : close)

@@ -166,6 +166,52 @@ NESTCODE_AVX512 RowSums row_sums_avx512(const float* query, const Element* row, 
     return {_mm512_reduce_add_ps(_mm512_add_ps(products[0], products[1])),
             _mm512_reduce_add_ps(_mm512_add_ps(norms[0], norms[1]))};
 }
+
+NESTCODE_AVX512 inline __m512d sum_pairs(__m512 a, __m512 b) {
+    return _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+}
+
+// The sums of the lanes of four registers.
+NESTCODE_AVX512 inline __m128 sum_lanes(const __m512 (&sums)[4]) {
+    const __m512d left = sum_pairs(sums[0], sums[1]), right = sum_pairs(sums[2], sums[3]);
+    const __m512 fours = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(left, right)),
+                                       _mm512_castpd_ps(_mm512_unpackhi_pd(left, right)));
+    const __m256 upper = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(fours), 1));
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(fours), upper);
+    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+// Four rows hide the latency of additions, and read the query once.
+template <class Element, bool squares>
+NESTCODE_AVX512 void four_row_sums_avx512(const float* query, const Element* const* rows, std::size_t features,
+                                          const std::uint8_t* const* ahead, RowSums* out) {
+    __m512 products[4], norms[4];
+    for (int i = 0; i < 4; ++i) products[i] = norms[i] = _mm512_setzero_ps();
+    const std::size_t steps = (features + 15) / 16;
+    for (std::size_t part = 0, step = 0; part < 4; ++part) {
+        const std::uint8_t* next = ahead[part];
+        for (const std::size_t end = steps * (part + 1) / 4; step < end; ++step) {
+            for (std::size_t line = 0; line < sizeof(Element); ++line, next += 64) __builtin_prefetch(next);
+            const std::size_t f = 16 * step, rest = features - f;
+            const auto lanes = static_cast<__mmask16>(rest < 16 ? (1u << rest) - 1 : 0xffff);
+            const __m512 values = _mm512_maskz_loadu_ps(lanes, query + f);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) {
+                const __m512 item = load_avx512(rows[i] + f, lanes);
+                if constexpr (squares) {
+                    const __m512 difference = _mm512_sub_ps(values, item);
+                    norms[i] = _mm512_fmadd_ps(difference, difference, norms[i]);
+                } else {
+                    products[i] = _mm512_fmadd_ps(values, item, products[i]);
+                    norms[i] = _mm512_fmadd_ps(item, item, norms[i]);
+                }
+            }
+        }
+    }
+    const __m128 product = sum_lanes(products), norm = sum_lanes(norms);
+    _mm_storeu_ps(&out[0].product, _mm_unpacklo_ps(product, norm));
+    _mm_storeu_ps(&out[2].product, _mm_unpackhi_ps(product, norm));
+}
 #endif
 
 template <class Element>
@@ -182,6 +228,34 @@ RowSumsKernel<Element> row_sums_kernel(Simd simd) {
         case Simd::avx512: return row_sums_avx512<Element, squares>;
 #endif
         default: return row_sums_portable<Element, squares>;
+    }
+}
+
+// The sums of four rows at once, while the next four are prefetched.
+template <class Element>
+using FourRowSumsKernel = void (*)(const float* query, const Element* const* rows, std::size_t features,
+                                   const std::uint8_t* const* ahead, RowSums* out);
+
+template <class Element, auto kernel>
+void four_row_sums(const float* query, const Element* const* rows, std::size_t features,
+                   const std::uint8_t* const* ahead, RowSums* out) {
+    for (int i = 0; i < 4; ++i) {
+        for (std::size_t byte = 0; byte < features * sizeof(Element); byte += 64) __builtin_prefetch(ahead[i] + byte);
+        out[i] = kernel(query, rows[i], features);
+    }
+}
+
+template <class Element, bool squares>
+FourRowSumsKernel<Element> four_row_sums_kernel(Simd simd) {
+    switch (simd) {
+#if NESTCODE_NEON
+        case Simd::neon: return four_row_sums<Element, row_sums_neon<Element, squares>>;
+#endif
+#if NESTCODE_X86
+        case Simd::avx2: return four_row_sums<Element, row_sums_avx2<Element, squares>>;
+        case Simd::avx512: return four_row_sums_avx512<Element, squares>;
+#endif
+        default: return four_row_sums<Element, row_sums_portable<Element, squares>>;
     }
 }
 

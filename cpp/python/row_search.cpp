@@ -285,7 +285,7 @@ struct PyScannedCodes {
 
 struct PyCodeScan {
     nb::object owner;
-    Mat<std::int32_t> directions;
+    Mat<std::int32_t> directions, depths;
     Array<const float, 3> entries;
     std::vector<nb::object> owners;
     Vec<std::uint32_t> positions;
@@ -293,11 +293,12 @@ struct PyCodeScan {
     std::vector<nestcode::ScannedCodes> runs;
     std::optional<nestcode::CodeScan> scan;
 
-    PyCodeScan(nb::object searcher, Mat<std::int32_t> given_directions, Array<const float, 3> given_entries,
-               double largest, double operations, std::vector<nb::object> given_runs,
-               Vec<std::uint32_t> given_positions, Vec<std::int64_t> given_ids)
+    PyCodeScan(nb::object searcher, Mat<std::int32_t> given_directions, Mat<std::int32_t> given_depths,
+               Array<const float, 3> given_entries, double largest, double operations,
+               std::vector<nb::object> given_runs, Vec<std::uint32_t> given_positions, Vec<std::int64_t> given_ids)
         : owner(std::move(searcher)),
           directions(std::move(given_directions)),
+          depths(std::move(given_depths)),
           entries(std::move(given_entries)),
           owners(std::move(given_runs)),
           positions(std::move(given_positions)),
@@ -309,6 +310,13 @@ struct PyCodeScan {
             throw nb::value_error("there must be 256 levels for each direction of a byte");
         if (!below(directions.data(), directions.size(), count))
             throw nb::value_error("tables must be of directions of the projection");
+        if (depths.shape(0) != bytes || depths.shape(1) != directions.shape(1))
+            throw nb::value_error("there must be a depth for each direction of a byte");
+        for (std::size_t b = 0; b < bytes; ++b) {
+            const std::int32_t* const own = depths.data() + b * depths.shape(1);
+            if (!below(own, depths.shape(1), 9) || std::accumulate(own, own + depths.shape(1), 0) > 8)
+                throw nb::value_error("the directions of a byte must have at most 8 bits");
+        }
         const int bits = snapshot.decoder->centroid_bits;
         const std::size_t centroids = bits == 0 ? 0 : std::size_t{1} << bits;
         if (centroids > snapshot.projection->coarse_count())
@@ -329,10 +337,10 @@ struct PyCodeScan {
         if (positions.size() != total || ids.size() != total || snapshot.ends.empty() ||
             !below(positions.data(), total, snapshot.ends.back()))
             throw nb::value_error("there must be a position and an id for each item");
-        scan.emplace(
-            snapshot,
-            nestcode::ScanTables{bytes, directions.shape(1), directions.data(), entries.data(), largest, operations},
-            runs, positions.data(), ids.data());
+        scan.emplace(snapshot,
+                     nestcode::ScanTables{bytes, directions.shape(1), directions.data(), depths.data(), entries.data(),
+                                          largest, operations},
+                     runs, positions.data(), ids.data());
     }
 
     template <class Real>
@@ -401,10 +409,10 @@ void add_row_search(nb::module_& m) {
         .def(nb::init<Packed, Vec<std::int64_t>, Vec<float>, Vec<float>>(), "indices"_a.noconvert(),
              "centroids"_a.noconvert(), "squares"_a.noconvert(), "norms"_a.noconvert());
     nb::class_<PyCodeScan> scan(m, "CodeScan");
-    scan.def(nb::init<nb::object, Mat<std::int32_t>, Array<const float, 3>, double, double, std::vector<nb::object>,
-                      Vec<std::uint32_t>, Vec<std::int64_t>>(),
-             "searcher"_a, "directions"_a.noconvert(), "entries"_a.noconvert(), "largest"_a, "operations"_a, "runs"_a,
-             "positions"_a.noconvert(), "ids"_a.noconvert());
+    scan.def(nb::init<nb::object, Mat<std::int32_t>, Mat<std::int32_t>, Array<const float, 3>, double, double,
+                      std::vector<nb::object>, Vec<std::uint32_t>, Vec<std::int64_t>>(),
+             "searcher"_a, "directions"_a.noconvert(), "depths"_a.noconvert(), "entries"_a.noconvert(), "largest"_a,
+             "operations"_a, "runs"_a, "positions"_a.noconvert(), "ids"_a.noconvert());
     const auto add_searches = [&]<class Real>(Real) {
         searcher.def("search", &PyRowSearcher::search<Real>, "rows"_a.noconvert(), "k"_a, "lists"_a, "graphs"_a,
                      "reranked"_a, "ids"_a.noconvert(), "distances"_a.noconvert(), "compared"_a.noconvert(),

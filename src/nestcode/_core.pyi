@@ -675,6 +675,7 @@ class CodeScan:
         self,
         searcher: RowSearcher,
         directions: NDArray[np.int32],
+        depths: NDArray[np.int32],
         entries: NDArray[np.float32],
         largest: float,
         operations: float,

@@ -21,6 +21,7 @@ PIECE = 4096  # rows
 FLOAT32_MAX = np.finfo(np.float32).max
 LARGEST = 1e36  # of values that are not L2-normalized: their differences and norms fit float32 too
 LARGEST_SQUARE = 1e37  # squared norm of a vector whose distances fit float32
+SMALLEST_SQUARE = 1e-36  # squared distance of items from their mean whose parts fit float32
 FINITE_REMEDY = "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
 
 
@@ -191,7 +192,10 @@ def check_ids(ids: ArrayLike, count: int | None = None, *, distinct: bool = True
     if count is not None and len(array) != count:
         raise InvalidInput(f"there must be one id for each item, got {len(array)} ids for {count} items")
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
-        raise InvalidInput(f"ids must be from 0 to 2^63 - 1, got {array.min()} to {array.max()}")
+        raise InvalidInput(
+            f"ids must be from 0 to 2^63 - 1, as -1 marks missing hits, got {array.min()} to {array.max()}: "
+            "clear the highest bit of hashes, as in ids & (2**63 - 1)"
+        )
     array = array.astype(np.int64)
     if distinct:
         ordered = np.sort(array)

@@ -398,8 +398,8 @@ MADE: dict[str, tuple[Callable[[], Any], str]] = {
 
 # Ids for two items; what is wrong with them is the same wherever they go.
 BAD_IDS: dict[str, tuple[Any, str]] = {
-    "negative": ([0, -1], "ids must be from 0 to 2^63 - 1, got -1 to 0"),
-    "huge": ([2**63, 2**63 + 1], "ids must be from 0 to 2^63 - 1, got 9223372036854775808 to 9223372036854775809"),
+    "negative": ([0, -1], "ids must be from 0 to 2^63 - 1, as -1 marks missing hits, got -1 to 0"),
+    "huge": ([2**63, 2**63 + 1], "got 9223372036854775808 to 9223372036854775809: clear the highest bit"),
     "huge and small": ([1, 2**63], "ids must be"),
     "beyond 64 bits": ([1, 2**64], "ids must be integers in 1 dimension, got object"),
     "floats": ([1.0, 2.0], "ids must be integers in 1 dimension, got float64 of shape (2,): number your items"),

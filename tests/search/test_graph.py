@@ -18,8 +18,8 @@ STARTS = 8  # entry points that a walk begins at
 class Scene:
     """Digits in a graph; the last 50 are the queries."""
 
-    def __init__(self, metric: Metric = "l2", count: int = 1500) -> None:
-        X = nc.data.digits()[0].astype(np.float32)
+    def __init__(self, metric: Metric = "l2", count: int = 1500, scale: float = 1) -> None:
+        X = np.float32(scale) * nc.data.digits()[0].astype(np.float32)
         self.base, self.queries = np.ascontiguousarray(X[:count]), np.ascontiguousarray(X[-50:])
         self.coder = nc.LinearCoder(width=160, metric=metric).fit(self.base)
         self.navigator, self.codes = Navigator(self.coder, bits=96), self.coder.encode(self.base)
@@ -106,6 +106,15 @@ def test_estimates_are_near_the_distances(scene: Scene) -> None:
     hits = scene.graph(None).search(scene.queries, k=10, ef=30)
     distances = np.linalg.norm(scene.queries[:, None] - scene.base[hits.positions], axis=2) ** 2
     assert np.mean(np.abs(hits.distances - distances)) < 0.15 * distances.mean()
+
+
+def test_the_unit_of_the_data_does_not_matter() -> None:
+    plain = Scene(count=400)
+    expected = plain.exact().search(plain.queries, k=5, ef=40)
+    for power in (-60, 50):
+        scaled = Scene(count=400, scale=2.0**power)
+        hits = scaled.exact().search(scaled.queries, k=5, ef=40)
+        assert np.mean(hits.positions == expected.positions) > 0.95
 
 
 def test_skipped_items_are_never_found(scene: Scene) -> None:

@@ -328,7 +328,6 @@ class AdcScorer(ProjectedScorer):
         threads: int,
     ) -> None:
         """Probe inverted lists until they hold `candidates` items, and write those of least distance by ADC."""
-        queries = self.scaled_for_estimates(queries)
         tables = _codebook_tables(-2 * queries.coefficients, self._codebooks)
         coarse = self.coarse_distances(queries, bits)
         searcher.adc(coarse, tables, queries.metric, candidates, out, threads)

@@ -4,7 +4,7 @@ Where decoding is linear in a projection, queries are projected once and all dis
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 from weakref import proxy
@@ -13,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Floats
+from nestcode.arrays import LARGEST_SQUARE, Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
+from nestcode.errors import InvalidInput
 from nestcode.search.inverted_lists import ListCentroids
 from nestcode.search.scorer import NO_CODES, NO_NORMS, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
+
+NEAR_ONE = 0.05  # norms that differ less from 1 are taken for it
 
 
 class DecodedScorer(Scorer):
@@ -27,6 +30,7 @@ class DecodedScorer(Scorer):
         self.coder = coder
         self.mean = np.zeros(coder.n_features_in_, dtype=np.float32)  # in the space of the coefficients
         self.mean_square = 0.0  # the squared norm of the mean, also outside that space
+        self.unit = np.float32(1)  # the norm that `project` gives to queries of norm 1, for "cosine"
 
     def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> QueryBatch:
         """Return queries, (n, features), as coefficients; for "cosine" they are L2-normalized already."""
@@ -40,8 +44,8 @@ class DecodedScorer(Scorer):
         items = np.arange(len(codes)).reshape(len(queries.coefficients), -1)
         out = np.empty(items.shape, dtype=np.float32)
         if queries.metric == "cosine":
-            coefficients = self._around_zero(queries)
-            outside = queries.mean_products - coefficients @ self.mean
+            coefficients = self._around_zero(queries) / self.unit
+            outside = (queries.mean_products / self.unit - coefficients @ self.mean).astype(np.float32)
             square = max(self.mean_square - float(self.mean @ self.mean), 0.0)
             _core.rerank(decoded, coefficients, items, "cosine", out, threads, self.mean, square, outside)
             return out
@@ -66,7 +70,8 @@ class ProjectedScorer(DecodedScorer):
         self.mean = (projection.directions @ projection.mean).astype(np.float32)
         self.mean_square = float(projection.mean @ projection.mean)
         variance = coder.expected_error(0) * len(projection.mean)
-        self._item_norm = np.float32(np.sqrt(self.mean_square + variance))  # of an item, as a root mean square
+        norm = np.float32(np.sqrt(self.mean_square + variance))  # of an item, as a root mean square
+        self.unit = norm if abs(norm - 1) >= NEAR_ONE else np.float32(1)
         self._list_centroids = lru_cache(maxsize=4)(partial(_list_centroids, proxy(self)))  # no reference cycle
 
     @abstractmethod
@@ -74,8 +79,18 @@ class ProjectedScorer(DecodedScorer):
         """Return the two parts of the centroids of lists named by `bits` bits: (coarse, directions), (fine, …)."""
 
     def project(self, queries: NDArray[np.floating[Any]], metric: SearchMetric) -> QueryBatch:
-        """Return queries, (n, features), as coefficients; for "cosine" they are L2-normalized already."""
+        """Return queries, (n, features), as coefficients; for "cosine" they are L2-normalized already.
+
+        For "cosine" they are scaled to the norm of items: then those at small angles are nearest by "l2" too.
+        """
         mean, directions = self._projection.mean, self._projection.directions
+        if metric == "cosine" and self.unit != 1:
+            if float(self.unit) ** 2 >= LARGEST_SQUARE:
+                raise InvalidInput(
+                    f"the squared norm of an item must be below {LARGEST_SQUARE:g}, so that estimates fit float32, "
+                    f'got {float(self.unit) ** 2:.2g} on average: rescale the data, or fit a coder with metric="cosine"'
+                )
+            queries = queries * self.unit
         mean_products = (queries @ mean).astype(np.float32)
         centered = queries if metric == "inner" else queries - mean.astype(queries.dtype)
         rows: Floats = centered.astype(np.float32, copy=False)
@@ -85,13 +100,6 @@ class ProjectedScorer(DecodedScorer):
             rest = rows - coefficients @ directions  # a difference of squares would cancel far from the mean
             outside = np.einsum("nf,nf->n", rest, rest)
         return QueryBatch(metric, coefficients, mean_products, outside, NO_CODES)
-
-    def scaled_for_estimates(self, queries: QueryBatch) -> QueryBatch:
-        """Scale queries of "cosine" to the norm of items: then those at small angles are nearest by "l2" too."""
-        if queries.metric != "cosine" or abs(self._item_norm - 1) < 0.05:
-            return queries
-        coefficients = self._item_norm * self._around_zero(queries) - self.mean
-        return replace(queries, coefficients=coefficients, mean_products=self._item_norm * queries.mean_products)
 
     def coarse_distances(self, queries: QueryBatch, bits: int) -> _core.CentroidDistances:
         """Return the distances from queries to the centroids of all lists, up to a term that the lists share."""
@@ -134,7 +142,7 @@ class ProjectedScorer(DecodedScorer):
     @property
     def scales_queries(self) -> bool:
         """Whether estimates are of scaled queries: items of "cosine" do not have norm 1."""
-        return self.coder.metric_ == "cosine" and bool(abs(self._item_norm - 1) >= 0.05)
+        return self.coder.metric_ == "cosine" and bool(self.unit != 1)
 
     @property
     def used_directions(self) -> int:

@@ -80,7 +80,7 @@ class FastScan:
         self.used = int(directions.max(initial=-1)) + 1  # leading directions that groups quantize
         self.core = _core.FastScanGroups(directions, self._levels, parents)
         bound = 2 * float((np.abs(self._offsets) @ largest).max(initial=0))
-        self.bias_unit = min(max(bound / np.iinfo(np.int16).max, 1e-30), 1e38)
+        self.bias_unit = min(max(bound / np.iinfo(np.int16).max, float(np.finfo(np.float32).tiny)), 1e38)
 
     def lay_out(self, codes: Codes, name: str) -> ScanLayout:
         """Return sorted codes as blocks, in a format of this name."""
@@ -205,7 +205,6 @@ class FastScanScorer(ProjectedScorer):
         threads: int,
     ) -> None:
         """Probe inverted lists until they hold `candidates` items, and write those of least distance by fast-scan."""
-        queries = self.scaled_for_estimates(queries)
         coarse, norms = self.coarse_distances(queries, bits), self._norms[queries.metric]
         groups, metric = self._scan.core, queries.metric
         by_angle = self.coder.metric_ == "cosine"
