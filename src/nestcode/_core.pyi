@@ -750,6 +750,29 @@ class ImageDecoder:
         (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p), and 0 for an insignificant coefficient.
         """
 
+class RestorationNetwork:
+    """The network that refines images, in 8-bit integers."""
+
+    def __init__(
+        self,
+        blocks: tuple[int, int, int],
+        layers: list[tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.uint8]]],
+        simd: str = "",
+    ) -> None:
+        """Take the convolutions in order: weights (outputs, taps, inputs), and what makes bytes of their inputs.
+
+        Features times the second array, plus the third, are bytes. "finer" is four convolutions.
+        """
+    def correct(
+        self,
+        pixels: NDArray[np.uint8],
+        scales: NDArray[np.float32],
+        biases: NDArray[np.float32],
+        out: NDArray[np.float32],
+        threads: int = 1,
+    ) -> None:
+        """Write the correction of pixels, both (height, width, 3), by the scales and biases of all outputs."""
+
 def image_model_sizes() -> tuple[int, int]:
     """Return the number of binary models and of mixer weights."""
 
