@@ -11,6 +11,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <variant>
 
 #include "adc.hpp"
 #include "bit_plane_sums.hpp"
@@ -66,21 +67,25 @@ struct CoefficientDecoder {
     }
 };
 
+using CoarseParts = std::variant<ProjectionBlocks, HalfProjectionBlocks>;
+
 // The projection of a coder: coefficients are inner products of directions with rows around the mean.
 struct RowProjection {
-    Metric metric;                           // l2 or cosine
-    const double* mean;                      // (features)
-    const float* directions;                 // (directions, features): orthonormal
-    std::size_t count;                       // of directions
-    std::size_t used;                        // leading directions that searches project on
-    ProjectionBlocks blocks;                 // those, and the coarse parts of centroids, in features
-    std::optional<ProjectionBlocks> coarse;  // or these in leading directions in use, which are fewer than features
-    const float* mean_coefficients;          // (directions): of the mean itself
-    float mean_square;                       // its squared norm in all features
-    float mean_outside;                      // and outside of the directions
+    Metric metric;                      // l2 or cosine
+    const double* mean;                 // (features)
+    const float* directions;            // (directions, features): orthonormal
+    std::size_t count;                  // of directions
+    std::size_t used;                   // leading directions that searches project on
+    ProjectionBlocks blocks;            // those, and the coarse parts of centroids, in features
+    std::optional<CoarseParts> coarse;  // or these in leading directions in use, which are fewer than features
+    const float* mean_coefficients;     // (directions): of the mean itself
+    float mean_square;                  // its squared norm in all features
+    float mean_outside;                 // and outside of the directions
 
     std::size_t features() const { return blocks.features; }
-    std::size_t coarse_count() const { return coarse ? coarse->count() : blocks.count() - used; }  // padded
+    std::size_t coarse_count() const {  // padded
+        return coarse ? std::visit([](const auto& parts) { return parts.count(); }, *coarse) : blocks.count() - used;
+    }
 };
 
 // Queries prepared a batch at a time, so that the directions are read once for all of them.
@@ -88,13 +93,17 @@ class RowBatch {
   public:
     static constexpr std::size_t kBatch = 16;
 
-    RowBatch(const RowProjection& projection, std::size_t count, ProjectKernel project)
+    RowBatch(const RowProjection& projection, std::size_t count, Simd simd)
+        : RowBatch(projection, count, simd, project_kernel(simd)) {}
+
+    RowBatch(const RowProjection& projection, std::size_t count, Simd simd, ProjectKernel project)
         : projection_(projection),
           project_(project),
+          project_halves_(project_kernel<Half>(simd)),
           features_(count * projection.features()),
           centered_(features_.size()),
           products_(count * projection.blocks.count()),
-          coarse_(projection.coarse ? count * projection.coarse->count() : 0),
+          coarse_(projection.coarse ? count * projection.coarse_count() : 0),
           mean_products_(count) {}
 
     // Prepares rows, (count, features); returns false if one of them is better left to float64: a zero row has no
@@ -116,13 +125,7 @@ class RowBatch {
             mean_products_[q] = static_cast<float>(scale * product);
         }
         project_(projection_.blocks, centered_.data(), count, products_.data());
-        if (projection_.coarse) {
-            const std::size_t leading = projection_.coarse->features;
-            leading_.resize(count * leading);
-            for (std::size_t q = 0; q < count; ++q)
-                std::copy_n(coefficients(q), leading, leading_.data() + q * leading);
-            project_(*projection_.coarse, leading_.data(), count, coarse_.data());
-        }
+        if (projection_.coarse) std::visit([&](const auto& parts) { project_on(parts, count); }, *projection_.coarse);
         return true;
     }
 
@@ -158,8 +161,21 @@ class RowBatch {
     }
 
   private:
+    // Multiplies the leading coefficients with the coarse parts of centroids.
+    template <class Element>
+    void project_on(const BlocksOf<Element>& parts, std::size_t count) {
+        leading_.resize(count * parts.features);
+        for (std::size_t q = 0; q < count; ++q)
+            std::copy_n(coefficients(q), parts.features, leading_.data() + q * parts.features);
+        if constexpr (std::is_same_v<Element, Half>)
+            project_halves_(parts, leading_.data(), count, coarse_.data());
+        else
+            project_(parts, leading_.data(), count, coarse_.data());
+    }
+
     const RowProjection& projection_;
     const ProjectKernel project_;
+    const ProjectKernelOf<Half> project_halves_;
     std::vector<float> features_, centered_, products_, coarse_, leading_, mean_products_;
 };
 
@@ -210,7 +226,7 @@ class RowSearch {
         : snapshot_(snapshot),
           budget_(budget),
           simd_(simd),
-          batch_(*snapshot.projection, std::min(count, RowBatch::kBatch), project_kernel(simd)) {
+          batch_(*snapshot.projection, std::min(count, RowBatch::kBatch), simd) {
         if (snapshot.vectors != nullptr) sums_.emplace(*snapshot.vectors, metric(), simd);
         const std::size_t from_graphs = std::min<std::size_t>(budget.reranked, budget.graphs);
         columns_ = snapshot.scoring != nullptr ? budget.reranked : 0;
@@ -530,7 +546,7 @@ class CodeScan {
     bool search(const Real* row, Metric metric, std::size_t k, float* top_distances, std::int64_t* top_ids, Simd simd,
                 std::size_t threads) const {
         const RowProjection& projection = *snapshot_.projection;
-        RowBatch batch(projection, 1, project_kernel(simd));
+        RowBatch batch(projection, 1, simd);
         if (!batch.prepare(row, 1) || !keeps_digits(row, metric)) return false;
         const Query query =
             metric == projection.metric ? around_mean(batch, 0, outside(batch, 0)) : around_zero(batch, 0, row, metric);
@@ -645,15 +661,15 @@ class CodeScan {
     }
 
 #if NESTCODE_X86
-    static constexpr std::size_t kItems = 1024;  // decoded, multiplied and collected at once
-    static constexpr std::size_t kKept = 4096;   // items that stay decoded until the second pass
+    static constexpr std::size_t kItems = BlockEstimates::kItems;  // decoded, multiplied and collected at once
+    static constexpr std::size_t kKept = 4096;                     // items that stay decoded until the second pass
 
     template <class Real>
     NESTCODE_AVX512 bool search_together(const Real* rows, std::size_t count, Metric metric, std::size_t k,
                                          float* top_distances, std::int64_t* top_ids) const {
         const RowProjection& projection = *snapshot_.projection;
         const std::size_t directions = projection.count, many = snapshot_count();
-        RowBatch batch(projection, count, project_many);
+        RowBatch batch(projection, count, Simd::avx512, project_many);
         if (!batch.prepare(rows, count)) return false;
         const bool own = metric == projection.metric;
         std::vector<Query> queries;
@@ -703,31 +719,24 @@ class CodeScan {
     void estimate(const std::vector<float>& weights, const std::vector<float>& offsets,
                   const std::vector<double>& bounds, Metric metric, CloseItems& close,
                   std::vector<float>& decoded) const {
-        const std::size_t directions = snapshot_.projection->count, count = offsets.size(), many = close.items();
-        const std::unique_ptr<float[]> products(new float[count * kItems]);
-        std::vector<float> scales(kItems), shifts(kItems);
-        Panel panel(directions);
+        const std::size_t directions = snapshot_.projection->count, many = close.items();
+        const bool own = metric == snapshot_.projection->metric;
+        BlockEstimates estimates(weights.data(), offsets.size(), directions, std::min(kItems, many));
         std::size_t item = 0;
         for (const ScannedCodes& run : runs_)
             for (std::size_t first = 0; first < run.indices.count; first += kItems) {
                 const std::size_t size = std::min(kItems, run.indices.count - first);
                 float* const vectors = decoded.data() + (many > kKept ? 0 : item * directions);
                 decode(size, [&](std::size_t i) { return item + i; }, vectors);
-                for (std::size_t at = 0; at < size; at += Panel::kRows) {
-                    const float* rows[Panel::kRows];
-                    for (std::size_t i = 0; i < Panel::kRows; ++i)
-                        rows[i] = vectors + std::min(at + i, size - 1) * directions;  // the last one fills up
-                    panel.pack(rows);
-                    panel.multiply(weights.data(), count, products.get() + at, kItems);
-                }
                 for (std::size_t i = 0; i < size; ++i) {
                     const float square = run.squares[first + i], norm = run.norms[first + i], excess = norm - 1;
-                    const bool own = metric == snapshot_.projection->metric;
-                    scales[i] = metric == Metric::cosine ? -2 / norm : own ? -2 : -1;
-                    shifts[i] = !own ? 0 : metric == Metric::cosine ? (square - excess * excess) / norm : square;
+                    estimates.scales[i] = metric == Metric::cosine ? -2 / norm : own ? -2 : -1;
+                    estimates.shifts[i] = !own                       ? 0
+                                          : metric == Metric::cosine ? (square - excess * excess) / norm
+                                                                     : square;
                 }
-                close.add({products.get(), size, kItems, offsets.data(), scales.data(), shifts.data(), bounds.data()},
-                          Simd::avx512, 1);
+                estimates.multiply(size, [=](std::size_t i, std::size_t) { return vectors + i * directions; });
+                estimates.collect(size, offsets.data(), bounds.data(), close);
                 item += size;
             }
     }

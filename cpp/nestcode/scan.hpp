@@ -540,11 +540,51 @@ class CloseItems {
 };
 
 #if NESTCODE_X86
+// Estimates a batch of queries' distances to a block of items at a time, by matrix products with AVX-512, and collects
+// the close ones: scale (product + offset) + shift.
+class BlockEstimates {
+  public:
+    static constexpr std::size_t kItems = 1024;  // of a block, at most
+    std::vector<float> scales, shifts;           // of a block's items
+
+    // Queries are (count, features); there are at most `most` items in a block.
+    BlockEstimates(const float* queries, std::size_t count, std::size_t features, std::size_t most)
+        : scales(most),
+          shifts(most),
+          queries_(queries),
+          count_(count),
+          stride_((most + Panel::kRows - 1) / Panel::kRows * Panel::kRows),
+          products_(new float[count * stride_]),
+          panel_(features) {}
+
+    // row_at(i, slot) returns item i of a block, until 32 others were read: those have other slots.
+    template <class RowAt>
+    void multiply(std::size_t many, const RowAt& row_at) {
+        for (std::size_t first = 0; first < many; first += Panel::kRows) {
+            const float* rows[Panel::kRows];
+            for (std::size_t i = 0; i < Panel::kRows; ++i)  // the last one fills up
+                rows[i] = first + i < many ? row_at(first + i, i) : rows[i - 1];
+            panel_.pack(rows);
+            panel_.multiply(queries_, count_, products_.get() + first, stride_);
+        }
+    }
+
+    // Offsets and the bounds of errors are those of the queries.
+    void collect(std::size_t many, const float* offsets, const double* bounds, CloseItems& close) const {
+        close.add({products_.get(), many, stride_, offsets, scales.data(), shifts.data(), bounds}, Simd::avx512, 1);
+    }
+
+  private:
+    const float* const queries_;
+    const std::size_t count_, stride_;
+    const std::unique_ptr<float[]> products_;  // (count, stride)
+    Panel panel_;
+};
+
 // Exhaustive search by vectors for a batch of queries, with AVX-512.
 template <class Real>
 class BatchScan {
   public:
-    static constexpr std::size_t kItems = 1024;           // whose products are collected at once
     static constexpr std::size_t kQueryBytes = 3u << 18;  // of queries that stay in the second-level cache
 
     BatchScan(const VectorRuns& vectors, const Real* queries, std::size_t count, Metric metric)
@@ -596,39 +636,34 @@ class BatchScan {
 
     template <class Position>
     bool estimate(const Position* items, std::size_t many, CloseItems& close) const {
-        const std::size_t features = vectors_.features, stride = std::min(kItems, many + Panel::kRows);
+        constexpr std::size_t most = BlockEstimates::kItems;
+        const std::size_t features = vectors_.features;
         const RowSumsKernel<float> sums_of = row_sums_kernel<float, true>(Simd::avx512);
         const VectorReader reader(vectors_, half_expander(Simd::avx512));
-        const std::unique_ptr<float[]> products(new float[count_ * stride]);
-        std::vector<float> buffer(Panel::kRows * features), norms(stride), scales(stride), shifts(stride);
         const std::vector<float> zeros(std::max(features, count_));
+        std::vector<float> buffer(Panel::kRows * features);
         std::vector<double> bounds(count_);
-        Panel panel(features);
+        BlockEstimates estimates(rounded_.data(), count_, features, std::min(most, many));
         float largest = 0;
-        for (std::size_t first = 0; first < many; first += kItems) {
-            const std::size_t count = std::min(kItems, many - first);
-            for (std::size_t at = 0; at < count; at += Panel::kRows) {
-                const float* rows[Panel::kRows];
-                for (std::size_t i = 0; i < Panel::kRows; ++i) {
-                    const std::size_t item = std::min(at + i, count - 1);  // the last one fills up
-                    rows[i] = reader.row(static_cast<std::size_t>(items[first + item]), buffer.data() + i * features);
-                    norms[item] = sums_of(zeros.data(), rows[i], features).norm;
-                    if (metric_ == Metric::cosine && !(norms[item] > 1e-30f)) {  // its square underflows, or it is zero
-                        if (!std::equal(rows[i], rows[i] + features, zeros.data())) return false;
-                        norms[item] = 1;  // of any: products are 0
-                    }
+        bool usable = true;
+        for (std::size_t first = 0; first < many; first += most) {
+            const std::size_t count = std::min(most, many - first);
+            estimates.multiply(count, [&](std::size_t i, std::size_t slot) {
+                const auto position = static_cast<std::size_t>(items[first + i]);
+                const float* row = reader.row(position, buffer.data() + slot * features);
+                float norm = sums_of(zeros.data(), row, features).norm;
+                if (metric_ == Metric::cosine && !(norm > 1e-30f)) {  // its square underflows, or it is zero
+                    usable = usable && std::equal(row, row + features, zeros.data());
+                    norm = 1;  // of any: products are 0
                 }
-                panel.pack(rows);
-                panel.multiply(rounded_.data(), count_, products.get() + at, stride);
-            }
-            for (std::size_t i = 0; i < count; ++i) {
-                largest = std::max(largest, norms[i]);
-                scales[i] = metric_ == Metric::l2 ? -2 : metric_ == Metric::inner ? -1 : -2 / std::sqrt(norms[i]);
-                shifts[i] = metric_ == Metric::l2 ? norms[i] : 0;
-            }
+                largest = std::max(largest, norm);
+                estimates.scales[i] = metric_ == Metric::l2 ? -2 : metric_ == Metric::inner ? -1 : -2 / std::sqrt(norm);
+                estimates.shifts[i] = metric_ == Metric::l2 ? norm : 0;
+                return row;
+            });
+            if (!usable) return false;
             for (std::size_t q = 0; q < count_; ++q) bounds[q] = bound(lengths_[q], largest);
-            close.add({products.get(), count, stride, zeros.data(), scales.data(), shifts.data(), bounds.data()},
-                      Simd::avx512, 1);
+            estimates.collect(count, zeros.data(), bounds.data(), close);
         }
         return true;
     }

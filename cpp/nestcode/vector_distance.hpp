@@ -259,26 +259,39 @@ FourRowSumsKernel<Element> four_row_sums_kernel(Simd simd) {
     }
 }
 
-// Directions that vectors are projected on, 32 side by side in a block, (blocks, features, 32); zeros fill the last
-// one.
-struct ProjectionBlocks {
+// Directions that vectors are projected on, as float32 or float16, 32 side by side in a block, (blocks, features, 32);
+// zeros fill the last one. Blocks begin at cache lines: registers that cross one are loaded at half the speed.
+template <class Element>
+struct BlocksOf {
     static constexpr std::size_t kWidth = 32;
     std::size_t features, blocks;
-    std::vector<float> values;
 
-    ProjectionBlocks(const float* directions, std::size_t count, std::size_t width)
-        : features(width), blocks((count + kWidth - 1) / kWidth), values(blocks * width * kWidth) {
+    BlocksOf(const Element* directions, std::size_t count, std::size_t width)
+        : features(width), blocks((count + kWidth - 1) / kWidth), rows_(blocks * width) {
         for (std::size_t d = 0; d < count; ++d)
             for (std::size_t f = 0; f < width; ++f)
-                values[(d / kWidth * width + f) * kWidth + d % kWidth] = directions[d * width + f];
+                rows_[d / kWidth * width + f].values[d % kWidth] = directions[d * width + f];
     }
 
     std::size_t count() const { return blocks * kWidth; }
+    const Element* block(std::size_t b) const { return reinterpret_cast<const Element*>(rows_.data() + b * features); }
+
+  private:
+    struct alignas(64) Row {
+        Element values[kWidth] = {};
+    };
+    std::vector<Row> rows_;
 };
+
+using ProjectionBlocks = BlocksOf<float>;
+using HalfProjectionBlocks = BlocksOf<Half>;
 
 // Writes the inner products of vectors, (many, features), with all directions, (many, blocks * 32). A block stays in
 // the cache for all vectors, and even and odd features have sums of their own, enough to hide the latency of additions.
-using ProjectKernel = void (*)(const ProjectionBlocks& directions, const float* vectors, std::size_t many, float* out);
+template <class Element>
+using ProjectKernelOf = void (*)(const BlocksOf<Element>& directions, const float* vectors, std::size_t many,
+                                 float* out);
+using ProjectKernel = ProjectKernelOf<float>;
 
 inline Float4 multiply_add(Float4 a, Float4 b, Float4 sum) {
 #if NESTCODE_NEON
@@ -289,7 +302,16 @@ inline Float4 multiply_add(Float4 a, Float4 b, Float4 sum) {
 #endif
 }
 
-inline void project_block_portable(const float* block, const float* vector, std::size_t features, float* out) {
+inline Float4 load_float4(const Half* from) {
+#if NESTCODE_NEON
+    return reinterpret_cast<Float4>(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from))));
+#else
+    return Float4{half_to_float(from[0]), half_to_float(from[1]), half_to_float(from[2]), half_to_float(from[3])};
+#endif
+}
+
+template <class Element>
+void project_block_portable(const Element* block, const float* vector, std::size_t features, float* out) {
     Float4 even[8] = {}, odd[8] = {};
     const auto add = [&](std::size_t f, Float4(&sums)[8]) {
         const Float4 value = {vector[f], vector[f], vector[f], vector[f]};
@@ -308,14 +330,14 @@ inline void project_block_portable(const float* block, const float* vector, std:
 }
 
 #if NESTCODE_X86
-NESTCODE_AVX2 inline void project_block_avx2(const float* block, const float* vector, std::size_t features,
-                                             float* out) {
+template <class Element>
+NESTCODE_AVX2 void project_block_avx2(const Element* block, const float* vector, std::size_t features, float* out) {
     __m256 even[4], odd[4];
     for (int j = 0; j < 4; ++j) even[j] = odd[j] = _mm256_setzero_ps();
     const auto add = [&](std::size_t f, __m256(&sums)[4]) NESTCODE_AVX2 {
         const __m256 value = _mm256_broadcast_ss(vector + f);
         for (std::size_t j = 0; j < 4; ++j)
-            sums[j] = _mm256_fmadd_ps(value, _mm256_loadu_ps(block + 32 * f + 8 * j), sums[j]);
+            sums[j] = _mm256_fmadd_ps(value, load_avx2(block + 32 * f + 8 * j), sums[j]);
     };
     std::size_t f = 0;
     for (; f + 2 <= features; f += 2) {
@@ -326,14 +348,14 @@ NESTCODE_AVX2 inline void project_block_avx2(const float* block, const float* ve
     for (int j = 0; j < 4; ++j) _mm256_storeu_ps(out + 8 * j, _mm256_add_ps(even[j], odd[j]));
 }
 
-NESTCODE_AVX512 inline void project_block_avx512(const float* block, const float* vector, std::size_t features,
-                                                 float* out) {
+template <class Element>
+NESTCODE_AVX512 void project_block_avx512(const Element* block, const float* vector, std::size_t features, float* out) {
     __m512 sums[4][2];  // of features 4 i + 0 … 3, to hide the latency of additions
     for (auto& [left, right] : sums) left = right = _mm512_setzero_ps();
     const auto add = [&](std::size_t f, __m512(&sum)[2]) NESTCODE_AVX512 {
         const __m512 value = _mm512_set1_ps(vector[f]);
-        sum[0] = _mm512_fmadd_ps(value, _mm512_loadu_ps(block + 32 * f), sum[0]);
-        sum[1] = _mm512_fmadd_ps(value, _mm512_loadu_ps(block + 32 * f + 16), sum[1]);
+        sum[0] = _mm512_fmadd_ps(value, load_avx512(block + 32 * f, 0xffff), sum[0]);
+        sum[1] = _mm512_fmadd_ps(value, load_avx512(block + 32 * f + 16, 0xffff), sum[1]);
     };
     std::size_t f = 0;
     for (; f + 4 <= features; f += 4)
@@ -345,22 +367,23 @@ NESTCODE_AVX512 inline void project_block_avx512(const float* block, const float
 }
 #endif
 
-template <auto project_block>
-void project(const ProjectionBlocks& directions, const float* vectors, std::size_t many, float* out) {
+template <class Element, auto project_block>
+void project(const BlocksOf<Element>& directions, const float* vectors, std::size_t many, float* out) {
     const std::size_t features = directions.features, count = directions.count();
     for (std::size_t b = 0; b < directions.blocks; ++b)
         for (std::size_t v = 0; v < many; ++v)
-            project_block(directions.values.data() + b * features * ProjectionBlocks::kWidth, vectors + v * features,
-                          features, out + v * count + b * ProjectionBlocks::kWidth);
+            project_block(directions.block(b), vectors + v * features, features,
+                          out + v * count + b * directions.kWidth);
 }
 
-inline ProjectKernel project_kernel(Simd simd) {
+template <class Element = float>
+ProjectKernelOf<Element> project_kernel(Simd simd) {
 #if NESTCODE_X86
-    if (simd == Simd::avx2) return project<project_block_avx2>;
-    if (simd == Simd::avx512) return project<project_block_avx512>;
+    if (simd == Simd::avx2) return project<Element, project_block_avx2<Element>>;
+    if (simd == Simd::avx512) return project<Element, project_block_avx512<Element>>;
 #endif
     static_cast<void>(simd);
-    return project<project_block_portable>;
+    return project<Element, project_block_portable<Element>>;
 }
 
 // Distances by one metric: the squared L2 distance; the squared L2 distance of L2-normalized vectors, where the query

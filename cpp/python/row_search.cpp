@@ -11,6 +11,8 @@
 
 namespace {
 
+using CoarseArray = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;  // float32, or bits of float16
+
 struct PyRowProjection {
     Vec<double> mean;
     Mat<float> directions;
@@ -19,7 +21,7 @@ struct PyRowProjection {
     nestcode::RowProjection projection;
 
     PyRowProjection(std::string_view metric, Vec<double> given_mean, Mat<float> given_directions, std::size_t used,
-                    const Mat<float>& coarse_parts, Vec<float> given_coefficients, float mean_square,
+                    const CoarseArray& coarse_parts, Vec<float> given_coefficients, float mean_square,
                     float mean_outside)
         : mean(std::move(given_mean)),
           directions(std::move(given_directions)),
@@ -42,21 +44,32 @@ struct PyRowProjection {
     }
 
   private:
-    nestcode::ProjectionBlocks blocks(std::size_t used, const Mat<float>& coarse_parts) const {
+    static bool in_halves(const CoarseArray& parts) { return parts.dtype() == nb::dtype<nestcode::Half>(); }
+
+    nestcode::ProjectionBlocks blocks(std::size_t used, const CoarseArray& parts) const {
         const std::size_t features = mean.size();
         if (directions.shape(1) != features || used > directions.shape(0) ||
-            (coarse_parts.shape(1) != features && coarse_parts.shape(1) > used))
+            (parts.shape(1) != features && parts.shape(1) > used))
             throw nb::value_error(
                 "directions and centroids must have the features of the mean, or these the directions");
+        if (!in_halves(parts) && parts.dtype() != nb::dtype<float>())
+            throw nb::value_error("centroids must be float32, or the bits of float16");
         std::vector<float> rows(directions.data(), directions.data() + used * features);
-        if (coarse_parts.shape(1) == features)
-            rows.insert(rows.end(), coarse_parts.data(), coarse_parts.data() + coarse_parts.size());
+        if (parts.shape(1) == features) {
+            if (in_halves(parts)) throw nb::value_error("centroids in features must be float32");
+            const auto* values = static_cast<const float*>(parts.data());
+            rows.insert(rows.end(), values, values + parts.size());
+        }
         return {rows.data(), rows.size() / features, features};
     }
 
-    std::optional<nestcode::ProjectionBlocks> coarse_in_directions(const Mat<float>& parts) const {
+    std::optional<nestcode::CoarseParts> coarse_in_directions(const CoarseArray& parts) const {
         if (parts.shape(1) == mean.size()) return std::nullopt;
-        return nestcode::ProjectionBlocks(parts.data(), parts.shape(0), parts.shape(1));
+        const auto in_blocks = [&](const auto* values) {
+            return nestcode::BlocksOf(values, parts.shape(0), parts.shape(1));
+        };
+        if (in_halves(parts)) return in_blocks(static_cast<const nestcode::Half*>(parts.data()));
+        return in_blocks(static_cast<const float*>(parts.data()));
     }
 };
 
@@ -387,7 +400,7 @@ struct PyCodeScan {
 
 void add_row_search(nb::module_& m) {
     nb::class_<PyRowProjection>(m, "RowProjection")
-        .def(nb::init<std::string_view, Vec<double>, Mat<float>, std::size_t, const Mat<float>&, Vec<float>, float,
+        .def(nb::init<std::string_view, Vec<double>, Mat<float>, std::size_t, const CoarseArray&, Vec<float>, float,
                       float>(),
              "metric"_a, "mean"_a.noconvert(), "directions"_a.noconvert(), "used"_a, "coarse"_a.noconvert(),
              "mean_coefficients"_a.noconvert(), "mean_square"_a, "mean_outside"_a);

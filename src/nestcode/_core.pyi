@@ -566,7 +566,8 @@ class Graph:
 class RowProjection:
     """The projection of rows: on the first `used` directions, and on the coarse parts of lists' centroids.
 
-    `coarse` is in features, or in as many leading directions as it has columns; `mean_coefficients` are those of the
+    `coarse` is in features, or in as many leading directions as it has columns, these also as bits of float16;
+    `mean_coefficients` are those of the
     mean, `mean_square` is its squared norm, and `mean_outside` that of its part outside of the directions.
     """
 
@@ -576,7 +577,7 @@ class RowProjection:
         mean: NDArray[np.float64],
         directions: NDArray[np.float32],
         used: int,
-        coarse: NDArray[np.float32],
+        coarse: NDArray[np.float32] | NDArray[np.uint16],
         mean_coefficients: NDArray[np.float32],
         mean_square: float,
         mean_outside: float,

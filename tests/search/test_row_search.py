@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestcode import AdaptiveCoder, Index, LinearCoder, _core
+from nestcode import AdaptiveCoder, CellCoder, Index, LinearCoder, _core
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.index import compaction
@@ -139,6 +139,12 @@ def test_one_query_is_compared_with_all_items_by_any_metric(kind: str, metric: A
             assert by_rows(index, query, 9, metric=metric, vectors=X, candidates=60) is None
     by_angle = filled(kind, "cosine", None)
     assert (by_rows(by_angle, Q[0], 9, metric=metric, candidates=ROWS) is not None) is (metric == "cosine")
+
+
+def test_many_centroids_in_float16_probe_the_lists_of_the_steps() -> None:
+    index = Index(CellCoder(24, metric="cosine", cells=64).fit(X), vectors="float32")
+    index.add(X)
+    check(index, 200)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
