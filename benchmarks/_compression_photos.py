@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, ImageOps
@@ -93,7 +92,7 @@ def measure(task: Task) -> list[dict[str, Any]]:
     show("Streams (compress_images)", streams, "Processor time of one thread, with the error that a stream states.")
     rows += streams
     threads = time_threads(list(images.values())[: 1 if options.quick else None], rounds=0 if options.quick else 2)
-    note = f"Wall-clock time of four shifted copies of each image, refined of one, at {TIMED:g} bpp."
+    note = f"Wall-clock time of four shifted copies of each image, at {TIMED:g} bpp."
     show("Threads of one stream", threads, note)
     rows += threads
     if options.photos_figure is not None:
@@ -157,8 +156,8 @@ def all_points(name: str, image: Pixels, codecs: dict[str, Codec]) -> Iterator[P
 
 @cache
 def refiner() -> Refiner:
-    """Return the refiner that ships with Nestcode."""
-    return Refiner.load()
+    """Return the refiner that ships with Nestcode, for one thread."""
+    return Refiner.load(threads=1)
 
 
 def decode_truncated(file: bytes, image: Pixels) -> Pixels | None:
@@ -285,24 +284,11 @@ def time_threads(images: list[Pixels], rounds: int) -> list[dict[str, Any]]:
     for count in counts:
         jobs[f"encode {count}"] = partial(compress_images, many, bpp=TIMED, threads=count)
         jobs[f"decode {count}"] = partial(decompress_images, stream, threads=count)
-        jobs[f"decode refined {count}"] = partial(decompress_refined, compress_images(images, bpp=TIMED), count)
+        jobs[f"decode refined {count}"] = partial(decompress_images, stream, refiner=refiner(), threads=count)
     seconds = seconds_each(jobs, rounds)
-    raw = {kind: sum(image.nbytes for image in many) for kind in ("encode", "decode")}
-    raw["decode refined"] = sum(image.nbytes for image in images)
-    return [
-        {"threads": n, **{f"{kind} MB/s": size / 1e6 / seconds[f"{kind} {n}"] for kind, size in raw.items()}}
-        for n in counts
-    ]
-
-
-def decompress_refined(stream: bytes, threads: int) -> list[NDArray[Any]]:
-    """Return the images of a stream, refined by PyTorch on some threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        return decompress_images(stream, refiner=refiner())
-    finally:
-        torch.set_num_threads(before)
+    size = sum(image.nbytes for image in many) / 1e6
+    kinds = ("encode", "decode", "decode refined")
+    return [{"threads": n, **{f"{kind} MB/s": size / seconds[f"{kind} {n}"] for kind in kinds}} for n in counts]
 
 
 def decode_refined(codec: ImageCodec, stream: bytes, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from _report import save, seconds_each, show
 from nestcode import Index, LinearCoder, metrics
 from nestcode.arrays import PIECE, Floats, Ids
 from nestcode.search.graph import EF, Graph, Navigator, build_graph, pack_graph
 
-Search = Callable[[Floats, int], Ids]  # queries and ef to (queries, 10)
+Search = Callable[[Floats, int], NDArray[np.integer[Any]]]  # queries and ef to (queries, 10)
 K = 10
 TARGETS = (0.90, 0.95)
 
@@ -35,7 +36,7 @@ def main() -> None:
         return
     base, queries = read(options, options.items)
     exact = metrics.exact_neighbors(queries, base, K)
-    jobs: dict[tuple[str, int], Callable[[], Ids]] = {}
+    jobs: dict[tuple[str, int], Callable[[], NDArray[np.integer[Any]]]] = {}
     facts: dict[str, dict[str, Any]] = {}
     singles: dict[tuple[str, int], Callable[[], None]] = {}
     for name, build, nbytes, search in methods(base, options):
@@ -53,7 +54,7 @@ def main() -> None:
         {
             "method": name,
             "ef": ef,
-            "recall@10": metrics.recall(jobs[name, ef](), exact),
+            "recall@10": metrics.recall(jobs[name, ef]().astype(np.int64), exact),
             "QPS": len(queries) / batched[label],
             "us, one query": 1e6 * single[label] / len(queries),
             **facts[name],
@@ -228,9 +229,9 @@ def codes_only(
         }
 
 
-def search_graph(graph: Graph, queries: Floats, ef: int) -> Ids:
+def search_graph(graph: Graph, queries: Floats, ef: int) -> NDArray[np.uint32]:
     """Return the positions that a graph finds."""
-    return graph.search(queries, K, ef).positions.astype(np.int64)
+    return graph.search(queries, K, ef).positions
 
 
 def one_by_one(search: Search, queries: Floats, ef: int) -> None:

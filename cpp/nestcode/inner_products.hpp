@@ -46,8 +46,7 @@ inline void multiply_panel(const float* panel, const float* rows, std::size_t co
 inline void project_many(const ProjectionBlocks& directions, const float* vectors, std::size_t many, float* out) {
     const std::size_t features = directions.features, width = ProjectionBlocks::kWidth;
     for (std::size_t b = 0; b < directions.blocks; ++b)
-        multiply_panel(directions.values.data() + b * features * width, vectors, many, features, out + b * width,
-                       directions.count());
+        multiply_panel(directions.block(b), vectors, many, features, out + b * width, directions.count());
 }
 
 class Panel {

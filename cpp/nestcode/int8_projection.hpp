@@ -16,6 +16,7 @@
 // Clang before 16 has no intrinsics of dot products but where all processors that it compiles for have them.
 #if NESTCODE_NEON && (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
 #define NESTCODE_DOT_PRODUCTS 1
+#define NESTCODE_DOT_PRODUCT_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
 #if defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -102,10 +103,8 @@ inline bool has_dot_products() {
 #endif
 }
 
-__attribute__((target("arch=armv8.2-a+dotprod"))) inline void int8_products_neon(const std::int8_t* rows,
-                                                                                 const std::int8_t* vector,
-                                                                                 std::size_t stride,
-                                                                                 std::int32_t* out) {
+NESTCODE_DOT_PRODUCT_TARGET inline void int8_products_neon(const std::int8_t* rows, const std::int8_t* vector,
+                                                           std::size_t stride, std::int32_t* out) {
     int32x4_t sums[4] = {};
     for (std::size_t f = 0; f < stride; f += 16) {
         const int8x16_t values = vld1q_s8(vector + f);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <variant>
 
 #include "adc.hpp"
 #include "bit_plane_sums.hpp"
@@ -66,21 +67,25 @@ struct CoefficientDecoder {
     }
 };
 
+using CoarseParts = std::variant<ProjectionBlocks, HalfProjectionBlocks>;
+
 // The projection of a coder: coefficients are inner products of directions with rows around the mean.
 struct RowProjection {
-    Metric metric;                           // l2 or cosine
-    const double* mean;                      // (features)
-    const float* directions;                 // (directions, features): orthonormal
-    std::size_t count;                       // of directions
-    std::size_t used;                        // leading directions that searches project on
-    ProjectionBlocks blocks;                 // those, and the coarse parts of centroids, in features
-    std::optional<ProjectionBlocks> coarse;  // or these in leading directions in use, which are fewer than features
-    const float* mean_coefficients;          // (directions): of the mean itself
-    float mean_square;                       // its squared norm in all features
-    float mean_outside;                      // and outside of the directions
+    Metric metric;                      // l2 or cosine
+    const double* mean;                 // (features)
+    const float* directions;            // (directions, features): orthonormal
+    std::size_t count;                  // of directions
+    std::size_t used;                   // leading directions that searches project on
+    ProjectionBlocks blocks;            // those, and the coarse parts of centroids, in features
+    std::optional<CoarseParts> coarse;  // or these in leading directions in use, which are fewer than features
+    const float* mean_coefficients;     // (directions): of the mean itself
+    float mean_square;                  // its squared norm in all features
+    float mean_outside;                 // and outside of the directions
 
     std::size_t features() const { return blocks.features; }
-    std::size_t coarse_count() const { return coarse ? coarse->count() : blocks.count() - used; }  // padded
+    std::size_t coarse_count() const {  // padded
+        return coarse ? std::visit([](const auto& parts) { return parts.count(); }, *coarse) : blocks.count() - used;
+    }
 };
 
 // Queries prepared a batch at a time, so that the directions are read once for all of them.
@@ -88,13 +93,17 @@ class RowBatch {
   public:
     static constexpr std::size_t kBatch = 16;
 
-    RowBatch(const RowProjection& projection, std::size_t count, ProjectKernel project)
+    RowBatch(const RowProjection& projection, std::size_t count, Simd simd)
+        : RowBatch(projection, count, simd, project_kernel(simd)) {}
+
+    RowBatch(const RowProjection& projection, std::size_t count, Simd simd, ProjectKernel project)
         : projection_(projection),
           project_(project),
+          project_halves_(project_kernel<Half>(simd)),
           features_(count * projection.features()),
           centered_(features_.size()),
           products_(count * projection.blocks.count()),
-          coarse_(projection.coarse ? count * projection.coarse->count() : 0),
+          coarse_(projection.coarse ? count * projection.coarse_count() : 0),
           mean_products_(count) {}
 
     // Prepares rows, (count, features); returns false if one of them is better left to float64: a zero row has no
@@ -116,13 +125,7 @@ class RowBatch {
             mean_products_[q] = static_cast<float>(scale * product);
         }
         project_(projection_.blocks, centered_.data(), count, products_.data());
-        if (projection_.coarse) {
-            const std::size_t leading = projection_.coarse->features;
-            leading_.resize(count * leading);
-            for (std::size_t q = 0; q < count; ++q)
-                std::copy_n(coefficients(q), leading, leading_.data() + q * leading);
-            project_(*projection_.coarse, leading_.data(), count, coarse_.data());
-        }
+        if (projection_.coarse) std::visit([&](const auto& parts) { project_on(parts, count); }, *projection_.coarse);
         return true;
     }
 
@@ -158,8 +161,21 @@ class RowBatch {
     }
 
   private:
+    // Multiplies the leading coefficients with the coarse parts of centroids.
+    template <class Element>
+    void project_on(const BlocksOf<Element>& parts, std::size_t count) {
+        leading_.resize(count * parts.features);
+        for (std::size_t q = 0; q < count; ++q)
+            std::copy_n(coefficients(q), parts.features, leading_.data() + q * parts.features);
+        if constexpr (std::is_same_v<Element, Half>)
+            project_halves_(parts, leading_.data(), count, coarse_.data());
+        else
+            project_(parts, leading_.data(), count, coarse_.data());
+    }
+
     const RowProjection& projection_;
     const ProjectKernel project_;
+    const ProjectKernelOf<Half> project_halves_;
     std::vector<float> features_, centered_, products_, coarse_, leading_, mean_products_;
 };
 
@@ -210,7 +226,7 @@ class RowSearch {
         : snapshot_(snapshot),
           budget_(budget),
           simd_(simd),
-          batch_(*snapshot.projection, std::min(count, RowBatch::kBatch), project_kernel(simd)) {
+          batch_(*snapshot.projection, std::min(count, RowBatch::kBatch), simd) {
         if (snapshot.vectors != nullptr) sums_.emplace(*snapshot.vectors, metric(), simd);
         const std::size_t from_graphs = std::min<std::size_t>(budget.reranked, budget.graphs);
         columns_ = snapshot.scoring != nullptr ? budget.reranked : 0;
@@ -355,13 +371,15 @@ class RowSearch {
 
     void rerank(std::size_t q) {
         if (snapshot_.decoder != nullptr) return rerank_codes(q);
-        constexpr std::size_t ahead = 3;  // rows are anywhere in memory
-        for (std::size_t i = 0; i < found_.size(); ++i) {
-            if (!std::isnan(near_[i])) continue;
-            if (i + ahead < found_.size()) sums_->prefetch(found_[i + ahead]);
-            const RowSums sums = (*sums_)(batch_.features(q), found_[i]);
-            near_[i] = metric() == Metric::l2 ? sums.norm : cosine_distance(q, found_[i], sums);
-        }
+        order_.clear();
+        for (std::size_t i = 0; i < found_.size(); ++i)
+            if (std::isnan(near_[i])) order_.push_back(static_cast<std::int64_t>(i));
+        const auto own = [&](std::size_t i) { return static_cast<std::size_t>(order_[i]); };
+        (*sums_)(
+            batch_.features(q), order_.size(), [&](std::size_t i) { return found_[own(i)]; },
+            [&](std::size_t i, const RowSums& sums) {
+                near_[own(i)] = metric() == Metric::l2 ? sums.norm : cosine_distance(q, found_[own(i)], sums);
+            });
     }
 
     float cosine_distance(std::size_t q, std::size_t position, const RowSums& sums) {
@@ -484,11 +502,12 @@ struct ScannedCodes {
     const float* norms = nullptr;             // of what codes decode to in features, the mean included
 };
 
-// The lookup tables: a byte of indices has the levels of up to `most` directions.
+// The lookup tables: a byte of indices has the levels of up to `most` directions, the first in its highest bits.
 struct ScanTables {
     std::size_t bytes, most;
     const std::int32_t* directions;  // (bytes, most)
-    const float* entries;            // (bytes, most, 256)
+    const std::int32_t* depths;      // (bytes, most): bits of each; 0 where a byte has fewer
+    const float* entries;            // (bytes, most, 256): levels by index
     double largest;                  // at least the norm of any sum of entries, centroids included
     double operations;               // how many roundings an inner product goes through at most
 };
@@ -527,8 +546,8 @@ class CodeScan {
     bool search(const Real* row, Metric metric, std::size_t k, float* top_distances, std::int64_t* top_ids, Simd simd,
                 std::size_t threads) const {
         const RowProjection& projection = *snapshot_.projection;
-        RowBatch batch(projection, 1, project_kernel(simd));
-        if (!batch.prepare(row, 1)) return false;
+        RowBatch batch(projection, 1, simd);
+        if (!batch.prepare(row, 1) || !keeps_digits(row, metric)) return false;
         const Query query =
             metric == projection.metric ? around_mean(batch, 0, outside(batch, 0)) : around_zero(batch, 0, row, metric);
         std::vector<float> estimates;
@@ -578,13 +597,20 @@ class CodeScan {
     Query around_mean(const RowBatch& batch, std::size_t q, double outside) const {
         const RowProjection& projection = *snapshot_.projection;
         Query query{{batch.coefficients(q), batch.coefficients(q) + projection.count}, 1, outside};
-        query.square = squared_norm(query.weights) + query.constant;
+        query.square = squared_norm(query.weights.data(), projection.count) + query.constant;
         const double longest = std::sqrt(query.square) + tables_.largest;
         query.reach = longest * longest;
         if (projection.metric == Metric::l2) return query;
         query.reach += (longest_ + 1.0) * (longest_ + 1.0) + projection.mean_square;
         query.reach /= std::min<double>(shortest_, static_cast<double>(shortest_) * shortest_);  // infinite for 0
         return query;
+    }
+
+    // Whether coefficients around the mean tell those around zero: float32 loses rows that are far shorter than it.
+    template <class Real>
+    bool keeps_digits(const Real* row, Metric metric) const {
+        return metric == snapshot_.projection->metric ||
+               256 * squared_norm(row, snapshot_.projection->features()) >= mean_square_;
     }
 
     // A row as inner products take it, L2-normalized for the cosine, where items are not.
@@ -594,8 +620,7 @@ class CodeScan {
         Query query;
         const std::size_t features = projection.features();
         const double product = sum_in_double(features, [&](std::size_t f) { return row[f] * projection.mean[f]; });
-        const double square =
-            sum_in_double(features, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
+        const double square = squared_norm(row, features);
         if (metric == Metric::cosine) query.scale = 1 / std::sqrt(square);
         query.constant = query.scale * product;
         for (std::size_t d = 0; d < projection.count; ++d)
@@ -610,16 +635,14 @@ class CodeScan {
     // The squared distance of a row to the span of the directions: a difference of squares where it cancels little.
     double outside(const RowBatch& batch, std::size_t q) const {
         const RowProjection& projection = *snapshot_.projection;
-        const auto squared_norm = [](const float* row, std::size_t count) {
-            return sum_in_double(count, [=](std::size_t i) { return static_cast<double>(row[i]) * row[i]; });
-        };
         const double square = squared_norm(batch.centered(q), projection.features());
         const double rest = square - squared_norm(batch.coefficients(q), projection.count);
         return rest > square / 16 ? rest : batch.outside(q);
     }
 
-    static double squared_norm(const std::vector<double>& values) {
-        return sum_in_double(values.size(), [&](std::size_t d) { return values[d] * values[d]; });
+    template <class Real>
+    static double squared_norm(const Real* values, std::size_t count) {
+        return sum_in_double(count, [=](std::size_t i) { return static_cast<double>(values[i]) * values[i]; });
     }
 
     // What the errors of estimates are at most, given how many roundings a product goes through.
@@ -638,21 +661,22 @@ class CodeScan {
     }
 
 #if NESTCODE_X86
-    static constexpr std::size_t kItems = 1024;  // decoded, multiplied and collected at once
-    static constexpr std::size_t kKept = 4096;   // items that stay decoded until the second pass
+    static constexpr std::size_t kItems = BlockEstimates::kItems;  // decoded, multiplied and collected at once
+    static constexpr std::size_t kKept = 4096;                     // items that stay decoded until the second pass
 
     template <class Real>
     NESTCODE_AVX512 bool search_together(const Real* rows, std::size_t count, Metric metric, std::size_t k,
                                          float* top_distances, std::int64_t* top_ids) const {
         const RowProjection& projection = *snapshot_.projection;
         const std::size_t directions = projection.count, many = snapshot_count();
-        RowBatch batch(projection, count, project_many);
+        RowBatch batch(projection, count, Simd::avx512, project_many);
         if (!batch.prepare(rows, count)) return false;
         const bool own = metric == projection.metric;
         std::vector<Query> queries;
         std::vector<float> weights(count * directions), offsets(count);
         std::vector<double> bounds(count);
         for (std::size_t q = 0; q < count; ++q) {
+            if (!keeps_digits(rows + q * projection.features(), metric)) return false;
             queries.push_back(own ? around_mean(batch, q, outside(batch, q))
                                   : around_zero(batch, q, rows + q * projection.features(), metric));
             const Query& query = queries.back();
@@ -695,49 +719,53 @@ class CodeScan {
     void estimate(const std::vector<float>& weights, const std::vector<float>& offsets,
                   const std::vector<double>& bounds, Metric metric, CloseItems& close,
                   std::vector<float>& decoded) const {
-        const std::size_t directions = snapshot_.projection->count, count = offsets.size(), many = close.items();
-        const std::unique_ptr<float[]> products(new float[count * kItems]);
-        std::vector<float> scales(kItems), shifts(kItems);
-        Panel panel(directions);
+        const std::size_t directions = snapshot_.projection->count, many = close.items();
+        const bool own = metric == snapshot_.projection->metric;
+        BlockEstimates estimates(weights.data(), offsets.size(), directions, std::min(kItems, many));
         std::size_t item = 0;
         for (const ScannedCodes& run : runs_)
             for (std::size_t first = 0; first < run.indices.count; first += kItems) {
                 const std::size_t size = std::min(kItems, run.indices.count - first);
                 float* const vectors = decoded.data() + (many > kKept ? 0 : item * directions);
                 decode(size, [&](std::size_t i) { return item + i; }, vectors);
-                for (std::size_t at = 0; at < size; at += Panel::kRows) {
-                    const float* rows[Panel::kRows];
-                    for (std::size_t i = 0; i < Panel::kRows; ++i)
-                        rows[i] = vectors + std::min(at + i, size - 1) * directions;  // the last one fills up
-                    panel.pack(rows);
-                    panel.multiply(weights.data(), count, products.get() + at, kItems);
-                }
                 for (std::size_t i = 0; i < size; ++i) {
                     const float square = run.squares[first + i], norm = run.norms[first + i], excess = norm - 1;
-                    const bool own = metric == snapshot_.projection->metric;
-                    scales[i] = metric == Metric::cosine ? -2 / norm : own ? -2 : -1;
-                    shifts[i] = !own ? 0 : metric == Metric::cosine ? (square - excess * excess) / norm : square;
+                    estimates.scales[i] = metric == Metric::cosine ? -2 / norm : own ? -2 : -1;
+                    estimates.shifts[i] = !own                       ? 0
+                                          : metric == Metric::cosine ? (square - excess * excess) / norm
+                                                                     : square;
                 }
-                close.add({products.get(), size, kItems, offsets.data(), scales.data(), shifts.data(), bounds.data()},
-                          Simd::avx512, 1);
+                estimates.multiply(size, [=](std::size_t i, std::size_t) { return vectors + i * directions; });
+                estimates.collect(size, offsets.data(), bounds.data(), close);
                 item += size;
             }
     }
 
 #endif
 
+    // Writes the 256 sums of a byte's levels: those of its lowest bits, then of one direction more at a time.
+    void fill_table(std::size_t byte, const std::vector<double>& weights, double factor, float* table) const {
+        table[0] = 0;
+        std::size_t size = 1;
+        for (std::size_t j = tables_.most; j-- != 0;) {
+            const std::size_t slot = byte * tables_.most + j, levels = std::size_t{1} << tables_.depths[slot];
+            const auto weight =
+                static_cast<float>(factor * weights[static_cast<std::size_t>(tables_.directions[slot])]);
+            for (std::size_t level = levels; level-- != 0;) {
+                const float value = weight * tables_.entries[slot * 256 + level * size];
+                for (std::size_t i = 0; i < size; ++i) table[level * size + i] = table[i] + value;
+            }
+            size *= levels;
+        }
+        for (; size < 256; size *= 2) std::copy_n(table, size, table + size);
+    }
+
     void estimate(const RowBatch& batch, const Query& query, Metric metric, std::vector<float>& out,
                   std::size_t threads) const {
         const bool own = metric == snapshot_.projection->metric;
         const double factor = own ? -2 : -1;
         std::vector<float> tables(tables_.bytes * 256);
-        for (std::size_t b = 0; b < tables_.bytes; ++b)
-            for (std::size_t j = 0; j < tables_.most; ++j) {
-                const std::int32_t direction = tables_.directions[b * tables_.most + j];
-                const float scale = static_cast<float>(factor * query.weights[static_cast<std::size_t>(direction)]);
-                const float* entries = tables_.entries + (b * tables_.most + j) * 256;
-                for (std::size_t e = 0; e < 256; ++e) tables[b * 256 + e] += scale * entries[e];
-            }
+        for (std::size_t b = 0; b < tables_.bytes; ++b) fill_table(b, query.weights, factor, tables.data() + b * 256);
         std::vector<float> centroids;
         for (std::size_t c = 0; c < mean_products_.size(); ++c) {
             const double product = batch.coarse_products(0)[c] + (own ? 0 : mean_products_[c]);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 
@@ -45,41 +46,89 @@ inline void squared_norms(const float* rows, std::size_t many, std::size_t featu
     });
 }
 
-// What float32 makes of the sums that distances are computed from, whatever the vectors are stored as.
+// The sums that distances are computed from, in float32 and whatever the vectors are stored as: four vectors at a time,
+// while the next four are prefetched.
 class VectorSums {
   public:
     VectorSums(const VectorRuns& vectors, Metric metric, Simd simd)
         : vectors_(vectors),
-          floats_(metric, vectors.features, simd),
-          halves_(metric, vectors.features, simd),
+          floats_(kernel<float>(metric, simd)),
+          halves_(kernel<Half>(metric, simd)),
           expand_half_(half_expander(simd)),
-          buffer_(vectors.features) {}
+          only_halves_(
+              std::ranges::all_of(vectors.runs, [](const auto& run) { return run.type == VectorType::float16; })),
+          buffer_(new float[kRows * vectors.features]) {
+        if (vectors.runs.size() != 1 || vectors.runs[0].guard != nullptr || vectors.runs[0].type == VectorType::int8)
+            return;
+        plain_ = vectors.runs[0].data;
+        row_bytes_ = vectors.runs[0].row_bytes();
+    }
 
-    RowSums operator()(const float* query, std::size_t position) {
-        const auto [run, own] = vectors_.find(position);
-        if (run->type != VectorType::float16) return floats_.kernel(query, row(position), vectors_.features);
-        run->touch(own);
-        return halves_.kernel(query, reinterpret_cast<const Half*>(run->at(own)), vectors_.features);
+    // Calls take(i, sums) for each of `count` vectors, that at position_at(i).
+    template <class PositionAt, class Take>
+    void operator()(const float* query, std::size_t count, const PositionAt& position_at, const Take& take) const {
+        if (only_halves_)
+            compute<Half>(halves_, query, count, position_at, take);
+        else
+            compute<float>(floats_, query, count, position_at, take);
     }
 
     // The vector as float32, until the next call.
-    const float* row(std::size_t position) {
-        const auto [run, own] = vectors_.find(position);
-        return run->row(own, expand_half_, buffer_.data());
-    }
-
-    void prefetch(std::size_t position) const {
-        const auto [run, own] = vectors_.find(position);
-        const std::uint8_t* from = run->at(own);
-        for (std::size_t byte = 0; byte < run->row_bytes(); byte += 64) __builtin_prefetch(from + byte);
-    }
+    const float* row(std::size_t position) const { return read<float>(position, 0); }
 
   private:
+    static constexpr std::size_t kRows = 4;
+
+    template <class Element>
+    static FourRowSumsKernel<Element> kernel(Metric metric, Simd simd) {
+        return metric == Metric::l2 ? four_row_sums_kernel<Element, true>(simd)
+                                    : four_row_sums_kernel<Element, false>(simd);
+    }
+
+    template <class Element, class PositionAt, class Take>
+    void compute(FourRowSumsKernel<Element> sums_of, const float* query, std::size_t count,
+                 const PositionAt& position_at, const Take& take) const {
+        const std::uint8_t* next[kRows];  // where the next rows lie
+        const auto find = [&](std::size_t first) {
+            for (std::size_t i = 0; i < kRows; ++i)  // the last one fills up
+                next[i] = stored(position_at(std::min(first + i, count - 1)));
+        };
+        if (count != 0) find(0);
+        for (std::size_t first = 0; first < count; first += kRows) {
+            const Element* rows[kRows];
+            for (std::size_t i = 0; i < kRows; ++i)
+                rows[i] = plain_ != nullptr ? reinterpret_cast<const Element*>(next[i])
+                                            : read<Element>(position_at(std::min(first + i, count - 1)), i);
+            find(first + kRows);
+            RowSums sums[kRows];
+            sums_of(query, rows, vectors_.features, next, sums);
+            for (std::size_t i = 0; i < std::min(kRows, count - first); ++i) take(first + i, sums[i]);
+        }
+    }
+
+    const std::uint8_t* stored(std::size_t position) const {
+        if (plain_ != nullptr) return plain_ + position * row_bytes_;
+        const auto [run, own] = vectors_.find(position);
+        return run->at(own);
+    }
+
+    template <class Element>
+    const Element* read(std::size_t position, std::size_t i) const {
+        const auto [run, own] = vectors_.find(position);
+        if constexpr (std::is_same_v<Element, float>)
+            return run->row(own, expand_half_, buffer_.get() + i * vectors_.features);
+        run->touch(own);
+        return reinterpret_cast<const Element*>(run->at(own));
+    }
+
     const VectorRuns& vectors_;
-    const RowDistance<float> floats_;
-    const RowDistance<Half> halves_;
+    const FourRowSumsKernel<float> floats_;
+    const FourRowSumsKernel<Half> halves_;
     const HalfExpander expand_half_;
-    std::vector<float> buffer_;
+    const bool only_halves_;
+    const std::unique_ptr<float[]> buffer_;  // (4, features)
+    const std::uint8_t* plain_ = nullptr;    // rows that are read where they lie: one run of floats in memory
+    std::size_t row_bytes_ = 0;
 };
 
 // The sum of term(f) over all features in float64, in 16 parts that hide the latency of additions.
@@ -155,16 +204,32 @@ inline DoubleDistance distance_in_double(Simd simd) {
     };
 }
 
+// Calls take(i) for each value from `first` on that is within a limit, which it may lower.
+template <class Within, class Take>
+void for_each_within(const std::vector<float>& values, std::size_t first, const float& limit, const Within& within,
+                     const Take& take) {
+    constexpr std::size_t together = 16;  // in vector registers, as few are within
+    std::size_t i = first;
+    for (; i + together <= values.size(); i += together) {
+        int some = 0;
+        for (std::size_t j = 0; j < together; ++j) some |= within(values[i + j], limit);
+        if (some == 0) continue;
+        for (std::size_t j = 0; j < together; ++j)
+            if (within(values[i + j], limit)) take(i + j);
+    }
+    for (; i < values.size(); ++i)
+        if (within(values[i], limit)) take(i);
+}
+
 // The k-th least of more than k values.
 inline float kth_least(const std::vector<float>& values, std::size_t k) {
     std::vector<float> heap(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(k));  // the k least so far
     std::make_heap(heap.begin(), heap.end());
-    for (std::size_t i = k; i < values.size(); ++i)
-        if (values[i] < heap.front()) {
-            std::pop_heap(heap.begin(), heap.end());
-            heap.back() = values[i];
-            std::push_heap(heap.begin(), heap.end());
-        }
+    for_each_within(values, k, heap.front(), std::less{}, [&](std::size_t i) {
+        std::pop_heap(heap.begin(), heap.end());
+        heap.back() = values[i];
+        std::push_heap(heap.begin(), heap.end());
+    });
     return heap.front();
 }
 
@@ -204,11 +269,10 @@ bool rank_by_estimates(const std::vector<float>& estimates, double bound, double
         if (!(std::abs(limit) < std::numeric_limits<float>::max())) return false;
     }
     std::vector<std::size_t> items;
-    for (std::size_t i = 0; i < many; ++i) {
-        if (!(estimates[i] <= limit)) continue;
-        if (items.size() == most) return false;
-        items.push_back(i);
-    }
+    for_each_within(estimates, 0, limit, std::less_equal{}, [&](std::size_t i) {
+        if (items.size() <= most) items.push_back(i);
+    });
+    if (items.size() > most) return false;
     std::vector<double> distances(items.size());
     exact(items, distances.data());
     std::vector<RankedItem> close;
@@ -223,42 +287,42 @@ constexpr double kSmallest = 0x1p-125;  // at least the error of a product that 
 // Writes the k nearest of the vectors at the positions `items`. Returns false, and writes nothing, where float32 cannot
 // tell the items apart, or overflows: data far from 0 or in clusters far apart, or not finite; and for a zero query of
 // the cosine.
-template <class Position>
-bool nearest_vectors(const VectorRuns& vectors, std::vector<double> query, const Position* items,
-                     const std::int64_t* ids, std::size_t many, Metric metric, std::size_t k, float* top_distances,
-                     std::int64_t* top_ids, Simd simd, std::size_t threads) {
+template <class Real, class Position>
+bool nearest_vectors(const VectorRuns& vectors, const Real* row, const Position* items, const std::int64_t* ids,
+                     std::size_t many, Metric metric, std::size_t k, float* top_distances, std::int64_t* top_ids,
+                     Simd simd, std::size_t threads) {
     const std::size_t features = vectors.features;
+    std::vector<double> query(row, row + features);
     const double square = sum_in_double(features, [&](std::size_t f) { return query[f] * query[f]; });
     if (metric == Metric::cosine) {
         if (!(square > 1e-280 && square < 1e280)) return false;
-        const double norm = std::sqrt(square);
-        for (double& value : query) value /= norm;
+        const double scale = 1 / std::sqrt(square);
+        for (double& value : query) value *= scale;
     }
     const std::vector<float> rounded(query.begin(), query.end());
-    if (metric == Metric::l2 && !std::equal(query.begin(), query.end(), rounded.begin())) return false;
+    if (metric == Metric::l2 && !std::equal(row, row + features, rounded.begin())) return false;
     std::vector<float> estimates(many), norms(metric == Metric::inner ? many : 0);
     std::atomic<bool> usable = true;
     parallel_for(many, 1 + (1 << 18) / (features + 1), threads, [&](std::size_t begin, std::size_t end) {
-        VectorSums sums_of(vectors, metric, simd);
-        float total = 0;                  // only to notice what is not finite
-        constexpr std::size_t ahead = 2;  // rows
-        for (std::size_t i = begin; i < end; ++i) {
-            if (i + ahead < end) sums_of.prefetch(static_cast<std::size_t>(items[i + ahead]));
-            const RowSums sums = sums_of(rounded.data(), static_cast<std::size_t>(items[i]));
+        const VectorSums sums_of(vectors, metric, simd);
+        float total = 0;  // only to notice what is not finite
+        const auto position_at = [&](std::size_t i) { return static_cast<std::size_t>(items[begin + i]); };
+        sums_of(rounded.data(), end - begin, position_at, [&](std::size_t i, const RowSums& sums) {
+            float& estimate = estimates[begin + i];
             if (metric == Metric::l2) {
-                estimates[i] = sums.norm;
+                estimate = sums.norm;
             } else if (metric == Metric::inner) {
-                estimates[i] = -sums.product;
-                norms[i] = sums.norm;
+                estimate = -sums.product;
+                norms[begin + i] = sums.norm;
             } else if (sums.norm > 1e-30f) {
-                estimates[i] = 2 - 2 * sums.product / std::sqrt(sums.norm);
+                estimate = 2 - 2 * sums.product / std::sqrt(sums.norm);
             } else {  // squares underflow, unless they are zero
-                const float* row = sums_of.row(static_cast<std::size_t>(items[i]));
-                if (std::any_of(row, row + features, [](float value) { return value != 0; })) usable = false;
-                estimates[i] = 2;
+                const float* own = sums_of.row(position_at(i));
+                if (std::any_of(own, own + features, [](float value) { return value != 0; })) usable = false;
+                estimate = 2;
             }
-            total += estimates[i];
-        }
+            total += estimate;
+        });
         if (!std::isfinite(total)) usable = false;
     });
     if (!usable || vectors.damaged()) return false;
@@ -269,7 +333,7 @@ bool nearest_vectors(const VectorRuns& vectors, std::vector<double> query, const
         const double longest = std::sqrt(static_cast<double>(*std::max_element(norms.begin(), norms.end())));
         bound += error * std::sqrt(square) * longest * (1 + 0x1p-10);
     }
-    VectorSums sums_of(vectors, metric, simd);
+    const VectorSums sums_of(vectors, metric, simd);
     const DoubleDistance distance = distance_in_double(simd);
     const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
         for (const std::size_t i : close)
@@ -476,11 +540,51 @@ class CloseItems {
 };
 
 #if NESTCODE_X86
+// Estimates a batch of queries' distances to a block of items at a time, by matrix products with AVX-512, and collects
+// the close ones: scale (product + offset) + shift.
+class BlockEstimates {
+  public:
+    static constexpr std::size_t kItems = 1024;  // of a block, at most
+    std::vector<float> scales, shifts;           // of a block's items
+
+    // Queries are (count, features); there are at most `most` items in a block.
+    BlockEstimates(const float* queries, std::size_t count, std::size_t features, std::size_t most)
+        : scales(most),
+          shifts(most),
+          queries_(queries),
+          count_(count),
+          stride_((most + Panel::kRows - 1) / Panel::kRows * Panel::kRows),
+          products_(new float[count * stride_]),
+          panel_(features) {}
+
+    // row_at(i, slot) returns item i of a block, until 32 others were read: those have other slots.
+    template <class RowAt>
+    void multiply(std::size_t many, const RowAt& row_at) {
+        for (std::size_t first = 0; first < many; first += Panel::kRows) {
+            const float* rows[Panel::kRows];
+            for (std::size_t i = 0; i < Panel::kRows; ++i)  // the last one fills up
+                rows[i] = first + i < many ? row_at(first + i, i) : rows[i - 1];
+            panel_.pack(rows);
+            panel_.multiply(queries_, count_, products_.get() + first, stride_);
+        }
+    }
+
+    // Offsets and the bounds of errors are those of the queries.
+    void collect(std::size_t many, const float* offsets, const double* bounds, CloseItems& close) const {
+        close.add({products_.get(), many, stride_, offsets, scales.data(), shifts.data(), bounds}, Simd::avx512, 1);
+    }
+
+  private:
+    const float* const queries_;
+    const std::size_t count_, stride_;
+    const std::unique_ptr<float[]> products_;  // (count, stride)
+    Panel panel_;
+};
+
 // Exhaustive search by vectors for a batch of queries, with AVX-512.
 template <class Real>
 class BatchScan {
   public:
-    static constexpr std::size_t kItems = 1024;           // whose products are collected at once
     static constexpr std::size_t kQueryBytes = 3u << 18;  // of queries that stay in the second-level cache
 
     BatchScan(const VectorRuns& vectors, const Real* queries, std::size_t count, Metric metric)
@@ -532,39 +636,34 @@ class BatchScan {
 
     template <class Position>
     bool estimate(const Position* items, std::size_t many, CloseItems& close) const {
-        const std::size_t features = vectors_.features, stride = std::min(kItems, many + Panel::kRows);
+        constexpr std::size_t most = BlockEstimates::kItems;
+        const std::size_t features = vectors_.features;
         const RowSumsKernel<float> sums_of = row_sums_kernel<float, true>(Simd::avx512);
         const VectorReader reader(vectors_, half_expander(Simd::avx512));
-        const std::unique_ptr<float[]> products(new float[count_ * stride]);
-        std::vector<float> buffer(Panel::kRows * features), norms(stride), scales(stride), shifts(stride);
         const std::vector<float> zeros(std::max(features, count_));
+        std::vector<float> buffer(Panel::kRows * features);
         std::vector<double> bounds(count_);
-        Panel panel(features);
+        BlockEstimates estimates(rounded_.data(), count_, features, std::min(most, many));
         float largest = 0;
-        for (std::size_t first = 0; first < many; first += kItems) {
-            const std::size_t count = std::min(kItems, many - first);
-            for (std::size_t at = 0; at < count; at += Panel::kRows) {
-                const float* rows[Panel::kRows];
-                for (std::size_t i = 0; i < Panel::kRows; ++i) {
-                    const std::size_t item = std::min(at + i, count - 1);  // the last one fills up
-                    rows[i] = reader.row(static_cast<std::size_t>(items[first + item]), buffer.data() + i * features);
-                    norms[item] = sums_of(zeros.data(), rows[i], features).norm;
-                    if (metric_ == Metric::cosine && !(norms[item] > 1e-30f)) {  // its square underflows, or it is zero
-                        if (!std::equal(rows[i], rows[i] + features, zeros.data())) return false;
-                        norms[item] = 1;  // of any: products are 0
-                    }
+        bool usable = true;
+        for (std::size_t first = 0; first < many; first += most) {
+            const std::size_t count = std::min(most, many - first);
+            estimates.multiply(count, [&](std::size_t i, std::size_t slot) {
+                const auto position = static_cast<std::size_t>(items[first + i]);
+                const float* row = reader.row(position, buffer.data() + slot * features);
+                float norm = sums_of(zeros.data(), row, features).norm;
+                if (metric_ == Metric::cosine && !(norm > 1e-30f)) {  // its square underflows, or it is zero
+                    usable = usable && std::equal(row, row + features, zeros.data());
+                    norm = 1;  // of any: products are 0
                 }
-                panel.pack(rows);
-                panel.multiply(rounded_.data(), count_, products.get() + at, stride);
-            }
-            for (std::size_t i = 0; i < count; ++i) {
-                largest = std::max(largest, norms[i]);
-                scales[i] = metric_ == Metric::l2 ? -2 : metric_ == Metric::inner ? -1 : -2 / std::sqrt(norms[i]);
-                shifts[i] = metric_ == Metric::l2 ? norms[i] : 0;
-            }
+                largest = std::max(largest, norm);
+                estimates.scales[i] = metric_ == Metric::l2 ? -2 : metric_ == Metric::inner ? -1 : -2 / std::sqrt(norm);
+                estimates.shifts[i] = metric_ == Metric::l2 ? norm : 0;
+                return row;
+            });
+            if (!usable) return false;
             for (std::size_t q = 0; q < count_; ++q) bounds[q] = bound(lengths_[q], largest);
-            close.add({products.get(), count, stride, zeros.data(), scales.data(), shifts.data(), bounds.data()},
-                      Simd::avx512, 1);
+            estimates.collect(count, zeros.data(), bounds.data(), close);
         }
         return true;
     }

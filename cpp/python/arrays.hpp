@@ -22,6 +22,7 @@ using Mat = Array<const Scalar, 2>;
 
 using Packed = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::device::cpu>;  // packed codes, of any row stride
 using Ids = Array<std::int64_t, 1>;
+using Positions = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;  // uint32 or int64
 
 inline nestcode::Rows rows_of(const Packed& packed) {
     if (packed.shape(0) > 0 && packed.shape(1) > 1 && packed.stride(1) != 1)

@@ -1,6 +1,7 @@
 // Embedded bit-plane coding of images: nestcode/images.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -9,6 +10,7 @@
 #include "arrays.hpp"
 #include "nestcode/image_decoder.hpp"
 #include "nestcode/image_encoder.hpp"
+#include "nestcode/restoration.hpp"
 
 namespace {
 
@@ -147,6 +149,33 @@ void write_pixels(const ImageDecoder& decoder, const Array<Pixel, 1>& pixels, st
     }
 }
 
+using nestcode::Convolution, nestcode::RestorationNetwork;
+using Layer = std::tuple<Array<const std::int8_t, 3>, Vec<float>, Vec<std::uint8_t>>;
+
+void make_network(RestorationNetwork* self, std::array<std::size_t, 3> blocks, const std::vector<Layer>& layers,
+                  const std::string& simd) {
+    const auto kernels = nestcode::restoration_kernels(nestcode::choose_simd(simd));
+    std::vector<Convolution> convolutions;
+    for (const auto& [weights, inverse, zeros] : layers) {
+        if (inverse.shape(0) != weights.shape(2) || zeros.shape(0) != weights.shape(2))
+            throw nb::value_error("each input of a convolution must have a scale and a zero point");
+        convolutions.emplace_back(weights.data(), weights.shape(0), weights.shape(1), weights.shape(2), inverse.data(),
+                                  zeros.data(), kernels);
+    }
+    new (self) RestorationNetwork(blocks, std::move(convolutions));
+}
+
+void correct(const RestorationNetwork& network, const Array<const std::uint8_t, 3>& pixels, const Vec<float>& scales,
+             const Vec<float>& biases, const Array<float, 3>& out, bool transposed, bool turned, std::size_t threads) {
+    const std::size_t height = pixels.shape(0), width = pixels.shape(1);
+    if (height % 8 != 0 || width % 8 != 0 || pixels.shape(2) != 3 || out.shape(0) != height || out.shape(1) != width ||
+        out.shape(2) != 3 || scales.shape(0) != network.scale_count() || biases.shape(0) != network.bias_count())
+        throw nb::value_error("pixels and corrections must be (8n, 8m, 3), with scales and biases of all outputs");
+    nb::gil_scoped_release released;
+    network.correct(pixels.data(), {height, width, transposed, turned}, scales.data(), biases.data(), out.data(),
+                    threads);
+}
+
 }  // namespace
 
 void add_images(nb::module_& m) {
@@ -168,6 +197,11 @@ void add_images(nb::module_& m) {
         .def_prop_ro("passes", &ImageDecoder::passes, "How many of the 45 coding passes arrived.")
         .def_prop_ro("weight", &ImageDecoder::weight, "The weight of the first channel's quantizer step.")
         .def_prop_ro("known", &ImageDecoder::known, "What is known of each coefficient.");
+    nb::class_<RestorationNetwork>(m, "RestorationNetwork", "The network that refines images, in 8-bit integers.")
+        .def("__init__", &make_network, "blocks"_a, "layers"_a, "simd"_a = "")
+        .def("correct", &correct, "pixels"_a.noconvert(), "scales"_a.noconvert(), "biases"_a.noconvert(),
+             "out"_a.noconvert(), "transposed"_a = false, "turned"_a = false, "threads"_a = 1,
+             "Write the correction of pixels, computed for a view of them.");
     m.def("image_model_sizes", &model_sizes, "Return the number of binary models and of mixer weights.");
     m.def("quantize_coefficients", &quantize, "coefficients"_a.noconvert(), "step"_a, "weight"_a, "out"_a.noconvert(),
           "Quantize coefficients, and return the squared error in steps.");

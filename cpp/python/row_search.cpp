@@ -11,6 +11,8 @@
 
 namespace {
 
+using CoarseArray = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;  // float32, or bits of float16
+
 struct PyRowProjection {
     Vec<double> mean;
     Mat<float> directions;
@@ -19,7 +21,7 @@ struct PyRowProjection {
     nestcode::RowProjection projection;
 
     PyRowProjection(std::string_view metric, Vec<double> given_mean, Mat<float> given_directions, std::size_t used,
-                    const Mat<float>& coarse_parts, Vec<float> given_coefficients, float mean_square,
+                    const CoarseArray& coarse_parts, Vec<float> given_coefficients, float mean_square,
                     float mean_outside)
         : mean(std::move(given_mean)),
           directions(std::move(given_directions)),
@@ -42,21 +44,32 @@ struct PyRowProjection {
     }
 
   private:
-    nestcode::ProjectionBlocks blocks(std::size_t used, const Mat<float>& coarse_parts) const {
+    static bool in_halves(const CoarseArray& parts) { return parts.dtype() == nb::dtype<nestcode::Half>(); }
+
+    nestcode::ProjectionBlocks blocks(std::size_t used, const CoarseArray& parts) const {
         const std::size_t features = mean.size();
         if (directions.shape(1) != features || used > directions.shape(0) ||
-            (coarse_parts.shape(1) != features && coarse_parts.shape(1) > used))
+            (parts.shape(1) != features && parts.shape(1) > used))
             throw nb::value_error(
                 "directions and centroids must have the features of the mean, or these the directions");
+        if (!in_halves(parts) && parts.dtype() != nb::dtype<float>())
+            throw nb::value_error("centroids must be float32, or the bits of float16");
         std::vector<float> rows(directions.data(), directions.data() + used * features);
-        if (coarse_parts.shape(1) == features)
-            rows.insert(rows.end(), coarse_parts.data(), coarse_parts.data() + coarse_parts.size());
+        if (parts.shape(1) == features) {
+            if (in_halves(parts)) throw nb::value_error("centroids in features must be float32");
+            const auto* values = static_cast<const float*>(parts.data());
+            rows.insert(rows.end(), values, values + parts.size());
+        }
         return {rows.data(), rows.size() / features, features};
     }
 
-    std::optional<nestcode::ProjectionBlocks> coarse_in_directions(const Mat<float>& parts) const {
+    std::optional<nestcode::CoarseParts> coarse_in_directions(const CoarseArray& parts) const {
         if (parts.shape(1) == mean.size()) return std::nullopt;
-        return nestcode::ProjectionBlocks(parts.data(), parts.shape(0), parts.shape(1));
+        const auto in_blocks = [&](const auto* values) {
+            return nestcode::BlocksOf(values, parts.shape(0), parts.shape(1));
+        };
+        if (in_halves(parts)) return in_blocks(static_cast<const nestcode::Half*>(parts.data()));
+        return in_blocks(static_cast<const float*>(parts.data()));
     }
 };
 
@@ -285,7 +298,7 @@ struct PyScannedCodes {
 
 struct PyCodeScan {
     nb::object owner;
-    Mat<std::int32_t> directions;
+    Mat<std::int32_t> directions, depths;
     Array<const float, 3> entries;
     std::vector<nb::object> owners;
     Vec<std::uint32_t> positions;
@@ -293,11 +306,12 @@ struct PyCodeScan {
     std::vector<nestcode::ScannedCodes> runs;
     std::optional<nestcode::CodeScan> scan;
 
-    PyCodeScan(nb::object searcher, Mat<std::int32_t> given_directions, Array<const float, 3> given_entries,
-               double largest, double operations, std::vector<nb::object> given_runs,
-               Vec<std::uint32_t> given_positions, Vec<std::int64_t> given_ids)
+    PyCodeScan(nb::object searcher, Mat<std::int32_t> given_directions, Mat<std::int32_t> given_depths,
+               Array<const float, 3> given_entries, double largest, double operations,
+               std::vector<nb::object> given_runs, Vec<std::uint32_t> given_positions, Vec<std::int64_t> given_ids)
         : owner(std::move(searcher)),
           directions(std::move(given_directions)),
+          depths(std::move(given_depths)),
           entries(std::move(given_entries)),
           owners(std::move(given_runs)),
           positions(std::move(given_positions)),
@@ -309,6 +323,13 @@ struct PyCodeScan {
             throw nb::value_error("there must be 256 levels for each direction of a byte");
         if (!below(directions.data(), directions.size(), count))
             throw nb::value_error("tables must be of directions of the projection");
+        if (depths.shape(0) != bytes || depths.shape(1) != directions.shape(1))
+            throw nb::value_error("there must be a depth for each direction of a byte");
+        for (std::size_t b = 0; b < bytes; ++b) {
+            const std::int32_t* const own = depths.data() + b * depths.shape(1);
+            if (!below(own, depths.shape(1), 9) || std::accumulate(own, own + depths.shape(1), 0) > 8)
+                throw nb::value_error("the directions of a byte must have at most 8 bits");
+        }
         const int bits = snapshot.decoder->centroid_bits;
         const std::size_t centroids = bits == 0 ? 0 : std::size_t{1} << bits;
         if (centroids > snapshot.projection->coarse_count())
@@ -329,10 +350,10 @@ struct PyCodeScan {
         if (positions.size() != total || ids.size() != total || snapshot.ends.empty() ||
             !below(positions.data(), total, snapshot.ends.back()))
             throw nb::value_error("there must be a position and an id for each item");
-        scan.emplace(
-            snapshot,
-            nestcode::ScanTables{bytes, directions.shape(1), directions.data(), entries.data(), largest, operations},
-            runs, positions.data(), ids.data());
+        scan.emplace(snapshot,
+                     nestcode::ScanTables{bytes, directions.shape(1), directions.data(), depths.data(), entries.data(),
+                                          largest, operations},
+                     runs, positions.data(), ids.data());
     }
 
     template <class Real>
@@ -379,7 +400,7 @@ struct PyCodeScan {
 
 void add_row_search(nb::module_& m) {
     nb::class_<PyRowProjection>(m, "RowProjection")
-        .def(nb::init<std::string_view, Vec<double>, Mat<float>, std::size_t, const Mat<float>&, Vec<float>, float,
+        .def(nb::init<std::string_view, Vec<double>, Mat<float>, std::size_t, const CoarseArray&, Vec<float>, float,
                       float>(),
              "metric"_a, "mean"_a.noconvert(), "directions"_a.noconvert(), "used"_a, "coarse"_a.noconvert(),
              "mean_coefficients"_a.noconvert(), "mean_square"_a, "mean_outside"_a);
@@ -401,10 +422,10 @@ void add_row_search(nb::module_& m) {
         .def(nb::init<Packed, Vec<std::int64_t>, Vec<float>, Vec<float>>(), "indices"_a.noconvert(),
              "centroids"_a.noconvert(), "squares"_a.noconvert(), "norms"_a.noconvert());
     nb::class_<PyCodeScan> scan(m, "CodeScan");
-    scan.def(nb::init<nb::object, Mat<std::int32_t>, Array<const float, 3>, double, double, std::vector<nb::object>,
-                      Vec<std::uint32_t>, Vec<std::int64_t>>(),
-             "searcher"_a, "directions"_a.noconvert(), "entries"_a.noconvert(), "largest"_a, "operations"_a, "runs"_a,
-             "positions"_a.noconvert(), "ids"_a.noconvert());
+    scan.def(nb::init<nb::object, Mat<std::int32_t>, Mat<std::int32_t>, Array<const float, 3>, double, double,
+                      std::vector<nb::object>, Vec<std::uint32_t>, Vec<std::int64_t>>(),
+             "searcher"_a, "directions"_a.noconvert(), "depths"_a.noconvert(), "entries"_a.noconvert(), "largest"_a,
+             "operations"_a, "runs"_a, "positions"_a.noconvert(), "ids"_a.noconvert());
     const auto add_searches = [&]<class Real>(Real) {
         searcher.def("search", &PyRowSearcher::search<Real>, "rows"_a.noconvert(), "k"_a, "lists"_a, "graphs"_a,
                      "reranked"_a, "ids"_a.noconvert(), "distances"_a.noconvert(), "compared"_a.noconvert(),

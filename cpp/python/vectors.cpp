@@ -69,13 +69,24 @@ struct PyVectorRuns {
                 throw nb::value_error("items must be positions of vectors");
     }
 
-    template <class Position>
-    void check_scan(std::size_t features, const Vec<Position>& items, const Vec<std::int64_t>& ids) const {
+    // Returns scan(positions) of items, uint32 or int64.
+    template <class Scan>
+    bool with_positions(std::size_t features, const Positions& items, const Vec<std::int64_t>& ids,
+                        const Scan& scan) const {
         if (features != runs.features || ids.size() != items.size())
             throw nb::value_error("queries must have the features of the vectors, and each item an id");
-        if (std::any_of(items.data(), items.data() + items.size(),
-                        [count = runs.count()](Position item) { return static_cast<std::uint64_t>(item) >= count; }))
-            throw nb::value_error("items must be positions of vectors");
+        const auto checked = [&](const auto* positions) {
+            bool beyond = false;
+            for (std::size_t i = 0; i < items.size(); ++i)
+                beyond |= static_cast<std::uint64_t>(positions[i]) >= runs.count();
+            if (beyond) throw nb::value_error("items must be positions of vectors");
+            nb::gil_scoped_release released;
+            return scan(positions);
+        };
+        if (items.dtype() == nb::dtype<std::uint32_t>())
+            return checked(static_cast<const std::uint32_t*>(items.data()));
+        if (items.dtype() == nb::dtype<std::int64_t>()) return checked(static_cast<const std::int64_t*>(items.data()));
+        throw nb::value_error("items must be uint32 or int64");
     }
 
     void rerank(const Mat<float>& queries, const Mat<std::int64_t>& candidates, std::string_view metric,
@@ -91,34 +102,33 @@ struct PyVectorRuns {
                          candidates.shape(1), by, {}, out.data(), threads);
     }
 
-    template <class Real, class Position>
-    bool nearest(const Vec<Real>& query, const Vec<Position>& items, const Vec<std::int64_t>& ids,
-                 std::string_view metric, const Array<float, 1>& distances, const Ids& top_ids, std::size_t threads,
+    template <class Real>
+    bool nearest(const Vec<Real>& query, const Positions& items, const Vec<std::int64_t>& ids, std::string_view metric,
+                 const Array<float, 1>& distances, const Ids& top_ids, std::size_t threads,
                  std::string_view simd) const {
         const nestcode::Metric by = nestcode::metric_named(metric);
-        check_scan(query.size(), items, ids);
         if (distances.size() == 0 || top_ids.size() != distances.size())
             throw nb::value_error("there must be room for the hits, and at least one");
         const nestcode::Simd chosen = nestcode::choose_simd(simd);
-        nb::gil_scoped_release released;
-        return nestcode::nearest_vectors(runs, std::vector<double>(query.data(), query.data() + query.size()),
-                                         items.data(), ids.data(), items.size(), by, distances.size(), distances.data(),
-                                         top_ids.data(), chosen, threads);
+        return with_positions(query.size(), items, ids, [&](const auto* positions) {
+            return nestcode::nearest_vectors(runs, query.data(), positions, ids.data(), items.size(), by,
+                                             distances.size(), distances.data(), top_ids.data(), chosen, threads);
+        });
     }
 
-    template <class Real, class Position>
-    bool nearest_of_batch(const Mat<Real>& queries, const Vec<Position>& items, const Vec<std::int64_t>& ids,
+    template <class Real>
+    bool nearest_of_batch(const Mat<Real>& queries, const Positions& items, const Vec<std::int64_t>& ids,
                           std::string_view metric, const Array<float, 2>& distances,
                           const Array<std::int64_t, 2>& top_ids, std::size_t threads, std::string_view simd) const {
         const nestcode::Metric by = nestcode::metric_named(metric);
-        check_scan(queries.shape(1), items, ids);
         const std::size_t count = queries.shape(0), k = distances.shape(1);
         if (k == 0 || distances.shape(0) != count || top_ids.shape(0) != count || top_ids.shape(1) != k)
             throw nb::value_error("there must be room for the hits of each query, and at least one");
         const nestcode::Simd chosen = nestcode::choose_simd(simd);
-        nb::gil_scoped_release released;
-        return nestcode::nearest_vectors_of_batch(runs, queries.data(), count, items.data(), ids.data(), items.size(),
-                                                  by, k, distances.data(), top_ids.data(), chosen, threads);
+        return with_positions(queries.shape(1), items, ids, [&](const auto* positions) {
+            return nestcode::nearest_vectors_of_batch(runs, queries.data(), count, positions, ids.data(), items.size(),
+                                                      by, k, distances.data(), top_ids.data(), chosen, threads);
+        });
     }
 
     void expand(const Vec<std::int64_t>& items, const Array<float, 2>& out, std::size_t threads,
@@ -231,14 +241,10 @@ void add_vectors(nb::module_& m) {
     };
     add_compare(&PyVectorRuns::compare<float>);
     add_compare(&PyVectorRuns::compare<double>);
-    add_nearest(&PyVectorRuns::nearest<float, std::uint32_t>);
-    add_nearest(&PyVectorRuns::nearest_of_batch<float, std::uint32_t>);
-    add_nearest(&PyVectorRuns::nearest<float, std::int64_t>);
-    add_nearest(&PyVectorRuns::nearest_of_batch<float, std::int64_t>);
-    add_nearest(&PyVectorRuns::nearest<double, std::uint32_t>);
-    add_nearest(&PyVectorRuns::nearest_of_batch<double, std::uint32_t>);
-    add_nearest(&PyVectorRuns::nearest<double, std::int64_t>);
-    add_nearest(&PyVectorRuns::nearest_of_batch<double, std::int64_t>);
+    add_nearest(&PyVectorRuns::nearest<float>);
+    add_nearest(&PyVectorRuns::nearest_of_batch<float>);
+    add_nearest(&PyVectorRuns::nearest<double>);
+    add_nearest(&PyVectorRuns::nearest_of_batch<double>);
     m.def("squared_norms", squared_norms, "rows"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
           "Write the squared norms of rows.");
     nb::class_<PyCloseItems>(m, "CloseItems", "The items that may be among the nearest, by estimates of all.")

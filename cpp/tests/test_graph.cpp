@@ -43,20 +43,30 @@ void test_distances(std::size_t features, std::mt19937& random) {
     }
 }
 
+float some_of(float, std::mt19937& random) {
+    return std::normal_distribution<float>()(random);
+}
+
+Half some_of(Half, std::mt19937& random) {
+    return static_cast<Half>((random() & 0x83ffu) | (0x3000 + (random() % 4 << 10)));  // up to 2
+}
+
+template <class Element>
 void test_project(std::size_t count, std::size_t features, std::size_t many, std::mt19937& random) {
-    std::normal_distribution<float> normal;
-    std::vector<float> rows(count * features), vectors(many * features);
-    for (float& value : rows) value = normal(random);
-    for (float& value : vectors) value = normal(random);
+    std::vector<Element> rows(count * features);
+    std::vector<float> vectors(many * features);
+    for (Element& value : rows) value = some_of(value, random);
+    for (float& value : vectors) value = some_of(value, random);
     for (const Simd simd : available_simd()) {
-        const ProjectionBlocks blocks(rows.data(), count, features);
+        const BlocksOf<Element> blocks(rows.data(), count, features);
         std::vector<float> out(many * blocks.count());
-        project_kernel(simd)(blocks, vectors.data(), many, out.data());
+        project_kernel<Element>(simd)(blocks, vectors.data(), many, out.data());
         for (std::size_t v = 0; v < many; ++v)
             for (std::size_t r = 0; r < count; ++r) {
                 double sum = 0;
                 for (std::size_t f = 0; f < features; ++f)
-                    sum += static_cast<double>(rows[r * features + f]) * static_cast<double>(vectors[v * features + f]);
+                    sum += static_cast<double>(to_float(rows[r * features + f])) *
+                           static_cast<double>(vectors[v * features + f]);
                 CHECK(std::abs(static_cast<double>(out[v * blocks.count() + r]) - sum) < 1e-3);
             }
     }
@@ -372,7 +382,8 @@ int main() {
         test_distances<float>(features, random);
         test_distances<Half>(features, random);
         for (const std::size_t count : {1, 31, 32, 40}) {
-            test_project(count, features, 3, random);
+            test_project<float>(count, features, 3, random);
+            test_project<Half>(count, features, 3, random);
             test_project_int8(count, features, 3, random);
         }
     }

@@ -566,7 +566,8 @@ class Graph:
 class RowProjection:
     """The projection of rows: on the first `used` directions, and on the coarse parts of lists' centroids.
 
-    `coarse` is in features, or in as many leading directions as it has columns; `mean_coefficients` are those of the
+    `coarse` is in features, or in as many leading directions as it has columns, these also as bits of float16;
+    `mean_coefficients` are those of the
     mean, `mean_square` is its squared norm, and `mean_outside` that of its part outside of the directions.
     """
 
@@ -576,7 +577,7 @@ class RowProjection:
         mean: NDArray[np.float64],
         directions: NDArray[np.float32],
         used: int,
-        coarse: NDArray[np.float32],
+        coarse: NDArray[np.float32] | NDArray[np.uint16],
         mean_coefficients: NDArray[np.float32],
         mean_square: float,
         mean_outside: float,
@@ -675,6 +676,7 @@ class CodeScan:
         self,
         searcher: RowSearcher,
         directions: NDArray[np.int32],
+        depths: NDArray[np.int32],
         entries: NDArray[np.float32],
         largest: float,
         operations: float,
@@ -746,6 +748,34 @@ class ImageDecoder:
         """What is known of each coefficient, (channels, rows, columns, 16, 16), or nothing before the first bits.
 
         (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p), and 0 for an insignificant coefficient.
+        """
+
+class RestorationNetwork:
+    """The network that refines images, in 8-bit integers."""
+
+    def __init__(
+        self,
+        blocks: tuple[int, int, int],
+        layers: list[tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.uint8]]],
+        simd: str = "",
+    ) -> None:
+        """Take the convolutions in order: weights (outputs, taps, inputs), and what makes bytes of their inputs.
+
+        Features times the second array, plus the third, are bytes. "finer" is four convolutions.
+        """
+    def correct(
+        self,
+        pixels: NDArray[np.uint8],
+        scales: NDArray[np.float32],
+        biases: NDArray[np.float32],
+        out: NDArray[np.float32],
+        transposed: bool = False,
+        turned: bool = False,
+        threads: int = 1,
+    ) -> None:
+        """Write the correction of pixels, both (height, width, 3), by the scales and biases of all outputs.
+
+        It is computed for the image, or for a view of it that is transposed or turned by 180 degrees.
         """
 
 def image_model_sizes() -> tuple[int, int]:

@@ -21,6 +21,7 @@ PIECE = 4096  # rows
 FLOAT32_MAX = np.finfo(np.float32).max
 LARGEST = 1e36  # of values that are not L2-normalized: their differences and norms fit float32 too
 LARGEST_SQUARE = 1e37  # squared norm of a vector whose distances fit float32
+SMALLEST_SQUARE = 1e-36  # squared distance of items from their mean whose parts fit float32
 FINITE_REMEDY = "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
 
 

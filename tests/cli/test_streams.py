@@ -158,7 +158,7 @@ def test_a_truncated_stream_decodes(share: float, photos: Path, tmp_path: Path) 
             assert np.array_equal(read((tmp_path / "out" / name).with_suffix(".png")), image)
     facts = json.loads(fine("info", stream, "--json"))
     assert facts == {"file": "stream", **json.loads(stream_info(stream.read_bytes()).to_json())}
-    assert "6 images: below/gray.png 40 x 60" in fine("info", stream)
+    assert "6 images: below/gray.png 60 x 40" in fine("info", stream)
     assert "images need a folder" in refused("decompress", stream, "-o", tmp_path / "none.npy")
     stream.write_bytes(data[: start - 1])
     assert "must have its whole header" in refused("decompress", stream, "-o", tmp_path / "none")
@@ -377,6 +377,7 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
         ((path, "--coder", tmp_path / "no.coder"), "no.coder"),
         ((tmp_path / "none.npy",), "there is no file"),
         ((tmp_path / "none",), "there is no file"),
+        ((photos, "--coder", "none"), "give the path that was saved to, or one of photos"),
         ((tmp_path / "none.png",), "there is no file"),
         ((photos / "notes.txt",), "cannot be read as an image"),
     ]:

@@ -370,7 +370,8 @@ def test_a_stream_may_have_no_images() -> None:
 def test_info_as_text_and_as_json() -> None:
     data = compress_images(crops(), codec(), names=[f"{k}.png" for k in range(len(SHAPES))])
     known = stream_info(data[:-5])
-    assert "7 images: 0.png 40 x 50 x 3, 1.png 33 x 20, 2.png 1 x 1, …" in str(known)
+    assert "7 images: 0.png 50 x 40 x 3, 1.png 20 x 33, 2.png 1 x 1, …" in str(known)  # width first
+    assert "1 image: 0 50 x 40 x 3\n" in str(stream_info(compress_images(crops()[:1], codec())))
     assert f"coder ImageCodec {codec().fingerprint[:16]}" in str(known)
     fields = json.loads(known.to_json())
     assert fields["names"][3] == "3.png"

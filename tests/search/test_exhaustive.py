@@ -94,6 +94,19 @@ def rounding(near: twins.Doubles, queries: NDArray[Any], rows: NDArray[Any], met
     return changes
 
 
+@pytest.mark.parametrize("metric", ["cosine", "inner"])
+@kinds
+def test_queries_may_be_far_shorter_than_items(kind: str, metric: Any) -> None:
+    index, short = filled(kind, "l2", "groups 100 apart"), 2.0**-20
+    queries = SCALES["around 0"][:6] * np.float32(short)
+    how: dict[str, Any] = {"k": len(index), "candidates": len(index), "metric": metric}
+    each = np.stack([index.search(query, **how).distances for query in queries])
+    true = np.sort(twins.distances(queries, index.reconstruct(index.ids), metric), axis=1)
+    unit = 1 if metric == "cosine" else short
+    for distances in (index.search(queries, **how).distances, each):
+        np.testing.assert_allclose(distances / unit, true / unit, rtol=1e-4, atol=2e-3)
+
+
 @scales
 @metrics
 @kinds

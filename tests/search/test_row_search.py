@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestcode import AdaptiveCoder, Index, LinearCoder, _core
+from nestcode import AdaptiveCoder, CellCoder, Index, LinearCoder, _core
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput
 from nestcode.index import compaction
@@ -141,24 +141,38 @@ def test_one_query_is_compared_with_all_items_by_any_metric(kind: str, metric: A
     assert (by_rows(by_angle, Q[0], 9, metric=metric, candidates=ROWS) is not None) is (metric == "cosine")
 
 
+def test_many_centroids_in_float16_probe_the_lists_of_the_steps() -> None:
+    index = Index(CellCoder(24, metric="cosine", cells=64).fit(X), vectors="float32")
+    index.add(X)
+    check(index, 200)
+
+
 @pytest.mark.parametrize("metric", ["l2", "cosine", "inner"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 def test_the_nearest_vectors_are_those_of_sorting(metric: Any, dtype: Any) -> None:
-    stored = VectorFormat(dtype, FEATURES).round(X)
-    runs = _core.VectorRuns([stored[:500].core, stored[500:].core])
     rng = np.random.default_rng(0)
-    ids = rng.permutation(ROWS)
-    expected = twins.distances(Q.astype(np.float64), stored.floats(), metric)
-    for k, positions in ((1, np.arange(ROWS)), (20, np.arange(0, ROWS, 3)), (7, np.arange(5))):
-        near, found = np.empty(k, dtype=np.float32), np.empty(k, dtype=np.int64)
-        for q, query in enumerate(Q):
-            wanted, distances = twins.nearest(expected[q : q + 1, positions], ids[positions], k)
-            for simd in _core.simd_names():
-                for items in (positions.astype(np.uint32), positions):
-                    own = query.astype(np.float64)
-                    assert runs.nearest(own, items, ids[positions], metric, near, found, 2, simd)
-                    np.testing.assert_allclose(near, distances[0], rtol=1e-6, atol=1e-5)
-                    assert np.array_equal(found, wanted[0])
+    rows = np.concatenate([X, X[:30]])  # ties
+    stored = VectorFormat(dtype, FEATURES).round(rows)
+    ids = rng.permutation(len(rows))
+    expected = twins.distances(Q[:3].astype(np.float64), stored.floats(), metric)
+    expected = expected.astype(np.float32).astype(np.float64)  # as reported
+    every = np.arange(len(rows))
+    some = (
+        [(k, every) for k in (1, 10, 64, 65, 400)]
+        + [(10, every[:n]) for n in (1, 2, 3, 5, 15)]
+        + [(20, np.arange(0, len(rows), 3))]
+    )
+    for runs in (_core.VectorRuns([stored.core]), _core.VectorRuns([stored[:500].core, stored[500:].core])):
+        for k, positions in some:
+            near, found = np.empty(k, dtype=np.float32), np.empty(k, dtype=np.int64)
+            for q, query in enumerate(Q[:3]):
+                wanted, distances = twins.nearest(expected[q : q + 1, positions], ids[positions], k)
+                for simd in _core.simd_names():
+                    for dtype_of_query, items in ((np.float32, positions.astype(np.uint32)), (np.float64, positions)):
+                        own: Any = query.astype(dtype_of_query)
+                        assert runs.nearest(own, items, ids[positions], metric, near, found, 2, simd)
+                        np.testing.assert_allclose(near, distances[0], rtol=1e-6, atol=1e-5)
+                        assert np.array_equal(found, wanted[0])
 
 
 def test_what_float32_cannot_tell_apart_is_left_to_float64() -> None:

@@ -69,7 +69,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Force = Annotated[
     bool, typer.Option("--force", "-f", help="Overwrite an existing output; inputs are never overwritten.")
 ]
-Refine = Annotated[bool, typer.Option("--refine", help="Refine images by the learned decoder (needs PyTorch).")]
+Refine = Annotated[bool, typer.Option("--refine", help="Refine images by the learned decoder.")]
 Scale = Annotated[
     Literal["1", "1/2", "1/4", "1/8"],
     typer.Option(help="Scale of images, by their lowest frequencies."),

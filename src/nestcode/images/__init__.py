@@ -6,39 +6,26 @@
 `codec.py` runs these three steps for one image (`ImageCodec`) and decodes progressively (`ImageDecoder`). Streams of
 several images interleave their bitstreams pass by pass, so that truncation costs all of them alike: `format.py` is
 their header and layout; `stream.py` makes and reads them as bytes, `stream_writer.py` and `stream_reader.py` as files,
-`stream_decoder.py` as chunks that arrive; `info.py` reports what they hold. `refiner.py` is the learned decoder, which
-needs PyTorch and is loaded when it is first used. Rates are in bits per pixel (bpp).
+`stream_decoder.py` as chunks that arrive; `info.py` reports what they hold. `refiner.py` is the learned decoder,
+whose network `restoration.py` trains in PyTorch. Rates are in bits per pixel (bpp).
 """
 
-from typing import TYPE_CHECKING, Any
-
-from nestcode.errors import import_extra
 from nestcode.images.codec import ImageCodec
 from nestcode.images.info import ImageStreamInfo, image_stream_info
+from nestcode.images.refiner import Refiner
 from nestcode.images.stream import compress_images, decompress_images
 from nestcode.images.stream_decoder import ImageStreamDecoder
 from nestcode.images.stream_reader import ImageStreamReader
 from nestcode.images.stream_writer import ImageStreamWriter
 
-if TYPE_CHECKING:
-    from nestcode.images.refiner import Refiner as Refiner
-
-__all__ = [  # without Refiner, which needs PyTorch
+__all__ = [
     "ImageCodec",
     "ImageStreamDecoder",
     "ImageStreamInfo",
     "ImageStreamReader",
     "ImageStreamWriter",
+    "Refiner",
     "compress_images",
     "decompress_images",
     "image_stream_info",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "Refiner":
-        raise AttributeError(f"module 'nestcode.images' has no attribute {name!r}")
-    import_extra("torch", extra="torch", purpose="Refiner")
-    from nestcode.images.refiner import Refiner
-
-    return Refiner

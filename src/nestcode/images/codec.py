@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 import numpy as np
@@ -134,7 +135,12 @@ class ImageCodec(Storable):
         ImageCodec(step=4)
         """
         # A name wins over a file of that name in the working directory, which is "./photos".
-        pretrained = str(path) in pretrained_names("images")
+        names = pretrained_names("images")
+        pretrained = str(path) in names
+        if not pretrained and not Path(path).exists() and not Path(path).parent.name:
+            raise FileNotFoundError(
+                f"there is no file {path}: give the path that was saved to, or one of {', '.join(names)}"
+            )
         record = read_record(pretrained_path(str(path)) if pretrained else path)
         if record.kind != RECORD_KIND:
             raise InvalidInput(f"{path} must hold an image codec, got a {record.kind}: load_coder reads it")
@@ -232,7 +238,7 @@ def check_image(image: Any) -> Image:
 
 
 def check_refiner(refiner: Any) -> Refiner | None:
-    """Return the refiner, or raise if it is none; PyTorch is not loaded for that."""
+    """Return the refiner, or raise if it is none."""
     if refiner is not None and (isinstance(refiner, type) or not hasattr(refiner, "refine")):
         raise InvalidInput(f"refiner must be a Refiner, got {refiner!r}: nestcode.images.Refiner.load() returns one")
     found: Refiner | None = refiner

@@ -32,11 +32,15 @@ class ImageStreamInfo(StreamInfo):
 
     def __str__(self) -> str:
         shown = [
-            f"{name} {' x '.join(map(str, shape))}{' of 16 bits' * (depth == 16)}{' with ICC profile' * (profile > 0)}"
-            for name, shape, depth, profile in zip(self.names, self.shapes, self.depths, self.profiles, strict=True)
+            f"{name} {' x '.join(map(str, (width, height, *channels)))}"
+            f"{' of 16 bits' * (depth == 16)}{' with ICC profile' * (profile > 0)}"
+            for name, (height, width, *channels), depth, profile in zip(
+                self.names, self.shapes, self.depths, self.profiles, strict=True
+            )
         ]
         lines = [
-            f"{self.count} images{': ' if shown else ''}{', '.join(shown[:3])}{', …' if self.count > 3 else ''}",
+            f"{self.count} image{'s' * (self.count != 1)}{': ' if shown else ''}{', '.join(shown[:3])}"
+            f"{', …' if self.count > 3 else ''}",
             f"{self.bpp:.3g} of {self.full_bpp:.3g} bpp arrived, expected PSNR "
             f"{-10 * math.log10(self.expected_error):.1f} dB",
             *self.payload_lines("ImageCodec"),

@@ -1,30 +1,37 @@
-"""The learned decoder: a network that refines what a bitstream, cut anywhere, decodes to (needs PyTorch).
+"""The learned decoder: a network that refines what a bitstream, cut anywhere, decodes to.
 
     bitstream ──ImageDecoder──▶ pixels, quantizer step ──Refiner──▶ pixels
 
-The bitstream stays the same, so receivers without PyTorch decode it too. `benchmarks/refiner.py` trains the network
-that ships with Nestcode.
+The bitstream stays the same. `benchmarks/refiner.py` trains the network that ships with Nestcode, in PyTorch
+(`images/restoration.py`); here it runs in 8-bit integers, in the C++ core.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from nestcode.arrays import check_int
-from nestcode.coders.network import check_record_sizes, load_network, weights_of
+from nestcode import _core
+from nestcode.arrays import Floats, check_int
+from nestcode.codes import thread_count
 from nestcode.errors import InvalidInput
 from nestcode.images.codec import Image, check_image
-from nestcode.nn.restoration import FINEST, MULTIPLE, PERIOD, UNSHUFFLE, RestorationUNet
-from nestcode.storage import Record, Storable, read_record
+from nestcode.storage import Arrays, Record, Storable, read_record
 
 SHIPPED = Path(__file__).parent / "photos.refiner"
+UNSHUFFLE = 4  # pixels on a side that make the features of a position
+PERIOD = 16  # pixels on a side of the codec's blocks: images that are shifted by it are corrected alike
+OCTAVES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)  # waves of the step's embedding in a doubling of the step
+FINEST = 4.0  # the step, in pixel values from 0 to 255, at which nothing is corrected; the correction fades in up to 8
+ERROR = 1 / 8  # of a decoded image, about, in quantizer steps
+COARSEST = 128.0  # the step beyond which corrections do not grow
 LARGEST_STEP = 1024.0  # beyond it hardly more than a mean arrived: nothing that a network could know more of
-TILE = 1024  # pixels on a side that are refined at a time: about 400 MB of memory
+TILE = 1024  # pixels on a side that are refined at a time: about 80 MB of memory
+Sizes = tuple[int, int, int]
 
 
 class Refiner(Storable):
@@ -38,19 +45,23 @@ class Refiner(Storable):
     True
 
     Args:
-        network: the trained network.
+        blocks: residual blocks of the network on the way down, at the bottom and on the way up.
+        arrays: what `nestcode.images.restoration.quantized` made of a trained network.
         tile: pixels on a side that are refined at a time, a multiple of 16; memory grows with its square.
+        threads: that refine an image; None is one for each core.
 
     """
 
-    VERSION = 2
+    VERSION = 3
 
-    def __init__(self, network: RestorationUNet, tile: int = TILE) -> None:
-        if not isinstance(network, RestorationUNet):
-            raise InvalidInput(f"network must be a RestorationUNet, got {network!r}: Refiner.load() has a trained one")
+    def __init__(self, blocks: Sizes, arrays: Arrays, *, tile: int = TILE, threads: int | None = None) -> None:
         if check_int(tile, "tile", least=PERIOD) % PERIOD:
             raise InvalidInput(f"tile must be a multiple of {PERIOD} pixels, got {tile}: {TILE} is a good choice")
-        self.network, self.tile = network.eval(), tile
+        self.blocks, self.tile, self._threads = blocks, tile, thread_count(threads)
+        self._arrays = dict(arrays)
+        self._layers = [_Layer(name, arrays) for name in layer_names(blocks)]
+        flat = [part for layer in self._layers for part in layer.parts()]
+        self._network = _core.RestorationNetwork(blocks, flat)
 
     def refine(self, image: Image, step: float) -> Image:
         """Return a decoded image, refined.
@@ -71,15 +82,17 @@ class Refiner(Storable):
         channels = refined.reshape(*image.shape[:2], -1)  # a view
         count = 3 if channels.shape[2] > 2 else 1
         colors = channels[..., :count]
-        largest = np.float32(np.iinfo(image.dtype).max)
+        unit = np.float32(np.iinfo(image.dtype).max // 255)
+        affine = self._affine(float(step))
         for tile, window, inner in self._tiles(*image.shape[:2]):
-            pixels = image.reshape(channels.shape)[window][..., :count].astype(np.float32) / largest
-            colors[tile] = np.rint(largest * np.clip(self._refined(pixels, step)[inner], 0, 1))
+            pixels = image.reshape(channels.shape)[window][..., :count]
+            values = pixels[inner].astype(np.float32) + unit * self._correction(pixels, unit, affine)[inner]
+            colors[tile] = np.rint(np.clip(values, 0, 255 * unit))
         return refined
 
     def _tiles(self, height: int, width: int) -> Iterator[tuple[tuple[slice, slice], ...]]:
         """Yield each tile, the window around it that its pixels depend on, and where the tile lies in that window."""
-        margin = -(-self.network.reach // PERIOD) * PERIOD
+        margin = -(-reach(self.blocks) // PERIOD) * PERIOD
         for top in range(0, height, self.tile):
             for left in range(0, width, self.tile):
                 starts, sizes = (top, left), (height, width)
@@ -91,45 +104,137 @@ class Refiner(Storable):
                 window = slice(begin[0], beyond[0]), slice(begin[1], beyond[1])
                 yield tile, window, (inside[0], inside[1])
 
-    def _refined(self, pixels: NDArray[np.float32], step: float) -> NDArray[np.float32]:
-        """Return pixels in [0, 1] after the network, (height, width, 1 or 3) -> the same shape.
+    def _correction(self, pixels: Image, unit: np.float32, affine: tuple[Floats, Floats]) -> Floats:
+        """Return what to add to pixels of 8 bits, (height, width, 1 or 3) -> the same shape.
 
-        They are the mean of what it makes of the image and of its transpose, whose errors partly cancel.
+        It is the mean of the corrections of the image, its transpose and both turned by 180 degrees, whose errors
+        partly cancel.
         """
         height, width, count = pixels.shape
-        padded = np.pad(pixels, ((0, -height % MULTIPLE), (0, -width % MULTIPLE), (0, 0)), mode="edge")
-        colors = np.broadcast_to(padded, (*padded.shape[:2], 3)).transpose(2, 0, 1)[None]
-        device = next(self.network.parameters()).device
-        with torch.inference_mode():
-            x = torch.from_numpy(np.ascontiguousarray(colors, dtype=np.float32)).to(device)
-            steps = torch.tensor([step], dtype=torch.float32, device=device)
-            both = self.network(x, steps) + self.network(x.transpose(2, 3), steps).transpose(2, 3)
-            out = (both[0] / 2).cpu().numpy()
-        cropped: NDArray[np.float32] = out.transpose(1, 2, 0)[:height, :width]
-        return cropped if count == 3 else cropped.mean(axis=2, keepdims=True)
+        padded = np.pad(pixels, ((0, -height % PERIOD), (0, -width % PERIOD), (0, 3 - count)), mode="edge")
+        colors = padded if unit == 1 else np.rint(padded / unit).astype(np.uint8)
+
+        def corrected(transposed: bool, turned: bool) -> Floats:
+            out = np.empty(colors.shape, dtype=np.float32)
+            self._network.correct(colors, *affine, out, transposed, turned, self._threads)
+            return out
+
+        upright, turned = (corrected(False, some) + corrected(True, some) for some in (False, True))
+        cropped = np.multiply(upright + turned, np.float32(0.25))[:height, :width]
+        return cropped if count == 3 else cropped.mean(axis=2, keepdims=True, dtype=np.float32)
+
+    def _affine(self, step: float) -> tuple[Floats, Floats]:
+        """Return the scales and biases of all outputs at a step, which make features or bytes of sums of products."""
+        angles = math.log2(step) * 2 * math.pi * np.array(OCTAVES)
+        embedding = np.concatenate([np.sin(angles), np.cos(angles)])
+        for name in ("step.layers.0", "step.layers.2"):
+            embedding = _silu(self._linear(name, embedding))
+        scales, biases = [], []
+        for layer, reader in zip(self._layers, [*self._layers[1:], None], strict=True):
+            scale, bias = layer.scale, layer.bias
+            if layer.name.endswith(".first"):
+                assert reader is not None
+                gain, shift = np.split(self._linear(f"{layer.name.removesuffix('first')}step", embedding), 2)
+                scale, bias = scale * (1 + gain), bias * (1 + gain) + shift
+                scale, bias = scale * reader.inverse, bias * reader.inverse + 0.5  # bytes at once, rounded
+            elif layer.name == "begin":
+                bias = (bias + self._arrays["place"].transpose(1, 2, 0).astype(np.float64)).reshape(-1)
+            elif layer.name == "end":
+                amount = ERROR * min(step, COARSEST) * min(max(math.log2(step / FINEST), 0), 1)
+                scale, bias = scale * amount, bias * amount
+            scales.append(scale)
+            biases.append(bias)
+        return np.concatenate(scales).astype(np.float32), np.concatenate(biases).astype(np.float32)
+
+    def _linear(self, name: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        weights, biases = (self._arrays[f"{name}.{kind}"].astype(np.float64) for kind in ("weight", "bias"))
+        result: NDArray[np.float64] = weights @ x + biases
+        return result
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str] = SHIPPED) -> Self:
-        """Return the refiner that `save` wrote to a file; by default the one that ships with Nestcode."""
+    def load(cls, path: str | os.PathLike[str] = SHIPPED, *, threads: int | None = None) -> Self:
+        """Return the refiner that `save` wrote to a file; by default the one that ships with Nestcode.
+
+        `threads` refine an image; None is one for each core.
+        """
         record = read_record(path)
         if record.kind != cls.__name__:
             raise InvalidInput(f"{path} must hold a Refiner, got a {record.kind}: give a file that Refiner.save wrote")
-        return cls.from_record(record, path)
+        return cls.from_record(record, path, threads=threads)
 
     def to_record(self) -> Record:
         """Return the refiner as a record."""
-        network = self.network
-        settings = {"channels": list(network.channels), "blocks": list(network.blocks)}
-        return Record(type(self).__name__, self.VERSION, settings, dict(weights_of(network)))
+        return Record(type(self).__name__, self.VERSION, {"blocks": list(self.blocks)}, self._arrays)
 
     @classmethod
-    def _read(cls, record: Record) -> Self:
-        check_record_sizes(record)
-        channels, blocks = (tuple(map(int, record.settings[name])) for name in ("channels", "blocks"))
-        if len(channels) != 2 or len(blocks) != 2 or sum(blocks) > len(record.arrays):
-            raise ValueError(f"its network has {channels} channels in {blocks} blocks")
-        arrays = dict(record.arrays)
-        if record.version == 1:  # without biases of places
-            places = PERIOD // UNSHUFFLE
-            arrays["place"] = np.zeros((len(arrays["begin.bias"]), places, places), dtype=np.float32)
-        return cls(load_network(lambda: RestorationUNet(channels, blocks), arrays))
+    def _read(cls, record: Record, threads: int | None = None) -> Self:
+        if record.version < cls.VERSION:
+            raise ValueError(f"version {record.version} has no 8-bit weights")
+        down, middle, up = map(int, record.settings["blocks"])
+        if not 0 < down + middle + up <= len(record.arrays):
+            raise ValueError(f"its network has {down + middle + up} blocks in {len(record.arrays)} arrays")
+        refiner = cls((down, middle, up), record.arrays, threads=threads)
+        affine = refiner._affine(2 * FINEST)
+        refiner._correction(np.zeros((PERIOD, PERIOD, 3), dtype=np.uint8), np.float32(1), affine)
+        if not all(np.isfinite(part).all() for part in affine):
+            raise ValueError("its weights are not finite")
+        return refiner
+
+
+class _Layer:
+    """A convolution: bytes and weights in the order of the core, and what makes features of its sums of products.
+
+    Features x are read as bytes x · inverse + zero; a sum of bytes by weights, times scale, plus bias is a feature.
+    """
+
+    def __init__(self, name: str, arrays: Arrays) -> None:
+        self.name = name
+        weights, zeros = arrays[f"{name}.weight"], arrays[f"{name}.zero"]
+        if weights.dtype != np.int8 or zeros.dtype != np.uint8 or weights.ndim != 4:
+            raise ValueError(f"{name} has weights of {weights.dtype}, {weights.shape}")
+        scale, bias, inverse = (arrays[f"{name}.{kind}"].astype(np.float64) for kind in ("scale", "bias", "inverse"))
+        if not len(weights) == len(scale) == len(bias) or not weights.shape[1] == len(zeros) == len(inverse):
+            raise ValueError(f"{name} has {weights.shape} weights, {len(scale)} scales and {len(zeros)} zeros")
+        bias = bias - scale * np.einsum("oiyx,i->o", weights.astype(np.float64), zeros)
+        if name == "begin":
+            weights, zeros, inverse = weights[:, UNSHUFFLED], zeros[UNSHUFFLED], inverse[UNSHUFFLED]
+        elif name == "end":
+            weights, scale, bias = weights[UNSHUFFLED], scale[UNSHUFFLED], bias[UNSHUFFLED]
+        elif name == "finer":  # the four positions of a coarse one, one after the other
+            weights, scale, bias = (np.concatenate([part[i::4] for i in range(4)]) for part in (weights, scale, bias))
+        self.weights, self.zeros, self.inverse, self.scale, self.bias = weights, zeros, inverse, scale, bias
+
+    def parts(self) -> list[tuple[NDArray[np.int8], Floats, NDArray[np.uint8]]]:
+        """Return weights (outputs, taps, inputs), inverse and zeros for the core: of four convolutions for finer."""
+        flat = self.weights.transpose(0, 2, 3, 1).reshape(len(self.weights), -1, self.weights.shape[1])
+        inverse = self.inverse.astype(np.float32)
+        parts = np.split(flat, 4) if self.name == "finer" else [flat]
+        return [(np.ascontiguousarray(part), inverse, np.ascontiguousarray(self.zeros)) for part in parts]
+
+
+# The channels of PyTorch's pixel shuffle, (color, row, column), in the order of pixels in memory: (row, column, color).
+UNSHUFFLED = np.arange(3 * UNSHUFFLE**2).reshape(3, UNSHUFFLE, UNSHUFFLE).transpose(1, 2, 0).reshape(-1)
+
+
+def layer_names(blocks: Sizes) -> list[str]:
+    """Return the names of a network's convolutions, in order.
+
+    >>> layer_names((1, 1, 1))[:4]
+    ['begin', 'down.0.first', 'down.0.second', 'coarser']
+    """
+    down, middle, up = (
+        [f"{side}.{block}.{conv}" for block in range(count) for conv in ("first", "second")]
+        for side, count in zip(("down", "middle", "up"), blocks, strict=True)
+    )
+    return ["begin", *down, "coarser", *middle, "finer", *up, "end"]
+
+
+def reach(blocks: Sizes) -> int:
+    """Return how many pixels away an input can change an output, at most: the margin of tiles."""
+    fine = 2 + 2 * (blocks[0] + blocks[2])  # convolutions of 3 x 3
+    return UNSHUFFLE * (fine + 1) + 2 * UNSHUFFLE * (2 * blocks[1] + 1)
+
+
+def _silu(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    result: NDArray[np.float64] = x / (1 + np.exp(-x))
+    return result

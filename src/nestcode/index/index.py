@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import check_ids, check_int, next_ids
+from nestcode.arrays import SMALLEST_SQUARE, check_ids, check_int, next_ids
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
@@ -92,6 +92,7 @@ class Index(IndexReader):
             raise InvalidInput("give a coder or a width: Index(coder) takes vectors, Index(width=...) takes codes")
         if coder is not None:
             _ = coder.width_  # raises if it is not fitted
+            _check_unit(coder)
             coder = copy(coder)  # it may be fitted again
         width = coder.width_ if width is None and coder is not None else check_int(width, "width", least=1)
         most = MAX_WIDTH if coder is None else min(coder.width_, MAX_WIDTH)
@@ -501,6 +502,16 @@ def _warn_of_rounding(rows: NDArray[Any], stored: StoredVectors) -> None:
 def _check_on_duplicate(choice: str) -> None:
     if choice not in ("error", "replace"):
         raise InvalidInput(f'on_duplicate must be "error" or "replace", got {choice!r}')
+
+
+def _check_unit(coder: Coder) -> None:
+    """Raise if squared distances between items underflow float32, in which they are estimated."""
+    spread = coder.expected_error(0) * coder.n_features_in_
+    if coder.metric_ == "l2" and 0 < spread < SMALLEST_SQUARE:
+        raise InvalidInput(
+            f"the squared distance of items from their mean must be at least {SMALLEST_SQUARE:g} on average, so that "
+            f'distances fit float32, got {spread:.2g}: rescale the data, or fit a coder with metric="cosine"'
+        )
 
 
 def _check_graph(graph: object, coder: Coder | None, width: int) -> None:

@@ -45,7 +45,7 @@ class DecodedScorer(Scorer):
         out = np.empty(items.shape, dtype=np.float32)
         if queries.metric == "cosine":
             coefficients = self._around_zero(queries) / self.unit
-            outside: Floats = queries.mean_products / self.unit - coefficients @ self.mean
+            outside = (queries.mean_products / self.unit - coefficients @ self.mean).astype(np.float32)
             square = max(self.mean_square - float(self.mean @ self.mean), 0.0)
             _core.rerank(decoded, coefficients, items, "cosine", out, threads, self.mean, square, outside)
             return out
@@ -118,13 +118,16 @@ class ProjectedScorer(DecodedScorer):
     def row_projection(self, bits: int | None, *, whole: bool) -> _core.RowProjection:
         """Return the projection of rows for lists named by `bits` bits, if any: on all directions, or those in use."""
         mean, directions = self._projection.mean, self._projection.directions
-        coarse, used = np.zeros((0, len(mean)), dtype=np.float32), 0
+        coarse: Floats | NDArray[np.uint16] = np.zeros((0, len(mean)), dtype=np.float32)
+        used = 0
         if bits is not None:
             parts = self._list_centroids(bits)
             coarse, leading = np.ascontiguousarray(parts.coarse), parts.coarse.shape[1]
             used = max(self.used_directions, parts.fine.shape[1])
             if coarse.size + max(leading - used, 0) * len(mean) < len(coarse) * len(mean):  # many centroids
                 used = max(used, leading)
+                if self.coder.metric_ == "cosine" and not whole:  # of L2-normalized items, and lists are all it ranks
+                    coarse = coarse.astype(np.float16).view(np.uint16)
             else:
                 coarse = np.ascontiguousarray(coarse @ directions[:leading], dtype=np.float32)
         outside = max(self.mean_square - float(self.mean @ self.mean), 0.0)

@@ -19,7 +19,7 @@ of float32 has an error of at most about d 2^-24 times the sum of their magnitud
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from nestcode.search.decoded import DecodedScorer
 from nestcode.search.plan import Plan
 from nestcode.search.prepared import PreparedSnapshot
 from nestcode.search.product_tables import AdcCodes, ProductTables
-from nestcode.search.scorer import SearchMetric
+from nestcode.search.scorer import NO_CODES, NO_NORMS, QueryBatch, SearchMetric
 from nestcode.search.vectors import NO_SCALES, Vectors, median
 
 QUERIES = 256  # compared at once
@@ -212,23 +212,21 @@ class VectorEstimator(Estimator):
 class UnitQueries:
     """L2-normalized queries for inner products with items that are not, which a scorer decodes around their mean.
 
-    Queries are projected around the mean too, before they are normalized: far from 0, all would have the same
-    coefficients in float32.
+    They are projected in float64: the mean may be so long that float32 leaves no digits of a query around it, or a
+    query so long that float32 leaves none of what it differs in.
     """
 
     def __init__(self, scorer: DecodedScorer, queries: NDArray[np.floating[Any]]) -> None:
         projection = scorer.coder.projection()
         assert projection is not None, "a coder with lookup tables has a projection"
-        rows = queries.astype(np.float64)
+        rows, directions = queries.astype(np.float64), projection.directions.astype(np.float64)
         norms = np.sqrt(np.einsum("nf,nf->n", rows, rows))
-        scales = np.where(norms > 0, 1 / norms, 0)
-        batch = scorer.project(queries, "l2")
-        self.mean: Doubles = projection.directions @ projection.mean  # its coefficients
-        self.weights = scales[:, None] * (batch.coefficients + self.mean)  # (queries, directions): of coefficients
-        self.products = scales * (rows @ projection.mean)  # (queries,): with the mean
-        self.reach = 2 + scales * np.sqrt(scorer.mean_square)  # the magnitudes that cancel in the weights
+        rows *= np.where(norms > 0, 1 / norms, 0)[:, None]
+        self.mean: Doubles = directions @ projection.mean  # its coefficients
+        self.weights = rows @ directions.T  # (queries, directions): of coefficients
+        self.products = rows @ projection.mean  # (queries,): with the mean
         weights, products = self.weights.astype(np.float32), self.products.astype(np.float32)
-        self.batch = replace(batch, coefficients=weights, mean_products=products)
+        self.batch = QueryBatch("cosine", weights, products, NO_NORMS, NO_CODES)
 
 
 class CodeEstimator(Estimator):
@@ -300,7 +298,8 @@ class CodeEstimator(Estimator):
         if shortest == 0:
             return np.full(len(lengths), np.inf)
         if self._unit is not None:
-            return np.asarray(2 * (self._unit.reach + 1) * (largest + np.sqrt(center)) / shortest)
+            spans = (largest + np.sqrt(center)) / shortest  # what cancels in the shortest item, and twice in its square
+            return np.full(len(lengths), 6 * spans + spans**2)
         squares = (lengths + largest) ** 2 + self._batch.outside + (longest + 1) ** 2 + center
         return np.asarray(squares / min(shortest, shortest**2))
 

@@ -102,7 +102,9 @@ class ScalarTables(ProductTables):
         self._centroids, self._bits = layout.centroids, layout.centroid_bits
         self._groups = group_bits(layout.planes.allocation, self._centroids.shape[1], self._bits)
         super().__init__(scorer, len(self._groups.directions), self._centroids.shape[1])
-        self._directions, self._entries = _scalar_entries(layout, self._groups.directions, self._groups.depths)
+        self._directions, self._depths, self._entries = _scalar_entries(
+            layout, self._groups.directions, self._groups.depths
+        )
         each = np.zeros(self._centroids.shape[1])
         np.maximum.at(each, self._directions, np.abs(self._entries).max(axis=2))
         self.largest = float(np.linalg.norm(each)) + float(np.sqrt(squared_norms(self._centroids).max()))
@@ -132,8 +134,9 @@ class ScalarTables(ProductTables):
     ) -> _core.CodeScan:
         """Return what scans the codes of runs for one query."""
         items = [_core.ScannedCodes(one.indices, one.centroids, one.squares, one.norms) for one in runs]
-        directions = self._directions.astype(np.int32)
-        return _core.CodeScan(searcher, directions, self._entries, self.largest, self.operations, items, positions, ids)
+        directions, depths = (part.astype(np.int32) for part in (self._directions, self._depths))
+        tables = directions, depths, self._entries, self.largest, self.operations
+        return _core.CodeScan(searcher, *tables, items, positions, ids)
 
     def products(self, coefficients: Floats, items: AdcCodes, threads: int) -> Floats:
         """Return the inner products of all pairs, (queries, items): those with the centroids and the residuals."""
@@ -153,10 +156,10 @@ def product_tables(scorer: DecodedScorer, width: int) -> ProductTables | None:
 
 def _scalar_entries(
     layout: ScalarLayout, groups: tuple[tuple[int, ...], ...], depths: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], Floats]:
-    """Return the directions of each group, (groups, most), and their levels by table index, (groups, most, 256)."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """Return the directions of each group and their bits, (groups, most), and levels by index, (groups, most, 256)."""
     most = max(map(len, groups), default=0)
-    directions = np.zeros((len(groups), most), dtype=np.int64)
+    directions, bits = np.zeros((2, len(groups), most), dtype=np.int64)
     levels = np.zeros((len(groups), most, ENTRIES), dtype=np.float32)
     for g, group in enumerate(groups):
         below = sum(int(depths[d]) for d in group)
@@ -164,5 +167,5 @@ def _scalar_entries(
             depth = int(depths[d])
             below -= depth
             intervals = np.arange(ENTRIES) >> below & ((1 << depth) - 1)
-            directions[g, j], levels[g, j] = d, layout.planes.levels[d, (1 << depth) + intervals]
-    return directions, levels
+            directions[g, j], bits[g, j], levels[g, j] = d, depth, layout.planes.levels[d, (1 << depth) + intervals]
+    return directions, bits, levels

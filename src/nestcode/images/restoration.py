@@ -9,23 +9,21 @@ block borders lie. The last layer is initialized to 0, so an untrained network i
 """
 
 import math
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from nestcode.errors import InvalidInput
+from nestcode.images.refiner import COARSEST, ERROR, FINEST, OCTAVES, PERIOD, UNSHUFFLE, Sizes, layer_names
+from nestcode.storage import Arrays
 
-UNSHUFFLE = 4  # pixels on a side that make the features of a position
-MULTIPLE = 2 * UNSHUFFLE  # of heights and widths
-PERIOD = 16  # pixels on a side of the codec's blocks: images that are shifted by it are corrected alike
 CHANNELS = (80, 128)
-BLOCKS = (3, 3)
+BLOCKS = (3, 3, 4)
+MULTIPLE = 2 * UNSHUFFLE  # of heights and widths
 EMBEDDED = 64  # features of a step
-OCTAVES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2)  # waves of the embedding in a doubling of the step
-FINEST = 4.0  # the step, in pixel values from 0 to 255, at which nothing is corrected; the correction fades in up to 8
-ERROR = 1 / 8  # of a decoded image, about, in quantizer steps
-COARSEST = 128.0  # the step beyond which corrections do not grow
+CLIPPED = 0.05  # of images have features beyond the range of bytes
 
 
 class RestorationUNet(nn.Module):
@@ -38,11 +36,11 @@ class RestorationUNet(nn.Module):
 
     Args:
         channels: of the convolutions at a quarter and at an eighth of the resolution.
-        blocks: residual blocks on each side of the U-Net, and at its bottom.
+        blocks: residual blocks on the way down, at the bottom and on the way up.
 
     """
 
-    def __init__(self, channels: tuple[int, int] = CHANNELS, blocks: tuple[int, int] = BLOCKS) -> None:
+    def __init__(self, channels: tuple[int, int] = CHANNELS, blocks: Sizes = BLOCKS) -> None:
         super().__init__()
         if min(*channels, *blocks) < 1:
             raise InvalidInput(f"channels and blocks must be at least 1, got {channels} and {blocks}")
@@ -56,18 +54,12 @@ class RestorationUNet(nn.Module):
         self.coarser = nn.Conv2d(fine, coarse, 2, stride=2)
         self.middle = nn.ModuleList(_Block(coarse) for _ in range(blocks[1]))
         self.finer = nn.Conv2d(coarse, 4 * fine, 1)
-        self.up = nn.ModuleList(_Block(fine) for _ in range(blocks[0]))
+        self.up = nn.ModuleList(_Block(fine) for _ in range(blocks[2]))
         self.end = nn.Conv2d(fine, pixels, 3, padding=1)
         for layer in (self.end.weight, self.end.bias):
             assert layer is not None
             nn.init.zeros_(layer)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    @property
-    def reach(self) -> int:
-        """How many pixels away an input can change an output, at most: the margin of tiles."""
-        fine = 2 + 4 * self.blocks[0]  # convolutions of 3 x 3
-        return UNSHUFFLE * (fine + 1) + MULTIPLE * (2 * self.blocks[1] + 1)
 
     def forward(self, x: Tensor, steps: Tensor) -> Tensor:
         """Return corrected images in [0, 1], (n, 3, height, width), (n,) -> (n, 3, height, width).
@@ -131,3 +123,46 @@ class _Block(nn.Module):
         scale, shift = self.step(embedding)[:, :, None, None].chunk(2, dim=1)
         out: Tensor = x + self.second(functional.relu(self.first(x) * (1 + scale) + shift))
         return out
+
+
+@torch.inference_mode()
+def quantized(network: RestorationUNet, images: Iterable[tuple[Tensor, float]]) -> Arrays:
+    """Return a trained network in 8 bits, the arrays of a `Refiner`.
+
+    What a convolution reads is quantized by a scale and a zero point for each channel, from the range of its values in
+    most of the images. Its weights, times these scales, are quantized by a scale for each output.
+
+    Args:
+        network: the network.
+        images: pixels in [0, 1] that were decoded, (3, height, width), and the quantizer steps of their decoders.
+
+    """
+    extremes: dict[str, list[Tensor]] = {name: [] for name in layer_names(network.blocks)}
+    hooks = [network.get_submodule(name).register_forward_pre_hook(_observer(each)) for name, each in extremes.items()]
+    for pixels, step in images:
+        network(pixels[None], torch.tensor([step], device=pixels.device))
+    for hook in hooks:
+        hook.remove()
+    arrays = {name: tensor.cpu().numpy() for name, tensor in network.state_dict().items()}
+    for name, each in extremes.items():
+        lows, highs = torch.stack(each).unbind(1)  # (images, inputs)
+        low = torch.quantile(lows, CLIPPED, dim=0).clamp(max=0)
+        high = torch.quantile(highs, 1 - CLIPPED, dim=0).clamp(min=1e-3)
+        inverse = torch.full_like(high, 255) if name == "begin" else 255 / (high - low)  # of pixels, or features
+        weights = network.get_parameter(f"{name}.weight") / inverse[:, None, None]
+        scale = weights.abs().amax((1, 2, 3)).clamp(min=1e-20) / 127
+        rounded = (weights / scale[:, None, None, None]).round().to(torch.int8)
+        zero = (-low * inverse).round().to(torch.uint8)
+        parts = {"weight": rounded, "scale": scale, "inverse": inverse, "zero": zero}
+        arrays |= {f"{name}.{kind}": part.cpu().numpy() for kind, part in parts.items()}
+    return arrays
+
+
+def _observer(extremes: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor]], None]:
+    """Return a hook that appends the least and the largest input of a module by channel, (2, channels)."""
+
+    def observe(_: nn.Module, inputs: tuple[Tensor]) -> None:
+        x = inputs[0][0]
+        extremes.append(torch.stack([x.amin((1, 2)), x.amax((1, 2))]))
+
+    return observe
