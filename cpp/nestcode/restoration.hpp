@@ -331,6 +331,24 @@ class Convolution {
     }
 };
 
+// An image as it is, transposed, or turned by 180 degrees, or both: where its pixels lie, in pixels.
+struct ImageView {
+    std::size_t height, width;
+    std::ptrdiff_t first, row, column;
+
+    ImageView(std::size_t rows, std::size_t columns, bool transposed, bool turned)
+        : height(transposed ? columns : rows), width(transposed ? rows : columns) {
+        const auto step = static_cast<std::ptrdiff_t>(columns), sign = static_cast<std::ptrdiff_t>(turned ? -1 : 1);
+        first = turned ? static_cast<std::ptrdiff_t>(rows * columns) - 1 : 0;
+        row = sign * (transposed ? 1 : step);
+        column = sign * (transposed ? step : 1);
+    }
+
+    std::ptrdiff_t at(std::size_t y, std::size_t x) const {
+        return first + static_cast<std::ptrdiff_t>(y) * row + static_cast<std::ptrdiff_t>(x) * column;
+    }
+};
+
 // The network. Its convolutions are, in order: begin, two for each block of down, coarser, two for each block of
 // middle, four for the corners of finer, two for each block of up, and end.
 class RestorationNetwork {
@@ -368,11 +386,11 @@ class RestorationNetwork {
     }
     std::size_t bias_count() const { return scale_count() + (kUnshuffle * kUnshuffle - 1) * layers[0].outputs; }
 
-    // Writes the correction of pixels, (height, width, 3), sides multiples of 8. Scales and biases are those of all
+    // Writes the correction of the pixels of a view, whose sides are multiples of 8. Scales and biases are those of all
     // outputs of all layers; the biases of begin are (4, 4, outputs) by places.
-    void correct(const std::uint8_t* pixels, std::size_t height, std::size_t width, const float* scales,
-                 const float* biases, float* out, std::size_t threads) const {
-        const std::size_t rows = height / kUnshuffle, columns = width / kUnshuffle;
+    void correct(const std::uint8_t* pixels, const ImageView& view, const float* scales, const float* biases,
+                 float* out, std::size_t threads) const {
+        const std::size_t rows = view.height / kUnshuffle, columns = view.width / kUnshuffle;
         const std::size_t fine = layers[0].outputs, coarse = layers[1 + 2 * blocks_[0]].outputs;
         Features first(rows, columns, layers[0].inputs), a(rows, columns, fine), b(rows, columns, fine);
         Features c(rows / 2, columns / 2, coarse), d(rows / 2, columns / 2, coarse);
@@ -406,7 +424,7 @@ class RestorationNetwork {
                         if (hidden != nullptr) task.hidden = hidden + (y * to->columns + x) * own.outputs;
                     }
                     own.finish(task);
-                    if (last) scatter(values.data(), out + kUnshuffle * row * 3 * width, width);
+                    if (last) scatter(values.data(), out, view, row);
                 }
             });
             scales += own.outputs;
@@ -420,7 +438,7 @@ class RestorationNetwork {
             }
         };
 
-        gather(pixels, width, first);
+        gather(pixels, view, first);
         first.frame(layers[0].zero_points.data());
         run(first, &a, large.data(), false);
         residual(blocks_[0], a, b, large.data());
@@ -435,20 +453,20 @@ class RestorationNetwork {
     std::array<std::size_t, 3> blocks_;  // of down, middle and up
 
     // Makes a position's features of 4 x 4 pixels, row by row.
-    static void gather(const std::uint8_t* pixels, std::size_t width, Features& to) {
-        constexpr std::size_t kRow = 3 * kUnshuffle;
-        for (std::size_t y = 0; y < to.rows * kUnshuffle; ++y)
-            for (std::size_t x = 0; x < to.columns; ++x)
-                std::copy_n(pixels + y * 3 * width + x * kRow, kRow,
-                            to.at(y / kUnshuffle) + x * to.channels + y % kUnshuffle * kRow);
+    static void gather(const std::uint8_t* pixels, const ImageView& view, Features& to) {
+        for (std::size_t y = 0; y < view.height; ++y)
+            for (std::size_t x = 0; x < view.width; ++x)
+                std::copy_n(pixels + 3 * view.at(y, x), 3,
+                            to.at(y / kUnshuffle) + x / kUnshuffle * to.channels +
+                                3 * (y % kUnshuffle * kUnshuffle + x % kUnshuffle));
     }
 
     // Makes four rows of pixels of a row of positions.
-    static void scatter(const float* values, float* out, std::size_t width) {
-        constexpr std::size_t kRow = 3 * kUnshuffle;
-        for (std::size_t x = 0; x < width / kUnshuffle; ++x)
-            for (std::size_t y = 0; y < kUnshuffle; ++y)
-                std::copy_n(values + (x * kUnshuffle + y) * kRow, kRow, out + y * 3 * width + x * kRow);
+    static void scatter(const float* values, float* out, const ImageView& view, std::size_t row) {
+        for (std::size_t y = 0; y < kUnshuffle; ++y)
+            for (std::size_t x = 0; x < view.width; ++x)
+                std::copy_n(values + 3 * ((x / kUnshuffle * kUnshuffle + y) * kUnshuffle + x % kUnshuffle), 3,
+                            out + 3 * view.at(kUnshuffle * row + y, x));
     }
 };
 

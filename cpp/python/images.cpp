@@ -166,13 +166,14 @@ void make_network(RestorationNetwork* self, std::array<std::size_t, 3> blocks, c
 }
 
 void correct(const RestorationNetwork& network, const Array<const std::uint8_t, 3>& pixels, const Vec<float>& scales,
-             const Vec<float>& biases, const Array<float, 3>& out, std::size_t threads) {
+             const Vec<float>& biases, const Array<float, 3>& out, bool transposed, bool turned, std::size_t threads) {
     const std::size_t height = pixels.shape(0), width = pixels.shape(1);
     if (height % 8 != 0 || width % 8 != 0 || pixels.shape(2) != 3 || out.shape(0) != height || out.shape(1) != width ||
         out.shape(2) != 3 || scales.shape(0) != network.scale_count() || biases.shape(0) != network.bias_count())
         throw nb::value_error("pixels and corrections must be (8n, 8m, 3), with scales and biases of all outputs");
     nb::gil_scoped_release released;
-    network.correct(pixels.data(), height, width, scales.data(), biases.data(), out.data(), threads);
+    network.correct(pixels.data(), {height, width, transposed, turned}, scales.data(), biases.data(), out.data(),
+                    threads);
 }
 
 }  // namespace
@@ -199,7 +200,8 @@ void add_images(nb::module_& m) {
     nb::class_<RestorationNetwork>(m, "RestorationNetwork", "The network that refines images, in 8-bit integers.")
         .def("__init__", &make_network, "blocks"_a, "layers"_a, "simd"_a = "")
         .def("correct", &correct, "pixels"_a.noconvert(), "scales"_a.noconvert(), "biases"_a.noconvert(),
-             "out"_a.noconvert(), "threads"_a = 1, "Write the correction of pixels.");
+             "out"_a.noconvert(), "transposed"_a = false, "turned"_a = false, "threads"_a = 1,
+             "Write the correction of pixels, computed for a view of them.");
     m.def("image_model_sizes", &model_sizes, "Return the number of binary models and of mixer weights.");
     m.def("quantize_coefficients", &quantize, "coefficients"_a.noconvert(), "step"_a, "weight"_a, "out"_a.noconvert(),
           "Quantize coefficients, and return the squared error in steps.");

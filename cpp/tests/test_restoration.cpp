@@ -38,9 +38,13 @@ int main() {
             const RestorationNetwork network = random_network(80, 64, simd);
             const std::vector<float> scales(network.scale_count(), 1e-4f), biases(network.bias_count(), 0.5f);
             std::vector<float> out(pixels.size());
-            network.correct(pixels.data(), kHeight, kWidth, scales.data(), biases.data(), out.data(), threads);
+            network.correct(pixels.data(), {kHeight, kWidth, false, false}, scales.data(), biases.data(), out.data(),
+                            threads);
             if (expected.empty()) expected = out;
             CHECK(out == expected);
+            network.correct(pixels.data(), {kHeight, kWidth, true, true}, scales.data(), biases.data(), out.data(),
+                            threads);
+            CHECK(out != expected);
         }
     CHECK(*std::max_element(expected.begin(), expected.end()) > *std::min_element(expected.begin(), expected.end()));
     bool refused = false;

@@ -769,9 +769,14 @@ class RestorationNetwork:
         scales: NDArray[np.float32],
         biases: NDArray[np.float32],
         out: NDArray[np.float32],
+        transposed: bool = False,
+        turned: bool = False,
         threads: int = 1,
     ) -> None:
-        """Write the correction of pixels, both (height, width, 3), by the scales and biases of all outputs."""
+        """Write the correction of pixels, both (height, width, 3), by the scales and biases of all outputs.
+
+        It is computed for the image, or for a view of it that is transposed or turned by 180 degrees.
+        """
 
 def image_model_sizes() -> tuple[int, int]:
     """Return the number of binary models and of mixer weights."""

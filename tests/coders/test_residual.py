@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 import nestcode as nc
 from nestcode import AdaptiveCoder, ResidualCoder, _core
-from nestcode.coders.codebooks import CLOSE, BeamResiduals, BeamSearch, refit_codebooks, stages_of, train_codebook
+from nestcode.coders.codebooks import (
+    CLOSE,
+    BeamResiduals,
+    BeamSearch,
+    Lloyd,
+    refit_codebooks,
+    stages_of,
+    train_codebook,
+)
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.lengths import Uniform
 from nestcode.storage import write_record
@@ -153,6 +161,19 @@ def test_lloyd_of_beams_equals_that_of_their_residuals() -> None:
     shared = train_codebook([beams], 4, np.random.default_rng(1))
     plain = train_codebook(BeamResiduals.of(beams.array()), 4, np.random.default_rng(1))
     np.testing.assert_allclose(shared, plain, atol=1e-4)
+
+
+def test_each_lloyd_iteration_takes_the_next_rows() -> None:
+    rows = np.random.default_rng(0).standard_normal((2, 100, 5), dtype=np.float32)
+    parts, relaxations = [BeamResiduals.of(part)[0] for part in rows], (1.7, 1.0, 1.3)
+    wanted = train_codebook(parts, 3, np.random.default_rng(1), Lloyd(100, ()))
+    for iteration, relaxation in enumerate(relaxations):
+        some = rows[iteration % 2]
+        nearest = ((some[:, None] - wanted) ** 2).sum(axis=2).argmin(axis=1)
+        means = [some[nearest == entry].mean(axis=0) for entry in range(8)]
+        wanted = wanted + relaxation * (np.array(means) - wanted)
+    found = train_codebook(parts, 3, np.random.default_rng(1), Lloyd(100, relaxations))
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_refitted_codebooks_have_the_least_expected_error_of_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The learned decoder: any cut and any image, tiles as the whole, all bits as they are, and files that are checked."""
 
+import itertools
 import math
 import subprocess
 import sys
@@ -106,10 +107,13 @@ def test_every_kernel_corrects_as_numpy_does(simd: str, threads: int) -> None:
     network, affine = _core.RestorationNetwork((1, 1, 1), layers, simd), refiner()._affine(40.0)
     for shape in ((8, 8, 3), (40, 104, 3)):
         pixels = crop(shape).astype(np.uint8)
-        out = np.empty(shape, dtype=np.float32)
-        network.correct(pixels, *affine, out, threads)
-        assert np.array_equal(out, plain_correction(layers, pixels, *affine))
-        assert out.std() > 1
+        for transposed, turned in itertools.product((False, True), repeat=2):
+            out = np.empty(shape, dtype=np.float32)
+            network.correct(pixels, *affine, out, transposed, turned, threads)
+            step, axes = (-1 if turned else 1), ((1, 0, 2) if transposed else (0, 1, 2))
+            expected = plain_correction(layers, pixels[::step, ::step].transpose(axes), *affine)
+            assert np.array_equal(out[::step, ::step].transpose(axes), expected)
+            assert out.std() > 1
 
 
 @given(st.integers(0, len(SHAPES) - 1), st.floats(0, 1))

@@ -7,7 +7,8 @@ first bits of a byte name a subtree, and until the byte is complete it decodes t
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from itertools import cycle, islice
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,18 @@ TREE_ROWS = 32 * ENTRIES  # that the tree of a codebook is grown on
 EXPONENT = 30  # of two: sums of squares of values up to here stay well within float32
 LAG = 4  # stages: tables of 2^18 bytes for each
 PRODUCTS = 1 << 19  # of rows and entries at a time, which stay in a cache
-EARLY_ROWS = 16 * TREE_ROWS  # of the first Lloyd iterations; the last one takes all
-ITERATIONS, RELAXATION = 6, 1.7  # first ones, whose steps are lengthened: they converge in half as many
 CLOSE = 1.25  # times the squared error of the best beam, up to which others are trained on too
 RIDGE = 1.0  # rows that an entry's value before a refit counts for
+
+
+class Lloyd(NamedTuple):
+    """The Lloyd iterations of a codebook. Lengthened steps converge in half as many."""
+
+    rows: int  # of each iteration, rounded up to whole parts
+    relaxations: tuple[float, ...]  # of their steps
+
+
+LLOYD = Lloyd(6 * TREE_ROWS, (1.7, 1.7, 1.7, 1.5, 1.3, 1.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -155,29 +164,28 @@ def encode(rows: Floats, stages: Sequence[Stage], beams: int) -> NDArray[np.uint
     return search.entries[:, 0]
 
 
-def train_codebook(
-    parts: Sequence[BeamResiduals], bits: int, rng: np.random.Generator, iterations: int = ITERATIONS
-) -> Floats:
-    """Return 2^bits entries in tree order: two-means splits, then Lloyd iterations, the last one on all rows.
+def train_codebook(parts: Sequence[BeamResiduals], bits: int, rng: np.random.Generator, lloyd: Lloyd = LLOYD) -> Floats:
+    """Return 2^bits entries in tree order: two-means splits, then Lloyd iterations, each on the next rows.
 
     Args:
         parts: rows in random order.
         bits: of an entry.
         rng: starts the splits.
-        iterations: before the last one, on fewer rows.
+        lloyd: iterations after the splits.
 
     """
     few = np.concatenate([part.first(-(-TREE_ROWS // len(parts))).array() for part in parts])
     starts = rng.standard_normal(((1 << bits) - 1, few.shape[1]), dtype=np.float32)
     codebook = np.empty((1 << bits, few.shape[1]), dtype=np.float32)
     _core.grow_two_means_tree(few, starts, codebook, threads=CORES)
-    early = [part.first(-(-EARLY_ROWS // len(parts))) for part in parts]
-    for _ in range(iterations):
-        codebook = _lloyd_step(early, codebook, RELAXATION)
-    return _lloyd_step(parts, codebook)
+    count = min(-(-lloyd.rows * len(parts) // sum(map(len, parts))), len(parts))
+    around = cycle(parts)
+    for relaxation in lloyd.relaxations:
+        codebook = _lloyd_step(list(islice(around, count)), codebook, relaxation)
+    return codebook
 
 
-def _lloyd_step(parts: Sequence[BeamResiduals], codebook: Floats, relaxation: float = 1.0) -> Floats:
+def _lloyd_step(parts: Sequence[BeamResiduals], codebook: Floats, relaxation: float) -> Floats:
     """Return the codebook with every entry moved to the mean of the rows assigned to it, or beyond."""
     size, recent = len(codebook), parts[0].recent
     stage, sums, counts = Stage.after(recent, codebook), np.zeros_like(codebook), np.zeros(size, dtype=np.int64)

@@ -111,17 +111,16 @@ class Refiner(Storable):
         partly cancel.
         """
         height, width, count = pixels.shape
-        padded = np.pad(pixels, ((0, -height % PERIOD), (0, -width % PERIOD), (0, 0)), mode="edge")
-        colors = np.broadcast_to(np.rint(padded / unit).astype(np.uint8), (*padded.shape[:2], 3))
+        padded = np.pad(pixels, ((0, -height % PERIOD), (0, -width % PERIOD), (0, 3 - count)), mode="edge")
+        colors = (padded if unit == 1 else np.rint(padded / unit)).astype(np.uint8)
 
-        def corrected(turn: int, axes: tuple[int, int, int]) -> Floats:
-            view = np.ascontiguousarray(colors[::turn, ::turn].transpose(axes))
-            out = np.empty(view.shape, dtype=np.float32)
-            self._network.correct(view, *affine, out, self._threads)
-            return out.transpose(axes)[::turn, ::turn]
+        def corrected(transposed: bool, turned: bool) -> Floats:
+            out = np.empty(colors.shape, dtype=np.float32)
+            self._network.correct(colors, *affine, out, transposed, turned, self._threads)
+            return out
 
-        upright, turned = (corrected(turn, (0, 1, 2)) + corrected(turn, (1, 0, 2)) for turn in (1, -1))
-        cropped: Floats = np.divide(upright + turned, 4, dtype=np.float32)[:height, :width]
+        upright, turned = (corrected(False, some) + corrected(True, some) for some in (False, True))
+        cropped = np.multiply(upright + turned, np.float32(0.25))[:height, :width]
         return cropped if count == 3 else cropped.mean(axis=2, keepdims=True, dtype=np.float32)
 
     def _affine(self, step: float) -> tuple[Floats, Floats]:

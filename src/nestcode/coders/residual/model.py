@@ -12,10 +12,11 @@ from nestcode import _core
 from nestcode.arrays import PIECE, Bytes, Doubles, Floats, squared_norms
 from nestcode.coders.base import CodebookLayout
 from nestcode.coders.codebooks import (
-    EARLY_ROWS,
     ENTRIES,
-    ITERATIONS,
+    LLOYD,
+    TREE_ROWS,
     BeamSearch,
+    Lloyd,
     Stage,
     encode,
     refit_codebooks,
@@ -33,7 +34,8 @@ from nestcode.storage import Arrays, check_arrays
 SAMPLE_BYTES = 1 << 30  # of training rows, all beams counted
 SLACK = 2.0  # bits below the water level, down to which directions are kept: their variance is not all noise
 BLOCK = 64  # bits whose codebooks are refitted together
-LATER_ITERATIONS = 3  # first ones of a codebook after the first block
+BEAM_ROWS = 16 * TREE_ROWS  # residuals of beams that are enough to train on, in the first block
+LATER_LLOYD = Lloyd(3 * TREE_ROWS, LLOYD.relaxations[3:])  # of codebooks after it
 ON_DISK = {"mean": "mean", "directions": "directions", "books": "codebooks", "counts": "counts", "errors": "errors"}
 
 
@@ -121,8 +123,8 @@ def _train_codebooks(
     counts: list[NDArray[np.int64]] = []
     for first in range(0, width, BLOCK):
         bits = min(BLOCK, width - first)
-        used, iterations = (beams, ITERATIONS) if first == 0 else (1, LATER_ITERATIONS)
-        block, codes = _train_block(rows, bits, beams, min(used, -(-EARLY_ROWS // len(rows))), iterations, rng)
+        used, lloyd = (min(beams, -(-BEAM_ROWS // len(rows))), LLOYD) if first == 0 else (1, LATER_LLOYD)
+        block, codes = _train_block(rows, bits, beams, used, lloyd, rng)
         step = 1 << -bits % 8  # a last byte of fewer bits is padded with zeros
         block[-1] = np.repeat(block[-1, ::step], step, axis=0)
         counts += [np.bincount(chosen, minlength=ENTRIES) for chosen in codes.T]
@@ -136,7 +138,7 @@ def _train_codebooks(
 
 
 def _train_block(
-    rows: Floats, width: int, beams: int, used: int, iterations: int, rng: np.random.Generator
+    rows: Floats, width: int, beams: int, used: int, lloyd: Lloyd, rng: np.random.Generator
 ) -> tuple[Floats, Bytes]:
     """Return codebooks of `width` bits and the codes of rows: trained one by one, then refitted together.
 
@@ -146,7 +148,7 @@ def _train_block(
     codebooks: list[Floats] = []
     for stage in range(-(-width // 8)):
         bits = min(8, width - 8 * stage)
-        codebook = train_codebook([search.beam_residuals(used) for search in searches], bits, rng, iterations)
+        codebook = train_codebook([search.beam_residuals(used) for search in searches], bits, rng, lloyd)
         last = Stage.after(codebooks, codebook)
         for search in searches:
             search.extend(last, beams)
