@@ -112,7 +112,7 @@ class Refiner(Storable):
         """
         height, width, count = pixels.shape
         padded = np.pad(pixels, ((0, -height % PERIOD), (0, -width % PERIOD), (0, 3 - count)), mode="edge")
-        colors = padded if unit == 1 else np.rint(padded / unit).astype(np.uint8)
+        colors = (padded if unit == 1 else np.rint(padded / unit)).astype(np.uint8)
 
         def corrected(transposed: bool, turned: bool) -> Floats:
             out = np.empty(colors.shape, dtype=np.float32)
