@@ -300,7 +300,8 @@ bool nearest_vectors(const VectorRuns& vectors, const Real* row, const Position*
         for (double& value : query) value *= scale;
     }
     const std::vector<float> rounded(query.begin(), query.end());
-    if (metric == Metric::l2 && !std::equal(row, row + features, rounded.begin())) return false;
+    const bool exact_query = std::is_same_v<Real, float> || std::equal(row, row + features, rounded.begin());
+    if (metric == Metric::l2 && !exact_query) return false;
     std::vector<float> estimates(many), norms(metric == Metric::inner ? many : 0);
     std::atomic<bool> usable = true;
     parallel_for(many, 1 + (1 << 18) / (features + 1), threads, [&](std::size_t begin, std::size_t end) {

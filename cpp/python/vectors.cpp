@@ -52,7 +52,13 @@ struct PyVectorRows {
 
 struct PyVectorRuns {
     std::vector<nb::object> owners;
+    AnyMatrix matrix;
     nestcode::VectorRuns runs;
+
+    explicit PyVectorRuns(AnyMatrix given) : matrix(std::move(given)) {
+        runs.add({type_of(matrix.dtype()), static_cast<const std::uint8_t*>(matrix.data()), nullptr, matrix.shape(0),
+                  matrix.shape(1)});
+    }
 
     explicit PyVectorRuns(const std::vector<nb::object>& given) : owners(given) {
         for (const nb::object& object : given) {
@@ -221,7 +227,8 @@ void add_vectors(nb::module_& m) {
         .def(nb::init<AnyMatrix, Vec<float>, nb::object, nb::object>(), "rows"_a.noconvert(), "scales"_a.noconvert(),
              "guard"_a.none() = nb::none(), "scales_guard"_a.none() = nb::none());
     nb::class_<PyVectorRuns> runs(m, "VectorRuns", "The vectors of several segments, by positions in all of them.");
-    runs.def(nb::init<const std::vector<nb::object>&>(), "runs"_a)
+    runs.def(nb::init<AnyMatrix>(), "rows"_a.noconvert())  // first: an array is a sequence, too
+        .def(nb::init<const std::vector<nb::object>&>(), "runs"_a)
         .def_prop_ro(
             "count", [](const PyVectorRuns& self) { return self.runs.count(); }, "How many vectors there are.")
         .def("rerank", &PyVectorRuns::rerank, "queries"_a.noconvert(), "candidates"_a.noconvert(), "metric"_a,

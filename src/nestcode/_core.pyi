@@ -413,9 +413,9 @@ class VectorRows:
     ) -> None: ...
 
 class VectorRuns:
-    """The vectors of several segments, by positions that count through all of them."""
+    """The vectors of several segments, by positions that count through all of them, or of an array (n, features)."""
 
-    def __init__(self, runs: Sequence[VectorRows]) -> None: ...
+    def __init__(self, runs: Sequence[VectorRows] | NDArray[np.generic]) -> None: ...
     @property
     def count(self) -> int:
         """How many vectors there are."""

@@ -188,7 +188,7 @@ def test_batches_of_queries_have_the_hits_of_each_query_alone(metric: str, featu
     chosen = rng.permutation(items)[: items - 2].astype(np.uint32)  # of the vectors
     shape = len(queries), k
     for stored in (rows, rows.astype(np.float16)):
-        vectors = _core.VectorRuns([_core.VectorRows(stored, np.zeros(0, np.float32))])
+        vectors = _core.VectorRuns(stored)
         both = [(np.empty(shape, np.float32), np.empty(shape, np.int64)) for _ in range(2)]
         done = vectors.nearest(queries, chosen, chosen.astype(np.int64), metric, *both[0], 2)
         assert done == (_core.simd_names()[-1] == "avx512")  # BLAS multiplies elsewhere

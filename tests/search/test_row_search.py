@@ -13,7 +13,7 @@ from nestcode.index import compaction
 from nestcode.index.snapshot import Snapshot
 from nestcode.search import plan, row_search
 from nestcode.search.hits import Hits
-from nestcode.search.vectors import NO_SCALES, VectorFormat
+from nestcode.search.vectors import VectorFormat
 from tests import twins
 from tests.search.searching import FEATURES, ROWS, Q, X, fill, fitted, kinds
 
@@ -177,7 +177,7 @@ def test_the_nearest_vectors_are_those_of_sorting(metric: Any, dtype: Any) -> No
 
 def test_what_float32_cannot_tell_apart_is_left_to_float64() -> None:
     def nearest(rows: Any, query: Any, metric: Any = "l2") -> bool:
-        runs = _core.VectorRuns([_core.VectorRows(np.asarray(rows, dtype=np.float32), NO_SCALES)])
+        runs = _core.VectorRuns(np.asarray(rows, dtype=np.float32))
         ids = np.arange(len(rows))
         out = np.empty(1, dtype=np.float32), np.empty(1, dtype=np.int64)
         return runs.nearest(np.asarray(query, dtype=np.float64), ids, ids, metric, *out)

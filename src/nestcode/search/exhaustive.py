@@ -33,7 +33,7 @@ from nestcode.search.plan import Plan
 from nestcode.search.prepared import PreparedSnapshot
 from nestcode.search.product_tables import AdcCodes, ProductTables
 from nestcode.search.scorer import NO_CODES, NO_NORMS, QueryBatch, SearchMetric
-from nestcode.search.vectors import NO_SCALES, Vectors, median
+from nestcode.search.vectors import Vectors, median
 
 QUERIES = 256  # compared at once
 ITEMS = 1 << 14  # in float64
@@ -335,7 +335,7 @@ class CodeEstimator(Estimator):
         metric: SearchMetric,
     ) -> Doubles:
         out = np.empty(len(items))
-        core = _core.VectorRuns([_core.VectorRows(decoded, NO_SCALES)])
+        core = _core.VectorRuns(decoded)
         core.compare(rows, queries, items, metric, out, self._threads)
         return out
 

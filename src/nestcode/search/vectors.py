@@ -182,7 +182,7 @@ class Vectors(ABC):
                 center = median(queries)
                 queries, rows = queries - center, rows - center
             rows = np.ascontiguousarray(rows, dtype=np.float32)
-            vectors = _core.VectorRuns([_core.VectorRows(rows, NO_SCALES)])
+            vectors = _core.VectorRuns(rows)
         out = np.empty(keys.shape, dtype=np.float32)
         own = np.ascontiguousarray(queries, dtype=np.float32)
         vectors.rerank(own, np.ascontiguousarray(keys), metric, out, threads)
@@ -265,7 +265,7 @@ class GivenVectors(Vectors):
         if array.shape[1] != features:
             raise InvalidInput(f"vectors must have the queries' {features} features, got {array.shape[1]}")
         if array.dtype in CORE_TYPES and array.flags.c_contiguous and array.flags.aligned:
-            self.core = _core.VectorRuns([_core.VectorRows(array, NO_SCALES)])
+            self.core = _core.VectorRuns(array)
 
     def rows(self, keys: Ids) -> NDArray[Any]:
         """Return the vectors of these ids, (ids, features)."""
