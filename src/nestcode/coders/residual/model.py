@@ -35,7 +35,7 @@ SAMPLE_BYTES = 1 << 30  # of training rows, all beams counted
 SLACK = 2.0  # bits below the water level, down to which directions are kept: their variance is not all noise
 BLOCK = 64  # bits whose codebooks are refitted together
 BEAM_ROWS = 16 * TREE_ROWS  # residuals of beams that are enough to train on, in the first block
-LATER_LLOYD = Lloyd(3 * TREE_ROWS, LLOYD.relaxations[3:])  # of codebooks after it
+LATER_LLOYD = Lloyd(3 * TREE_ROWS, (1.5, 1.2, 1.0))  # of codebooks after it
 ON_DISK = {"mean": "mean", "directions": "directions", "books": "codebooks", "counts": "counts", "errors": "errors"}
 
 
