@@ -62,7 +62,7 @@ struct PyVectorRuns {
 
     explicit PyVectorRuns(const std::vector<nb::object>& given) : owners(given) {
         for (const nb::object& object : given) {
-            const nestcode::VectorRows& one = nb::cast<PyVectorRows&>(object).vectors;
+            const nestcode::VectorRows& one = part_of<PyVectorRows>(object).vectors;
             if (!runs.runs.empty() && one.features != runs.features)
                 throw nb::value_error("runs must have the same features");
             runs.add(one);

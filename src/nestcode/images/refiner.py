@@ -30,7 +30,7 @@ FINEST = 4.0  # the step, in pixel values from 0 to 255, at which nothing is cor
 ERROR = 1 / 8  # of a decoded image, about, in quantizer steps
 COARSEST = 128.0  # the step beyond which corrections do not grow
 LARGEST_STEP = 1024.0  # beyond it hardly more than a mean arrived: nothing that a network could know more of
-TILE = 1024  # pixels on a side that are refined at a time: about 80 MB of memory
+TILE = 1024  # pixels on a side that are refined at a time: about 150 MB of memory
 Sizes = tuple[int, int, int]
 
 

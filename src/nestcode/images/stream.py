@@ -133,7 +133,7 @@ def decompress_images(
         data: what `compress_images` or `ImageStreamWriter` made, whole or truncated.
         codec: the one that made it, unless it is embedded or ships with Nestcode.
         bpp: use at most this rate, in bits of payload per pixel of all images together.
-        refiner: a network that refines the decoded images, `Refiner.load()`; some 130 MB beside `limit`.
+        refiner: a network that refines the decoded images, `Refiner.load()`; some 150 MB beside `limit`.
         scale: 1/2, 1/4 or 1/8 for smaller images, by the lowest frequencies of each block.
         limit: refuse streams whose images take more bytes of memory than this.
         on_damage: "keep" decodes what precedes the first damaged block, and warns.

@@ -31,7 +31,7 @@ class ImageStreamDecoder(ProgressiveDecoder["_ArrivingImages"]):
 
     Args:
         codec: the one that made the stream, unless it is embedded or ships with Nestcode.
-        refiner: a network that refines the decoded images, `Refiner.load()`; some 130 MB beside `limit`.
+        refiner: a network that refines the decoded images, `Refiner.load()`; some 150 MB beside `limit`.
         limit: refuse streams that take more bytes of memory than this; all images are decoded side by side.
 
     """
