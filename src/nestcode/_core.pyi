@@ -567,8 +567,8 @@ class RowProjection:
     """The projection of rows: on the first `used` directions, and on the coarse parts of lists' centroids.
 
     `coarse` is in features, or in as many leading directions as it has columns, these also as bits of float16;
-    `mean_coefficients` are those of the
-    mean, `mean_square` is its squared norm, and `mean_outside` that of its part outside of the directions.
+    `mean_coefficients` are those of the mean, `mean_square` is its squared norm, and `mean_outside` that of its part
+    outside of the directions.
     """
 
     def __init__(

@@ -41,6 +41,16 @@ def test_a_writer_keeps_its_folder_when_the_working_directory_changes(
     assert len(Index.open(tmp_path / "two" / "x")) == 50
 
 
+def test_a_folder_that_is_not_writable_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path / "x")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # permissions do not bind everybody who runs tests
+    with pytest.raises(PermissionError, match="x is not writable: open it to read, or change its permissions"):
+        Index.open(tmp_path / "x", mode="a")
+    assert len(Index.open(tmp_path / "x")) == 100
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_writer_whose_folder_is_gone_writes_nothing(replaced: bool, tmp_path: Path) -> None:
     index = Index.open(saved(tmp_path / "x"), mode="a")

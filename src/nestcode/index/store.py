@@ -437,6 +437,8 @@ def _lock(folder: Path) -> IO[bytes]:
     path = folder / LOCK
     if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
         raise DamagedFile(f"{path} is not a file: remove it")
+    if not os.access(folder, os.W_OK | os.X_OK):  # before the work whose result could not be written
+        raise PermissionError(f"{folder} is not writable: open it to read, or change its permissions")
     file = path.open("ab")
     try:
         lock_file(file)
