@@ -13,8 +13,8 @@ from nestcode.coders.residual.model import ResidualModel
 class ResidualCoder(ProjectedCoder[ResidualModel]):
     """Residual quantization with nested codebooks; the most recall per bit of embeddings, but slow to fit.
 
-    Codebooks have 256 entries for each byte, so fit them on 10,000 rows or more: of a few hundred they learn each row by
-    heart, and other rows, which `expected_error` then does not tell of, are better kept by a `LinearCoder`.
+    Codebooks have 256 entries for each byte, so fit them on 10,000 rows or more. Those of a few hundred rows suit these
+    rows only, and `expected_error` does not tell: take a `LinearCoder` there.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
