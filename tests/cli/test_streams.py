@@ -170,7 +170,7 @@ def test_profiles_and_16_bits_come_back(photos: Path, tmp_path: Path) -> None:
     deep, stream, out = tmp_path / "deep.png", tmp_path / "a.nest", tmp_path / "out"
     write_image(deep, image, profile)
     fine("compress", deep, photos / "color.png", "-o", stream)
-    assert "deep.png 40 x 60 x 3 of 16 bits with ICC profile, color.png 40 x 60 x 3\n" in fine("info", stream)
+    assert "deep.png 60 x 40 x 3 of 16 bits with ICC profile, color.png 60 x 40 x 3\n" in fine("info", stream)
     fine("decompress", stream, "-o", out)
     assert metrics.psnr(image, read_image(out / "deep.png")) > 40
     assert (read_profile(out / "deep.png"), read_profile(out / "color.png")) == (profile, b"")
