@@ -104,7 +104,8 @@ class RowBatch {
           centered_(features_.size()),
           products_(count * projection.blocks.count()),
           coarse_(projection.coarse ? count * projection.coarse_count() : 0),
-          mean_products_(count) {}
+          mean_products_(count),
+          squares_(count) {}
 
     // Prepares rows, (count, features); returns false if one of them is better left to float64: a zero row has no
     // direction, and squares of the largest and smallest floats leave their range.
@@ -113,7 +114,7 @@ class RowBatch {
         const std::size_t width = projection_.features();
         for (std::size_t q = 0; q < count; ++q) {
             const Real* row = rows + q * width;
-            const double norm =
+            const double norm = squares_[q] =
                 sum_in_double(width, [=](std::size_t f) { return static_cast<double>(row[f]) * row[f]; });
             const double product = sum_in_double(width, [&](std::size_t f) { return row[f] * projection_.mean[f]; });
             if (!(norm > 1e-24 && norm < 1e24)) return false;
@@ -122,7 +123,7 @@ class RowBatch {
                 features_[q * width + f] = static_cast<float>(scale * row[f]);
                 centered_[q * width + f] = static_cast<float>(scale * row[f] - projection_.mean[f]);
             }
-            mean_products_[q] = static_cast<float>(scale * product);
+            mean_products_[q] = scale * product;
         }
         project_(projection_.blocks, centered_.data(), count, products_.data());
         if (projection_.coarse) std::visit([&](const auto& parts) { project_on(parts, count); }, *projection_.coarse);
@@ -137,7 +138,9 @@ class RowBatch {
         return projection_.coarse ? coarse_.data() + q * projection_.coarse_count()
                                   : coefficients(q) + projection_.used;
     }
-    float mean_product(std::size_t q) const { return mean_products_[q]; }
+    float mean_product(std::size_t q) const { return static_cast<float>(mean_products_[q]); }
+    double mean_product_in_double(std::size_t q) const { return mean_products_[q]; }
+    double square(std::size_t q) const { return squares_[q]; }  // squared norm of the row as it was given
 
     // The squared distance of a query to the span of the directions.
     float outside(std::size_t q) const {
@@ -176,7 +179,8 @@ class RowBatch {
     const RowProjection& projection_;
     const ProjectKernel project_;
     const ProjectKernelOf<Half> project_halves_;
-    std::vector<float> features_, centered_, products_, coarse_, leading_, mean_products_;
+    std::vector<float> features_, centered_, products_, coarse_, leading_;
+    std::vector<double> mean_products_, squares_;
 };
 
 // A snapshot as searches read it. Positions count through all runs: those in inverted lists, then those with graphs.
@@ -547,9 +551,9 @@ class CodeScan {
                 std::size_t threads) const {
         const RowProjection& projection = *snapshot_.projection;
         RowBatch batch(projection, 1, simd);
-        if (!batch.prepare(row, 1) || !keeps_digits(row, metric)) return false;
+        if (!batch.prepare(row, 1) || !keeps_digits(batch, 0, metric)) return false;
         const Query query =
-            metric == projection.metric ? around_mean(batch, 0, outside(batch, 0)) : around_zero(batch, 0, row, metric);
+            metric == projection.metric ? around_mean(batch, 0, outside(batch, 0)) : around_zero(batch, 0, metric);
         std::vector<float> estimates;
         estimate(batch, query, metric, estimates, threads);
         const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
@@ -607,25 +611,20 @@ class CodeScan {
     }
 
     // Whether coefficients around the mean tell those around zero: float32 loses rows that are far shorter than it.
-    template <class Real>
-    bool keeps_digits(const Real* row, Metric metric) const {
-        return metric == snapshot_.projection->metric ||
-               256 * squared_norm(row, snapshot_.projection->features()) >= mean_square_;
+    bool keeps_digits(const RowBatch& batch, std::size_t q, Metric metric) const {
+        return metric == snapshot_.projection->metric || 256 * batch.square(q) >= mean_square_;
     }
 
     // A row as inner products take it, L2-normalized for the cosine, where items are not.
-    template <class Real>
-    Query around_zero(const RowBatch& batch, std::size_t q, const Real* row, Metric metric) const {
+    Query around_zero(const RowBatch& batch, std::size_t q, Metric metric) const {
         const RowProjection& projection = *snapshot_.projection;
         Query query;
-        const std::size_t features = projection.features();
-        const double product = sum_in_double(features, [&](std::size_t f) { return row[f] * projection.mean[f]; });
-        const double square = squared_norm(row, features);
-        if (metric == Metric::cosine) query.scale = 1 / std::sqrt(square);
-        query.constant = query.scale * product;
+        const double norm = std::sqrt(batch.square(q));
+        if (metric == Metric::cosine) query.scale = 1 / norm;
+        query.constant = query.scale * batch.mean_product_in_double(q);
         for (std::size_t d = 0; d < projection.count; ++d)
             query.weights.push_back(query.scale * (batch.coefficients(q)[d] + mean_[d]));
-        const double length = query.scale * (2 * std::sqrt(square) + std::sqrt(mean_square_));
+        const double length = query.scale * (2 * norm + std::sqrt(mean_square_));
         query.reach = length * tables_.largest;
         if (metric == Metric::cosine)
             query.reach = 2 * (length + 1) * (tables_.largest + std::sqrt(mean_square_)) / shortest_;
@@ -676,9 +675,8 @@ class CodeScan {
         std::vector<float> weights(count * directions), offsets(count);
         std::vector<double> bounds(count);
         for (std::size_t q = 0; q < count; ++q) {
-            if (!keeps_digits(rows + q * projection.features(), metric)) return false;
-            queries.push_back(own ? around_mean(batch, q, outside(batch, q))
-                                  : around_zero(batch, q, rows + q * projection.features(), metric));
+            if (!keeps_digits(batch, q, metric)) return false;
+            queries.push_back(own ? around_mean(batch, q, outside(batch, q)) : around_zero(batch, q, metric));
             const Query& query = queries.back();
             std::copy(query.weights.begin(), query.weights.end(), weights.data() + q * directions);
             if (metric == Metric::cosine) offsets[q] = static_cast<float>(own ? -query.square / 2 : query.constant);
