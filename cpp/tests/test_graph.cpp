@@ -111,7 +111,7 @@ void test_int8_extremes() {
         Int8Rows quantized(1, features);
         quantized.set(0, ones.data());
         for (const Simd simd : available_simd()) {
-            float out[4];
+            float out[kInt8Rows];
             directions.project(quantized, 1, int8_kernel(simd), out);
             CHECK(std::abs(out[0] / (1e-40f * static_cast<float>(features)) - 1) < 1e-3f && out[1] == 0);
         }
