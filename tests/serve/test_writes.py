@@ -83,15 +83,23 @@ def test_concurrent_writes_are_all_durable_when_acknowledged(empty: Path) -> Non
     assert Index.open(empty).ids.tolist() == list(range(40))
 
 
-def test_a_failed_commit_is_reported_and_may_be_repeated(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_commit_is_reported_leaves_nothing_and_may_be_repeated(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with in_thread(create_app(Service(empty, writable=True))) as url, Client(url) as client:
+        client.add(codes_of(np.array([1])), ids=[1])
         with monkeypatch.context() as patch:
             patch.setattr(Index, "commit", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
             with pytest.raises(Unavailable, match="No space left"):
-                client.add(codes_of(np.array([1])), ids=[1])
-        assert len(Index.open(empty)) == 0
-        client.add(codes_of(np.array([1])), ids=[1], on_duplicate="replace")
-        assert len(Index.open(empty)) == 1
+                client.add(codes_of(np.array([2])), ids=[2])
+            with pytest.raises(Unavailable, match="No space left"):
+                client.remove([1])
+        assert client.search(codes_of(np.array([2])), k=2).ids.tolist() == [1, -1]
+        client.add(codes_of(np.array([3])), ids=[3])
+        assert Index.open(empty).ids.tolist() == [1, 3]  # nothing of a refused write
+        client.add(codes_of(np.array([2])), ids=[2])
+        client.remove([1])
+        assert Index.open(empty).ids.tolist() == [2, 3]
 
 
 def test_a_new_commit_is_picked_up_while_requests_go_on(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,7 @@ class Writer:
             if applied:
                 self._index.commit()
         except Exception as error:
+            self._index.rollback()  # what is refused is neither found nor committed with a later write
             for done in applied:
                 done.set_exception(error)
         else:
