@@ -266,12 +266,16 @@ class Index(IndexReader):
 
     # files
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a folder, in place of an index that is there; `Index.open` reads it.
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the index to a folder; `Index.open` reads it.
 
-        An index that is damaged is not replaced: delete its folder first. Graphs that are being built are waited for.
+        A crash at any moment leaves the index that was there before, or this one. Graphs that are being built are
+        waited for.
 
-        A crash at any moment leaves the index that was there before, or this one.
+        Args:
+            path: the folder.
+            overwrite: replace an index that is there, unless it is damaged: delete its folder first.
+
         """
         if self.graph:
             self._live.write(Snapshot.flush)
@@ -281,6 +285,8 @@ class Index(IndexReader):
             return
         with Store(path, write=True) as store:
             if store.exists():
+                if not overwrite:
+                    raise InvalidInput(f"{path} holds an index already: choose another folder")
                 store.read()
             store.commit(self._contents()[1])
 
