@@ -79,6 +79,29 @@ def test_a_run_interrupted_by_ctrl_c_resumes_bit_for_bit(kind: str, at: int, tmp
     ]
 
 
+@pytest.mark.parametrize("kind", ["conjugate", "sweep", "growth"])
+def test_an_interrupted_run_leaves_nothing_of_its_own_in_the_model(kind: str) -> None:
+    """Training goes on as that of a fresh model with the same weights."""
+    training, model = settings(kind), network()
+    with pytest.raises(KeyboardInterrupt):
+        learn(training, Digits(interrupt(), at=17, rows=training.batch_size), model=model)
+    assert not model.training
+    fresh = network()
+    for units in model.blocks()[1:]:
+        fresh.grow(units)
+    fresh.unfreeze()
+    fresh.load_state_dict(model.state_dict())
+    assert str(fresh) == str(model)
+    assert_same(state(learn(settings(), model=fresh)[0]), state(learn(settings(), model=model)[0]))
+
+
+def test_an_interrupted_sweep_resumes_on_the_same_model(tmp_path: Path) -> None:
+    run: dict[str, Any] = {"checkpoint": tmp_path / "run.ckpt", "model": network()}
+    with pytest.raises(KeyboardInterrupt):
+        learn(settings("sweep"), Digits(interrupt(), at=17), **run)
+    assert_same(uninterrupted("sweep")[0], state(learn(settings("sweep"), **run, resume=True)[0]))
+
+
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     run: dict[str, Any] = {"checkpoint": tmp_path / "run.ckpt", "resume": True}
     first = state(learn(settings(), **run)[0])

@@ -201,10 +201,12 @@ class OrderedAutoencoder(nn.Module):
         if self.binarize is not None and self.hidden_frozen:
             self.binarize.frozen = self.frozen
 
-    def refreeze(self) -> None:
-        """Freeze the same units at their present values, after loading."""
-        if self.frozen:
-            self.freeze(self.frozen)
+    def unfreeze(self, units: int = 0) -> None:
+        """Train all but the first `units` again, with the hidden layers and the decoder."""
+        self._own_encoder().unfreeze(check_int(units, "units", least=0))
+        self.decoder.requires_grad_()
+        if self.binarize is not None:
+            self.binarize.frozen = min(units, self.binarize.frozen)
 
     def blocks(self) -> list[int]:
         """Return the widths that the code grew by, first to last."""
@@ -246,7 +248,6 @@ class OrderedAutoencoder(nn.Module):
             for block, columns in zip(encoder.code_blocks(), weight.split(self.blocks(), dim=1), strict=True):
                 block.untie(columns)
             decoder.biases[0].copy_(bias)
-        self.refreeze()
 
     def _device(self) -> torch.device:
         return next(self.parameters()).device

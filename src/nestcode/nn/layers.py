@@ -7,6 +7,7 @@ the layers below still get theirs through them, and `restore_frozen` undoes what
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,8 +52,17 @@ class Block(nn.Module):
         """Freeze the first `units` at their present values."""
         self.frozen, self._masked = units, True
         self._trainable[:units] = False
-        self.requires_grad_(units < len(self.weight))
-        self._frozen_values = [part.detach().clone() for part in self._leading()]
+        if units == len(self.weight):
+            self.requires_grad_(False)
+        self._hold()
+
+    def unfreeze(self, units: int) -> None:
+        """Train all but the first `units` again."""
+        if units < self.frozen:
+            self.frozen, self._masked = units, units > 0
+            self._trainable[units:] = True
+            self.requires_grad_()
+            self._hold()
 
     def restore_frozen(self) -> None:
         """Restore the values of frozen units."""
@@ -63,12 +73,21 @@ class Block(nn.Module):
     def untie(self, columns: Tensor) -> None:
         """Take decoder weights of its own, (below, units)."""
         self.columns = nn.Parameter(columns.to(self.weight).clone())
+        self._hold()
 
     def _held(self, parameter: Tensor, trainable: Tensor | None = None) -> Tensor:
         """Return a parameter without gradients for frozen units, whose mask broadcasts to it."""
         if not self._masked:
             return parameter
         return torch.where(self._trainable if trainable is None else trainable, parameter, parameter.detach())
+
+    def _hold(self) -> None:
+        """Keep the present values of frozen units, which `restore_frozen` restores."""
+        self._frozen_values = [part.detach().clone() for part in self._leading()]
+
+    def _load_from_state_dict(self, *state: Any) -> None:
+        super()._load_from_state_dict(*state)
+        self._hold()
 
     def _leading(self) -> list[Tensor]:
         """Return the parameters of the frozen units."""
@@ -124,6 +143,13 @@ class Encoder(nn.Module):
             here = min(units, len(block.weight))
             block.freeze(here)
             units -= here
+
+    def unfreeze(self, units: int) -> None:
+        """Train all but the first `units` of the code again, and the hidden layers."""
+        self.hidden.requires_grad_()
+        for block in self.code_blocks():
+            block.unfreeze(min(units, len(block.weight)))
+            units -= min(units, len(block.weight))
 
 
 class MirrorDecoder(nn.Module):

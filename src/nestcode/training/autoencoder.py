@@ -83,6 +83,7 @@ class AutoencoderObjective(Objective):
         self._labels = check_labels(model, labels, len(self.source))
         self.examples = len(split_holdout(len(self.source), training)[1])
         self.lengths, self.discrete = model.lengths, model.binarize is not None
+        self._before = _State(model)
         self._anchors: defaultdict[int, Anchor] | None = None  # by micro-batch, within a line search
 
     def identity(self) -> dict[str, Any]:
@@ -182,12 +183,13 @@ class AutoencoderObjective(Objective):
         self.model.set_lengths(Beyond(self.lengths, width))
 
     def finish(self) -> None:
-        """Set exact thresholds and switch to evaluation mode."""
+        """Set exact thresholds."""
         self._finalize_thresholds()
-        self.model.set_lengths(self.lengths)
-        if self.model.binarize is not None:
-            self.model.binarize.deferred, self.model.binarize.anchor = False, None
-        self.model.eval()
+
+    def release(self) -> None:
+        """Return to the lengths and the frozen units of before the run, and switch to evaluation mode."""
+        self._before.restore()
+        super().release()
 
     def _finalize_thresholds(self) -> None:
         """Set thresholds to exact quantiles of all data, or a large sample of it."""
@@ -201,9 +203,29 @@ class AutoencoderObjective(Objective):
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Freeze what a checkpoint had frozen."""
-        self.model.refreeze()
         if self.sweeper is not None and state is not None:
             self.sweeper.load_state_dict(state)
+
+
+class _State:
+    """What a run changes in a model beside the values of its state: lengths, frozen units, when thresholds move."""
+
+    def __init__(self, model: OrderedAutoencoder) -> None:
+        self._model, self._lengths, self._frozen = model, model.lengths, model.frozen
+        self._trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        self._thresholds = None if model.binarize is None else (model.binarize.deferred, model.binarize.frozen)
+
+    def restore(self) -> None:
+        """Return to that state, in a model that may have grown."""
+        model = self._model
+        model.set_lengths(self._lengths)
+        if model.frozen > self._frozen:
+            model.unfreeze(self._frozen)
+        for parameter, trained in self._trained:
+            parameter.requires_grad_(trained)
+        if model.binarize is not None and self._thresholds is not None:
+            model.binarize.deferred, model.binarize.frozen = self._thresholds
+            model.binarize.anchor = None
 
 
 class AutoencoderLoss(nn.Module):

@@ -68,18 +68,24 @@ class TrainingLoop:
         logger = RunLogger(self.options, self.sampler.total, writes=self.group.rank == 0)
         # The caller's random state is restored at the end.
         with torch.random.fork_rng(self.accelerator.rng_devices), GracefulInterrupt() as interrupt, logger.open():
-            self._prepare()
-            if self.options.resume and self.options.checkpoint is not None:
-                self._resume()
-                logger.replay(self.reports)
-            self._run_stage(logger, interrupt)
-            while self.objective.grows():
-                self._next_stage()
-                self._run_stage(logger, interrupt)
-            self.objective.finish()
+            try:
+                self._run(logger, interrupt)
+            finally:
+                self.objective.release()
             if interrupt.signal:
                 interrupt.stop(self.options.checkpoint, self.step)
         return self.reports
+
+    def _run(self, logger: RunLogger, interrupt: GracefulInterrupt) -> None:
+        self._prepare()
+        if self.options.resume and self.options.checkpoint is not None:
+            self._resume()
+            logger.replay(self.reports)
+        self._run_stage(logger, interrupt)
+        while self.objective.grows():
+            self._next_stage()
+            self._run_stage(logger, interrupt)
+        self.objective.finish()
 
     def _prepare(self) -> None:
         self.objective.prepare(self.accelerator, self.sampler.micro_batch_size)
