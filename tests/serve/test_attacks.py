@@ -1,9 +1,11 @@
 """Hostile requests are refused with a reason, and the server goes on."""
 
+import gc
 import gzip
 import json
 import socket
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -291,3 +293,13 @@ def test_failures_are_not_told_to_clients(folder: Path, monkeypatch: pytest.Monk
         answer = httpx.post(f"{url}/v1/search", json={"ids": [1]})
         assert (answer.status_code, error_of(answer)) == (500, "the server failed: its log says why")
         assert 'nestcode_requests_total{route="/v1/search",status="500"} 1.0' in httpx.get(f"{url}/metrics").text
+
+
+def test_a_server_that_ended_keeps_no_index(folder: Path) -> None:
+    service = Service(folder)
+    index = weakref.ref(service.index)
+    with in_thread(create_app(service)) as url:
+        httpx.post(f"{url}/v1/search", json={"ids": [1]}).raise_for_status()
+    del service
+    gc.collect()
+    assert index() is None

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -43,10 +44,10 @@ from nestcode.serve.bodies import (
     rows_in,
     rows_of,
 )
-from nestcode.serve.guard import Guard
+from nestcode.serve.guard import Guard, route_of
 from nestcode.serve.metrics import Metrics
 from nestcode.serve.ranges import Ranges
-from nestcode.serve.service import Absent, Service, warm
+from nestcode.serve.service import Absent, Service
 from nestcode.wire import CODES, FLOAT32, HITS, pack_hits, unpack_items
 
 STATIC = Path(__file__).parent / "static"
@@ -98,8 +99,10 @@ def create_app(
     app.add_middleware(Guard, routes.metrics, token, local=local, origins=origins)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
-    for kind, status in ((InvalidInput, 400), (Absent, 404), (Busy, 503), (NestcodeError, 500), (OSError, 500)):
+    for kind, status in ((InvalidInput, 400), (Absent, 404), (Busy, 503)):
         app.add_exception_handler(kind, _refusal(status))
+    app.add_exception_handler(NestcodeError, routes.failure)
+    app.add_exception_handler(OSError, routes.failure)
     app.add_exception_handler(StarletteHTTPException, _http_error)
     app.add_exception_handler(Exception, _failure)
     return app
@@ -176,19 +179,31 @@ class Routes:
             await asyncio.to_thread(self._service.close)
 
     async def _refresh(self) -> None:
-        with contextlib.suppress(Absent):
-            await self._call(warm, self._service.index)
-        self._ready = True
+        said = ""
         while True:
-            with contextlib.suppress(Absent):
-                self.metrics.items.set(len(self._service.index))
-            await asyncio.sleep(REFRESH)
             try:
                 if await self._call(self._service.refresh):
                     self.metrics.refreshes.labels("new").inc()
-            except (NestcodeError, OSError) as error:  # what was read before is served further
-                log.warning("the index was not refreshed: %s", error)
+                if not self._ready:
+                    await self._call(self._service.warm)
+                self._ready, said = True, ""
+                self.metrics.items.set(len(self._service.index))
+            except Absent:  # there are only streams
+                self._ready = True
+            except Exception as error:  # what was read before is served further
+                self._service.note(error)
                 self.metrics.refreshes.labels("failed").inc()
+                if str(error) != said:
+                    log.warning("the index was not refreshed: %s", error)
+                said = str(error)
+            await asyncio.sleep(REFRESH)
+
+    def failure(self, request: Request, error: Exception) -> Response:
+        """Answer 500 to a request that met a damaged file or a full disk; only the log names paths."""
+        self._service.note(error)
+        log.error("%s failed: %s", route_of(request.scope), error)
+        why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else type(error).__name__
+        return JSONResponse({"error": f"the server failed ({why}): its log says more"}, 500)
 
     def register(self, app: FastAPI) -> None:
         """Add all routes."""

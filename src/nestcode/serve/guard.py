@@ -60,7 +60,7 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._metrics.seconds.labels(_route(scope)).observe(time.perf_counter() - start)
+                self._metrics.seconds.labels(route_of(scope)).observe(time.perf_counter() - start)
             await send(message)
 
         self._metrics.active.inc()
@@ -68,7 +68,7 @@ class Guard:
             await (refusal or self._app)(scope, receive, observed)
         finally:
             self._metrics.active.dec()
-            self._metrics.requests.labels(_route(scope), str(status)).inc()
+            self._metrics.requests.labels(route_of(scope), str(status)).inc()
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         headers = Headers(scope=scope)
@@ -106,6 +106,6 @@ def _name(host: str) -> str:
     return name.lower() if colon and port.isdigit() else host.lower()
 
 
-def _route(scope: Scope) -> str:
+def route_of(scope: Scope) -> str:
     """Return the pattern of the route, so that requests cannot add labels."""
     return str(getattr(scope.get("route"), "path", "other"))

@@ -12,7 +12,7 @@ import numpy as np
 from nestcode.arrays import Floats
 from nestcode.coders import Coder
 from nestcode.codes import Codes
-from nestcode.errors import InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import Index
 from nestcode.search.hits import Hits
 from nestcode.serve.batching import Options, Queries
@@ -80,7 +80,7 @@ class Service:
         own = None if self._index is None else self._index.coder
         if own is not None and coder is not None:
             raise InvalidInput("the index has its own coder: leave coder out")
-        self._given = coder
+        self._given, self._damaged = coder, False
         if self._index is not None and coder is not None and coder.width_ < self._index.width:
             raise InvalidInput(
                 f"the coder must have at least the index's {self._index.width} bits, got {coder.width_}: give the "
@@ -113,22 +113,33 @@ class Service:
         """Take up what others have committed, and return whether there was anything; running searches go on."""
         if self._index is None or self._writer is not None:
             return False
-        try:
-            return self._index.refresh()
-        except InvalidInput:  # another index is in the folder now
-            assert self._path is not None
-            opened = Index.open(self._path, memory=self._memory)
-            warm(opened)
-            self._index = opened
-            return True
+        if not self._damaged:
+            try:
+                return self._index.refresh()
+            except InvalidInput:  # another index is in the folder now
+                pass
+        assert self._path is not None
+        opened = Index.open(self._path, memory=self._memory)  # a copy may be restored
+        _warm(opened)
+        self._index, self._damaged = opened, False
+        return True
+
+    def warm(self) -> None:
+        """Prepare the index, so that the first request does not wait for that."""
+        _warm(self.index)
+
+    def note(self, error: Exception) -> None:
+        """Let the next refresh open the index anew if it is damaged."""
+        self._damaged |= isinstance(error, DamagedFile)
 
     def close(self) -> None:
-        """Finish writes and let others write."""
+        """Finish writes, let others write, and drop what was served: FastAPI's caches keep applications."""
         if self._writer is not None:
             self._writer.close()
         self.pool.shutdown()
         if self._index is not None:
             self._index.close()
+        self._index = self._writer = self._given = self.items = self.embed = None
 
     # what runs in threads
 
@@ -185,7 +196,6 @@ class Service:
         return about
 
 
-def warm(index: Index) -> None:
-    """Prepare an index, so that the first request does not wait for that."""
+def _warm(index: Index) -> None:
     if len(index):
         index.search(index.codes(index.ids[:1]) if index.coder is None else index.reconstruct(index.ids[:1]), k=1)
