@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nestcode.arrays import Floats
+from nestcode.arrays import Floats, check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
@@ -75,7 +75,7 @@ class Service:
             cores = len(os.sched_getaffinity(0))
         else:
             cores = os.cpu_count() or 1
-        self.threads = threads or cores
+        self.threads = cores if threads is None else check_int(threads, "threads", least=1)
         self._index = None if index is None else Index.open(index, "a" if writable else "r", memory=memory)
         own = None if self._index is None else self._index.coder
         if own is not None and coder is not None:
