@@ -54,7 +54,7 @@ STATIC = Path(__file__).parent / "static"
 SHOWN = 100  # ids of a neighborhood, where a request does not say how many
 TEXT = 250_000  # ids of an answer in JSON: nothing else is answered while they are written
 REFRESH = 1.0  # seconds between two looks for a new commit
-REFUSALS = (400, 401, 403, 404, 405, 408, 413, 415, 416, 421, 503)
+REFUSALS = (400, 401, 403, 404, 405, 408, 412, 413, 415, 416, 421, 503)
 Result = TypeVar("Result")
 log = logging.getLogger("nestcode.serve")
 
@@ -430,7 +430,10 @@ class Routes:
     # what several need
 
     async def _body(self, request: Request, *accepted: str) -> tuple[str, bytes]:
-        return media_type(request, *accepted), await read_body(request, self._limits)
+        kind, body = media_type(request, *accepted), await read_body(request, self._limits)
+        if request.headers.get("if-match", self._service.tag) != self._service.tag:
+            raise HTTPException(412, "this server has an index of another width or coder now: read /v1/info again")
+        return kind, body
 
     async def _within(self, work: Awaitable[Result]) -> Result:
         """Wait for an answer as long as the limits allow."""

@@ -99,12 +99,15 @@ class ConjugateGradientStep(OptimizerStep):
         self.optimizer = ConjugateGradient(_trainable(objective.model), searches=searches)
 
     def take(self, step: int, backward: Backward) -> Tensor:  # noqa: ARG002
-        """Take a step and return the loss before it."""
+        """Take a step and return the loss before it; NaN or infinity where the gradient was not finite."""
         losses = []
         for _ in range(self._rounds):
             self.objective.begin_search()
             losses.append(self.optimizer.step(self._closure(backward)))
-            if self.optimizer.last_step is not None and not self.optimizer.last_step.size:
+            last = self.optimizer.last_step
+            if last is not None and not math.isfinite(last.slope):
+                return losses[0].new_tensor(last.slope)
+            if last is not None and not last.size:
                 break
         return losses[0]
 
