@@ -17,6 +17,9 @@ class ResidualCoder(ProjectedCoder[ResidualModel]):
     synthetic ones, whose coefficients are those of neighbors: codes are then about as good as those of a `LinearCoder`.
     `expected_error` is that of held-out rows, from 100 rows on.
 
+    Later codebooks are made for small residuals. So the error of rows far from all others, and of tight clusters that
+    the first bytes miss, stays as wide codes grow: an `AdaptiveCoder` scales its entries to what is left.
+
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((2000, 2)) @ rng.standard_normal((2, 16)) + 0.1 * rng.standard_normal((2000, 16))
