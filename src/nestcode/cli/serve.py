@@ -59,11 +59,12 @@ def serve(
     for module in ("fastapi", "prometheus_client", "uvicorn"):
         import_extra(module, extra="serve", purpose="nestcode serve")
     from nestcode.serve import Items, Limits, Service, create_app
-    from nestcode.serve.guard import is_loopback
+    from nestcode.serve.guard import check_origins, is_loopback
     from nestcode.serve.server import address_of, check_token, listen, make_server
 
-    token = _token(token_file)
+    token = token_of(token_file)
     check_token(host, token)
+    check_origins(cors or ())
     limits = Limits(body=max_body, rows=max_rows, k=max_k, seconds=max_seconds)
     with listen(host, port) as listening:
         service = Service(
@@ -85,11 +86,11 @@ def serve(
         make_server(app, limits).run(sockets=[listening])
 
 
-def _token(path: Path | None) -> str | None:
+def token_of(path: Path | None) -> str | None:
     """Return the token of a file or of the environment; arguments of a command can be seen by everyone."""
     if path is None:
         return os.environ.get(TOKEN) or None
-    if not path.is_file():
+    if not path.exists() or path.is_dir():  # a pipe will do
         raise FileNotFoundError(f"there is no file {path}: write the token into it")
     token = path.read_text().strip()
     if not token:

@@ -18,7 +18,7 @@ from nestcode.lengths import Beyond, Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.nn.binarize import Anchor
 from nestcode.nn.classifier import OrderedClassifier
-from nestcode.training.checks import check_labels, check_model, checksum
+from nestcode.training.checks import check_data, check_labels, check_model, checksum
 from nestcode.training.config import Run, Training
 from nestcode.training.contrastive import nested_info_nce
 from nestcode.training.data import as_source
@@ -58,8 +58,8 @@ def train(
         run: checkpoints and logs.
         labels: a class for each item, (n,), for an `OrderedClassifier`.
         augment: a module that changes rows at random, (n, features) -> the same, on the device and before they are
-            standardized: `nestcode.nn.RandomViews((3, 32, 32))` crops and flips images. What it returns is also what
-            is to be reconstructed.
+            standardized: `nestcode.nn.RandomViews((3, 32, 32))` crops and flips images, (n, 3, 32, 32). What it
+            returns is also what is to be reconstructed.
 
     """
     training = training or Training()
@@ -80,6 +80,7 @@ class AutoencoderObjective(Objective):
         self.model: OrderedAutoencoder = model
         self.augment = augment
         self.training, self.source = training, as_source(X)
+        check_data(self.source, model, augment)
         self._labels = check_labels(model, labels, len(self.source))
         self.examples = len(split_holdout(len(self.source), training)[1])
         self.lengths, self.discrete = model.lengths, model.binarize is not None

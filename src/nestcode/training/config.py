@@ -4,6 +4,8 @@ import os
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.training.data import batch_count
@@ -110,6 +112,8 @@ class Training:
         if self.optimizer == "conjugate" and self.precision == "bfloat16":
             raise InvalidInput("line searches compare losses in float32, got precision='bfloat16': leave it \"auto\"")
         for name in (*_ABOVE_0, *_AT_LEAST_0):
+            if isinstance(getattr(self, name), np.number):
+                object.__setattr__(self, name, getattr(self, name).item())
             if not isinstance(getattr(self, name), int | float | None) or isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name} must be a number, got {getattr(self, name)!r}")
         if self.seed >= 2**63:
