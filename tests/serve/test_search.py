@@ -236,6 +236,8 @@ def test_shards_behind_a_client_answer_as_one_index(rows: Floats, tmp_path: Path
                 assert_equal(client.search(queries, **options), whole.search(queries, **options))
         allowed = [3, 301, 638]
         assert_equal(client.search(rows[:9], 5, filter=allowed), whole.search(rows[:9], 5, filter=allowed))
+        with in_thread(create_app(Service([tmp_path / str(place) for place in range(3)]))) as d, Client(d) as single:
+            assert_equal(single.search(rows[-20:], **options), whole.search(rows[-20:], **options))
         with pytest.raises(InvalidInput, match="write to the one"):
             client.remove([3])
     other = Index(width=24)
