@@ -76,6 +76,8 @@ def as_source(X: object) -> Source:
         return as_source(X.tensors[0])
     if isinstance(X, torch.Tensor):
         return ArraySource(_from_tensor(X))
+    if np.ma.is_masked(X):
+        raise InvalidInput("data must have no masked values: fill them with X.filled(value), or drop their rows")
     if isinstance(X, np.ndarray):
         return MappedSource(X) if _is_mapped(X) else ArraySource(X)
     if isinstance(X, list | tuple):
@@ -257,6 +259,10 @@ def _as_item(item: Any) -> NDArray[Any]:
         item = item[0]
     if isinstance(item, torch.Tensor):
         return _from_tensor(item)
+    if isinstance(item, dict):
+        raise InvalidInput(
+            "items must be arrays, or tuples that begin with one, got dict: give a dataset of one entry of each item"
+        )
     try:
         return np.asarray(item)
     except ValueError as error:
