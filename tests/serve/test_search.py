@@ -202,13 +202,14 @@ def test_a_client_learns_of_another_index(rows: Floats, tmp_path: Path, monkeypa
         return index
 
     wide = save(12)
-    with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client:
+    with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client, Client(url) as second:
         codes = client.encode(rows[:3])
         narrow = save(4)
         while len(client) != 400:
             time.sleep(0.005)
         with pytest.raises(InvalidInput, match="4 features"):
             client.search(rows[0])
+        assert_equal(second.search(rows[:5, :4]), narrow.search(rows[:5, :4]))
         with pytest.raises(InvalidInput, match=r"width 8, got 24"):
             client.search(codes)
         assert_equal(client.search(rows[:5, :4]), narrow.search(rows[:5, :4]))
