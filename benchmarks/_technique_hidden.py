@@ -29,5 +29,5 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
         )  # fmt: skip
         found[name] = LENGTHS, errors(network, test, LENGTHS)
         values = {f"at {k}": float(e) for k, e in zip(LENGTHS, found[name][1], strict=True)}
-        rows.append({"": name, "frozen": network.frozen, "hidden": network.hidden_frozen, **values})
+        rows.append({"": name, **values})
     return rows, curves(found, "test MSE")

@@ -34,9 +34,7 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], Figure]:
             spread="common",
         )
         found = errors(network, test, lengths)
-        rows.append(
-            {"": name, "frozen": network.frozen, **{f"at {k}": float(e) for k, e in zip(lengths, found, strict=True)}}
-        )
+        rows.append({"": name, **{f"at {k}": float(e) for k, e in zip(lengths, found, strict=True)}})
         networks[name] = network, found
     return rows, draw(networks, lengths)
 

@@ -16,10 +16,29 @@
 
 namespace nestcode {
 
-// Sorts up to 32 keys by their ranks, the keys before them: no branch depends on their order, which nothing predicts.
-using SortKernel = void (*)(std::uint64_t (&keys)[kDegree], std::size_t count);
+constexpr std::uint64_t kVisited = 1;  // the last bit of a pool's key: ids have 31 bits
 
-inline void sort_portable(std::uint64_t (&keys)[kDegree], std::size_t count) {
+// Where a key belongs among sorted ones: a binary search without branches, which would be mispredicted. With a mask, as
+// compilers for x86 make a branch of a conditional.
+inline std::size_t place_of(std::uint64_t key, const std::uint64_t* keys, std::size_t count) {
+    const std::uint64_t* base = keys;
+    while (count > 0) {
+        const std::size_t half = (count + 1) / 2;
+        base += half & -std::size_t{base[half - 1] < key};
+        count -= half;
+    }
+    return static_cast<std::size_t>(base - keys);
+}
+
+// Inserts up to 32 keys of items that were not visited into `size` sorted ones, but for items that are there. Returns
+// how many it inserted, which then come first in `found`. The keys end in whole blocks of eight with room for all, and
+// `kNoKey` beyond the last.
+using InsertKernel = std::size_t (*)(std::uint64_t* keys, std::size_t size, std::uint64_t (&found)[kDegree],
+                                     std::size_t count);
+constexpr std::uint64_t kNoKey = UINT64_MAX;
+
+// Sorts up to 32 keys by their ranks, the keys before them: no branch depends on their order, which nothing predicts.
+inline void sort_by_rank(std::uint64_t (&keys)[kDegree], std::size_t count) {
     if (count < 2) return;
     std::uint64_t unsorted[kDegree];
     std::memcpy(unsorted, keys, sizeof unsorted);  // of constant size: x86 copies few words slowly
@@ -31,32 +50,63 @@ inline void sort_portable(std::uint64_t (&keys)[kDegree], std::size_t count) {
     }
 }
 
-#if NESTCODE_X86
-NESTCODE_AVX512 inline void sort_avx512(std::uint64_t (&keys)[kDegree], std::size_t count) {
-    if (count < 2) return;
-    std::uint64_t unsorted[kDegree];
-    std::memcpy(unsorted, keys, sizeof unsorted);
-    const auto sorted = static_cast<std::uint32_t>((std::uint64_t{1} << count) - 1);
+inline std::size_t insert_portable(std::uint64_t* keys, std::size_t size, std::uint64_t (&found)[kDegree],
+                                   std::size_t count) {
+    std::size_t added = 0, places[kDegree];
+    sort_by_rank(found, count);
+    // All are searched for before any is inserted: searches that are independent overlap.
+    for (std::size_t i = 0; i < count; ++i) places[i] = place_of(found[i], keys, size);
     for (std::size_t i = 0; i < count; ++i) {
-        const __m512i key = _mm512_set1_epi64(static_cast<long long>(unsorted[i]));
-        std::uint32_t less = 0, equal = 0;
-        for (std::size_t j = 0; j < count; j += 8) {
-            const __m512i eight = _mm512_loadu_si512(unsorted + j);
-            less |= std::uint32_t{_mm512_cmplt_epu64_mask(eight, key)} << j;
-            equal |= std::uint32_t{_mm512_cmpeq_epu64_mask(eight, key)} << j;
-        }
-        const std::uint32_t before = less | (equal & ((1u << i) - 1));
-        keys[std::popcount(before & sorted)] = unsorted[i];
+        const bool known = places[i] < size && (keys[places[i]] | kVisited) == (found[i] | kVisited);
+        const bool again = added > 0 && found[i] == found[added - 1];
+        found[added] = found[i];
+        places[added] = places[i];
+        added += !known && !again;
     }
+    for (std::size_t i = added; i-- > 0; size = places[i]) {
+        std::uint64_t* place = keys + places[i];
+        std::memmove(place + i + 1, place, (size - places[i]) * sizeof *place);
+        place[i] = found[i];
+    }
+    return added;
+}
+
+#if NESTCODE_X86
+// One key after the other, in blocks of eight: a key of the pool stays, is the new one, or follows its predecessor. No
+// branch depends on where a key belongs.
+NESTCODE_AVX512 inline std::size_t insert_avx512(std::uint64_t* keys, std::size_t size, std::uint64_t (&found)[kDegree],
+                                                 std::size_t count) {
+    constexpr std::size_t block = 8, few = 64;
+    const __m512i visited = _mm512_set1_epi64(kVisited);
+    std::size_t added = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t first = size > few ? place_of(found[i], keys, size) / block * block : 0;
+        const __m512i key = _mm512_set1_epi64(static_cast<long long>(found[i])), own = _mm512_or_si512(key, visited);
+        std::uint32_t known = 0;
+        for (std::size_t b = first; b <= size; b += block)
+            known |= _mm512_cmpeq_epu64_mask(_mm512_or_si512(_mm512_load_si512(keys + b), visited), own);
+        if (known != 0) continue;
+        __m512i before = _mm512_setzero_si512();
+        if (first > 0) before = _mm512_load_si512(keys + first - block);
+        for (std::size_t b = first; b <= size; b += block) {
+            const __m512i old = _mm512_load_si512(keys + b);
+            const __m512i shifted = _mm512_alignr_epi64(old, before, block - 1);
+            _mm512_store_si512(keys + b, _mm512_max_epu64(shifted, _mm512_min_epu64(old, key)));
+            before = old;
+        }
+        found[added++] = found[i];
+        ++size;
+    }
+    return added;
 }
 #endif
 
-inline SortKernel sort_kernel(Simd simd) {
+inline InsertKernel insert_kernel(Simd simd) {
 #if NESTCODE_X86
-    if (simd == Simd::avx512) return sort_avx512;
+    if (simd == Simd::avx512) return insert_avx512;
 #endif
     static_cast<void>(simd);
-    return sort_portable;
+    return insert_portable;
 }
 
 // The items nearest by estimate, sorted by (estimate, id). An item has one estimate, so a repeated one is found in its
@@ -66,19 +116,19 @@ inline SortKernel sort_kernel(Simd simd) {
 // Items that may not be returned are walked through but do not count: the pool ends at the ef-th item that may.
 class GraphPool {
   public:
-    explicit GraphPool(Simd simd) : sort_(sort_kernel(simd)) {}
+    explicit GraphPool(Simd simd) : insert_(insert_kernel(simd)) {}
 
     void reset(std::size_t ef, std::span<const std::uint64_t> skipped) {
         skipped_ = skipped;
-        allowed_ = cursor_ = 0;
-        keys_.clear();
+        size_ = allowed_ = cursor_ = 0;
+        std::fill(blocks_.begin(), blocks_.end(), Block{});
         widen(ef);
     }
 
     // Lets more items in. Those that fell off the end before may come back.
     void widen(std::size_t ef) {
         ef_ = ef;
-        keys_.reserve(ef + kDegree);
+        reserve(ef + kDegree);
         recent_.resize(std::bit_ceil(8 * ef));
         std::memset(recent_.data(), 0xff, recent_.size() * sizeof recent_[0]);  // no id
         if (allowed_ < ef_) limit = std::numeric_limits<float>::infinity();
@@ -90,8 +140,8 @@ class GraphPool {
 
     // Adds those of a record's neighbors that the mask selects: all whose estimates are not above the limit.
     void insert(const float* estimates, const std::uint32_t* ids, std::uint32_t near) {
-        std::uint64_t found[kDegree], fresh[kDegree];
-        std::size_t count = 0, added = 0, places[kDegree];
+        std::uint64_t found[kDegree];
+        std::size_t count = 0;
         for (; near != 0; near &= near - 1) {
             const int j = std::countr_zero(near);
             std::uint32_t& recent = recent_[ids[j] * 0x9e3779b1u >> 7 & (recent_.size() - 1)];
@@ -99,71 +149,63 @@ class GraphPool {
             count += recent != ids[j];
             recent = ids[j];
         }
-        sort_(found, count);
-        // All are searched for before any is inserted: searches that are independent overlap.
-        for (std::size_t i = 0; i < count; ++i) places[i] = place_of(found[i]);
-        std::size_t end = keys_.size();
-        for (std::size_t i = 0; i < count; ++i) {
-            const bool known = places[i] < end && (keys_[places[i]] | kVisited) == (found[i] | kVisited);
-            const bool again = i > 0 && found[i] == found[i - 1];
-            fresh[added] = found[i];
-            places[added] = places[i];
-            added += !known && !again;
-        }
+        reserve(size_ + count);
+        const std::size_t added = insert_(begin(), size_, found, count);
         if (added == 0) return;
-        cursor_ = std::min(cursor_, places[0]);
-        keys_.resize(end + added);
-        for (std::size_t i = added; i-- > 0; end = places[i]) {
-            std::uint64_t* place = keys_.data() + places[i];
-            std::memmove(place + i + 1, place, (end - places[i]) * sizeof *place);
-            place[i] = fresh[i];
-            allowed_ += allows(id_of(fresh[i]));
-        }
+        size_ += added;
+        cursor_ = std::min(cursor_, place_of(*std::min_element(found, found + added), begin(), size_));
+        if (skipped_.empty())
+            allowed_ += added;
+        else
+            for (std::size_t i = 0; i < added; ++i) allowed_ += allows(id_of(found[i]));
         if (allowed_ >= ef_) shrink();
     }
 
     // The nearest item that was not visited, which is marked; UINT32_MAX when all were.
     std::uint32_t visit_next() {
         const std::uint32_t id = peek();
-        if (id != UINT32_MAX) keys_[cursor_] |= kVisited;
+        if (id != UINT32_MAX) begin()[cursor_] |= kVisited;
         return id;
     }
 
     // The nearest item that was not visited; UINT32_MAX when all were.
     std::uint32_t peek() {
-        while (cursor_ < keys_.size() && keys_[cursor_] & kVisited) ++cursor_;
-        return cursor_ < keys_.size() ? id_of(keys_[cursor_]) : UINT32_MAX;
+        const std::uint64_t* keys = begin();
+        while (cursor_ < size_ && keys[cursor_] & kVisited) ++cursor_;
+        return cursor_ < size_ ? id_of(keys[cursor_]) : UINT32_MAX;
     }
 
-    std::span<const std::uint64_t> keys() const { return keys_; }
+    std::span<const std::uint64_t> keys() const { return {blocks_.data()->keys, size_}; }
     static std::uint32_t id_of(std::uint64_t key) { return Hit::position(key) >> 1; }
 
   private:
-    static constexpr std::uint64_t kVisited = 1;  // the last bit of a key: ids have 31 bits
+    struct alignas(64) Block {
+        std::uint64_t keys[8] = {kNoKey, kNoKey, kNoKey, kNoKey, kNoKey, kNoKey, kNoKey, kNoKey};
+    };
+
+    std::uint64_t* begin() { return blocks_.data()->keys; }
+
+    void reserve(std::size_t count) {
+        if (count >= 8 * blocks_.size()) blocks_.resize(count / 8 + 1);
+    }
 
     // Drops what comes after the ef-th item that may be returned.
     void shrink() {
-        for (; allowed_ > ef_; keys_.pop_back()) allowed_ -= allows(id_of(keys_.back()));
-        while (!allows(id_of(keys_.back()))) keys_.pop_back();
-        limit = Hit::score(keys_.back());
-    }
-
-    // Where a key belongs: a binary search without branches, which would be mispredicted. With a mask, as
-    // compilers for x86 make a branch of a conditional.
-    std::size_t place_of(std::uint64_t key) const {
-        const std::uint64_t* base = keys_.data();
-        for (std::size_t count = keys_.size(); count > 0;) {
-            const std::size_t half = (count + 1) / 2;
-            base += half & -std::size_t{base[half - 1] < key};
-            count -= half;
+        const std::size_t end = size_;
+        if (skipped_.empty()) {
+            size_ = allowed_ = ef_;
+        } else {
+            for (; allowed_ > ef_; --size_) allowed_ -= allows(id_of(begin()[size_ - 1]));
+            while (!allows(id_of(begin()[size_ - 1]))) --size_;
         }
-        return static_cast<std::size_t>(base - keys_.data());
+        std::fill(begin() + size_, begin() + end, kNoKey);
+        limit = Hit::score(begin()[size_ - 1]);
     }
 
-    const SortKernel sort_;
-    std::size_t ef_ = 0, allowed_ = 0, cursor_ = 0;
+    const InsertKernel insert_;
+    std::size_t ef_ = 0, size_ = 0, allowed_ = 0, cursor_ = 0;
     std::span<const std::uint64_t> skipped_;
-    std::vector<std::uint64_t> keys_;
+    std::vector<Block> blocks_;          // sorted keys, then `kNoKey`
     std::vector<std::uint32_t> recent_;  // ids that were inserted, by hash
 };
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "simd.hpp"
@@ -80,12 +81,15 @@ struct Int8Rows {
     float largest_;  // so that sums fit 32 bits
 };
 
-// Writes the products of a vector with four rows, `stride` bytes apart.
-using Int8Kernel = void (*)(const std::int8_t* rows, const std::int8_t* vector, std::size_t stride, std::int32_t* out);
+constexpr std::size_t kInt8Rows = 16;  // that a kernel multiplies with a vector
 
-inline void int8_products_portable(const std::int8_t* rows, const std::int8_t* vector, std::size_t stride,
-                                   std::int32_t* out) {
-    for (std::size_t r = 0; r < 4; ++r) {
+// Writes the products of a vector with rows, `stride` bytes apart, given the sum of each row.
+using Int8Kernel = void (*)(const std::int8_t* rows, const std::int32_t* row_sums, const std::int8_t* vector,
+                            std::size_t stride, std::int32_t* out);
+
+inline void int8_products_portable(const std::int8_t* rows, const std::int32_t*, const std::int8_t* vector,
+                                   std::size_t stride, std::int32_t* out) {
+    for (std::size_t r = 0; r < kInt8Rows; ++r) {
         std::int32_t sum = 0;
         for (std::size_t f = 0; f < stride; ++f) sum += rows[r * stride + f] * vector[f];
         out[r] = sum;
@@ -103,58 +107,68 @@ inline bool has_dot_products() {
 #endif
 }
 
-NESTCODE_DOT_PRODUCT_TARGET inline void int8_products_neon(const std::int8_t* rows, const std::int8_t* vector,
-                                                           std::size_t stride, std::int32_t* out) {
-    int32x4_t sums[4] = {};
-    for (std::size_t f = 0; f < stride; f += 16) {
-        const int8x16_t values = vld1q_s8(vector + f);
-        for (std::size_t r = 0; r < 4; ++r) sums[r] = vdotq_s32(sums[r], vld1q_s8(rows + r * stride + f), values);
+NESTCODE_DOT_PRODUCT_TARGET inline void int8_products_neon(const std::int8_t* rows, const std::int32_t*,
+                                                           const std::int8_t* vector, std::size_t stride,
+                                                           std::int32_t* out) {
+    for (std::size_t first = 0; first < kInt8Rows; first += 4, rows += 4 * stride) {
+        int32x4_t sums[4] = {};
+        for (std::size_t f = 0; f < stride; f += 16) {
+            const int8x16_t values = vld1q_s8(vector + f);
+            for (std::size_t r = 0; r < 4; ++r) sums[r] = vdotq_s32(sums[r], vld1q_s8(rows + r * stride + f), values);
+        }
+        vst1q_s32(out + first, vpaddq_s32(vpaddq_s32(sums[0], sums[1]), vpaddq_s32(sums[2], sums[3])));
     }
-    vst1q_s32(out, vpaddq_s32(vpaddq_s32(sums[0], sums[1]), vpaddq_s32(sums[2], sums[3])));
 }
 #endif
 
 #if NESTCODE_X86
-// The sums of four registers.
-NESTCODE_AVX2 inline __m128i sum_each(__m256i a, __m256i b, __m256i c, __m256i d) {
-    const __m256i pairs = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
-    return _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
-}
-
-NESTCODE_AVX2 inline void int8_products_avx2(const std::int8_t* rows, const std::int8_t* vector, std::size_t stride,
-                                             std::int32_t* out) {
+NESTCODE_AVX2 inline void int8_products_avx2(const std::int8_t* rows, const std::int32_t*, const std::int8_t* vector,
+                                             std::size_t stride, std::int32_t* out) {
     const __m256i ones = _mm256_set1_epi16(1);
-    __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
     const auto load = [&](const std::int8_t* from)
                           NESTCODE_AVX2 { return _mm256_load_si256(reinterpret_cast<const __m256i*>(from)); };
-    for (std::size_t f = 0; f < stride; f += 32) {
-        const __m256i values = load(vector + f), magnitudes = _mm256_abs_epi8(values);
-        for (std::size_t r = 0; r < 4; ++r) {  // the multiplication takes one factor without sign
-            const __m256i signs = _mm256_sign_epi8(load(rows + r * stride + f), values);
-            sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(_mm256_maddubs_epi16(magnitudes, signs), ones));
+    for (std::size_t first = 0; first < kInt8Rows; first += 4, rows += 4 * stride) {
+        const __m256i zero = _mm256_setzero_si256();
+        __m256i sums[4] = {zero, zero, zero, zero};
+        for (std::size_t f = 0; f < stride; f += 32) {
+            const __m256i values = load(vector + f), magnitudes = _mm256_abs_epi8(values);
+            for (std::size_t r = 0; r < 4; ++r) {  // the multiplication takes one factor without sign
+                const __m256i signs = _mm256_sign_epi8(load(rows + r * stride + f), values);
+                sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(_mm256_maddubs_epi16(magnitudes, signs), ones));
+            }
         }
+        const __m256i pairs =
+            _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + first),
+                         _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1)));
     }
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), sum_each(sums[0], sums[1], sums[2], sums[3]));
 }
 
-NESTCODE_AVX512_VNNI inline void int8_products_vnni(const std::int8_t* rows, const std::int8_t* vector,
-                                                    std::size_t stride, std::int32_t* out) {
-    const __m512i top = _mm512_set1_epi8(-128), zero = _mm512_setzero_si512();
-    __m512i sums[4] = {zero, zero, zero, zero}, excess = zero;
-    for (std::size_t f = 0; f < stride; f += 64) {
-        const __m512i values = _mm512_load_si512(vector + f);
-        for (std::size_t r = 0; r < 4; ++r) {  // the multiplication takes one factor without sign: 128 more
-            const __m512i row = _mm512_xor_si512(_mm512_load_si512(rows + r * stride + f), top);
-            sums[r] = _mm512_dpbusd_epi32(sums[r], row, values);
+// The multiplication takes one factor without sign: the vector's values have 128 more.
+NESTCODE_AVX512_VNNI inline void int8_products_vnni(const std::int8_t* rows, const std::int32_t* row_sums,
+                                                    const std::int8_t* vector, std::size_t stride, std::int32_t* out) {
+    const __m512i top = _mm512_set1_epi8(-128);
+    __m512i fours[4];  // the sums of four rows each, in four parts
+    for (std::size_t four = 0; four < 4; ++four, rows += 4 * stride) {
+        const __m512i zero = _mm512_setzero_si512();
+        __m512i sums[4] = {zero, zero, zero, zero};
+        for (std::size_t f = 0; f < stride; f += 64) {
+            const __m512i values = _mm512_xor_si512(_mm512_load_si512(vector + f), top);
+            for (std::size_t r = 0; r < 4; ++r)
+                sums[r] = _mm512_dpbusd_epi32(sums[r], values, _mm512_load_si512(rows + r * stride + f));
         }
-        excess = _mm512_dpbusd_epi32(excess, top, values);
+        const auto pair = [&](__m512i a, __m512i b) NESTCODE_AVX512_VNNI {
+            return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+        };
+        const __m512i low = pair(sums[0], sums[1]), high = pair(sums[2], sums[3]);
+        fours[four] = _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
     }
-    const auto fold = [&](__m512i sum) NESTCODE_AVX512_VNNI {
-        const __m512i own = _mm512_sub_epi32(sum, excess);
-        return _mm256_add_epi32(_mm512_castsi512_si256(own), _mm512_extracti64x4_epi64(own, 1));
+    const auto halves = [&](__m512i a, __m512i b) NESTCODE_AVX512_VNNI {
+        return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
     };
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                     sum_each(fold(sums[0]), fold(sums[1]), fold(sums[2]), fold(sums[3])));
+    const __m512i products = halves(halves(fours[0], fours[1]), halves(fours[2], fours[3]));
+    const __m512i excess = _mm512_slli_epi32(_mm512_loadu_si512(row_sums), 7);
+    _mm512_storeu_si512(out, _mm512_sub_epi32(products, excess));
 }
 #endif
 
@@ -170,24 +184,28 @@ inline Int8Kernel int8_kernel(Simd simd) {
     return int8_products_portable;
 }
 
-// Directions that vectors are projected on; zeros fill them to a multiple of four.
+// Directions that vectors are projected on; zeros fill them to a multiple of 16.
 struct Int8Directions {
     std::size_t count;
     Int8Rows rows;
+    std::vector<std::int32_t> sums;  // (count): of the rows
 
     Int8Directions(const float* directions, std::size_t given, std::size_t features)
-        : count((given + 3) / 4 * 4), rows(count, features) {
-        for (std::size_t d = 0; d < given; ++d) rows.set(d, directions + d * features);
+        : count((given + kInt8Rows - 1) / kInt8Rows * kInt8Rows), rows(count, features), sums(count) {
+        for (std::size_t d = 0; d < given; ++d) {
+            rows.set(d, directions + d * features);
+            sums[d] = std::accumulate(rows[d], rows[d] + features, 0);
+        }
     }
 
     // Writes the products of vectors with all directions, (many, count).
     void project(const Int8Rows& vectors, std::size_t many, Int8Kernel products, float* out) const {
-        for (std::size_t d = 0; d < count; d += 4)
+        for (std::size_t d = 0; d < count; d += kInt8Rows)
             for (std::size_t v = 0; v < many; ++v) {
-                std::int32_t sums[4];
-                products(rows[d], vectors[v], rows.stride, sums);
-                for (std::size_t j = 0; j < 4; ++j)
-                    out[v * count + d + j] = static_cast<float>(sums[j]) * rows.scales[d + j] * vectors.scales[v];
+                std::int32_t found[kInt8Rows];
+                products(rows[d], &sums[d], vectors[v], rows.stride, found);
+                for (std::size_t j = 0; j < kInt8Rows; ++j)
+                    out[v * count + d + j] = static_cast<float>(found[j]) * rows.scales[d + j] * vectors.scales[v];
             }
     }
 };

@@ -111,7 +111,7 @@ void test_int8_extremes() {
         Int8Rows quantized(1, features);
         quantized.set(0, ones.data());
         for (const Simd simd : available_simd()) {
-            float out[4];
+            float out[kInt8Rows];
             directions.project(quantized, 1, int8_kernel(simd), out);
             CHECK(std::abs(out[0] / (1e-40f * static_cast<float>(features)) - 1) < 1e-3f && out[1] == 0);
         }
@@ -130,16 +130,31 @@ void test_int8_extremes() {
     CHECK(quantized[0][2] == 0 && quantized.scales[0] < 1e-40f);
 }
 
-void test_sort(std::size_t count, std::mt19937& random) {
-    std::uint64_t keys[kDegree];
-    for (std::uint64_t& key : keys) key = random() % 3 == 0 ? random() % 4 : std::uint64_t{random()} << 32 | random();
-    std::vector<std::uint64_t> expected(keys, keys + count);
-    std::sort(expected.begin(), expected.end());
+// Keys enter a pool as they would a set, but for items that are there, visited or not.
+void test_insert(std::size_t size, std::size_t count, std::mt19937& random) {
+    struct alignas(64) Block {
+        std::uint64_t keys[8];
+    };
+    const auto some = [&random] { return (random() % 2 ? random() % 64 : std::uint64_t{random()} << 32) & ~kVisited; };
+    std::map<std::uint64_t, std::uint64_t> expected;  // by item, as keys without the bit
+    while (expected.size() < size) {
+        const std::uint64_t key = some();
+        expected[key] = key | random() % 2;
+    }
+    std::vector<std::uint64_t> pool, given(count);
+    for (const auto& [item, key] : expected) pool.push_back(key);
+    for (std::uint64_t& key : given) key = some();
+    for (const std::uint64_t key : given) expected.emplace(key, key);
     for (const Simd simd : available_simd()) {
-        std::uint64_t sorted[kDegree];
-        std::copy_n(keys, kDegree, sorted);
-        sort_kernel(simd)(sorted, count);
-        CHECK(std::equal(expected.begin(), expected.end(), sorted));
+        std::vector<Block> blocks((size + count) / 8 + 1);
+        std::uint64_t *keys = blocks[0].keys, found[kDegree];
+        std::fill(std::copy(pool.begin(), pool.end(), keys), keys + 8 * blocks.size(), kNoKey);
+        std::copy(given.begin(), given.end(), found);
+        const std::size_t added = insert_kernel(simd)(keys, size, found, count);
+        CHECK(added == expected.size() - size);
+        for (const auto& [item, key] : expected) CHECK(*keys++ == key);
+        CHECK(keys == blocks.back().keys + 8 || *keys == kNoKey);
+        for (std::size_t i = 0; i < added; ++i) CHECK(expected.contains(found[i]));
     }
 }
 
@@ -388,7 +403,8 @@ int main() {
         }
     }
     test_int8_extremes();
-    for (std::size_t count = 0; count <= kDegree; ++count) test_sort(count, random);
+    for (const std::size_t size : {0, 1, 7, 8, 24, 30, 64, 100})
+        for (std::size_t count = 0; count <= kDegree; ++count) test_insert(size, count, random);
     for (const std::size_t count : {1, 2, 20, 33, 300}) test_build(count, random);
     test_selection(random);
     for (const Simd simd : available_simd())

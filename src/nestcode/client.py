@@ -4,9 +4,12 @@ A `Client` has the methods of an `Index` that a server offers, with the same arg
 several servers each holds a part of the items; their answers are merged to those of one index.
 """
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +19,7 @@ from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput, Unavailable, import_extra
 from nestcode.index.snapshot import OnDuplicate
 from nestcode.search.hits import Hits
-from nestcode.search.plan import Rank
+from nestcode.search.plan import Rank, check_allowed
 from nestcode.search.scorer import SearchMetric
 from nestcode.wire import CODES, FLOAT32, HITS, pack_items, unpack_hits
 
@@ -55,17 +58,11 @@ class Client:
         addresses = [urls] if isinstance(urls, str) else list(urls)
         if not addresses:
             raise InvalidInput("a client needs at least one server, got none: give its address")
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers = _headers(token)
         self._servers = [_Server(address, headers, timeout) for address in addresses]
-        self._pool = ThreadPoolExecutor(len(addresses)) if len(addresses) > 1 else None
+        self._pool = _PerProcess(partial(ThreadPoolExecutor, len(addresses)), ThreadPoolExecutor.shutdown)
         try:
-            about = self._each(_Server.info)
-            self._width, self._coder = about[0].get("width"), about[0].get("coder")
-            if any((one.get("width"), one.get("coder")) != (self._width, self._coder) for one in about):
-                raise InvalidInput(
-                    f"the servers of one index must have the same width and coder, unlike {', '.join(addresses)}: "
-                    "build one of their indexes again"
-                )
+            self._about = self._read_about()
         except BaseException:
             self.close()
             raise
@@ -76,9 +73,7 @@ class Client:
     @property
     def width(self) -> int:
         """Bits of each code."""
-        if self._width is None:
-            raise InvalidInput("the server has no index: start it with nestcode serve INDEX")
-        return int(self._width)
+        return _width_of(self._about)
 
     def search(
         self,
@@ -103,48 +98,67 @@ class Client:
                 "a server reranks by the vectors its index stores: leave vectors out, or build the index with "
                 'vectors="float16"'
             )
-        k, single = check_int(k, "k", least=1), _is_single(queries)
-        options = {"k": k, "candidates": candidates, "rerank": rerank, "rank": rank, "metric": metric}
-        kind, body, count = self._rows(queries)
-        given = {name: value for name, value in options.items() if value is not None}
-        if filter is None:
-            found = self._each(lambda server: server.search(kind, body, count, given))
-        else:
-            rows = queries if isinstance(queries, Codes) else np.frombuffer(body, "<f4").reshape(count, -1)
-            request = given | _as_json(rows) | {"filter": _ids_of(filter)}
-            found = self._each(lambda server: server.search_json(request, count, k))
-        hits = found[0] if len(found) == 1 else merge(found, k)
-        return Hits(hits.ids[0], hits.distances[0], int(hits.compared[0])) if single else hits
+        counts = {"k": k, "candidates": candidates, "rerank": rerank}
+        options: dict[str, Any] = {
+            name: check_int(value, name, least=1) for name, value in counts.items() if value is not None
+        }
+        options |= {name: value for name, value in (("rank", rank), ("metric", metric)) if value is not None}
+        k, allowed = options["k"], None if filter is None else _ids_of(filter)
+
+        def ask(rows: _Rows) -> Hits:
+            if not rows.count:
+                return Hits(np.empty((0, k), np.int64), np.empty((0, k), np.float32), np.empty(0, np.int64))
+            if allowed is None:
+                found = self._each(lambda server: server.search(rows, k, query=options))
+            else:
+                request = options | rows.as_json() | {"filter": allowed}
+                found = self._each(lambda server: server.search(rows, k, json=request))
+            return found[0] if len(found) == 1 else merge(found, k)
+
+        hits = self._with_rows(queries, ask)
+        return Hits(hits.ids[0], hits.distances[0], int(hits.compared[0])) if _is_single(queries) else hits
 
     def add(self, items: Codes | ArrayLike, ids: ArrayLike, *, on_duplicate: OnDuplicate = "error") -> None:
         """Add items under ids, and return when they are durable; with the same ids this may be repeated."""
-        kind, body, count = self._rows(items)
-        content = pack_items(check_ids(ids, count), body)
-        self._only().post("/v1/items", {"on_duplicate": on_duplicate}, content=content, kind=kind)
+
+        def send(rows: _Rows) -> None:
+            known = check_ids(ids, rows.count)
+            if rows.count:
+                content = pack_items(known, rows.body)
+                self._only().post("/v1/items", {"on_duplicate": on_duplicate}, rows=rows, content=content)
+
+        self._with_rows(items, send)
 
     def remove(self, ids: ArrayLike) -> None:
         """Remove items, and return when that is durable."""
-        self._only().post("/v1/items/delete", json={"ids": check_ids(ids).tolist()})
+        unwanted = check_ids(ids)
+        if len(unwanted):
+            self._only().post("/v1/items/delete", json={"ids": unwanted.tolist()})
 
     def encode(self, X: ArrayLike) -> Codes:
         """Return the codes of vectors, of the index's width."""
-        kind, body, count = self._rows(np.asarray(X))
-        packed = self._servers[0].post("/v1/encode", content=body, kind=kind, accept=CODES)
-        return Codes(np.frombuffer(packed, np.uint8).reshape(count, -1), self.width)
+
+        def ask(rows: _Rows) -> Codes:
+            packed = self._servers[0].post("/v1/encode", rows=rows, accept=CODES) if rows.count else b""
+            return Codes(np.frombuffer(packed, np.uint8).reshape(rows.count, -(-rows.width // 8)), rows.width)
+
+        return self._with_rows(np.asarray(X), ask)
 
     def decode(self, codes: Codes, length: int | None = None) -> Floats:
         """Return what the first `length` bits of codes decode to, (n, features)."""
-        kind, body, count = self._rows(codes)
         query = {} if length is None else {"length": length}
-        rows = self._servers[0].post("/v1/decode", query, content=body, kind=kind, accept=FLOAT32)
-        return np.frombuffer(rows, "<f4").reshape(count, -1).astype(np.float32)
+
+        def ask(rows: _Rows) -> Floats:
+            found = self._servers[0].post("/v1/decode", query, rows=rows, accept=FLOAT32)
+            return np.frombuffer(found, "<f4").reshape(rows.count, -1).astype(np.float32)
+
+        return self._with_rows(codes, ask)
 
     def close(self) -> None:
         """Close the connections."""
         for server in self._servers:
             server.close()
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -161,23 +175,84 @@ class Client:
 
     def _each(self, request: Callable[["_Server"], Result]) -> list[Result]:
         """Return the answers of all servers, which work at the same time."""
-        if self._pool is None:
+        if len(self._servers) == 1:
             return [request(self._servers[0])]
-        return list(self._pool.map(request, self._servers))
+        return list(self._pool.get().map(request, self._servers))
 
-    def _rows(self, queries: Codes | ArrayLike) -> tuple[str, bytes, int]:
-        """Return the media type of queries, their bytes and their number."""
+    def _read_about(self) -> dict[str, Any]:
+        """Return what the servers say of their index."""
+        about = self._each(_Server.info)
+        if any((one.get("width"), one.get("coder")) != (about[0].get("width"), about[0].get("coder")) for one in about):
+            raise InvalidInput(
+                "the servers of one index must have the same width and coder, unlike "
+                f"{', '.join(server.url for server in self._servers)}: build one of their indexes again"
+            )
+        return about[0]
+
+    def _with_rows(self, queries: Codes | ArrayLike, request: Callable[["_Rows"], Result]) -> Result:
+        """Return the answer to a request; where servers have another index since, to one that is made for that."""
+        before = self._about
+        try:
+            return request(_Rows.of(queries, before))
+        except (InvalidInput, _Changed):
+            self._about = self._read_about()
+            if self._about.get("tag") == before.get("tag"):
+                raise
+        return request(_Rows.of(queries, self._about))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Queries or items as a server takes them.
+
+    Args:
+        kind: their media type.
+        body: their bytes.
+        count: how many there are.
+        width: bits of the codes of the index that they are made for.
+        tag: its entity tag.
+
+    """
+
+    kind: str
+    body: bytes
+    count: int
+    width: int
+    tag: str | None
+
+    @classmethod
+    def of(cls, queries: Codes | ArrayLike, about: dict[str, Any]) -> Self:
+        """Return rows for an index that is described so."""
+        width, coder, tag = _width_of(about), about.get("coder"), about.get("tag")
         if isinstance(queries, Codes):
-            if queries.width != self.width:
+            if queries.width != width:
                 raise InvalidInput(
-                    f"codes must have the index's width {self.width}, got {queries.width}: take prefix({self.width})"
+                    f"codes must have the index's width {width}, got {queries.width}: take prefix({width})"
                 )
-            return CODES, queries.packed.tobytes(), len(queries)
-        if self._coder is None:
+            return cls(CODES, queries.packed.tobytes(), len(queries), width, tag)
+        if coder is None:
             raise InvalidInput(f"a server without a coder takes Codes, got {type(queries).__name__}: encode them first")
         rows = np.asarray(queries)
-        rows = check_rows(rows[None] if rows.ndim == 1 else rows, features=self._coder["features"])
-        return FLOAT32, rows.astype("<f4").tobytes(), len(rows)
+        rows = check_rows(rows[None] if rows.ndim == 1 else rows, features=coder["features"])
+        return cls(FLOAT32, rows.astype("<f4").tobytes(), len(rows), width, tag)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the rows as a part of a body in JSON."""
+        if self.kind == CODES:
+            return {
+                "codes": [row.tobytes().hex() for row in np.frombuffer(self.body, np.uint8).reshape(self.count, -1)]
+            }
+        return {"vectors": np.frombuffer(self.body, "<f4").reshape(self.count, -1).astype(np.float64).tolist()}
+
+
+class _Changed(Unavailable):
+    """A server has an index of another width or coder than rows were made for."""
+
+
+def _width_of(about: dict[str, Any]) -> int:
+    if about.get("width") is None:
+        raise InvalidInput("the server has no index: start it with nestcode serve INDEX")
+    return int(about["width"])
 
 
 def merge(parts: Sequence[Hits], k: int) -> Hits:
@@ -201,40 +276,47 @@ def merge(parts: Sequence[Hits], k: int) -> Hits:
 class _Server:
     """One server: requests, and errors as those of an index."""
 
-    def __init__(self, url: str, headers: dict[str, str], timeout: float) -> None:
-        self._url = url
+    def __init__(self, url: str, headers: dict[str, bytes], timeout: float) -> None:
+        self.url = url
+        make = partial(httpx.Client, base_url=url, headers=headers, timeout=timeout)
         try:
-            self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
+            self._http = _PerProcess(make, httpx.Client.close)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise InvalidInput(f"{url!r} is not the address of a server ({error}): give http://HOST:PORT") from error
 
     def info(self) -> dict[str, Any]:
         """Return what the server says of itself."""
-        about: dict[str, Any] = self._checked(lambda: self._http.get("/v1/info")).json()
+        about: dict[str, Any] = self._checked(lambda: self._http.get().get("/v1/info")).json()
         return about
 
-    def search(self, kind: str, body: bytes, count: int, options: dict[str, Any]) -> Hits:
-        """Search with binary bodies."""
-        found = self.post("/v1/search", options, content=body, kind=kind, accept=HITS)
-        return self._hits(found, count, options["k"])
-
-    def search_json(self, request: dict[str, Any], count: int, k: int) -> Hits:
-        """Search with a body in JSON, which can hold a filter."""
-        return self._hits(self.post("/v1/search", json=request, accept=HITS), count, k)
+    def search(self, rows: _Rows, k: int, **request: Any) -> Hits:
+        """Search with binary bodies, or with one in JSON, which can hold a filter."""
+        body = self.post("/v1/search", rows=rows, accept=HITS, **request)
+        try:
+            return unpack_hits(body, rows.count, k)
+        except ValueError as error:
+            raise Unavailable(
+                f"{self.url} did not answer as a server of Nestcode ({error}): check its address"
+            ) from None
 
     def post(
         self,
         path: str,
         query: dict[str, Any] | None = None,
         *,
+        rows: _Rows | None = None,
         json: Any = None,
         content: bytes | None = None,
-        kind: str | None = None,
         accept: str = "application/json",
     ) -> bytes:
-        """Return the body of an answer."""
-        headers = {"Accept": accept} | ({} if kind is None else {"Content-Type": kind})
-        answer = self._checked(lambda: self._http.post(path, params=query, json=json, content=content, headers=headers))
+        """Return the body of an answer; a body without `json` is the rows, or `content` that was made of them."""
+        headers = {"Accept": accept}
+        if rows is not None:
+            headers |= {} if rows.tag is None else {"If-Match": rows.tag}
+            if json is None:
+                headers["Content-Type"], content = rows.kind, rows.body if content is None else content
+        http = self._http.get()
+        answer = self._checked(lambda: http.post(path, params=query, json=json, content=content, headers=headers))
         body: bytes = answer.content
         return body
 
@@ -242,23 +324,15 @@ class _Server:
         """Close the connections."""
         self._http.close()
 
-    def _hits(self, body: bytes, count: int, k: int) -> Hits:
-        try:
-            return unpack_hits(body, count, k)
-        except ValueError as error:
-            raise Unavailable(
-                f"{self._url} did not answer as a server of Nestcode ({error}): check its address"
-            ) from None
-
     def _checked(self, request: Callable[[], Any]) -> Any:
         try:
             answer = request()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
-            raise Unavailable(f"{self._url} does not answer ({reason}): check the address, or try again") from error
+            raise Unavailable(f"{self.url} does not answer ({reason}): check the address, or try again") from error
         if answer.status_code == 200:
             return answer
-        raise _error(self._url, answer)
+        raise _error(self.url, answer)
 
 
 def _error(url: str, answer: Any) -> Exception:
@@ -268,25 +342,50 @@ def _error(url: str, answer: Any) -> Exception:
     except (ValueError, KeyError, TypeError):
         message = f"status {answer.status_code}, which is not an answer of nestcode serve"
     kind = InvalidInput if 400 <= answer.status_code < 500 else Unavailable
-    return kind(f"{url}: {message}")
+    return (_Changed if answer.status_code == 412 else kind)(f"{url}: {message}")
+
+
+def _headers(token: str | None) -> dict[str, bytes]:
+    if token is None:
+        return {}
+    if not token.isprintable() or token != token.strip() or not token:
+        raise InvalidInput(
+            f"a token must be printable characters without spaces around them, got {len(token)}: strip it"
+        )
+    return {"Authorization": f"Bearer {token}".encode()}
+
+
+class _PerProcess(Generic[Result]):
+    """What each process opens for itself: after a fork, two would read each other's answers from one connection."""
+
+    def __init__(self, make: Callable[[], Result], close: Callable[[Result], None]) -> None:
+        self._make, self._close = make, close
+        self._opened: tuple[int, Result] | None = (os.getpid(), make())
+
+    def get(self) -> Result:
+        """Return what this process has opened."""
+        if self._opened is None:
+            raise InvalidInput("this client was closed: make another")
+        if self._opened[0] != os.getpid():
+            self._opened = os.getpid(), self._make()
+        return self._opened[1]
+
+    def close(self) -> None:
+        """Close it, unless it is another process's."""
+        if self._opened is not None and self._opened[0] == os.getpid():
+            self._close(self._opened[1])
+        self._opened = None
 
 
 def _is_single(queries: Codes | ArrayLike) -> bool:
     return len(queries) == 1 if isinstance(queries, Codes) else np.ndim(queries) == 1
 
 
-def _as_json(rows: Codes | Floats) -> dict[str, Any]:
-    if isinstance(rows, Codes):
-        return {"codes": [row.tobytes().hex() for row in rows.packed]}
-    return {"vectors": rows.astype(np.float64).tolist()}
-
-
 def _ids_of(given: ArrayLike | Iterable[int]) -> list[int]:
     """Return a filter as ids: it may also be a mask by id."""
-    array = np.asarray(given if hasattr(given, "__len__") else [*given])  # type: ignore[misc]
-    if array.dtype == bool:
-        return np.flatnonzero(array).tolist()
-    return check_ids(array, distinct=False).tolist() if array.size else []
+    allowed = check_allowed(given)
+    ids = np.flatnonzero(allowed) if allowed.dtype == bool else allowed
+    return [*map(int, ids)]
 
 
 class RemoteStream:
@@ -319,16 +418,21 @@ class RemoteStream:
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = TIMEOUT) -> None:
         self._url, self.position = url, 0
-        headers = {"Accept-Encoding": "identity"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
-        self._http = httpx.Client(headers=headers, timeout=timeout, follow_redirects=True)
+        headers = {"Accept-Encoding": b"identity"} | _headers(token)
+        make = partial(httpx.Client, headers=headers, timeout=timeout, follow_redirects=True)
+        self._http = _PerProcess(make, httpx.Client.close)
         self._tag: str | None = None  # of the version that was read first
 
     def read(self, count: int) -> bytes:
-        """Return the next `count` bytes, fewer at the end of the stream."""
+        """Return the next `count` bytes: fewer where the stream ends or the connection breaks, none after its end."""
         first = self.position
         last = first + check_int(count, "count", least=1) - 1
+        headers = {"Range": f"bytes={first}-{last}"}
+        if first and self._tag is not None and not self._tag.startswith("W/"):
+            headers["If-Range"] = self._tag  # another version is sent whole
+        http = self._http.get()
         try:
-            with self._http.stream("GET", self._url, headers={"Range": f"bytes={first}-{last}"}) as answer:
+            with http.stream("GET", self._url, headers=headers) as answer:
                 data = self._take(answer, first, count)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
@@ -338,6 +442,8 @@ class RemoteStream:
 
     def _take(self, answer: Any, first: int, count: int) -> bytes:
         if answer.status_code == 416:  # nothing follows
+            if answer.headers.get("content-range", f"bytes */{first}") != f"bytes */{first}":
+                raise self._changed()
             return b""
         if answer.status_code not in (200, 206):
             answer.read()
@@ -352,16 +458,25 @@ class RemoteStream:
                 )
             skipped = 0
         data = bytearray()
-        for chunk in answer.iter_raw():  # leaving the loop early closes the connection
-            data += chunk
-            if len(data) >= skipped + count:
-                break
+        try:
+            for chunk in answer.iter_raw():  # leaving the loop early closes the connection
+                data += chunk
+                if len(data) >= skipped + count:
+                    break
+        except httpx.TransportError:
+            if len(data) <= skipped:
+                raise
+        if len(data) < skipped:
+            raise self._changed()
         return bytes(data[skipped : skipped + count])
 
     def _check_version(self, tag: str | None) -> None:
         if self.position and tag != self._tag:
-            raise DamagedFile(f"{self._url} changed since its first bytes were read: read it again from the start")
+            raise self._changed()
         self._tag = tag
+
+    def _changed(self) -> DamagedFile:
+        return DamagedFile(f"{self._url} changed since its first bytes were read: read it again from the start")
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,6 +1,7 @@
 """`nestcode index` and `nestcode search`: they are the library's, and a mistake changes nothing."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 import nestcode
+from nestcode.cli import index as cli_index
 from nestcode.index import compaction, store
 from tests.cli.test_streams import fine, misused, refused, run, vectors
 
@@ -298,6 +300,28 @@ def test_force_does_not_overwrite_inputs(built: Path) -> None:
         said = refused("search", index, built / "queries.npz", *more, "-o", built / "queries.npz", "--force")
         assert "the output must not overwrite an input" in said
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_an_index_that_appears_during_a_build_is_kept(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, out, add = nestcode.Index.open(built / "my.index"), built / "new", cli_index._add
+    build = ("index", "build", built / "v.npy", "-c", built / "v.coder", "-o", out)
+
+    def add_late(*arguments: Any, **options: Any) -> int:
+        other.save(out)
+        return add(*arguments, **options)
+
+    monkeypatch.setattr(cli_index, "_add", add_late)
+    assert "holds an index already" in refused(*build)
+    with monkeypatch.context() as patch, nestcode.Index.open(out, mode="a"):
+        patch.setattr(cli_index, "_add", add)
+        assert "is being written by another Index" in refused(*build, "--force")
+    assert len(nestcode.Index.open(out)) == 400
+    shutil.rmtree(out)
+    monkeypatch.setattr(cli_index, "_add", lambda *_, **__: writers.append(store.Store(out, write=True)))
+    writers: list[store.Store] = []
+    assert "is being written by another Index" in refused(*build)
+    with writers.pop() as own:
+        assert own.path.exists()  # its folder was left to it
 
 
 def test_nothing_is_written_into_an_index(built: Path) -> None:

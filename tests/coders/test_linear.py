@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nestcode import LinearCoder
+from nestcode import AdaptiveCoder, LinearCoder
 from nestcode.coders import sampling
 from tests.coders.cases import fitted, fresh_rows, mse, training_rows
 
@@ -40,6 +40,18 @@ def test_bit_planes_beat_one_sign_bit_per_direction() -> None:
     coefficients = (data - mean) @ vectors
     signs = np.where(coefficients > 0, 1, -1) * np.abs(coefficients).mean(axis=0)
     assert coder.expected_error(12) < 0.8 * mse(data, mean + signs @ vectors.T)
+
+
+def test_a_direction_that_would_need_more_than_8_bits_is_warned_of_with_a_remedy() -> None:
+    X = np.random.default_rng(0).standard_normal((2000, 2)) * [30_000, 1]
+    with pytest.warns(
+        UserWarning, match=r"fills 8 of 40 bits.*left, because a direction takes at most 8 bits.*Adaptive"
+    ):
+        coder = LinearCoder(width=40).fit(X)
+    adaptive = AdaptiveCoder(width=40).fit(X)
+    assert mse(X, adaptive.decode(adaptive.encode(X))) < 0.1 * mse(X, coder.decode(coder.encode(X)))
+    with pytest.warns(UserWarning, match=r"fills 8 of 40 bits.* width 8 does as well$"):
+        LinearCoder(width=40).fit(np.arange(256)[:, None])
 
 
 def test_a_fit_in_pieces_gives_almost_the_same_bits() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from nestcode.arrays import Doubles
 from nestcode.coders import LinearCoder, sampling
-from nestcode.coders.sampling import Reservoir, moments_and_sample, principal_directions
+from nestcode.coders.sampling import FEW_ROWS, Reservoir, add_synthetic_rows, moments_and_sample, principal_directions
 from nestcode.pca import Moments
 
 
@@ -49,6 +49,21 @@ def test_two_rows_of_many_features_are_coded_exactly() -> None:
     with pytest.warns(UserWarning, match="bits"):
         coder = LinearCoder(256).fit(X)
     np.testing.assert_allclose(coder.decode(coder.encode(X)), X, atol=1e-5)
+
+
+def test_synthetic_rows_mix_the_coefficients_of_neighbors_and_keep_clusters_apart() -> None:
+    rng = np.random.default_rng(0)
+    centers = 10 * rng.standard_normal((5, 6), dtype=np.float32)
+    rows = (centers[rng.integers(0, 5, 200)] + rng.standard_normal((200, 6))).astype(np.float32)
+    found = add_synthetic_rows(rows, rng)
+    assert found.shape == (FEW_ROWS, 6)
+    assert all(np.isin(found[:, k], rows[:, k]).all() for k in range(6))
+    assert (np.unique(found, axis=0)[:, None] == rows).all(axis=2).any(axis=0).all()  # all rows stay
+    assert len(np.unique(found, axis=0)) > FEW_ROWS // 2
+    nearest = ((found[:, None] - centers) ** 2).sum(axis=2).min(axis=1)
+    assert 4 < nearest.mean() < 7  # the variance within a cluster is 6, of neighbors a little less
+    for kept in (rows[:5], found):  # too few to have neighbors, and enough
+        assert add_synthetic_rows(kept, rng) is kept
 
 
 def moments_of(X: Doubles) -> Moments:

@@ -306,6 +306,31 @@ def test_a_commit_that_fails_at_any_step_can_be_tried_again(compact: bool, tmp_p
     assert step > 40
 
 
+def test_a_rollback_is_the_last_commit(tmp_path: Path) -> None:
+    """Whatever was written since, merged or not: as if the index were opened again."""
+    made(tmp_path)
+    before = held_in(tmp_path)
+    with Index.open(tmp_path, mode="a") as index:
+        put(index, range(500, 530), range(500, 530))
+        index.rollback()
+        assert held(index) == before
+        index.remove([7, 311, 401])
+        index.compact()  # without what was removed
+        put(index, [10**6], [10**6])
+        index.truncate(WIDTH // 2)
+        index.rollback()
+        assert held(index) == before
+        index.commit()
+        assert held_in(tmp_path) == before
+        assert strays(tmp_path) == set()
+        index.add(codes_of([1]), vectors=vectors_of([1]))
+        assert index.ids.max() == 403  # ids that were rolled back are not used
+    with pytest.raises(InvalidInput, match="mode='a'"):
+        Index.open(tmp_path).rollback()
+    with pytest.raises(InvalidInput, match="in memory"):
+        empty().rollback()
+
+
 @pytest.mark.usefixtures("simulated")
 def test_a_save_that_fails_at_any_step_can_be_tried_again(tmp_path: Path) -> None:
     made(tmp_path / "index")

@@ -118,6 +118,7 @@ def test_save_then_load_is_identity(rows_to_fit: int, tmp_path: Path) -> None:
     made.save_to_disk(tmp_path / "store")
     again = NestcodeDocumentStore.load_from_disk(tmp_path / "store")
     assert again.filter_documents() == made.filter_documents()
+    assert again.to_dict() == made.to_dict()
     query = X[5].tolist()
     assert again.embedding_retrieval(query, EVEN, 20) == made.embedding_retrieval(query, EVEN, 20)
     again.write_documents([Document(id="new", embedding=X[0].tolist())])

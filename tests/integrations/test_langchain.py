@@ -159,6 +159,18 @@ def test_refused_texts_leave_the_store_unchanged() -> None:
     assert store.add_texts([]) == []
 
 
+def test_ids_are_lists_of_strings_and_options_have_an_effect() -> None:
+    store = NestcodeVectorStore.from_texts(["a", "b", "c"], EMBEDDING, ids=["1", "2", "12"])
+    with pytest.raises(InvalidInput, match="ids must be a list of strings, got '12'"):
+        store.delete("12")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="ids must be a list of strings"):
+        store.add_texts(["d"], ids=[2])  # type: ignore[list-item]
+    for search in (store.similarity_search, store.max_marginal_relevance_search):
+        with pytest.raises(InvalidInput, match="takes k and filter, got filters"):
+            search("a", filters={})
+    assert len(store) == 3
+
+
 def test_the_last_text_of_an_id_wins() -> None:
     store = NestcodeVectorStore(EMBEDDING)
     assert store.add_texts(["a", "b", "c"], ids=["1", "2", "1"]) == ["1", "2", "1"]

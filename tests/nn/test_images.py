@@ -76,6 +76,11 @@ def test_grayscale_keeps_brightness() -> None:
     assert torch.allclose(made.mean(dim=1), X.reshape(-1, *SHAPE).mean(dim=1), atol=1e-5)
 
 
+def test_raw_images_are_jittered_as_standardized_ones_are() -> None:
+    raw, standardized = views(color=0.5)(60 * rows()), views(color=0.5)(rows())
+    assert torch.allclose(raw, 60 * standardized, atol=1e-3)
+
+
 def test_color_jitter_keeps_gray_images_gray_and_skips_one_in_five() -> None:
     gray = rows(500, (1, 6, 8)).repeat(1, 3)
     made = views(color=0.5)(gray).reshape(-1, *SHAPE)

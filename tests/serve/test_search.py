@@ -1,7 +1,9 @@
 """A server answers as its index does, in JSON and in bytes, and a client is used as an index."""
 
 import inspect
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,9 +15,9 @@ from nestcode.arrays import Floats
 from nestcode.client import Client, merge
 from nestcode.errors import InvalidInput, Unavailable
 from nestcode.search.hits import Hits
-from nestcode.serve import Service, create_app, in_thread
+from nestcode.serve import Service, app, create_app, in_thread
 from nestcode.wire import CODES, FLOAT32
-from tests.serve.conftest import WIDTH
+from tests.serve.conftest import FEATURES, WIDTH
 
 ALL = 10**6  # candidates: an exhaustive search
 
@@ -33,14 +35,15 @@ def assert_equal(found: Hits, expected: Hits) -> None:
     [
         {}, {"k": 1}, {"k": 7, "candidates": 50, "rerank": 20}, {"rank": "asymmetric"}, {"metric": "cosine"},
         {"candidates": ALL}, {"filter": [5, 6, 700]}, {"filter": np.arange(2900) % 2 == 0}, {"filter": iter([1, 2])},
+        {"filter": {1, 2, 3}}, {"filter": 7, "k": np.int64(2)}, {"filter": [], "candidates": np.int64(100)},
     ],
-    ids=["default", "one", "effort", "asymmetric", "cosine", "all", "ids", "mask", "iterator"],
+    ids=["default", "one", "effort", "asymmetric", "cosine", "all", "ids", "mask", "iterator", "set", "id", "none"],
 )  # fmt: skip
 def test_a_client_finds_what_its_index_finds(
     client: Client, index: Index, rows: Floats, options: dict[str, Any]
 ) -> None:
     ours = dict(options)
-    if "filter" in options and not hasattr(options["filter"], "__len__"):
+    if "filter" in options and hasattr(options["filter"], "__next__"):
         ours, options = {"filter": iter([1, 2])}, {"filter": iter([1, 2])}
     assert_equal(client.search(rows[-100:], **options), index.search(rows[-100:], **ours))
 
@@ -151,6 +154,69 @@ def test_what_a_client_cannot_send_is_named(client: Client, rows: Floats) -> Non
     assert len(client) == 2900
 
 
+def test_the_client_takes_what_the_index_takes(client: Client, index: Index, rows: Floats) -> None:
+    assert_equal(client.search(rows[:0], 3), index.search(rows[:0], 3))
+    assert client.encode(rows[:0]) == index.codes([])
+    client.add(rows[:0], ids=[])
+    client.remove([])
+    for wrong in ([0, 1, 1], "abc"):
+        with pytest.raises(InvalidInput, match="filter must be ids"):
+            client.search(rows[0], filter=wrong)
+
+
+def test_a_token_is_any_line_of_text(folder: Path) -> None:
+    token = "zwölf Boxkämpfer jagen"
+    with in_thread(create_app(Service(folder), token=token)) as url, Client(url, token=token) as client:
+        assert len(client) == 2900
+        for wrong in ("", "a\n", " a"):
+            with pytest.raises(InvalidInput, match="a token must be printable"):
+                Client(url, token=wrong)
+    with pytest.raises(InvalidInput, match="closed: make another"):
+        client.search(np.zeros(FEATURES))
+    client.close()
+
+
+def test_a_forked_client_has_connections_of_its_own(url: str, rows: Floats, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else parent and child read each other's answers, and wait for threads that only the parent has."""
+    client = Client([url, url])
+    parts: list[Any] = [*(server._http for server in client._servers), client._pool]
+    ours = [part.get() for part in parts]
+    monkeypatch.setattr("nestcode.client.os", SimpleNamespace(getpid=lambda: -1))  # as in a child
+    assert not {*map(id, ours)} & {id(part.get()) for part in parts}
+    assert client.search(rows[8], k=1).ids.tolist() == [8]
+    client.close()
+    for opened in ours[:2]:
+        assert not opened.is_closed
+        opened.close()
+    ours[2].shutdown()
+
+
+def test_a_client_learns_of_another_index(rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows for one index must not be read as rows for another."""
+    monkeypatch.setattr(app, "REFRESH", 0.01)
+
+    def save(features: int) -> Index:
+        index = Index(LinearCoder(2 * features).fit(rows[:, :features]))
+        index.add(rows[: 100 * features, :features])
+        index.save(tmp_path)
+        return index
+
+    wide = save(12)
+    with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client, Client(url) as second:
+        codes = client.encode(rows[:3])
+        narrow = save(4)
+        while len(client) != 400:
+            time.sleep(0.005)
+        with pytest.raises(InvalidInput, match="4 features"):
+            client.search(rows[0])
+        assert_equal(second.search(rows[:5, :4]), narrow.search(rows[:5, :4]))
+        with pytest.raises(InvalidInput, match=r"width 8, got 24"):
+            client.search(codes)
+        assert_equal(client.search(rows[:5, :4]), narrow.search(rows[:5, :4]))
+        assert client.encode(rows[:3, :4]) == narrow.codes([0, 1, 2])
+        assert (client.width, wide.width) == (8, 24)
+
+
 def test_shards_behind_a_client_answer_as_one_index(rows: Floats, tmp_path: Path) -> None:
     """Also where distances tie, and where a shard has fewer than k items."""
     coder = LinearCoder(24).fit(rows)
@@ -171,6 +237,8 @@ def test_shards_behind_a_client_answer_as_one_index(rows: Floats, tmp_path: Path
                 assert_equal(client.search(queries, **options), whole.search(queries, **options))
         allowed = [3, 301, 638]
         assert_equal(client.search(rows[:9], 5, filter=allowed), whole.search(rows[:9], 5, filter=allowed))
+        with in_thread(create_app(Service([tmp_path / str(place) for place in range(3)]))) as d, Client(d) as single:
+            assert_equal(single.search(rows[-20:], **options), whole.search(rows[-20:], **options))
         with pytest.raises(InvalidInput, match="write to the one"):
             client.remove([3])
     other = Index(width=24)

@@ -118,6 +118,15 @@ def test_ranges(http: httpx.Client, data: bytes, asked: str, status: int, part: 
         assert answer.content == data[part]
 
 
+def test_a_stream_that_is_known_is_not_sent_again(http: httpx.Client, data: bytes) -> None:
+    known = http.get("/a.nest").headers
+    for headers in ({"If-None-Match": known["etag"]}, {"If-Modified-Since": known["last-modified"]}):
+        for more in ({}, {"Range": "bytes=0-9"}):
+            answer = http.get("/a.nest", headers=headers | more)
+            assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", known["etag"])
+    assert http.get("/a.nest", headers={"If-None-Match": '"other"'}).content == data
+
+
 def test_names_are_looked_up(http: httpx.Client, data: bytes) -> None:
     assert http.head("/a.nest").headers["content-length"] == str(len(data))
     assert http.get("/b%20%C3%BC.nest").content == data
@@ -136,6 +145,58 @@ def test_a_file_that_changes_is_noticed(tmp_path: Path, data: bytes) -> None:
             stream.read(100)
         with RemoteStream(f"{url}/v1/streams/b.nest") as missing, pytest.raises(InvalidInput, match="no stream"):
             missing.read(1)
+
+
+def test_a_file_that_shrinks_below_the_position_is_noticed(tmp_path: Path, data: bytes) -> None:
+    """Also by a server that knows neither If-Range nor tags, and not as the end of the stream."""
+    file = tmp_path / "a.nest"
+    with in_thread(create_app(Service(streams=tmp_path))) as url, plain_server(tmp_path, Untagged) as plain:
+        for address in (f"{url}/v1/streams/a.nest", f"{plain}/a.nest", f"{plain}/ranges/a.nest"):
+            file.write_bytes(data)
+            with RemoteStream(address) as stream:
+                stream.read(1000)
+                file.write_bytes(data[:500])
+                with pytest.raises(DamagedFile, match="changed since"):
+                    stream.read(1000)
+
+
+class Untagged(Quiet):
+    """A server without tags; it knows ranges below /ranges."""
+
+    def do_GET(self) -> None:
+        data = Path(self.directory, "a.nest").read_bytes()
+        first = int(self.headers["Range"].removeprefix("bytes=").partition("-")[0]) if "ranges" in self.path else 0
+        if first >= len(data):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(data)}")
+            data = b""
+        else:
+            self.send_response(206 if "ranges" in self.path else 200)
+            self.send_header("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(data) - first if data else 0))
+        self.end_headers()
+        self.wfile.write(data[first:])
+
+
+class Broken(Quiet):
+    """A server whose connections break after a thousand bytes."""
+
+    def do_GET(self) -> None:
+        data = Path(self.directory, "a.nest").read_bytes()
+        first = int(self.headers["Range"].removeprefix("bytes=").partition("-")[0])
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(data) - first))
+        self.end_headers()
+        self.wfile.write(data[first : min(first + 1000, 3000)])
+
+
+def test_what_arrived_before_a_connection_broke_is_read(folder: Path, data: bytes) -> None:
+    with plain_server(folder, Broken) as url, RemoteStream(f"{url}/a.nest") as stream:
+        assert [stream.read(5000) for _ in range(3)] == [data[:1000], data[1000:2000], data[2000:3000]]
+        with pytest.raises(Unavailable, match="does not answer"):
+            stream.read(5000)
+        assert stream.position == 3000
 
 
 class Wrong(Quiet):

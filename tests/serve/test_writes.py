@@ -83,15 +83,23 @@ def test_concurrent_writes_are_all_durable_when_acknowledged(empty: Path) -> Non
     assert Index.open(empty).ids.tolist() == list(range(40))
 
 
-def test_a_failed_commit_is_reported_and_may_be_repeated(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_commit_is_reported_leaves_nothing_and_may_be_repeated(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with in_thread(create_app(Service(empty, writable=True))) as url, Client(url) as client:
+        client.add(codes_of(np.array([1])), ids=[1])
         with monkeypatch.context() as patch:
             patch.setattr(Index, "commit", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
             with pytest.raises(Unavailable, match="No space left"):
-                client.add(codes_of(np.array([1])), ids=[1])
-        assert len(Index.open(empty)) == 0
-        client.add(codes_of(np.array([1])), ids=[1], on_duplicate="replace")
-        assert len(Index.open(empty)) == 1
+                client.add(codes_of(np.array([2])), ids=[2])
+            with pytest.raises(Unavailable, match="No space left"):
+                client.remove([1])
+        assert client.search(codes_of(np.array([2])), k=2).ids.tolist() == [1, -1]
+        client.add(codes_of(np.array([3])), ids=[3])
+        assert Index.open(empty).ids.tolist() == [1, 3]  # nothing of a refused write
+        client.add(codes_of(np.array([2])), ids=[2])
+        client.remove([1])
+        assert Index.open(empty).ids.tolist() == [2, 3]
 
 
 def test_a_new_commit_is_picked_up_while_requests_go_on(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +132,29 @@ def test_a_new_commit_is_picked_up_while_requests_go_on(empty: Path, monkeypatch
         other.save(empty)
         wait_for(lambda: len(client) == 8)
     assert failures == []
+
+
+def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
+    rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(app, "REFRESH", 0.01)
+    index = Index(LinearCoder(24).fit(rows))
+    index.add(rows)
+    index.save(tmp_path)
+    file = next(tmp_path.glob("*.codes.npy"))
+    good = file.read_bytes()
+    file.write_bytes(good[:128] + bytes(len(good) - 128))
+    with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client:
+        wait_for(lambda: "the index was not refreshed" in caplog.text)
+        assert httpx.get(f"{url}/readyz").status_code == 503
+        with pytest.raises(Unavailable, match=r"the server failed \(DamagedFile\)") as caught:
+            client.search(rows[0])
+        assert str(tmp_path) not in str(caught.value)
+        assert f"/v1/search failed: {file}" in caplog.text
+        (tmp_path / "copy").write_bytes(good)
+        (tmp_path / "copy").replace(file)
+        wait_for(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+        assert client.search(rows[0], k=1).ids.tolist() == index.search(rows[0], k=1).ids.tolist()
 
 
 def wait_for(condition: object) -> None:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,39 @@ def test_settings_that_are_no_settings_are_refused(sql: Sql) -> None:
         connection.execute(change)
         with pytest.raises(DamagedFile, match="the store codes must have one row of settings"):
             kind(connection)
+
+
+def test_a_filter_on_repeated_ids_is_refused(sql: Sql) -> None:
+    kind, connect, mark = sql
+    connection = connect()
+    connection.execute("CREATE TABLE variants (id integer, color text)")
+    rows = [(int(item), color) for item in IDS[:30] for color in ("red", "blue")]
+    connection.cursor().executemany(f"INSERT INTO variants VALUES ({mark}, {mark})", rows)
+    store = kind.create(connection, CODER, items="variants")
+    store.add(X, IDS)
+    assert len(set(store.search(X[3], filter="color = 'red'").ids)) == 10
+    for find in (store.search, partial(store.neighborhood, size=12)):
+        with pytest.raises(InvalidInput, match="each id once, got some twice"):
+            find(X[3], filter="color <> 'green'")
+
+
+def test_writers_that_replace_the_same_items_wait_for_each_other(sql: Sql) -> None:
+    kind, connect, _ = sql
+    how: dict[str, Any] = {"autocommit": True} if kind is PostgresStore else {"timeout": 60, "check_same_thread": False}
+    first = connect(**how)
+    kind.create(first, width=13)
+    first.commit()
+
+    def replace() -> None:
+        connection = connect(**how)
+        for _ in range(10):
+            kind(connection).add(CODES, range(40), on_duplicate="replace")
+            connection.commit()
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(replace) for _ in range(3)]:
+            done.result()
+    assert len(kind(first)) == 40
 
 
 def test_filters_are_conditions_on_the_users_columns(sql: Sql) -> None:

@@ -17,9 +17,9 @@ import torch
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, Diverged, InvalidInput, OutOfMemory
 from nestcode.lengths import Geometric
-from nestcode.nn import Binarize, OrderedAutoencoder
+from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, RandomViews
 from nestcode.nn.binarize import Gradient
-from nestcode.training import AdaptivePenalty, ConstantPenalty, Run, Sweep, Training
+from nestcode.training import AdaptivePenalty, ConstantPenalty, Run, Sweep, Training, train
 from nestcode.training.autoencoder import AutoencoderLoss, AutoencoderObjective
 from nestcode.training.loop import TrainingLoop
 from nestcode.training.runtime.distributed import ProcessGroup
@@ -79,6 +79,29 @@ def test_a_run_interrupted_by_ctrl_c_resumes_bit_for_bit(kind: str, at: int, tmp
     ]
 
 
+@pytest.mark.parametrize("kind", ["conjugate", "sweep", "growth"])
+def test_an_interrupted_run_leaves_nothing_of_its_own_in_the_model(kind: str) -> None:
+    """Training goes on as that of a fresh model with the same weights."""
+    training, model = settings(kind), network()
+    with pytest.raises(KeyboardInterrupt):
+        learn(training, Digits(interrupt(), at=17, rows=training.batch_size), model=model)
+    assert not model.training
+    fresh = network()
+    for units in model.blocks()[1:]:
+        fresh.grow(units)
+    fresh.unfreeze()
+    fresh.load_state_dict(model.state_dict())
+    assert str(fresh) == str(model)
+    assert_same(state(learn(settings(), model=fresh)[0]), state(learn(settings(), model=model)[0]))
+
+
+def test_an_interrupted_sweep_resumes_on_the_same_model(tmp_path: Path) -> None:
+    run: dict[str, Any] = {"checkpoint": tmp_path / "run.ckpt", "model": network()}
+    with pytest.raises(KeyboardInterrupt):
+        learn(settings("sweep"), Digits(interrupt(), at=17), **run)
+    assert_same(uninterrupted("sweep")[0], state(learn(settings("sweep"), **run, resume=True)[0]))
+
+
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     run: dict[str, Any] = {"checkpoint": tmp_path / "run.ckpt", "resume": True}
     first = state(learn(settings(), **run)[0])
@@ -126,7 +149,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     other[599, 30] += 1
     with pytest.raises(InvalidInput, match="from a run with other data"):
         learn(settings(), other, checkpoint=path, resume=True)
-    for change in ({"layers": (25,)}, {"dropout": 0.3}, {"tied": False}, {"lengths": None}):
+    rate = Binarize(8, signed=True, rate=0.9)
+    for change in ({"layers": (25,)}, {"dropout": 0.3}, {"tied": False}, {"lengths": None}, {"binarize": rate}):
         with pytest.raises(InvalidInput, match="from a run with other model"):
             learn(settings(), model=network(**change), checkpoint=path, resume=True)
 
@@ -296,6 +320,55 @@ def test_augmented_rows_are_what_is_reconstructed() -> None:
     assert losses[0] == losses[1]
 
 
+def test_random_items_are_functions_of_the_seed_too(tmp_path: Path) -> None:
+    X = torch.from_numpy(digits()[0][:200])
+
+    class Noisy:
+        def __len__(self) -> int:
+            return len(X)
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return X[index] + 0.1 * torch.randn(64)
+
+    states = []
+    for seed, resume in ((0, False), (1, False), (2, True)):
+        model = network()
+        torch.manual_seed(seed)
+        learn(settings(steps=3), Noisy(), model=model, checkpoint=tmp_path / "run.ckpt", resume=resume)
+        states.append(state(model))
+    assert_same(states[0], states[1])
+    assert_same(states[0], states[2])
+
+
+def test_wrong_data_is_refused_before_the_model_changes() -> None:
+    model = OrderedAutoencoder(192, 4)
+    for columns in (1, 32):
+        with pytest.raises(InvalidInput, match=f"data must have the 192 features of the model, got {columns}: make a"):
+            train(model, np.ones((9, columns)))
+    assert not model.mean.any()
+    images, views = np.random.default_rng(0).random((9, 8, 8, 3)), RandomViews((3, 8, 8), crop=0)
+    encoder = torch.nn.Sequential(ImageEncoder((3, 8, 8), 4, channels=8))
+    reader = OrderedAutoencoder(192, 4, encoder=encoder, decoder=torch.nn.Linear(4, 192))
+    for given, augment in ((model, views), (reader, None)):
+        with pytest.raises(InvalidInput, match=r"height, width\) = \(3, 8, 8\), got \(8, 8, 3\): where the channels"):
+            train(given, images, augment=augment)
+        train(given, images[:].transpose(0, 3, 1, 2), Training(steps=1), Run(progress=False), augment=augment)
+    gray = OrderedAutoencoder(64, 4)  # one channel may be anywhere
+    train(gray, images[..., :1], Training(steps=1), Run(progress=False), augment=RandomViews((1, 8, 8)))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "conjugate"])
+def test_a_gradient_that_is_not_finite_stops_a_run_of_finite_losses(optimizer: Any) -> None:
+    class Kink(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            return y + (0 * y).square().sqrt()  # whose derivative at 0 is NaN
+
+    model = OrderedAutoencoder(64, 4, encoder=Kink(64, 4), decoder=torch.nn.Linear(4, 64))
+    with pytest.raises(Diverged, match="became nan at step 1"):
+        train(model, digits()[0][:50], Training(steps=2, optimizer=optimizer), Run(progress=False))
+
+
 def test_micro_batches_accumulate_the_gradient_of_the_batch() -> None:
     quiet: dict[str, Any] = {"corruption": 0.0, "dropout": 0.0, "lengths": None, "binarize": None}
     plain = settings(steps=1, clip=1e9, optimizer="adam", penalty=None, invariance=0.0)
@@ -394,7 +467,8 @@ def test_within_a_search_the_gradient_is_that_of_the_function(gradient: Gradient
 
 def test_settings_survive_json() -> None:
     constant = settings(penalty=ConstantPenalty("l2", 0.1))
-    for training in [*map(settings, KINDS), constant]:
+    single = settings(learning_rate=np.float32(1e-3))
+    for training in [*map(settings, KINDS), constant, single]:
         assert Training.from_json(json.loads(json.dumps(training.to_json()))) == training
     with pytest.raises(InvalidInput, match="unknown settings of training: speed"):
         Training.from_json({"speed": 3})

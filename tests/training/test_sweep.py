@@ -1,5 +1,6 @@
 """Unit sweeping: units are frozen first to last, their codes never change again, and late units are trained."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -7,12 +8,12 @@ import torch
 
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Beyond, Geometric, Mixture
+from nestcode.lengths import Beyond, Empirical, Geometric, Mixture
 from nestcode.nn import Binarize, Groups, OrderedAutoencoder
 from nestcode.nn.layers import Block, Encoder
 from nestcode.training import Run, Sweep, Training, train
 from nestcode.training.sweep import Sweeper
-from tests.training.runs import learn, network, settings
+from tests.training.runs import assert_same, learn, network, settings, state
 
 
 def first_block(model: OrderedAutoencoder) -> Block:
@@ -86,17 +87,17 @@ def test_a_sweep_trains_the_hidden_layers_and_decoder_of_a_deep_tied_network() -
     """In the first step after the first block was frozen, whose weights stay."""
     models = []
     for steps in (12, 13):
-        model, _ = learn(settings("sweep", steps=steps, sweep=Sweep(after=11 / 12, blocks=2, hidden=0.0)))
+        model, reports = learn(settings("sweep", steps=steps, sweep=Sweep(after=11 / 12, blocks=2, hidden=0.0)))
+        assert reports[-1]["frozen"] == 4
         models.append(model)
     one, other = (dict(model.named_parameters()) for model in models)
-    assert models[0].frozen == models[1].frozen == 4
     assert not torch.equal(one["encoder.hidden.0.weight"], other["encoder.hidden.0.weight"])
 
 
 def test_frozen_units_keep_their_share_of_ones() -> None:
-    model, _ = learn(settings("sweep", steps=60), model=network(binarize=Binarize(8, beta=0.3)))
+    model, reports = learn(settings("sweep", steps=60), model=network(binarize=Binarize(8, beta=0.3)))
     X = torch.from_numpy(digits()[0][:600]).float()
-    assert model.frozen > 0
+    assert reports[-1]["frozen"] > 0
     assert (model.encode(X).mean(dim=0) - 0.3).abs().max() < 0.1
 
 
@@ -114,10 +115,42 @@ def test_a_starved_unit_is_trained_only_when_units_are_swept() -> None:
     assert gains[True] > 3 * gains[False]
 
 
+def test_what_a_sweep_froze_belongs_to_its_run() -> None:
+    """The next run trains all units, and what was frozen before both runs stays."""
+    model = network(layers=())
+    first_block(model).bias.requires_grad_(False)
+    bias = first_block(model).bias.clone()
+    _, reports = learn(settings("sweep"), model=model)
+    assert reports[-1]["frozen"] > 0
+    assert model.frozen == 0
+    assert torch.equal(first_block(model).bias, bias)
+    assert {name for name, p in model.named_parameters() if not p.requires_grad} == {"encoder.blocks.0.bias"}
+    swept = deepcopy(model)
+    again = network(layers=(), seed=1)
+    again.load_state_dict(model.state_dict())
+    first_block(again).bias.requires_grad_(False)
+    assert_same(state(learn(settings(), model=swept)[0]), state(learn(settings(), model=again)[0]))
+
+
+def test_units_that_the_user_froze_stay_at_the_values_loaded_since() -> None:
+    model, other = network(), network(seed=1)
+    model.freeze(3)
+    model.load_state_dict(other.state_dict())
+    learn(settings("sweep"), model=model)
+    assert model.frozen == 3
+    assert torch.equal(first_block(model).weight[:3], first_block(other).weight[:3])
+    assert not torch.equal(first_block(model).weight[3:], first_block(other).weight[3:])
+    model.unfreeze()
+    learn(settings(), model=model)
+    assert not torch.equal(first_block(model).weight[:3], first_block(other).weight[:3])
+
+
 def test_only_chains_are_swept() -> None:
     model = network(lengths=Groups([4, 4], Geometric(0.5)))
     with pytest.raises(InvalidInput, match="units are swept along a chain"):
         learn(settings("sweep"), model=model)
+    with pytest.raises(InvalidInput, match="lengths must go beyond the first 7 of 8"):  # before the first step
+        Sweeper(network(lengths=Empirical([1, 1], [2, 4])), Sweep(), probe(), steps=1000)
     with pytest.raises(InvalidInput, match="tolerance must be a share, from 0 to 1, got 2"):
         Sweep(tolerance=2)
     with pytest.raises(InvalidInput, match="checks must be an integer of at least 1, got 0"):

@@ -1,7 +1,6 @@
 """`nestcode index`: build, update, compact and verify an index."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -106,16 +105,17 @@ def build(
     fresh = _check_folder(out, data, coder, ids, force=force)
     from nestcode.cli.inputs import read_codes
     from nestcode.index import Index, compaction
+    from nestcode.index.store import remove_unfinished
 
     chosen = None if coder is None else item_coder(coder)
     known = read_codes(data, array, chosen, width) if codes else None
     made = Index(chosen, width=width if known is None else known.width, vectors=vectors, graph=graph)
     count = _add(made, data, ids, codes=known, array=array, size=size)
     try:
-        made.save(out)
+        made.save(out, overwrite=force)
     except BaseException:
         if fresh:
-            shutil.rmtree(out, ignore_errors=True)
+            remove_unfinished(out)
         raise
     if graph and count < compaction.MIN_GRAPH:
         messages().print(f"no graph: {compaction.MIN_GRAPH:,} items or more get one, fewer are scanned as fast")

@@ -59,7 +59,7 @@ def fit(
     >>> coder
     ResidualCoder(width=64, metric='l2', beams=4, seed=0)
     >>> print(coder.selection_)  # doctest: +ELLIPSIS
-    ResidualCoder: mean squared error 0.006..., better than LinearCoder 0.007..., CellCoder ..., AdaptiveCoder ...
+    ResidualCoder: mean squared error 0.005..., better than LinearCoder 0.007..., CellCoder ..., AdaptiveCoder ...
 
     Every candidate is fitted on 80 % of a sample of at most 20,000 rows, at no more than 128 bits and with one beam.
     It is measured on the others. With the goal "search" up to 500 of these rows are queries and the rest items: the

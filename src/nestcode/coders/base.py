@@ -101,6 +101,7 @@ class BaseLayout:
 
 Layout = ScalarLayout | CodebookLayout | BaseLayout
 MOST_BITS = 1 << 20  # of a code
+NOTHING = 1e-9  # of the variance: rounding errors
 
 
 class Coder(Storable, Estimator):
@@ -214,12 +215,16 @@ def error_at(length: int, errors: NDArray[np.float64], features: int) -> float:
     return float(errors[length] / features)
 
 
-def warn_of_unallocated_bits(useful: int, width: int) -> None:
-    """Warn the caller of `fit` that the data does not fill the code."""
+def warn_of_unallocated_bits(useful: int, width: int, left: float) -> None:
+    """Warn the caller of `fit` that the data does not fill the code, and that a share of its variance is left."""
+    advice = f"a coder of width {max(useful, 1)} does as well"
+    if left > NOTHING:
+        advice += (
+            f", and {left:.2g} of the variance is left, because a direction takes at most 8 bits: a ResidualCoder or "
+            "AdaptiveCoder has no such limit, and features of similar spread share the bits"
+        )
     warnings.warn(
-        f"the data fills {useful} of {width} bits, the others are unallocated and always 0: "
-        f"a coder of width {max(useful, 1)} does as well",
-        stacklevel=3,
+        f"the data fills {useful} of {width} bits, the others are unallocated and always 0: {advice}", stacklevel=3
     )
 
 

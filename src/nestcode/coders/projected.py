@@ -101,7 +101,8 @@ class ProjectedCoder(Coder, Generic[Model]):
             )
         self._model, self.selection_ = model, None
         if model.useful_bits < model.width:
-            warn_of_unallocated_bits(model.useful_bits, model.width)
+            left = model.errors[-1] / model.errors[0] if model.errors[0] > 0 else 0.0
+            warn_of_unallocated_bits(model.useful_bits, model.width, float(left))
         self._store_columns(X)
         return self
 

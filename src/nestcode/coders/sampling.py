@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 
 from nestcode.arrays import Doubles, Floats, as_floats, center, pieces, squared_norms
 from nestcode.errors import InvalidInput
+from nestcode.metrics import exact_neighbors
 from nestcode.pca import Moments, rayleigh_ritz, solve
 
 DENSE, SHARE = 1024, 8  # a full eigendecomposition is faster up to so many features, or for more than 1 / SHARE of them
 FEW = 2  # times as many features as rows, and decomposing the covariance in the span of the rows is faster
 SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are trained on
 TRAIN_ROWS = 1 << 19  # that codebooks are trained on
+FEW_ROWS = 1 << 13  # that codebooks and directions would suit, and no other rows
+NEIGHBORS, NEAR = 8, 2.0  # that a synthetic row is made of, and their squared distance relative to the nearest
 
 
 class Reservoir:
@@ -92,7 +95,8 @@ class ProjectedSample:
     mean: Doubles
     directions: Floats  # (directions, features)
     rows: Floats  # (sample, directions), centered
-    outside: float  # mean squared norm of the part that no direction explains
+    held_out: NDArray[np.bool_]  # (sample,): rows to measure errors on; none where they are too few to spare
+    outside: float  # mean squared norm of the part that no direction explains, of these rows
 
 
 def project_sample(
@@ -103,27 +107,56 @@ def project_sample(
     *,
     normalize: bool,
     slack: float = 0.5,
+    spare: int = 512,
 ) -> ProjectedSample:
-    """Return a sample in the directions that a code of `width` bits should describe, in one pass over the data."""
+    """Return a sample in the directions that a code of `width` bits should describe, in one pass over the data.
+
+    Some rows are held out if there are at least `spare`.
+    """
     reservoir = Reservoir(rng, TRAIN_ROWS, most_bytes)
     moments, sample = moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
-    mean = moments.mean()
-    directions = water_filling_directions(moments.covariance(), width, rng, all_rows(moments, sample), slack)
-    rows, outside = [], 0.0
+    mean, covariance, whole = moments.mean(), moments.covariance(), all_rows(moments, sample)
+    held_out = held_out_mask(len(sample), rng, spare)
+    if moments.count < FEW_ROWS and held_out.any():
+        whole, others = sample[~held_out], Moments()
+        others.add(as_floats(whole, normalize=normalize))
+        covariance = others.covariance()
+    directions = water_filling_directions(covariance, width, rng, whole, slack)
+    rows, outside = [], []
     for part in pieces(sample):
         centered = center(part, mean, normalize=normalize)
         rows.append(centered @ directions.T)
-        outside += float((squared_norms(centered) - squared_norms(rows[-1])).sum())
-    every = np.concatenate(rows)
-    return ProjectedSample(mean, directions, every, max(outside / len(every), 0.0))
+        outside.append(squared_norms(centered) - squared_norms(rows[-1]))
+    measured = np.concatenate(outside)[held_out if held_out.any() else ...]
+    return ProjectedSample(mean, directions, np.concatenate(rows), held_out, max(float(measured.mean()), 0.0))
 
 
-def held_out_mask(count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return which of `count` rows errors are measured on: none where there are too few to spare."""
+def held_out_mask(count: int, rng: np.random.Generator, spare: int) -> NDArray[np.bool_]:
+    """Return which of `count` rows errors are measured on: none where there are fewer than `spare`."""
     held_out = np.zeros(count, dtype=bool)
-    if count >= 512:
-        held_out[rng.choice(count, min(count // 20, 10_000), replace=False)] = True
+    if count >= spare:
+        size = min(max(count // 20, min(count // 10, 25)), 10_000)
+        held_out[rng.choice(count, size, replace=False)] = True
     return held_out
+
+
+def add_synthetic_rows(rows: Floats, rng: np.random.Generator) -> Floats:
+    """Return few rows with synthetic ones among them, `FEW_ROWS` together, in random order; others as they are.
+
+    Each coefficient of a synthetic row is that of a row or of one of its neighbors, drawn at random: a local bootstrap.
+    Principal coefficients are uncorrelated, so such rows are close to the distribution of the data, and clusters stay
+    apart.
+    """
+    (n, directions), missing = rows.shape, FEW_ROWS - len(rows)
+    if missing <= 0 or n <= NEIGHBORS:
+        return rows
+    some = rng.permutation(n)[:missing]
+    near = exact_neighbors(rows[some], rows, NEIGHBORS)  # itself first, or one equal to it
+    distances = squared_norms((rows[near] - rows[some, None]).reshape(-1, directions)).reshape(near.shape)
+    near = np.where(distances <= NEAR * distances[:, 1:2], near, some[:, None])
+    source = np.resize(np.arange(len(some)), missing)[:, None]
+    chosen = near[source, rng.integers(0, NEIGHBORS, (missing, directions))]
+    return rng.permutation(np.concatenate([rows, rows[chosen, np.arange(directions)]]))
 
 
 def water_filling_directions(

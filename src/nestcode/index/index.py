@@ -116,7 +116,7 @@ class Index(IndexReader):
         build = partial(_build_graph, start.coder, self._searcher) if start.graph and start.coder is not None else None
         self._live = LiveSnapshot(snapshot, build)
         self._store = store  # where it was opened
-        self._committed = None if store is None else snapshot  # the last one
+        self._committed = snapshot, start  # the last one, where there is a store
 
     # writes
 
@@ -266,12 +266,16 @@ class Index(IndexReader):
 
     # files
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a folder, in place of an index that is there; `Index.open` reads it.
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the index to a folder; `Index.open` reads it.
 
-        An index that is damaged is not replaced: delete its folder first. Graphs that are being built are waited for.
+        A crash at any moment leaves the index that was there before, or this one. Graphs that are being built are
+        waited for.
 
-        A crash at any moment leaves the index that was there before, or this one.
+        Args:
+            path: the folder.
+            overwrite: replace an index that is there, unless it is damaged: delete its folder first.
+
         """
         if self.graph:
             self._live.write(Snapshot.flush)
@@ -281,6 +285,8 @@ class Index(IndexReader):
             return
         with Store(path, write=True) as store:
             if store.exists():
+                if not overwrite:
+                    raise InvalidInput(f"{path} holds an index already: choose another folder")
                 store.read()
             store.commit(self._contents()[1])
 
@@ -388,9 +394,32 @@ class Index(IndexReader):
             raise InvalidInput("this index is in memory: save(path) it, then Index.open(path, mode='a')")
         with self._store.writing:
             self._check_writable()
-            snapshot, contents = self._contents()
-            self._store.commit(contents)
-            self._committed = snapshot
+            committed = self._contents()
+            self._store.commit(committed[1])
+            self._committed = committed
+
+    def rollback(self) -> None:
+        """Discard all changes since the last commit, or since the index was opened.
+
+        >>> import tempfile
+        >>> from nestcode import Codes
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Index(width=2).save(folder)
+        ...     with Index.open(folder, mode="a") as index:
+        ...         index.add(Codes.from_bits([[0, 1], [1, 1]]))
+        ...         index.rollback()
+        ...         len(index)
+        0
+
+        A commit that failed keeps its changes in memory: commit again once its cause is mended, or roll back.
+        """
+        if self._store is None:
+            raise InvalidInput("this index is in memory and has no commit: rollback is for Index.open(path, mode='a')")
+        with self._store.writing:
+            self._check_writable()
+            snapshot, commit = self._committed
+            self._live.restore(snapshot)
+            self._largest, self.effort = commit.largest, commit.effort
 
     def verify(self) -> None:
         """Read everything, and raise DamagedFile if a checksum does not match, or InvalidInput if an id repeats.
@@ -410,7 +439,7 @@ class Index(IndexReader):
         self._live.wait()
         if self._store is not None:
             try:
-                since = self._live.current is not self._live.written is self._committed
+                since = self._live.current is not self._live.written is self._committed[0]
                 if self.graph and since and self._store.writable:
                     self.commit()
             finally:

@@ -65,6 +65,12 @@ class LiveSnapshot:
         with self._compacting:
             self._replace(lambda snapshot: snapshot.truncate(width))
 
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to an earlier snapshot, once a merge that runs has ended: it would take later deletions along."""
+        with self._compacting, self._writing:
+            self.current = self.written = snapshot
+            self._start_compaction()
+
     def start(self) -> None:
         """Let the background merge and build what is left, as after a crash, unless it does so already."""
         with self._writing:

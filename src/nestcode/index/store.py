@@ -7,8 +7,10 @@ replaced atomically, then files that it no longer names are deleted. The layout 
 import math
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
@@ -430,6 +432,13 @@ def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: dict[str, Mapped], 
     if few_reads:
         mapped["vectors"].expect_few_reads()
     return StoredVectors(arrays["vectors"], arrays.get("scales", NO_SCALES), guard, scales_guard, few_reads)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Delete the folder of an index of which nothing was committed, unless somebody else writes to it."""
+    with suppress(InvalidInput, OSError), Store(path, write=True) as store:
+        if not store.exists():
+            shutil.rmtree(path)
 
 
 def _lock(folder: Path) -> IO[bytes]:

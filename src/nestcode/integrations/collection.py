@@ -43,13 +43,14 @@ class Collection(Generic[Document]):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.documents: dict[str, Document] = {}
         self.lock = threading.RLock()
-        self._settings = dict(settings)
+        self.settings = dict(settings)
         self._index: NestedIndex | None = None  # created with the first embeddings, which have its dimension
         self._rows: dict[str, int] = {}  # names of documents with an embedding -> ids in the index
         self._names: dict[int, str] = {}
 
     def put(self, documents: Mapping[str, Document], embeddings: Iterable[ArrayLike | None]) -> None:
         """Add documents, replacing those with the same names; refused embeddings leave everything as it was."""
+        _check_names(documents)
         rows = {name: row for name, row in zip(documents, embeddings, strict=True) if row is not None}
         with self.lock:
             first = 0
@@ -62,7 +63,7 @@ class Collection(Generic[Document]):
                     ) from error
                 index = self._index
                 if index is None:
-                    index = NestedIndex(vectors.shape[1], metric="cosine", **self._settings)
+                    index = NestedIndex(vectors.shape[1], metric="cosine", **self.settings)
                 first = index.next_id
                 index.add(vectors)
                 self._index = index
@@ -74,7 +75,7 @@ class Collection(Generic[Document]):
     def delete(self, names: Iterable[str]) -> int:
         """Delete the documents with these names, and return how many there were."""
         with self.lock:
-            known = [name for name in dict.fromkeys(names) if name in self.documents]
+            known = [name for name in dict.fromkeys(_check_names(names)) if name in self.documents]
             rows = [self._rows.pop(name) for name in known if name in self._rows]
             if rows and self._index is not None:
                 self._index.remove_ids(rows)
@@ -131,7 +132,7 @@ class Collection(Generic[Document]):
                 "give a file of this kind of store, or upgrade nestcode"
             )
         arrays = dict(record.arrays)
-        self = cls({})
+        self = cls({name: record.settings.get(name) for name in ("width", "rows_to_fit", "vectors")})
         try:
             for row, name, *values in json.loads(arrays.pop("documents").tobytes()):
                 self.documents[name] = parse(name, *values)
@@ -146,3 +147,11 @@ class Collection(Generic[Document]):
             Record(NestedIndex.KIND, record.version, record.settings, arrays), str(path)
         )
         return self
+
+
+def _check_names(names: Iterable[str]) -> list[str]:
+    """Return the names of documents; raise if they are no strings, or a single one, whose letters would be names."""
+    found = list(names)
+    if isinstance(names, str) or not all(isinstance(name, str) for name in found):
+        raise InvalidInput(f"ids must be a list of strings, got {names!r}: convert them, as in ['5', '7']")
+    return found

@@ -159,10 +159,14 @@ class NestcodeDocumentStore:
         self._collection.save(path, KIND, lambda one: [one.to_dict(flatten=False)])
 
     @classmethod
-    def load_from_disk(cls, path: str | os.PathLike[str]) -> Self:
-        """Load a store that `save_to_disk` wrote, and verify its checksum; the file holds no code."""
-        store = cls()
-        store._collection = Collection.load(path, KIND, _parse)
+    def load_from_disk(cls, path: str | os.PathLike[str], *, return_embedding: bool = True) -> Self:
+        """Load a store that `save_to_disk` wrote, and verify its checksum; the file holds no code.
+
+        It has the settings that it was saved with, but for `return_embedding`.
+        """
+        collection = Collection.load(path, KIND, _parse)
+        store = cls(**collection.settings, return_embedding=return_embedding)
+        store._collection = collection
         return store
 
     def _kept(self, document: Document) -> Document:

@@ -137,9 +137,10 @@ class NestcodeVectorStore(VectorStore):
         k: int = 4,
         *,
         filter: Filter | None = None,  # noqa: A002
-        **_: Any,
+        **others: Any,
     ) -> list[tuple[Document, float]]:
         """Return the k nearest documents to a vector with their cosines."""
+        _refuse(others)
         with self._collection.lock:
             found = self._collection.nearest(embedding, k, _predicate(filter))
             return [(_copy(self._collection.documents[name]), cosine) for name, cosine in found]
@@ -159,9 +160,10 @@ class NestcodeVectorStore(VectorStore):
         lambda_mult: float = 0.5,
         *,
         filter: Filter | None = None,  # noqa: A002
-        **_: Any,
+        **others: Any,
     ) -> list[Document]:
         """Return k of the `fetch_k` nearest documents to a vector, chosen by maximal marginal relevance."""
+        _refuse(others)
         with self._collection.lock:
             names = [name for name, _ in self._collection.nearest(embedding, fetch_k, _predicate(filter))]
             if not names:
@@ -214,6 +216,14 @@ class NestcodeVectorStore(VectorStore):
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         return lambda cosine: min(max(cosine, 0.0), 1.0)
+
+
+def _refuse(options: dict[str, Any]) -> None:
+    """Raise if there are options that would have no effect, such as a filter by another name."""
+    if options:
+        raise InvalidInput(
+            f"a search takes k and filter, got {', '.join(options)}: leave that out, or correct its name"
+        )
 
 
 def _copy(document: Document) -> Document:

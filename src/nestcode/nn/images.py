@@ -119,7 +119,8 @@ class RandomViews(nn.Module):
     >>> views.eval()(row)
     tensor([[1., 2., 3., 4.]])
 
-    Borders are padded by reflection. Colors are jittered around 0, the mean of standardized images.
+    Borders are padded by reflection. Images may be raw or standardized: brightness changes by a share of the standard
+    deviation of the batch.
 
     Args:
         shape: channels, height and width of an image.
@@ -192,7 +193,13 @@ class RandomViews(nn.Module):
         n = len(images)
         draws = (2 * torch.rand(4, n, 1, 1, device=images.device, dtype=images.dtype) - 1) * self.color
         draws = draws * (torch.rand_like(draws[:1]) < 0.8)
-        brightness, contrast, saturation, hue = draws[0], 1 + draws[1], 1 + draws[2], draws[3] * (0.4 * math.pi)
+        # In standard deviations, so that raw pixels get as much jitter as standardized ones.
+        brightness, contrast, saturation, hue = (
+            draws[0] * images.std(correction=0),
+            1 + draws[1],
+            1 + draws[2],
+            draws[3] * (0.4 * math.pi),
+        )
         saturation = torch.where(torch.rand_like(saturation) < self.gray, 0.0, saturation)
         one = torch.eye(3, device=images.device, dtype=images.dtype)
         gray = torch.full_like(one, 1 / 3)

@@ -5,14 +5,16 @@ depend on later blocks, to the last bit. The first units of a block can be froze
 the layers below still get theirs through them, and `restore_frozen` undoes what an optimizer's momentum does to them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 
 
 class Block(nn.Module):
@@ -51,8 +53,17 @@ class Block(nn.Module):
         """Freeze the first `units` at their present values."""
         self.frozen, self._masked = units, True
         self._trainable[:units] = False
-        self.requires_grad_(units < len(self.weight))
-        self._frozen_values = [part.detach().clone() for part in self._leading()]
+        if units == len(self.weight):
+            self.requires_grad_(False)
+        self._hold()
+
+    def unfreeze(self, units: int) -> None:
+        """Train all but the first `units` again."""
+        if units < self.frozen:
+            self.frozen, self._masked = units, units > 0
+            self._trainable[units:] = True
+            self.requires_grad_()
+            self._hold()
 
     def restore_frozen(self) -> None:
         """Restore the values of frozen units."""
@@ -63,12 +74,21 @@ class Block(nn.Module):
     def untie(self, columns: Tensor) -> None:
         """Take decoder weights of its own, (below, units)."""
         self.columns = nn.Parameter(columns.to(self.weight).clone())
+        self._hold()
 
     def _held(self, parameter: Tensor, trainable: Tensor | None = None) -> Tensor:
         """Return a parameter without gradients for frozen units, whose mask broadcasts to it."""
         if not self._masked:
             return parameter
         return torch.where(self._trainable if trainable is None else trainable, parameter, parameter.detach())
+
+    def _hold(self) -> None:
+        """Keep the present values of frozen units, which `restore_frozen` restores."""
+        self._frozen_values = [part.detach().clone() for part in self._leading()]
+
+    def _load_from_state_dict(self, *state: Any) -> None:
+        super()._load_from_state_dict(*state)
+        self._hold()
 
     def _leading(self) -> list[Tensor]:
         """Return the parameters of the frozen units."""
@@ -87,6 +107,8 @@ class Encoder(nn.Module):
         self, features: int, layers: Sequence[int], width: int, *, tied: bool = False, dropout: float = 0.2
     ) -> None:
         super().__init__()
+        if not isinstance(layers, Iterable):
+            raise InvalidInput(f"layers must be the widths of hidden layers, such as (128,), got {layers!r}")
         self.sizes = [features, *(check_int(size, "a layer's width", least=1) for size in layers)]
         self.tied, self.dropout = tied, dropout
         self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(self.sizes))
@@ -124,6 +146,13 @@ class Encoder(nn.Module):
             here = min(units, len(block.weight))
             block.freeze(here)
             units -= here
+
+    def unfreeze(self, units: int) -> None:
+        """Train all but the first `units` of the code again, and the hidden layers."""
+        self.hidden.requires_grad_()
+        for block in self.code_blocks():
+            block.unfreeze(min(units, len(block.weight)))
+            units -= min(units, len(block.weight))
 
 
 class MirrorDecoder(nn.Module):

@@ -5,7 +5,6 @@ or a machine dies; folders that are complete as soon as they exist make that saf
 """
 
 import hashlib
-import json
 import shutil
 from os import PathLike
 from pathlib import Path
@@ -17,16 +16,15 @@ from numpy.typing import NDArray
 from nestcode.arrays import check_int
 from nestcode.coders import Coder
 from nestcode.errors import InvalidInput, import_extra
-from nestcode.scale.shards import encode_shard, find_splitters, merge_range, part_path
+from nestcode.scale.shards import check_plan, encode_shard, find_splitters, merge_range, part_path
 from nestcode.search.vectors import VectorType
-from nestcode.storage import make_folder, write_atomic
 
 if TYPE_CHECKING:
     from ray.data import Dataset
 
 Batch = dict[str, NDArray[Any]]
 ROWS = 1 << 16  # of a shard
-PLAN, SHARDS = "plan.json", "shards"
+SHARDS = "shards"
 
 
 def encode(
@@ -69,8 +67,7 @@ def encode(
     folder, known = Path(out).absolute(), ray.put(coder)
     parts, rows = check_int(parts, "parts", least=1), check_int(rows, "rows", least=1)
     settings = {"coder": coder.fingerprint, "width": width, "vectors": vectors}
-    make_folder(folder)
-    _check_plan(folder, {**settings, "parts": parts, "graph": graph})
+    check_plan(folder, {**settings, "parts": parts, "graph": graph}, made="*")
 
     def encode_batch(batch: Batch) -> Batch:
         for name in (items, ids):
@@ -97,15 +94,3 @@ def encode(
     found: list[Path] = ray.get(tasks)
     shutil.rmtree(folder / SHARDS)
     return found
-
-
-def _check_plan(folder: Path, plan: dict[str, Any]) -> None:
-    """Write what a folder is for, or raise if it is for something else."""
-    path = folder / PLAN
-    if path.exists():
-        if json.loads(path.read_bytes()) != plan:
-            raise InvalidInput(f"{folder} has parts of another index: give a new folder, or the settings of that one")
-    elif any(folder.iterdir()):
-        raise InvalidInput(f"{folder} must be a new or empty folder, or that of an interrupted call: give another")
-    else:
-        write_atomic(path, json.dumps(plan).encode())

@@ -4,13 +4,14 @@ The result depends on the items alone, byte for byte, not on how they were divid
 code and id, and the sample that splits the ranges is of the items whose ids have the smallest hashes.
 """
 
+import json
 import os
 import shutil
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -29,9 +30,10 @@ from nestcode.index.snapshot import some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.searcher import StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorType
-from nestcode.storage import make_folder, sync_folder
+from nestcode.storage import make_folder, sync_folder, write_atomic
 
 AnyPath = str | os.PathLike[str]
+PLAN = "plan.json"  # what the parts in a folder are of
 SAMPLE = 1000  # items for each range to split: sizes of ranges are within some 10 % of each other
 COPIED = ("codes", "ids", "vectors", "scales")  # arrays of a shard that a merge reads
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing
@@ -98,7 +100,7 @@ def find_splitters(shards: Sequence[AnyPath], parts: int) -> Codes:
     commit = Shards(shards).read()
     packed, marks = [np.empty((0, -(-commit.width // 8)), np.uint8)], [np.empty(0, np.uint64)]
     for segment in commit.segments:
-        hashes = segment.live_ids().astype(np.uint64) * GOLDEN
+        hashes = _hashes(segment.live_ids())
         positions = np.delete(np.arange(len(segment.codes)), segment.tombstones)
         chosen = np.argsort(hashes)[:count]
         packed.append(segment.codes_at(positions[chosen]).packed)
@@ -150,7 +152,8 @@ def merge_range(shards: Sequence[AnyPath], splitters: Codes, part: int, out: Any
 def merge_shards(shards: Sequence[AnyPath], out: AnyPath, parts: int, *, graph: bool = False) -> list[Path]:
     """Merge shards into indexes of consecutive key ranges, `out/part-0000` and so on, and return their paths.
 
-    `Index.open` reads them as one index. Run again after a crash, it makes what is missing.
+    `Index.open` reads them as one index. Run again after a crash, it makes what is missing; a folder with parts of
+    other shards, or of another number of parts, is refused.
 
     >>> import tempfile
     >>> codes = Codes.from_bits([[0, 0, 1], [0, 1, 0], [1, 0, 0], [1, 1, 1]])
@@ -167,8 +170,39 @@ def merge_shards(shards: Sequence[AnyPath], out: AnyPath, parts: int, *, graph: 
 
     """
     splitters = find_splitters(shards, parts)
+    check_plan(Path(out), {**_summary(shards), "parts": parts, "graph": graph})
     numbers = range(len(splitters) + 1)
     return [merge_range(shards, splitters, part, part_path(out, part), graph=graph) for part in numbers]
+
+
+def check_plan(folder: Path, plan: dict[str, Any], made: str = "part-*") -> None:
+    """Write what the files in a folder are made of, or raise if some were made of something else."""
+    path = folder / PLAN
+    known = json.loads(path.read_bytes()) if path.exists() else None
+    if known != plan and any(folder.glob(made)):
+        raise InvalidInput(
+            f"{folder} has files of something else, or of other items or settings: give a new folder, or those of an "
+            "interrupted call"
+        )
+    make_folder(folder)
+    write_atomic(path, json.dumps(plan).encode())
+
+
+def _summary(shards: Sequence[AnyPath]) -> dict[str, Any]:
+    """Return what tells the items of shards from others, however they are divided."""
+    commit = Shards(shards).read()
+    ids = [segment.live_ids() for segment in commit.segments]
+    return {
+        "coder": None if commit.coder is None else commit.coder.fingerprint,
+        "width": commit.width,
+        "vectors": None if commit.vector_format is None else commit.vector_format.dtype,
+        "items": sum(map(len, ids)),
+        "ids": sum(int(_hashes(own).sum()) for own in ids) % 2**64,
+    }
+
+
+def _hashes(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    return ids.astype(np.uint64) * GOLDEN
 
 
 def part_path(out: AnyPath, part: int) -> Path:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import LARGEST_SQUARE, StoredIds, as_floats, check_ids, check_int, check_rows
+from nestcode.arrays import LARGEST_SQUARE, Ids, StoredIds, as_floats, check_ids, check_int, check_rows
 from nestcode.coders import Coder
 from nestcode.codes import Codes, thread_count
 from nestcode.errors import InvalidInput
@@ -195,19 +195,18 @@ def check_k(k: int, count: int) -> int:
     return k
 
 
-def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
-    """Return which items may be found, given ids or a mask by id."""
+def check_allowed(allowed: ArrayLike | Iterable[int]) -> Ids | NDArray[np.bool_]:
+    """Return a filter as ids, or as a mask by id.
+
+    >>> check_allowed({3}), check_allowed([True, False])
+    (array([3]), array([ True, False]))
+    """
     plain = isinstance(allowed, np.ndarray | list | tuple | range | memoryview) or not isinstance(allowed, Iterable)
     array = np.asarray(allowed if plain else list(allowed))  # type: ignore[arg-type]
     if array.dtype == bool:
         if array.ndim != 1:
             raise InvalidInput(f"filter must be ids, or a mask by id in 1 dimension, got shape {array.shape}")
-
-        def by_mask(ids: StoredIds) -> NDArray[np.bool_]:
-            inside = ids < len(array)
-            return inside & array[np.where(inside, ids, 0)] if len(array) else inside
-
-        return by_mask
+        return array
     try:
         chosen = check_ids(array, distinct=False)
     except InvalidInput as error:
@@ -217,7 +216,21 @@ def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
             f"filter must be ids, or a mask by id of bools, got {len(chosen)} integers of 0 and 1: convert a mask with "
             "mask.astype(bool), or name each id once"
         )
-    return lambda ids: np.isin(ids, chosen)
+    return chosen
+
+
+def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
+    """Return which items may be found, given ids or a mask by id."""
+    array = check_allowed(allowed)
+    if array.dtype != bool:
+        return lambda ids: np.isin(ids, array)
+    mask = array.astype(bool, copy=False)
+
+    def by_mask(ids: StoredIds) -> NDArray[np.bool_]:
+        inside = ids < len(mask)
+        return inside & mask[np.where(inside, ids, 0)] if len(mask) else inside
+
+    return by_mask
 
 
 def _choose_rank(rank: Rank | None, coder: Coder | None, codes: Codes | None, vectors: object, *, stored: bool) -> Rank:

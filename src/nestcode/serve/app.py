@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
 
 import nestcode
 from nestcode.arrays import Floats, Ids
@@ -43,17 +44,17 @@ from nestcode.serve.bodies import (
     rows_in,
     rows_of,
 )
-from nestcode.serve.guard import Guard
+from nestcode.serve.guard import Guard, check_origins, route_of
 from nestcode.serve.metrics import Metrics
 from nestcode.serve.ranges import Ranges
-from nestcode.serve.service import Absent, Service, warm
+from nestcode.serve.service import Absent, Service
 from nestcode.wire import CODES, FLOAT32, HITS, pack_hits, unpack_items
 
 STATIC = Path(__file__).parent / "static"
 SHOWN = 100  # ids of a neighborhood, where a request does not say how many
 TEXT = 250_000  # ids of an answer in JSON: nothing else is answered while they are written
 REFRESH = 1.0  # seconds between two looks for a new commit
-REFUSALS = (400, 401, 403, 404, 405, 408, 413, 415, 416, 421, 503)
+REFUSALS = (400, 401, 403, 404, 405, 408, 412, 413, 415, 416, 421, 503)
 Result = TypeVar("Result")
 log = logging.getLogger("nestcode.serve")
 
@@ -82,6 +83,7 @@ def create_app(
         origins: web sites whose pages may read answers and write (CORS); "*" are all.
 
     """
+    check_origins(origins)
     routes = Routes(service)
     app = FastAPI(
         title="Nestcode",
@@ -93,13 +95,15 @@ def create_app(
         responses={status: {"model": schemas.Error} for status in REFUSALS},
     )
     routes.register(app)
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", routes.static, name="static")
     app.add_middleware(Ranges)
     app.add_middleware(Guard, routes.metrics, token, local=local, origins=origins)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
-    for kind, status in ((InvalidInput, 400), (Absent, 404), (Busy, 503), (NestcodeError, 500), (OSError, 500)):
+    for kind, status in ((InvalidInput, 400), (Absent, 404), (Busy, 503)):
         app.add_exception_handler(kind, _refusal(status))
+    app.add_exception_handler(NestcodeError, routes.failure)
+    app.add_exception_handler(OSError, routes.failure)
     app.add_exception_handler(StarletteHTTPException, _http_error)
     app.add_exception_handler(Exception, _failure)
     return app
@@ -153,7 +157,7 @@ class Routes:
     """The handlers of one application, and what they share."""
 
     def __init__(self, service: Service) -> None:
-        self.metrics = Metrics()
+        self.metrics, self.static = Metrics(), StaticFiles(directory=STATIC)
         self._service, self._limits = service, service.limits
         self._ready = False
         self._batcher = Batcher(
@@ -176,19 +180,31 @@ class Routes:
             await asyncio.to_thread(self._service.close)
 
     async def _refresh(self) -> None:
-        with contextlib.suppress(Absent):
-            await self._call(warm, self._service.index)
-        self._ready = True
+        said = ""
         while True:
-            with contextlib.suppress(Absent):
-                self.metrics.items.set(len(self._service.index))
-            await asyncio.sleep(REFRESH)
             try:
                 if await self._call(self._service.refresh):
                     self.metrics.refreshes.labels("new").inc()
-            except (NestcodeError, OSError) as error:  # what was read before is served further
-                log.warning("the index was not refreshed: %s", error)
+                if not self._ready:
+                    await self._call(self._service.warm)
+                self._ready, said = True, ""
+                self.metrics.items.set(len(self._service.index))
+            except Absent:  # there are only streams
+                self._ready = True
+            except Exception as error:  # what was read before is served further
+                self._service.note(error)
                 self.metrics.refreshes.labels("failed").inc()
+                if str(error) != said:
+                    log.warning("the index was not refreshed: %s", error)
+                said = str(error)
+            await asyncio.sleep(REFRESH)
+
+    def failure(self, request: Request, error: Exception) -> Response:
+        """Answer 500 to a request that met a damaged file or a full disk; only the log names paths."""
+        self._service.note(error)
+        log.error("%s failed: %s", route_of(request.scope), error)
+        why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else type(error).__name__
+        return JSONResponse({"error": f"the server failed ({why}): its log says more"}, 500)
 
     def register(self, app: FastAPI) -> None:
         """Add all routes."""
@@ -389,12 +405,15 @@ class Routes:
 
         return answer(await self._call(look))
 
-    async def stream(self, name: str) -> Response:
+    async def stream(self, name: str, request: Request) -> Response:
         """Send a stream, or the bytes that the header Range asks for: a prefix is a coarser version of everything."""
         path = (await self._call(self._service.streams)).get(name)
         if path is None:
             raise Absent(f"there is no stream {name[:80]!r}: /v1/info lists them")
-        return FileResponse(path, media_type="application/octet-stream")
+        about = await self._call(os.stat, path)
+        whole = FileResponse(path, media_type="application/octet-stream", stat_result=about)
+        known = self.static.is_not_modified(whole.headers, request.headers)
+        return NotModifiedResponse(whole.headers) if known else whole
 
     async def health(self) -> Response:
         """Answer as long as the process runs."""
@@ -415,7 +434,10 @@ class Routes:
     # what several need
 
     async def _body(self, request: Request, *accepted: str) -> tuple[str, bytes]:
-        return media_type(request, *accepted), await read_body(request, self._limits)
+        kind, body = media_type(request, *accepted), await read_body(request, self._limits)
+        if request.headers.get("if-match", "*") not in ("*", self._service.tag):
+            raise HTTPException(412, "this server has an index of another width or coder now: read /v1/info again")
+        return kind, body
 
     async def _within(self, work: Awaitable[Result]) -> Result:
         """Wait for an answer as long as the limits allow."""

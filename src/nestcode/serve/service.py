@@ -2,17 +2,17 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nestcode.arrays import Floats
+from nestcode.arrays import Floats, check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
-from nestcode.errors import InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import Index
 from nestcode.search.hits import Hits
 from nestcode.serve.batching import Options, Queries
@@ -39,7 +39,7 @@ class Service:
     (8, None)
 
     Args:
-        index: the folder of an index; without one only `streams` are served.
+        index: the folder of an index, or several that are read as one; without any only `streams` are served.
         coder: encodes vectors for an index that has no coder itself.
         items: what the items look like.
         embed: a model of text, so that texts can be queries.
@@ -53,7 +53,7 @@ class Service:
 
     def __init__(
         self,
-        index: str | os.PathLike[str] | None = None,
+        index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         *,
         coder: Coder | None = None,
         items: Items | None = None,
@@ -75,12 +75,13 @@ class Service:
             cores = len(os.sched_getaffinity(0))
         else:
             cores = os.cpu_count() or 1
-        self.threads = threads or cores
+        self.threads = cores if threads is None else check_int(threads, "threads", least=1)
         self._index = None if index is None else Index.open(index, "a" if writable else "r", memory=memory)
         own = None if self._index is None else self._index.coder
         if own is not None and coder is not None:
             raise InvalidInput("the index has its own coder: leave coder out")
-        self._given = coder
+        self._given, self._damaged = coder, False
+        self._tagged: tuple[Index | None, str] = None, ""
         if self._index is not None and coder is not None and coder.width_ < self._index.width:
             raise InvalidInput(
                 f"the coder must have at least the index's {self._index.width} bits, got {coder.width_}: give the "
@@ -99,10 +100,19 @@ class Service:
     @property
     def coder(self) -> Coder:
         """The coder of the index, or the one that was given."""
-        coder = self._given if self._index is None or self._index.coder is None else self._index.coder
+        coder = self._any_coder()
         if coder is None:
             raise Absent("this server has no coder: start it with --coder, or send codes")
         return coder
+
+    @property
+    def tag(self) -> str:
+        """The entity tag of the index's width and coder: rows that were made for others are not read as its own."""
+        index, coder = self._index, self._any_coder()
+        if self._tagged[0] is not index or not self._tagged[1]:
+            fingerprint = "" if coder is None else coder.fingerprint
+            self._tagged = index, f'"{0 if index is None else index.width}-{fingerprint}"'
+        return self._tagged[1]
 
     @property
     def writer(self) -> Writer | None:
@@ -113,22 +123,34 @@ class Service:
         """Take up what others have committed, and return whether there was anything; running searches go on."""
         if self._index is None or self._writer is not None:
             return False
-        try:
-            return self._index.refresh()
-        except InvalidInput:  # another index is in the folder now
-            assert self._path is not None
-            opened = Index.open(self._path, memory=self._memory)
-            warm(opened)
-            self._index = opened
-            return True
+        if not self._damaged:
+            try:
+                return self._index.refresh()
+            except InvalidInput:  # another index is in the folder now
+                pass
+        assert self._path is not None
+        opened = Index.open(self._path, memory=self._memory)  # a copy may be restored
+        _warm(opened)
+        self._index, self._damaged = opened, False
+        return True
+
+    def warm(self) -> None:
+        """Prepare the index, so that the first request does not wait for that."""
+        _warm(self.index)
+
+    def note(self, error: Exception) -> None:
+        """Let the next refresh open the index anew if it is damaged."""
+        self._damaged |= isinstance(error, DamagedFile)
 
     def close(self) -> None:
-        """Finish writes and let others write."""
+        """Finish writes, let others write, and drop what was served: FastAPI's caches keep applications."""
         if self._writer is not None:
             self._writer.close()
         self.pool.shutdown()
         if self._index is not None:
             self._index.close()
+        self._index = self._writer = self._given = self.items = self.embed = None
+        self._tagged = None, ""
 
     # what runs in threads
 
@@ -169,23 +191,26 @@ class Service:
             "items": None if self.items is None else self.items.kind,
             "texts": self.embed is not None,
             "limits": vars(self.limits),
+            "tag": self.tag,
         }
         if self._index is not None:
             about |= {"count": len(self._index), "width": self._index.width, "vectors": self._index.vector_type}
-        coder = self._given if self._index is None or self._index.coder is None else self._index.coder
+        coder = self._any_coder()
         if coder is not None:
             about["coder"] = {
                 "kind": type(coder).__name__,
                 "width": coder.width_,
                 "features": coder.n_features_in_,
                 "metric": coder.metric_,
-                "fingerprint": coder.fingerprint,
+                "fingerprint": about["tag"].strip('"').partition("-")[2],
             }
             about["image"] = None if self.items is None else self.items.image_of(coder.n_features_in_)
         return about
 
+    def _any_coder(self) -> Coder | None:
+        return self._given if self._index is None or self._index.coder is None else self._index.coder
 
-def warm(index: Index) -> None:
-    """Prepare an index, so that the first request does not wait for that."""
+
+def _warm(index: Index) -> None:
     if len(index):
         index.search(index.codes(index.ids[:1]) if index.coder is None else index.reconstruct(index.ids[:1]), k=1)

@@ -17,7 +17,7 @@ import numpy as np
 
 from nestcode.arrays import Bytes, Ids
 from nestcode.coders import Coder
-from nestcode.errors import InvalidInput, import_extra
+from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.index.ordered import Scan
 from nestcode.stores.base import CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
 from nestcode.stores.sql import opened
@@ -95,12 +95,20 @@ class LmdbStore(CodeStore):
     def _open(self, path: str | PathLike[str], map_size: int, *, create: bool) -> None:
         try:
             self._environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3, create=create)
+        except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as error:
+            raise DamagedFile(f"{fspath(path)} holds no LMDB environment ({error}): restore a copy") from error
         except lmdb.Error as error:
             if "already open" not in str(error):
                 raise
             raise InvalidInput(
                 f"the store in {fspath(path)} is open in this process: share it, as it serves all threads, or close it"
             ) from None
+        pages = self._environment.info()["last_pgno"] + 1
+        if pages * self._environment.stat()["psize"] > Path(path, "data.mdb").stat().st_size and not create:
+            self._environment.close()
+            raise DamagedFile(
+                f"{fspath(path)} ends before its last page: restore a copy"
+            )  # reading it would be a bus error
         with opened(self._environment, owned=True):
             self._codes, self._ids, self._settings = (
                 self._environment.open_db(name, create=create) for name in (b"codes", b"ids", b"settings")

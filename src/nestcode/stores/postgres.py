@@ -171,6 +171,8 @@ class PostgresStore(SqlStore):
         try:
             with self._transaction():
                 if replace:
+                    # Or the same ids could come back between the two statements.
+                    self._execute(f"LOCK TABLE {self._table} IN SHARE ROW EXCLUSIVE MODE")
                     self._execute(f"DELETE FROM {self._table} WHERE id = ANY(%s)", (items.ids.tolist(),))
                 statement = f"COPY {self._table} (id, code) FROM STDIN (FORMAT BINARY)".encode()
                 with psycopg.Cursor(self._connection) as cursor, cursor.copy(statement) as copy:

@@ -83,6 +83,18 @@ class SqlStore(CodeStore):
             return None
         return self._fetch(f"SELECT c.id, c.code {self._from()}", self._values)
 
+    def _packed_scan(self, ids: Ids, codes: bytes, length: int | None = None) -> Scan:
+        return super()._packed_scan(self._check_distinct(ids), codes, length)
+
+    def _check_distinct(self, ids: Ids) -> Ids:
+        """Return ids; raise if one is repeated, as an item that the user's table holds several times would count so."""
+        if self._items and self._condition and len(np.unique(ids)) < len(ids):
+            raise InvalidInput(
+                f"a filter takes a table with each id once, got some twice in {self._items}: give a view with distinct "
+                "ids as items, or filter by c.id IN (SELECT id FROM …) without items"
+            )
+        return ids
+
     def _ascend(self, key: bytes, limit: int) -> Scan:
         return self._fetch(self._ascending(limit), (key, *self._values))
 

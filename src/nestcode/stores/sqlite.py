@@ -168,7 +168,7 @@ class SqliteStore(SqlStore):
         ids: Ids = np.fromstring(listed or b"", dtype=np.int64, sep=",")
         if foreign or (ids < 0).any():
             raise self._foreign_items()
-        return ids
+        return self._check_distinct(ids)
 
     def _range(self, low: bytes, high: bytes) -> Scan:
         within = self._from("c.code >= ?", "c.code < ?")

@@ -18,7 +18,7 @@ from nestcode.lengths import Beyond, Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.nn.binarize import Anchor
 from nestcode.nn.classifier import OrderedClassifier
-from nestcode.training.checks import check_labels, check_model, checksum
+from nestcode.training.checks import check_data, check_labels, check_model, checksum
 from nestcode.training.config import Run, Training
 from nestcode.training.contrastive import nested_info_nce
 from nestcode.training.data import as_source
@@ -51,6 +51,8 @@ def train(
     >>> reports[-1]["errors"][16] < 0.5 * reports[0]["errors"][16]
     True
 
+    However a run ends, the model is then in evaluation mode, with the lengths and frozen units that it had before.
+
     Args:
         model: the network; its mean and scale are set to those of the data first.
         X: an array or memory map (n, features), images (n, …), a torch dataset, a folder of images.
@@ -58,8 +60,8 @@ def train(
         run: checkpoints and logs.
         labels: a class for each item, (n,), for an `OrderedClassifier`.
         augment: a module that changes rows at random, (n, features) -> the same, on the device and before they are
-            standardized: `nestcode.nn.RandomViews((3, 32, 32))` crops and flips images. What it returns is also what
-            is to be reconstructed.
+            standardized: `nestcode.nn.RandomViews((3, 32, 32))` crops and flips images, (n, 3, 32, 32). What it
+            returns is also what is to be reconstructed.
 
     """
     training = training or Training()
@@ -80,9 +82,11 @@ class AutoencoderObjective(Objective):
         self.model: OrderedAutoencoder = model
         self.augment = augment
         self.training, self.source = training, as_source(X)
+        check_data(self.source, model, augment)
         self._labels = check_labels(model, labels, len(self.source))
         self.examples = len(split_holdout(len(self.source), training)[1])
         self.lengths, self.discrete = model.lengths, model.binarize is not None
+        self._before = _State(model)
         self._anchors: defaultdict[int, Anchor] | None = None  # by micro-batch, within a line search
 
     def identity(self) -> dict[str, Any]:
@@ -96,8 +100,8 @@ class AutoencoderObjective(Objective):
         self.accelerator = accelerator
         self.loader = RowLoader(self.source, self.training, accelerator.device, self._labels)
         self.model.to(accelerator.device).train()
-        self.model.set_moments(*self.loader.moments())
         check_model(self.model, self.training, self.loader.rows(self.loader.train[:2]))
+        self.model.set_moments(*self.loader.moments())
         self.evaluated, self.sample = self.loader.evaluation_rows(), self.loader.sample()
         self.targets = self.loader.evaluation_labels()
         self.rows = self.sample.new_empty(micro_batch_size, self.model.features)
@@ -182,12 +186,13 @@ class AutoencoderObjective(Objective):
         self.model.set_lengths(Beyond(self.lengths, width))
 
     def finish(self) -> None:
-        """Set exact thresholds and switch to evaluation mode."""
+        """Set exact thresholds."""
         self._finalize_thresholds()
-        self.model.set_lengths(self.lengths)
-        if self.model.binarize is not None:
-            self.model.binarize.deferred, self.model.binarize.anchor = False, None
-        self.model.eval()
+
+    def release(self) -> None:
+        """Return to the lengths and the frozen units of before the run, and switch to evaluation mode."""
+        self._before.restore()
+        super().release()
 
     def _finalize_thresholds(self) -> None:
         """Set thresholds to exact quantiles of all data, or a large sample of it."""
@@ -201,9 +206,29 @@ class AutoencoderObjective(Objective):
 
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Freeze what a checkpoint had frozen."""
-        self.model.refreeze()
         if self.sweeper is not None and state is not None:
             self.sweeper.load_state_dict(state)
+
+
+class _State:
+    """What a run changes in a model beside the values of its state: lengths, frozen units, when thresholds move."""
+
+    def __init__(self, model: OrderedAutoencoder) -> None:
+        self._model, self._lengths, self._frozen = model, model.lengths, model.frozen
+        self._trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        self._thresholds = None if model.binarize is None else (model.binarize.deferred, model.binarize.frozen)
+
+    def restore(self) -> None:
+        """Return to that state, in a model that may have grown."""
+        model = self._model
+        model.set_lengths(self._lengths)
+        if model.frozen > self._frozen:
+            model.unfreeze(self._frozen)
+        for parameter, trained in self._trained:
+            parameter.requires_grad_(trained)
+        if model.binarize is not None and self._thresholds is not None:
+            model.binarize.deferred, model.binarize.frozen = self._thresholds
+            model.binarize.anchor = None
 
 
 class AutoencoderLoss(nn.Module):

@@ -1,16 +1,18 @@
-"""Checks before a run: the model's shapes, the labels, and a checksum of the data."""
+"""Checks before a run: the shapes of data and model, the labels, and a checksum of the data."""
 
 import hashlib
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
 from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.nn.classifier import OrderedClassifier
+from nestcode.nn.images import ImageEncoder, RandomViews
 from nestcode.nn.layers import Encoder
+from nestcode.nn.modes import evaluation_mode
 from nestcode.training.config import Training
 from nestcode.training.data import Indices, Source
 
@@ -21,20 +23,36 @@ def check_model(model: OrderedAutoencoder, training: Training, rows: Tensor) -> 
         raise InvalidInput("penalty, sweep and growth act on the built-in layers: leave them out, or your modules")
     if isinstance(model, OrderedClassifier) and training.growth:
         raise InvalidInput("the code of a classifier does not grow: leave growth out, and choose its final width")
-    was = model.training
-    code = torch.zeros(len(rows), model.width, device=rows.device)
+    code = torch.zeros(len(rows), model.width, device=rows.device, dtype=model.mean.dtype)
     for name, module, given, out in (
         ("encoder", model.encoder, model.standardize(rows), model.width),
         ("decoder", model.decoder, code, model.classes if isinstance(model, OrderedClassifier) else model.features),
     ):
         try:
-            with torch.no_grad():
-                shape = tuple(module.eval()(given).shape)
+            with torch.no_grad(), evaluation_mode(module):
+                shape = tuple(module(given).shape)
         except (RuntimeError, TypeError, AttributeError) as error:
             raise InvalidInput(f"the {name} does not take rows of shape {tuple(given.shape)}: {error}") from error
         if shape != (len(rows), out):
             raise InvalidInput(f"the {name} must return {out} values per row, got shape {shape} for {len(rows)} rows")
-    model.train(was)
+
+
+def check_data(source: Source, model: OrderedAutoencoder, augment: nn.Module | None) -> None:
+    """Raise unless the data has the model's features, and images the layout of the modules that read images."""
+    if source.features != model.features:
+        raise InvalidInput(
+            f"data must have the {model.features} features of the model, got {source.features}: make a model for "
+            f"{source.features} features, or give it other data"
+        )
+    shape = tuple(getattr(source, "shape", ()))
+    for module in (*model.modules(), *(() if augment is None else augment.modules())):
+        if not isinstance(module, ImageEncoder | RandomViews) or len(shape) < 2:
+            continue
+        if [side for side in shape if side > 1] != [side for side in module.shape if side > 1]:
+            raise InvalidInput(
+                f"images must be laid out as {type(module).__name__} reads them, (channels, height, width) = "
+                f"{module.shape}, got {shape}: where the channels are last, give images[:].transpose(0, 3, 1, 2)"
+            )
 
 
 def check_labels(model: OrderedAutoencoder, labels: Any, items: int) -> Indices | None:

@@ -96,7 +96,3 @@ class ImplicitObjective(Objective):
         codes = self.model.search(self._evaluated, BEAMS, CANDIDATES, self._last)
         errors = (self._evaluated[:, None] - self.model(codes)).square().mean(dim=(0, 2)).tolist()
         return {8 * (stage + 1): error for stage, error in enumerate(errors)}
-
-    def finish(self) -> None:
-        """Switch to evaluation mode."""
-        self.model.eval()

@@ -22,7 +22,7 @@ from nestcode.training.runtime.accelerator import Accelerator
 from nestcode.training.runtime.checkpoint import check_identity, read_checkpoint, write_checkpoint
 from nestcode.training.runtime.distributed import ProcessGroup
 from nestcode.training.runtime.logger import RunLogger
-from nestcode.training.runtime.randomness import RNG_LOCK
+from nestcode.training.runtime.randomness import RNG_LOCK, seeded
 from nestcode.training.runtime.sampler import BatchSampler, MicroBatch
 from nestcode.training.runtime.signals import GracefulInterrupt
 
@@ -56,7 +56,8 @@ class TrainingLoop:
         self.reports: Reports = []
         self.losses: list[Tensor] = []  # since the last report
         shared = training.but(device="auto", micro_batches=self.sampler.micro_batches)
-        self.identity = {**shared.to_json(), **objective.identity()}
+        with seeded(training.seed):
+            self.identity = {**shared.to_json(), **objective.identity()}
         if not group.agree(json.dumps(self.identity, sort_keys=True)):
             raise InvalidInput(
                 f"all {group.size} processes must have the same data, settings and model: give each of them the whole "
@@ -68,20 +69,31 @@ class TrainingLoop:
         logger = RunLogger(self.options, self.sampler.total, writes=self.group.rank == 0)
         # The caller's random state is restored at the end.
         with torch.random.fork_rng(self.accelerator.rng_devices), GracefulInterrupt() as interrupt, logger.open():
-            self._prepare()
-            if self.options.resume and self.options.checkpoint is not None:
-                self._resume()
-                logger.replay(self.reports)
-            self._run_stage(logger, interrupt)
-            while self.objective.grows():
-                self._next_stage()
-                self._run_stage(logger, interrupt)
-            self.objective.finish()
+            try:
+                self._run(logger, interrupt)
+            finally:
+                self.objective.release()
             if interrupt.signal:
                 interrupt.stop(self.options.checkpoint, self.step)
         return self.reports
 
+    def _run(self, logger: RunLogger, interrupt: GracefulInterrupt) -> None:
+        self._prepare()
+        if self.options.resume and self.options.checkpoint is not None:
+            self._resume()
+            logger.replay(self.reports)
+        self._run_stage(logger, interrupt)
+        while self.objective.grows():
+            self._next_stage()
+            self._run_stage(logger, interrupt)
+        self._seed(self.sampler.total, 2)
+        self.objective.finish()
+
+    def _seed(self, step: int, index: int) -> None:
+        torch.manual_seed(_mix(self.training.seed, self.stage, step, index))
+
     def _prepare(self) -> None:
+        self._seed(self.sampler.total, 1)
         self.objective.prepare(self.accelerator, self.sampler.micro_batch_size)
         self.group.broadcast(self.objective.model.parameters())
         self.loss = torch.zeros((), device=self.accelerator.device)  # of the batch
@@ -95,7 +107,7 @@ class TrainingLoop:
         self.optimizer: OptimizerStep = make(self.objective, self.training, self.accelerator, self.sampler.total)
 
     def _next_stage(self) -> None:
-        torch.manual_seed(_mix(self.training.seed, self.stage, self.sampler.total, 0))
+        self._seed(self.sampler.total, 0)
         self.objective.grow()
         self.stage, self.step = self.stage + 1, 0
         self._begin_stage()
@@ -119,8 +131,8 @@ class TrainingLoop:
         self.loss.zero_()
         self.objective.begin_batch()
         for micro_batch in micro_batches:
+            self._seed(self.step, micro_batch.index)  # before items are read, which may be random too
             self.objective.load(self.step, micro_batch)
-            torch.manual_seed(_mix(self.training.seed, self.stage, self.step, micro_batch.index))
             self._accumulate_gradients()
         gradients = [p.grad for p in self.objective.model.parameters() if p.grad is not None]
         self.group.all_reduce([*gradients, self.loss, self.stop])

@@ -13,7 +13,7 @@ class Objective(ABC):
     """A loss of a model on examples, and what happens around the steps that minimize it.
 
         begin_stage ──▶ (load ──▶ loss) per micro-batch ──▶ after_step ──▶ … ──▶ grows? ──▶ grow ──▶ begin_stage
-                                                                                       └──▶ finish
+                                                                                       └──▶ finish ──▶ release
 
     The loop owns the optimizer, the order of the data, randomness, checkpoints and logs. PyTorch's global generator is
     seeded for every micro-batch of every step, so `loss` is a function of these and may be evaluated again.
@@ -74,7 +74,11 @@ class Objective(ABC):
         raise NotImplementedError
 
     def finish(self) -> None:  # noqa: B027
-        """Leave the model ready for use."""
+        """Make the trained model ready for use."""
+
+    def release(self) -> None:
+        """Undo what only the run needed of the model, however it ended."""
+        self.model.eval()
 
     def state_dict(self) -> dict[str, Any] | None:
         """Return the state that a checkpoint keeps beside the model's."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from nestcode.errors import InvalidInput
 from nestcode.training.config import Schedule, Training
 from nestcode.training.conjugate_gradient import ConjugateGradient
 from nestcode.training.objective import Objective
@@ -99,12 +100,15 @@ class ConjugateGradientStep(OptimizerStep):
         self.optimizer = ConjugateGradient(_trainable(objective.model), searches=searches)
 
     def take(self, step: int, backward: Backward) -> Tensor:  # noqa: ARG002
-        """Take a step and return the loss before it."""
+        """Take a step and return the loss before it; NaN or infinity where the gradient was not finite."""
         losses = []
         for _ in range(self._rounds):
             self.objective.begin_search()
             losses.append(self.optimizer.step(self._closure(backward)))
-            if self.optimizer.last_step is not None and not self.optimizer.last_step.size:
+            last = self.optimizer.last_step
+            if last is not None and not math.isfinite(last.slope):
+                return losses[0].new_tensor(last.slope)
+            if last is not None and not last.size:
                 break
         return losses[0]
 
@@ -138,7 +142,10 @@ class ConjugateGradientStep(OptimizerStep):
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trainable:
+        raise InvalidInput("a model must have parameters to train, got none that require gradients: unfreeze some")
+    return trainable
 
 
 def _gradient(weight: Tensor) -> Tensor:

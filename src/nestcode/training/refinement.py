@@ -104,7 +104,3 @@ class RefinementObjective(Objective):
         refined = self.model(self._decoded, self._kept)
         loss: Tensor = ((refined.float() - self._target).square().mean(dim=1) * self._weight).mean()
         return loss
-
-    def finish(self) -> None:
-        """Switch to evaluation mode."""
-        self.model.eval()

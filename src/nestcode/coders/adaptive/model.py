@@ -12,7 +12,7 @@ from nestcode.coders.adaptive.codebooks import HIGHEST, AdaptiveCodebooks, train
 from nestcode.coders.base import CodebookLayout
 from nestcode.coders.codebooks import ENTRIES
 from nestcode.coders.projected import ProjectedModel
-from nestcode.coders.sampling import held_out_mask, project_sample
+from nestcode.coders.sampling import project_sample
 from nestcode.codes import Codes
 from nestcode.storage import Arrays, check_arrays
 
@@ -33,9 +33,8 @@ class AdaptiveModel(ProjectedModel):
         rng, width = np.random.default_rng(settings["seed"]), settings["width"]
         normalize = settings["metric"] == "cosine"
         sample = project_sample(parts, width, rng, SAMPLE_BYTES, normalize=normalize)
-        held_out = held_out_mask(len(sample.rows), rng)
-        test = sample.rows[held_out] if held_out.any() else sample.rows
-        codebooks = train(sample.rows[~held_out], test, width, rng)
+        test = sample.rows[sample.held_out] if sample.held_out.any() else sample.rows
+        codebooks = train(sample.rows[~sample.held_out], test, width, rng)
         errors = codebooks.measure_errors(test, settings["beams"], width) + sample.outside
         return cls(settings, sample.mean, sample.directions, errors, codebooks)
 

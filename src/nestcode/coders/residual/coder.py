@@ -13,8 +13,12 @@ from nestcode.coders.residual.model import ResidualModel
 class ResidualCoder(ProjectedCoder[ResidualModel]):
     """Residual quantization with nested codebooks; the most recall per bit of embeddings, but slow to fit.
 
-    Codebooks have 256 entries for each byte, so fit them on 10,000 rows or more. Those of a few hundred rows suit these
-    rows only, and `expected_error` does not tell: take a `LinearCoder` there.
+    Codebooks have 256 entries for each byte, so fit them on 10,000 rows or more. Fewer than 8,192 rows are joined by
+    synthetic ones, whose coefficients are those of neighbors: codes are then about as good as those of a `LinearCoder`.
+    `expected_error` is that of held-out rows, from 100 rows on.
+
+    Later codebooks are made for small residuals. So the error of rows far from all others, and of tight clusters that
+    the first bytes miss, stays as wide codes grow: an `AdaptiveCoder` scales its entries to what is left.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -26,13 +26,14 @@ from nestcode.coders.codebooks import (
     truncate_codebook,
 )
 from nestcode.coders.projected import ProjectedModel
-from nestcode.coders.sampling import held_out_mask, project_sample
+from nestcode.coders.sampling import add_synthetic_rows, project_sample
 from nestcode.codes import CORES, Codes
 from nestcode.lengths import Uniform
 from nestcode.storage import Arrays, check_arrays
 
 SAMPLE_BYTES = 1 << 30  # of training rows, all beams counted
 SLACK = 2.0  # bits below the water level, down to which directions are kept: their variance is not all noise
+SPARE = 100  # rows, from which on some are held out
 BLOCK = 64  # bits whose codebooks are refitted together
 BEAM_ROWS = 16 * TREE_ROWS  # residuals of beams that are enough to train on, in the first block
 LATER_LLOYD = Lloyd(3 * TREE_ROWS, (1.5, 1.2, 1.0))  # of codebooks after it
@@ -51,10 +52,11 @@ class ResidualModel(ProjectedModel):
         """Return the model of rows that come in pieces; its errors are those of held-out rows."""
         rng, width, beams = np.random.default_rng(settings["seed"]), settings["width"], settings["beams"]
         normalize = settings["metric"] == "cosine"
-        sample = project_sample(parts, width, rng, SAMPLE_BYTES // beams, normalize=normalize, slack=SLACK)
-        held_out, scale = held_out_mask(len(sample.rows), rng), scale_of(sample.rows)
+        most_bytes = SAMPLE_BYTES // beams
+        sample = project_sample(parts, width, rng, most_bytes, normalize=normalize, slack=SLACK, spare=SPARE)
+        held_out, scale = sample.held_out, scale_of(sample.rows)
         rows = sample.rows / scale
-        train = rows[rng.permutation(np.flatnonzero(~held_out))]
+        train = add_synthetic_rows(rows[rng.permutation(np.flatnonzero(~held_out))], rng)
         codebooks, counts = _train_codebooks(train, width, beams, rng)
         test = rows[held_out] if held_out.any() else rows
         errors = _measure_errors(test, codebooks, counts, width, beams) * float(scale) ** 2 + sample.outside
