@@ -6,6 +6,7 @@
 #include "fastscan_groups.hpp"
 #include "nestcode/graph_build.hpp"
 #include "row_search.hpp"
+#include "views.hpp"
 
 namespace {
 
@@ -113,9 +114,10 @@ struct PyGraph {
         records = {data.data(), nodes, data.shape(0), columns};
     }
 
-    void search(const Mat<float>& queries, std::string_view metric, std::size_t ef, const Vec<std::uint64_t>& skipped,
-                const Array<float, 2>& distances, const Array<std::uint32_t, 2>& positions, const Ids& visited,
-                std::size_t threads, std::string_view simd) const {
+    void search(const View<const float, 2>& queries, std::string_view metric, std::size_t ef,
+                const View<const std::uint64_t, 1>& skipped, const View<float, 2>& distances,
+                const View<std::uint32_t, 2>& positions, const View<std::int64_t, 1>& visited, std::size_t threads,
+                std::string_view simd) const {
         const nestcode::Metric by = nestcode::metric_named(metric);
         const std::size_t count = queries.shape(0), k = distances.shape(1);
         if (queries.shape(1) != projection.mean.size())
@@ -166,7 +168,6 @@ void add_graph(nb::module_& m) {
     nb::class_<PyGraph>(m, "Graph")
         .def(nb::init<Mat<std::uint8_t>, std::size_t, nb::object, std::optional<AnyMatrix>>(), "records"_a.noconvert(),
              "nodes"_a, "projection"_a, "vectors"_a.noconvert().none())
-        .def("search", &PyGraph::search, "queries"_a.noconvert(), "metric"_a, "ef"_a, "skipped"_a.noconvert(),
-             "distances"_a.noconvert(), "positions"_a.noconvert(), "visited"_a.noconvert(), "threads"_a = 1,
-             "simd"_a = "", "Write the nearest items of each query.");
+        .def("search", &PyGraph::search, "queries"_a, "metric"_a, "ef"_a, "skipped"_a, "distances"_a, "positions"_a,
+             "visited"_a, "threads"_a = 1, "simd"_a = "", "Write the nearest items of each query.");
 }

@@ -8,6 +8,7 @@
 #include "fastscan_groups.hpp"
 #include "nestcode/row_search.hpp"
 #include "storage.hpp"
+#include "views.hpp"
 
 namespace {
 
@@ -250,8 +251,9 @@ struct PyRowSearcher {
 
     // Writes the hits of one row, (k,), and returns how many items it was compared with, -1 where `search` is false.
     template <class Real>
-    std::int64_t search_one(const Vec<Real>& row, std::size_t k, std::uint64_t lists, std::size_t graphs,
-                            std::size_t reranked, const Ids& out_ids, const Array<float, 1>& distances) const {
+    std::int64_t search_one(const View<const Real, 1>& row, std::size_t k, std::uint64_t lists, std::size_t graphs,
+                            std::size_t reranked, const View<std::int64_t, 1>& out_ids,
+                            const View<float, 1>& distances) const {
         if (row.size() != snapshot.projection->features())
             throw nb::value_error("the row must have the features of the projection");
         if (k == 0 || reranked == 0 || graphs == 0) throw nb::value_error("budgets must be at least 1");
@@ -357,8 +359,8 @@ struct PyCodeScan {
     }
 
     template <class Real>
-    bool search(const Vec<Real>& row, std::string_view metric, const Array<float, 1>& distances, const Ids& top_ids,
-                std::size_t threads) const {
+    bool search(const View<const Real, 1>& row, std::string_view metric, const View<float, 1>& distances,
+                const View<std::int64_t, 1>& top_ids, std::size_t threads) const {
         const nestcode::Metric by = checked_metric(metric, row.size());
         if (distances.size() == 0 || top_ids.size() != distances.size())
             throw nb::value_error("there must be room for the hits, and at least one");
@@ -430,11 +432,11 @@ void add_row_search(nb::module_& m) {
         searcher.def("search", &PyRowSearcher::search<Real>, "rows"_a.noconvert(), "k"_a, "lists"_a, "graphs"_a,
                      "reranked"_a, "ids"_a.noconvert(), "distances"_a.noconvert(), "compared"_a.noconvert(),
                      "threads"_a = 1, "simd"_a = "", "Write the nearest items of each row.");
-        searcher.def("search_one", &PyRowSearcher::search_one<Real>, "row"_a.noconvert(), "k"_a, "lists"_a, "graphs"_a,
-                     "reranked"_a, "ids"_a.noconvert(), "distances"_a.noconvert(),
+        searcher.def("search_one", &PyRowSearcher::search_one<Real>, "row"_a, "k"_a, "lists"_a, "graphs"_a,
+                     "reranked"_a, "ids"_a, "distances"_a,
                      "Write the nearest items of one row, and return how many it was compared with.");
-        scan.def("search", &PyCodeScan::search<Real>, "rows"_a.noconvert(), "metric"_a, "distances"_a.noconvert(),
-                 "top_ids"_a.noconvert(), "threads"_a = 1, "Write the nearest of all items.");
+        scan.def("search", &PyCodeScan::search<Real>, "rows"_a, "metric"_a, "distances"_a, "top_ids"_a, "threads"_a = 1,
+                 "Write the nearest of all items.");
         scan.def("search", &PyCodeScan::search_batch<Real>, "rows"_a.noconvert(), "metric"_a, "distances"_a.noconvert(),
                  "top_ids"_a.noconvert(), "threads"_a = 1, "Write the nearest of all items for each row.");
     };

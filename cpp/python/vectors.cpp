@@ -6,6 +6,7 @@
 #include "nestcode/scan.hpp"
 #include "row_search.hpp"
 #include "storage.hpp"
+#include "views.hpp"
 
 namespace {
 
@@ -77,7 +78,7 @@ struct PyVectorRuns {
 
     // Returns scan(positions) of items, uint32 or int64.
     template <class Scan>
-    bool with_positions(std::size_t features, const Positions& items, const Vec<std::int64_t>& ids,
+    bool with_positions(std::size_t features, const AnyView<1>& items, const View<const std::int64_t, 1>& ids,
                         const Scan& scan) const {
         if (features != runs.features || ids.size() != items.size())
             throw nb::value_error("queries must have the features of the vectors, and each item an id");
@@ -89,9 +90,8 @@ struct PyVectorRuns {
             nb::gil_scoped_release released;
             return scan(positions);
         };
-        if (items.dtype() == nb::dtype<std::uint32_t>())
-            return checked(static_cast<const std::uint32_t*>(items.data()));
-        if (items.dtype() == nb::dtype<std::int64_t>()) return checked(static_cast<const std::int64_t*>(items.data()));
+        if (items.holds<std::uint32_t>()) return checked(static_cast<const std::uint32_t*>(items.data()));
+        if (items.holds<std::int64_t>()) return checked(static_cast<const std::int64_t*>(items.data()));
         throw nb::value_error("items must be uint32 or int64");
     }
 
@@ -109,9 +109,9 @@ struct PyVectorRuns {
     }
 
     template <class Real>
-    bool nearest(const Vec<Real>& query, const Positions& items, const Vec<std::int64_t>& ids, std::string_view metric,
-                 const Array<float, 1>& distances, const Ids& top_ids, std::size_t threads,
-                 std::string_view simd) const {
+    bool nearest(const View<const Real, 1>& query, const AnyView<1>& items, const View<const std::int64_t, 1>& ids,
+                 std::string_view metric, const View<float, 1>& distances, const View<std::int64_t, 1>& top_ids,
+                 std::size_t threads, std::string_view simd) const {
         const nestcode::Metric by = nestcode::metric_named(metric);
         if (distances.size() == 0 || top_ids.size() != distances.size())
             throw nb::value_error("there must be room for the hits, and at least one");
@@ -123,9 +123,10 @@ struct PyVectorRuns {
     }
 
     template <class Real>
-    bool nearest_of_batch(const Mat<Real>& queries, const Positions& items, const Vec<std::int64_t>& ids,
-                          std::string_view metric, const Array<float, 2>& distances,
-                          const Array<std::int64_t, 2>& top_ids, std::size_t threads, std::string_view simd) const {
+    bool nearest_of_batch(const View<const Real, 2>& queries, const AnyView<1>& items,
+                          const View<const std::int64_t, 1>& ids, std::string_view metric,
+                          const View<float, 2>& distances, const View<std::int64_t, 2>& top_ids, std::size_t threads,
+                          std::string_view simd) const {
         const nestcode::Metric by = nestcode::metric_named(metric);
         const std::size_t count = queries.shape(0), k = distances.shape(1);
         if (k == 0 || distances.shape(0) != count || top_ids.shape(0) != count || top_ids.shape(1) != k)
@@ -237,8 +238,8 @@ void add_vectors(nb::module_& m) {
         .def("expand", &PyVectorRuns::expand, "items"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 1,
              "simd"_a = "", "Write vectors as float32.");
     const auto add_nearest = [&](auto method) {
-        runs.def("nearest", method, "queries"_a.noconvert(), "items"_a.noconvert(), "ids"_a.noconvert(), "metric"_a,
-                 "distances"_a.noconvert(), "top_ids"_a.noconvert(), "threads"_a = 1, "simd"_a = "",
+        runs.def("nearest", method, "queries"_a, "items"_a, "ids"_a, "metric"_a, "distances"_a, "top_ids"_a,
+                 "threads"_a = 1, "simd"_a = "",
                  "Write the nearest of some vectors, and return whether float32 distinguished them.");
     };
     const auto add_compare = [&](auto method) {

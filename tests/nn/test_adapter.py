@@ -47,6 +47,12 @@ def test_a_seed_makes_it_repeatable_from_arrays_and_tensors() -> None:
         assert torch.equal(a, b)
 
 
+def test_it_is_trained_in_its_own_dtype() -> None:
+    for dtype in (torch.float64, torch.bfloat16):
+        adapter = NestedAdapter(64).to(dtype).fit(rows(), steps=2)
+        assert adapter(rows().to(dtype)).dtype == dtype
+
+
 def test_batches_hold_anchors_and_their_neighbors() -> None:
     X = normalize(rows()[:300], dim=1)
     (batch,) = neighbor_batches(X, 1, torch.Generator().manual_seed(0))

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Uniform
-from nestcode.nn import Binarize, NestedDropout, OrderedAutoencoder, keep_prefix
+from nestcode.nn import Binarize, LengthSchedule, NestedDropout, OrderedAutoencoder, keep_prefix
 from nestcode.nn.layers import Block, Encoder, MirrorDecoder
+from nestcode.training import Run, Training, errors_by_length, train
 
 
 def make(features: Any = 12, width: Any = 6, layers: Any = (8,), **settings: Any) -> OrderedAutoencoder:
@@ -265,6 +266,34 @@ def test_modules_of_the_user_work() -> None:
         make(tied=True, **modules)
 
 
+def test_modules_without_parameters_work() -> None:
+    model = make(features=6, encoder=nn.Identity(), decoder=nn.Identity()).eval()
+    torch.testing.assert_close(model(rows(features=6)), rows(features=6).clamp(min=0))
+    with pytest.raises(InvalidInput, match="a model must have parameters to train, got none"):
+        train(model, rows(features=6), Training(steps=1), Run(progress=False))
+
+
+def test_measurements_leave_the_mode_of_each_part() -> None:
+    norm = nn.BatchNorm1d(12)
+    model = make(encoder=nn.Sequential(norm, nn.Linear(12, 6)), decoder=nn.Linear(6, 12))
+    norm.eval()  # the user's frozen statistics
+    model.preactivations(rows())
+    errors_by_length(model, rows(), [0, 6])
+    with pytest.raises(InvalidInput, match="data must be"):
+        model.preactivations(rows(features=5))
+    with pytest.raises(InvalidInput, match="a length must be an integer of at least 0, got -2"):
+        errors_by_length(model, rows(), [-2])
+    assert model.training
+    assert not norm.training
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_models_of_other_dtypes_are_trained(dtype: torch.dtype) -> None:
+    model = make(binarize=Binarize(6)).to(dtype)
+    train(model, rows(), Training(steps=2), Run(progress=False))
+    assert model(rows()).dtype == dtype
+
+
 def test_deep_copies_are_independent() -> None:
     model = make(tied=True)
     copy = deepcopy(model)
@@ -285,7 +314,10 @@ def test_deep_copies_are_independent() -> None:
         ({"dropout": -0.1}, "dropout must be at least 0 and below 1"),
         ({"spread": "std"}, "spread must be one of deviation, variance, common, got 'std'"),
         ({"lengths": 3}, "lengths must be a distribution"),
-        ({"binarize": Binarize(5)}, "binarize must have the code's width 6, got 5"),
+        ({"lengths": LengthSchedule(Uniform(), Uniform(), 3)}, "a schedule is for NestedDropout and NestedLoss"),
+        ({"binarize": Binarize(5)}, r"binarize must be a Binarize of the code's width 6, got Binarize\(5"),
+        ({"binarize": True}, "binarize must be a Binarize of the code's width 6, got True"),
+        ({"layers": 8}, r"layers must be the widths of hidden layers, such as \(128,\), got 8"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, object], message: str) -> None:

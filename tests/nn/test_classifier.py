@@ -13,7 +13,7 @@ from nestcode import Codes, Index
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
 from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, RandomViews
-from nestcode.training import Growth, Run, Sweep, Training, train
+from nestcode.training import Growth, Run, Sweep, Training, errors_by_length, train
 from nestcode.training.runtime.sampler import split_holdout
 from tests.training.runs import Digits, assert_same, interrupt, state
 
@@ -97,6 +97,14 @@ def test_a_run_with_random_views_resumes_bit_for_bit(tmp_path: Path) -> None:
         learn(model(), Y[:600], data=Digits(interrupt(), at=7), **run)
     learn(resumed, Y[:600], **run, resume=True)
     assert_same(state(whole), state(resumed))
+
+
+def test_lengths_and_labels_are_checked() -> None:
+    some = torch.from_numpy(X[:5])
+    with pytest.raises(InvalidInput, match="kept must be an integer of at least 0, got -1"):
+        classifier().classify(some, kept=-1)
+    with pytest.raises(InvalidInput, match="the error rate of a classifier needs labels"):
+        errors_by_length(classifier(), some, [1])
 
 
 def test_units_of_a_classifier_are_swept_but_do_not_grow() -> None:

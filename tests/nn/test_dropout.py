@@ -360,6 +360,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "mask of another width": (lambda: keep_units(X, torch.ones(2, 4).bool()), "x has shape (2, 5), the mask (2, 4)"),
     "mask of one number": (lambda: keep_units(X, torch.tensor(True)), "x has shape (2, 5), the mask ()"),
     "mask of examples": (lambda: keep_units(X, torch.ones(2, 2).bool(), dim=0), "(2, 5), the mask (2, 2)"),
+    "fill of more dimensions": (
+        lambda: keep_prefix(X, 1, fill=torch.ones(3, 2, 5)),
+        "fill must broadcast to x of shape (2, 5), got shape (3, 2, 5)",
+    ),
     "a number for lengths": (lambda: NestedDropout(0.9), "must be a distribution from nestcode.lengths, got 0.9"),  # type: ignore[arg-type]
 }
 

@@ -194,6 +194,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "bias of the code": (lambda: expected_loss(CODE, WEIGHT, TARGET, Uniform(), CODE[0]), "(3, 4), (5,)"),
     "empty batch": (lambda: expected_loss(CODE[:0], WEIGHT, TARGET[:0], Uniform()), "needs at least one example"),
     "two biases": (lambda: expected_loss(CODE, nn.Linear(5, 4), TARGET, Uniform(), BIAS), "bias must be left out"),
+    "deep decoder": (
+        lambda: expected_loss(CODE, nn.Sequential(), TARGET, Uniform()),  # type: ignore[arg-type]
+        "decoder must be an nn.Linear or its weight, got Sequential",
+    ),
     "no reduction": (
         lambda: expected_loss(CODE, WEIGHT, TARGET, Uniform(), reduction="max"),  # type: ignore[arg-type]
         "reduction must be one of mean, sum, none, got 'max'",

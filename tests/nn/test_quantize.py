@@ -44,6 +44,12 @@ def test_forward_equals_decoding_all_bits(pair: tuple[Quantizer, Quantizer]) -> 
         torch.testing.assert_close(quantizer.decode(codes), quantizer(z), rtol=1e-6, atol=1e-6)
 
 
+def test_no_items_and_half_precision(pair: tuple[Quantizer, Quantizer]) -> None:
+    for quantizer, shape in zip(pair, ((4,), (TOKENS, 4)), strict=True):
+        assert quantizer.decode(quantizer.codes(inputs(0, *shape))).shape == (0, *shape)
+        assert quantizer.half()(inputs(9, *shape).half()).dtype == torch.float16
+
+
 def test_tokens_are_quantized_alike(pair: tuple[Quantizer, Quantizer]) -> None:
     one, several = pair
     z = inputs(9, TOKENS, 4)

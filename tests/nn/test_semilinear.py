@@ -150,6 +150,13 @@ def test_it_is_a_module_whose_state_can_be_saved() -> None:
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(X), model(X))
     assert model.float()(X[:2]).dtype == torch.float32
+    with pytest.raises(RuntimeError, match="the state is of 4 units, and the model of 5"):
+        SemiLinearAutoencoder(5).load_state_dict(model.state_dict())
+
+
+def test_tensors_of_any_dtype_are_data() -> None:
+    X16 = torch.from_numpy(X).bfloat16().requires_grad_()
+    assert torch.equal(small().fit(X16).decoder_weight, small().fit(X16.detach().float().numpy()).decoder_weight)
 
 
 def small(**settings: Any) -> SemiLinearAutoencoder:
@@ -168,7 +175,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "not fitted": (lambda: small().encode(X), "not fitted: call fit(X) first"),
     "other features": (lambda: small().fit(X).encode(X[:, :5]), "data must be (n, 64), as in fit, got shape"),
-    "long code": (lambda: small().fit(X).decode(torch.zeros(1, 5)), "a code has at most 4 units, got 5"),
+    "long code": (lambda: small().fit(X).decode(torch.zeros(1, 5)), "a code must be (n, up to 4), got shape (1, 5)"),
+    "flat code": (lambda: small().fit(X).decode(torch.zeros(4)), "a code must be (n, up to 4), got shape (4,)"),
+    "code of no model": (lambda: small().decode(torch.zeros(1, 4)), "not fitted: call fit(X) first"),
+    "huge": (lambda: small().fit(X * 1e200), "data must be within 1e+150, or its squares overflow: rescale it"),
+    "seed": (lambda: small().fit(X, seed=-1), "seed must be an integer of at least 0, got -1"),
     "NaN": (lambda: small(width=1).fit([[np.nan, 1.0]]), "data must be finite"),
     "flat": (lambda: small().fit(X[0]), "data must be numeric, (n, features), got float64 of shape (64,)"),
 }

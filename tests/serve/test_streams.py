@@ -118,6 +118,15 @@ def test_ranges(http: httpx.Client, data: bytes, asked: str, status: int, part: 
         assert answer.content == data[part]
 
 
+def test_a_stream_that_is_known_is_not_sent_again(http: httpx.Client, data: bytes) -> None:
+    known = http.get("/a.nest").headers
+    for headers in ({"If-None-Match": known["etag"]}, {"If-Modified-Since": known["last-modified"]}):
+        for more in ({}, {"Range": "bytes=0-9"}):
+            answer = http.get("/a.nest", headers=headers | more)
+            assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", known["etag"])
+    assert http.get("/a.nest", headers={"If-None-Match": '"other"'}).content == data
+
+
 def test_names_are_looked_up(http: httpx.Client, data: bytes) -> None:
     assert http.head("/a.nest").headers["content-length"] == str(len(data))
     assert http.get("/b%20%C3%BC.nest").content == data

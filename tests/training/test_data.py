@@ -201,7 +201,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "empty dataset": (lambda: as_source(Items([])), "data must have at least 1 item, got none"),
     "words": (lambda: as_source(np.array([["a"]])), "data must be numeric, got <U1"),
     "complex": (lambda: as_source(torch.ones(2, 2, dtype=torch.complex64)), "data must be numeric, got complex64"),
-    "dictionaries": (lambda: as_source(Items([{"x": 1}])), "must have 2 dimensions or more"),
+    "dictionaries": (
+        lambda: as_source(Items([{"x": 1}])),
+        "items must be arrays, or tuples that begin with one, got dict",
+    ),
+    "masked": (lambda: as_source(np.ma.masked_less(np.eye(3), 1)), "data must have no masked values: fill them"),
     "sparse": (lambda: as_source(torch.eye(3).to_sparse()), "must be a dense tensor, got torch.sparse_coo"),
     "path": (lambda: as_source("x.npy"), "must be given, not its path, got 'x.npy'"),
     "generator": (lambda: as_source(stream()), "must have a length and items by index, got generator"),

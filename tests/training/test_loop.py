@@ -149,7 +149,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     other[599, 30] += 1
     with pytest.raises(InvalidInput, match="from a run with other data"):
         learn(settings(), other, checkpoint=path, resume=True)
-    for change in ({"layers": (25,)}, {"dropout": 0.3}, {"tied": False}, {"lengths": None}):
+    rate = Binarize(8, signed=True, rate=0.9)
+    for change in ({"layers": (25,)}, {"dropout": 0.3}, {"tied": False}, {"lengths": None}, {"binarize": rate}):
         with pytest.raises(InvalidInput, match="from a run with other model"):
             learn(settings(), model=network(**change), checkpoint=path, resume=True)
 
@@ -466,7 +467,8 @@ def test_within_a_search_the_gradient_is_that_of_the_function(gradient: Gradient
 
 def test_settings_survive_json() -> None:
     constant = settings(penalty=ConstantPenalty("l2", 0.1))
-    for training in [*map(settings, KINDS), constant]:
+    single = settings(learning_rate=np.float32(1e-3))
+    for training in [*map(settings, KINDS), constant, single]:
         assert Training.from_json(json.loads(json.dumps(training.to_json()))) == training
     with pytest.raises(InvalidInput, match="unknown settings of training: speed"):
         Training.from_json({"speed": 3})

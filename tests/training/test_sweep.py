@@ -8,7 +8,7 @@ import torch
 
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Beyond, Geometric, Mixture
+from nestcode.lengths import Beyond, Empirical, Geometric, Mixture
 from nestcode.nn import Binarize, Groups, OrderedAutoencoder
 from nestcode.nn.layers import Block, Encoder
 from nestcode.training import Run, Sweep, Training, train
@@ -149,6 +149,8 @@ def test_only_chains_are_swept() -> None:
     model = network(lengths=Groups([4, 4], Geometric(0.5)))
     with pytest.raises(InvalidInput, match="units are swept along a chain"):
         learn(settings("sweep"), model=model)
+    with pytest.raises(InvalidInput, match="lengths must go beyond the first 7 of 8"):  # before the first step
+        Sweeper(network(lengths=Empirical([1, 1], [2, 4])), Sweep(), probe(), steps=1000)
     with pytest.raises(InvalidInput, match="tolerance must be a share, from 0 to 1, got 2"):
         Sweep(tolerance=2)
     with pytest.raises(InvalidInput, match="checks must be an integer of at least 1, got 0"):

@@ -18,7 +18,10 @@ TOKEN = "NESTCODE_TOKEN"
 
 
 def serve(
-    path: Annotated[Path | None, typer.Argument(metavar="INDEX", help="The folder of an index.")] = None,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="INDEX", help="The folder of an index, or those of its parts, read as one."),
+    ] = None,
     coder: CoderIfAny = None,
     items: Annotated[
         Path | None,
@@ -59,15 +62,16 @@ def serve(
     for module in ("fastapi", "prometheus_client", "uvicorn"):
         import_extra(module, extra="serve", purpose="nestcode serve")
     from nestcode.serve import Items, Limits, Service, create_app
-    from nestcode.serve.guard import is_loopback
+    from nestcode.serve.guard import check_origins, is_loopback
     from nestcode.serve.server import address_of, check_token, listen, make_server
 
-    token = _token(token_file)
+    token = token_of(token_file)
     check_token(host, token)
+    check_origins(cors or ())
     limits = Limits(body=max_body, rows=max_rows, k=max_k, seconds=max_seconds)
     with listen(host, port) as listening:
         service = Service(
-            path,
+            paths[0] if paths and len(paths) == 1 else paths or None,
             coder=None if coder is None else item_coder(coder),
             items=None if items is None else Items.open(items),
             embed=None if model is None else _embedding(model),
@@ -85,11 +89,11 @@ def serve(
         make_server(app, limits).run(sockets=[listening])
 
 
-def _token(path: Path | None) -> str | None:
+def token_of(path: Path | None) -> str | None:
     """Return the token of a file or of the environment; arguments of a command can be seen by everyone."""
     if path is None:
         return os.environ.get(TOKEN) or None
-    if not path.is_file():
+    if not path.exists() or path.is_dir():  # a pipe will do
         raise FileNotFoundError(f"there is no file {path}: write the token into it")
     token = path.read_text().strip()
     if not token:

@@ -89,6 +89,7 @@ class NestedAdapter(nn.Module):
             raise InvalidInput(f"fit needs at least {2 * NEIGHBORS} embeddings, got {len(rows)}")
         with torch.no_grad():  # not centered: the cosine is not either
             self.rotation.weight.copy_(torch.linalg.eigh(rows.T @ rows)[1].flip(1).T)
+        rows = rows.to(self.rotation.weight.dtype)
         lengths = Mixture([LogUniform(), Uniform()]) if lengths is None else lengths
         # Similarities of short prefixes spread more: their temperatures are learned.
         own = Temperature({1 << power: temperature for power in range(rows.shape[1].bit_length())}).to(device)

@@ -18,6 +18,7 @@ from nestcode.lengths import Lengths, LogUniform
 from nestcode.nn.binarize import Binarize
 from nestcode.nn.dropout import Kept, NestedDropout
 from nestcode.nn.layers import Encoder, MirrorDecoder
+from nestcode.nn.modes import evaluation_mode
 from nestcode.nn.nesting import Nesting
 from nestcode.nn.sampling import sample_from_cdf
 
@@ -84,8 +85,8 @@ class OrderedAutoencoder(nn.Module):
                 "encoder and decoder come together and replace layers and tied, "
                 f"got encoder={encoder!r}, decoder={decoder!r}, tied={tied}"
             )
-        if binarize is not None and binarize.width != width:
-            raise InvalidInput(f"binarize must have the code's width {width}, got {binarize.width}")
+        if binarize is not None and (not isinstance(binarize, Binarize) or binarize.width != width):
+            raise InvalidInput(f"binarize must be a Binarize of the code's width {width}, got {binarize!r}")
         if encoder is None or decoder is None:
             encoder = Encoder(features, layers, width, tied=tied, dropout=check_probability(dropout, "dropout"))
             decoder = MirrorDecoder(encoder)
@@ -95,9 +96,9 @@ class OrderedAutoencoder(nn.Module):
         self.nested = NestedDropout(lengths)
         self.spread_of: Spread = spread
         self.width = width
-        self.set_lengths(lengths)
         self.register_buffer("mean", torch.zeros(features))
         self.register_buffer("spread", torch.ones(features))
+        self.set_lengths(lengths)
 
     def set_moments(self, mean: Tensor, variance: Tensor) -> None:
         """Set the mean and variance of each feature, (features,)."""
@@ -109,12 +110,17 @@ class OrderedAutoencoder(nn.Module):
 
     def set_lengths(self, lengths: Lengths | Nesting) -> None:
         """Draw lengths from another distribution from now on."""
+        if not isinstance(lengths, Lengths | Nesting):
+            raise InvalidInput(
+                f"lengths must be a distribution from nestcode.lengths or a Nesting, got {lengths!r}: a schedule is "
+                "for NestedDropout and NestedLoss"
+            )
         self.lengths = self.nested.lengths = lengths
         # A table on the device: a compiled step would otherwise copy it from the host each time.
         table = torch.from_numpy(lengths.cdf(self.width)) if isinstance(lengths, Lengths) else None
-        self.register_buffer("_cdf", None if table is None else table.to(self._device()), persistent=False)
+        self.register_buffer("_cdf", None if table is None else table.to(self.mean.device), persistent=False)
         survival = torch.as_tensor(lengths.survival(self.width), dtype=torch.float32)
-        self.register_buffer("survival", survival.to(self._device()), persistent=False)
+        self.register_buffer("survival", survival.to(self.mean.device), persistent=False)
 
     def truncate(self, units: Tensor, kept: Kept | None = None) -> Tensor:
         """Keep the first `kept` units, or in training random prefixes."""
@@ -137,10 +143,8 @@ class OrderedAutoencoder(nn.Module):
 
     def preactivations(self, X: Tensor) -> Tensor:
         """Return pre-activations without noise, (n, features) -> (n, width)."""
-        was = self.training
-        self.eval()
-        pre: Tensor = self.encoder(self.standardize(X))
-        self.train(was)
+        with evaluation_mode(self):
+            pre: Tensor = self.encoder(self.standardize(X))
         return pre
 
     def units(self, preactivations: Tensor) -> Tensor:
@@ -248,9 +252,6 @@ class OrderedAutoencoder(nn.Module):
             for block, columns in zip(encoder.code_blocks(), weight.split(self.blocks(), dim=1), strict=True):
                 block.untie(columns)
             decoder.biases[0].copy_(bias)
-
-    def _device(self) -> torch.device:
-        return next(self.parameters()).device
 
     def _own_encoder(self) -> Encoder:
         if not isinstance(self.encoder, Encoder):

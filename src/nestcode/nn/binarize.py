@@ -28,6 +28,7 @@ GRADIENTS = ("none", "straight-through", "stochastic")
 MOST_ROWS = 1 << 16  # for exact quantiles: the standard error of the share of ones is then below 0.002
 STEEPNESS = 2.0  # of the sigmoid that replaces a bit in the backward pass, per spread
 SAMPLED_STEEPNESS = 6.0  # of the probability of a sampled bit
+RATE = 0.2  # by default, how fast thresholds follow the data
 OUTLIER = 10.0  # spreads from the threshold: distances beyond are clipped
 LEAST_SPREAD = 1e-6  # of a constant unit: gradients are divided by it
 
@@ -152,8 +153,9 @@ class Binarize(nn.Module):
             the paper's: the encoder then learns through the weights that it shares with the decoder.
         signed: bits are -1 and 1, so that 0 can stand for a dropped one; else 0 and 1, as in the paper.
         rate: how fast thresholds follow the data. A drift of d spreads per batch biases the share of ones by d / rate.
-        deferred: update thresholds only when `update` is called, for gradient accumulation. Under
-            DistributedDataParallel it needs broadcast_buffers=False, to keep the statistics of each process.
+        deferred: update thresholds only when `update` is called, for gradient accumulation, and for activation
+            checkpointing, whose recomputation would move them a second time. Under DistributedDataParallel it needs
+            broadcast_buffers=False, to keep the statistics of each process.
 
     """
 
@@ -169,7 +171,7 @@ class Binarize(nn.Module):
         gradient: Gradient = "straight-through",
         *,
         signed: bool = False,
-        rate: float = 0.2,
+        rate: float = RATE,
         deferred: bool = False,
     ) -> None:
         super().__init__()
@@ -314,4 +316,5 @@ class Binarize(nn.Module):
 
     def extra_repr(self) -> str:
         """Return what `print(model)` shows."""
-        return f"{self.width}, beta={self.beta}, gradient={self.gradient!r}, signed={self.signed}"
+        rate = "" if self.rate == RATE else f", rate={self.rate}"
+        return f"{self.width}, beta={self.beta}, gradient={self.gradient!r}, signed={self.signed}{rate}"

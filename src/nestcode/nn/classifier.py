@@ -84,6 +84,7 @@ class OrderedClassifier(OrderedAutoencoder):
     @torch.no_grad()
     def classify(self, X: Tensor, kept: int | None = None) -> Tensor:
         """Return the most probable class given the first `kept` units, or all: (n, features) -> (n,)."""
+        kept = self.width if kept is None else check_int(kept, "kept", least=0)
         return self.decode(self.encode(X)[:, :kept]).argmax(dim=1)
 
     def grow(self, units: int) -> None:

@@ -212,7 +212,10 @@ def _replace(x: Tensor, dropped: Tensor, fill: float | Tensor) -> Tensor:
     """Return `x` with `fill` where `dropped`."""
     if not isinstance(fill, Tensor):
         return x.masked_fill(dropped, fill)
-    return torch.where(dropped, fill.to(x.dtype), x)
+    replaced = torch.where(dropped, fill.to(x.dtype), x)
+    if replaced.shape != x.shape:
+        raise InvalidInput(f"fill must broadcast to x of shape {tuple(x.shape)}, got shape {tuple(fill.shape)}")
+    return replaced
 
 
 def _as_lengths(kept: Kept, device: torch.device | None) -> Tensor:

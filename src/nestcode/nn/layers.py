@@ -5,7 +5,7 @@ depend on later blocks, to the last bit. The first units of a block can be froze
 the layers below still get theirs through them, and `restore_frozen` undoes what an optimizer's momentum does to them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 
 
 class Block(nn.Module):
@@ -106,6 +107,8 @@ class Encoder(nn.Module):
         self, features: int, layers: Sequence[int], width: int, *, tied: bool = False, dropout: float = 0.2
     ) -> None:
         super().__init__()
+        if not isinstance(layers, Iterable):
+            raise InvalidInput(f"layers must be the widths of hidden layers, such as (128,), got {layers!r}")
         self.sizes = [features, *(check_int(size, "a layer's width", least=1) for size in layers)]
         self.tied, self.dropout = tied, dropout
         self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(self.sizes))

@@ -57,7 +57,10 @@ def expected_loss(
         if bias is not None:
             raise InvalidInput("bias must be left out where the decoder is an nn.Linear, which has its own")
         weight, bias = decoder.weight, decoder.bias
-    assert isinstance(weight, Tensor)
+    if not isinstance(weight, Tensor):
+        raise InvalidInput(
+            f"decoder must be an nn.Linear or its weight, got {type(decoder).__name__}: for others, NestedLoss samples"
+        )
     _check_shapes(code, weight, target, bias, reduction)
     dtype = reduce(torch.promote_types, (code.dtype, weight.dtype, target.dtype), torch.float32)
     with torch.autocast(code.device.type, enabled=False):

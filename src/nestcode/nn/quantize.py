@@ -60,7 +60,7 @@ class Quantizer(nn.Module, ABC):
     @torch.no_grad()
     def codes(self, z: Tensor) -> Codes:
         """Return the codes of items, (n, features) or (n, tokens, features)."""
-        numbers = self._numbers(self._check(z)).flatten(1)
+        numbers = self._numbers(self._check(z)).reshape(len(z), (self.tokens or 1) * len(self.bits))
         return Codes.from_bits((numbers[:, self._symbol] >> self._shift & 1).bool().cpu().numpy())
 
     @torch.no_grad()
@@ -78,7 +78,7 @@ class Quantizer(nn.Module, ABC):
         first = bits.new_zeros(len(bits), count).index_add_(1, symbol, bits << shift)
         known = torch.bincount(symbol, minlength=count).view(-1, len(self.bits))
         left = 1 << (torch.tensor(self.bits, device=symbol.device) - known)  # numbers that share the known bits
-        out = self._decode(first.view(len(bits), -1, len(self.bits)), left, known > 0)
+        out = self._decode(first.view(len(bits), self.tokens or 1, len(self.bits)), left, known > 0)
         return out if self.tokens is not None else out[:, 0]
 
     @abstractmethod
@@ -295,7 +295,7 @@ class ResidualVQ(Quantizer):
         return found
 
     def _numbers(self, z: Tensor) -> Tensor:
-        return torch.stack([number for _, _, number in self._stages(z)], dim=-1).view(len(z), -1, len(self.bits))
+        return torch.stack([number for _, _, number in self._stages(z)], dim=-1)
 
     def _decode(self, first: Tensor, left: Tensor, known: Tensor) -> Tensor:
         out = torch.zeros(*first.shape[:2], self.features, device=first.device, dtype=self.codebooks.dtype)
@@ -324,4 +324,5 @@ def straight_through(quantized: Tensor, z: Tensor) -> Tensor:
 
 def _nearest(rows: Tensor, book: Tensor) -> Tensor:
     """Return the nearest codeword of each row, (n, features), (codewords, features) -> (n,)."""
-    return torch.cdist(rows, book).argmin(dim=1)
+    dtype = torch.promote_types(book.dtype, torch.float32)  # CPUs have no distances in half precision
+    return torch.cdist(rows.to(dtype), book.to(dtype)).argmin(dim=1)

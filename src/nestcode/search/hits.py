@@ -29,7 +29,8 @@ class Hits:
 
     def __init__(self, ids: NDArray[np.int64], distances: NDArray[np.float32], compared: Any) -> None:
         # A frozen dataclass sets each by a call of its own, which takes twice as long: a search has 20 µs.
-        self.__dict__.update(ids=ids, distances=distances, compared=compared)
+        own = self.__dict__
+        own["ids"], own["distances"], own["compared"] = ids, distances, compared
 
     def __repr__(self) -> str:
         return f"Hits(ids={self.ids.tolist()})" if self.ids.ndim == 1 else f"Hits({self.ids.shape[0]} queries)"

@@ -395,9 +395,9 @@ class PreparedSnapshot:
         """Write the nearest items of one query or each by vectors, given or stored, or return False where it cannot."""
         if given is None:
             return self.vectors.core.nearest(queries, self.positions, self.ids, metric, distances, ids, threads)
-        keys = self.sorted_ids
-        if given.core is None or keys[-1] >= given.core.count:
+        if given.core is None or self._largest_id >= given.core.count:
             return False
+        keys = self.sorted_ids
         return given.core.nearest(queries, keys, keys, metric, distances, ids, threads)
 
     def items(self) -> list[tuple[Ids, Ids, Codes]]:
@@ -430,6 +430,10 @@ class PreparedSnapshot:
     def sorted_ids(self) -> Ids:
         """The ids of all items that may be found, ascending: the order in which vectors lie in memory."""
         return np.sort(self.ids)
+
+    @cached_property
+    def _largest_id(self) -> int:
+        return int(self.sorted_ids[-1])
 
     @property
     def tables(self) -> ProductTables | None:

@@ -17,7 +17,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
 
 import nestcode
 from nestcode.arrays import Floats, Ids
@@ -44,7 +44,7 @@ from nestcode.serve.bodies import (
     rows_in,
     rows_of,
 )
-from nestcode.serve.guard import Guard, route_of
+from nestcode.serve.guard import Guard, check_origins, route_of
 from nestcode.serve.metrics import Metrics
 from nestcode.serve.ranges import Ranges
 from nestcode.serve.service import Absent, Service
@@ -83,6 +83,7 @@ def create_app(
         origins: web sites whose pages may read answers and write (CORS); "*" are all.
 
     """
+    check_origins(origins)
     routes = Routes(service)
     app = FastAPI(
         title="Nestcode",
@@ -94,7 +95,7 @@ def create_app(
         responses={status: {"model": schemas.Error} for status in REFUSALS},
     )
     routes.register(app)
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", routes.static, name="static")
     app.add_middleware(Ranges)
     app.add_middleware(Guard, routes.metrics, token, local=local, origins=origins)
     if origins:
@@ -156,7 +157,7 @@ class Routes:
     """The handlers of one application, and what they share."""
 
     def __init__(self, service: Service) -> None:
-        self.metrics = Metrics()
+        self.metrics, self.static = Metrics(), StaticFiles(directory=STATIC)
         self._service, self._limits = service, service.limits
         self._ready = False
         self._batcher = Batcher(
@@ -404,12 +405,15 @@ class Routes:
 
         return answer(await self._call(look))
 
-    async def stream(self, name: str) -> Response:
+    async def stream(self, name: str, request: Request) -> Response:
         """Send a stream, or the bytes that the header Range asks for: a prefix is a coarser version of everything."""
         path = (await self._call(self._service.streams)).get(name)
         if path is None:
             raise Absent(f"there is no stream {name[:80]!r}: /v1/info lists them")
-        return FileResponse(path, media_type="application/octet-stream")
+        about = await self._call(os.stat, path)
+        whole = FileResponse(path, media_type="application/octet-stream", stat_result=about)
+        known = self.static.is_not_modified(whole.headers, request.headers)
+        return NotModifiedResponse(whole.headers) if known else whole
 
     async def health(self) -> Response:
         """Answer as long as the process runs."""
@@ -431,7 +435,7 @@ class Routes:
 
     async def _body(self, request: Request, *accepted: str) -> tuple[str, bytes]:
         kind, body = media_type(request, *accepted), await read_body(request, self._limits)
-        if request.headers.get("if-match", self._service.tag) != self._service.tag:
+        if request.headers.get("if-match", "*") not in ("*", self._service.tag):
             raise HTTPException(412, "this server has an index of another width or coder now: read /v1/info again")
         return kind, body
 

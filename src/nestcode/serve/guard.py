@@ -2,6 +2,7 @@
 
 import hmac
 import ipaddress
+import re
 import time
 from collections.abc import Sequence
 
@@ -9,11 +10,13 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nestcode.errors import InvalidInput
 from nestcode.serve.metrics import Metrics
 
 OPEN = ("/", "/healthz", "/readyz")  # without a token: they tell nothing about the data
 OPEN_FOLDER = "/static/"
 WRITES = "/v1/items"  # what is posted there changes the index
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+")
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -27,6 +30,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def check_origins(origins: Sequence[str]) -> None:
+    """Raise if one of these is not a web site as browsers name it: a scheme and a host, without a path.
+
+    >>> check_origins(["https://example.org", "http://localhost:8000", "*"])
+    """
+    for origin in origins:
+        if origin not in ("*", "null") and not ORIGIN.fullmatch(origin):
+            raise InvalidInput(f"a web site must be like https://example.org, without a path, or *, got {origin!r}")
 
 
 class Guard:
@@ -77,8 +90,8 @@ class Guard:
         path, origin = scope["path"], headers.get("origin")
         writes = scope["method"] == "POST" and path.startswith(WRITES)
         if writes and origin is not None and not self._may_write(origin, headers):
-            named = "a web site" if origin == "null" else origin[:80]
-            return _refuse(403, f"pages of {origin[:80]} may not write: serve them from {named} that --cors names")
+            remedy = "serve them from a web site, and name it with" if origin == "null" else "name that web site with"
+            return _refuse(403, f"pages of {origin[:80]} may not write: {remedy} --cors")
         if self._token is None or path in OPEN or path.startswith(OPEN_FOLDER):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")

@@ -14,6 +14,6 @@ class Limits:
     body: int = 64 << 20  # bytes of a request
     rows: int = 4096  # queries or items of a request
     k: int = 1000  # hits of a query, and ids of a neighborhood
-    seconds: float = 30  # to send a body, and to wait for an answer
+    seconds: float = 30  # to send a head, to send a body, and to wait for an answer
     waiting: int = 32768  # queries of all requests that wait for a thread
     connections: int = 1024

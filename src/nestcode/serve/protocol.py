@@ -6,12 +6,16 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD = 64 << 10  # bytes of a request line and headers
-SECONDS = 30  # in which they must arrive
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """Closes connections whose request line and headers are too large or too slow, before they cost memory."""
+    """Closes connections whose request line and headers are too large or too slow, before they cost memory.
 
+    Where too many are open, it closes the one that has waited longest for a request: silent ones lock nobody out.
+    """
+
+    seconds = 30.0  # in which a head must arrive
+    _since = 0.0  # when it was expected
     _head = 0  # bytes of the head that is arriving; of pipelined requests, at most those
     _arriving = True
     _ended = False  # whether a request ended within the latest bytes, which then are not all of a head
@@ -21,6 +25,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """Wait for a request."""
         super().connection_made(transport)
         self._expect()
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
@@ -54,11 +60,26 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _expect(self) -> None:
         self._cancel()
-        self._timer = self.loop.call_later(SECONDS, self._close)
+        self._since = self.loop.time()
+        self._timer = self.loop.call_later(self.seconds, self._close)
 
     def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _make_room(self) -> None:
+        others = [one for one in self.connections if isinstance(one, LimitedProtocol) and one is not self]
+        waiting = [one for one in others if one.cycle is None or one.cycle.response_complete]
+        oldest = min(
+            (one for one in waiting if not one.transport.is_closing()), key=lambda one: one._since, default=None
+        )
+        if oldest is not None:
+            oldest.transport.close()
+
     def _close(self, *_: Any) -> None:
         self.transport.close()
+
+
+def limited(seconds: float) -> type[LimitedProtocol]:
+    """Return the protocol with a limit of seconds for a head to arrive."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"seconds": seconds})

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from nestcode.errors import InvalidInput
 from nestcode.serve.guard import is_loopback
 from nestcode.serve.limits import Limits
-from nestcode.serve.protocol import LimitedProtocol
+from nestcode.serve.protocol import limited
 
 GRACE = 30  # seconds that requests have to finish after a signal
 FEWEST = 16  # characters of a token
@@ -60,7 +60,7 @@ def make_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=LimitedProtocol,
+            http=limited(limits.seconds),
             access_log=False,  # /metrics counts
             log_level="warning",
             server_header=False,

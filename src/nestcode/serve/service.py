@@ -2,14 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nestcode.arrays import Floats
+from nestcode.arrays import Floats, check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
@@ -39,7 +39,7 @@ class Service:
     (8, None)
 
     Args:
-        index: the folder of an index; without one only `streams` are served.
+        index: the folder of an index, or several that are read as one; without any only `streams` are served.
         coder: encodes vectors for an index that has no coder itself.
         items: what the items look like.
         embed: a model of text, so that texts can be queries.
@@ -53,7 +53,7 @@ class Service:
 
     def __init__(
         self,
-        index: str | os.PathLike[str] | None = None,
+        index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         *,
         coder: Coder | None = None,
         items: Items | None = None,
@@ -75,7 +75,7 @@ class Service:
             cores = len(os.sched_getaffinity(0))
         else:
             cores = os.cpu_count() or 1
-        self.threads = threads or cores
+        self.threads = cores if threads is None else check_int(threads, "threads", least=1)
         self._index = None if index is None else Index.open(index, "a" if writable else "r", memory=memory)
         own = None if self._index is None else self._index.coder
         if own is not None and coder is not None:

@@ -12,6 +12,7 @@ from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.nn.classifier import OrderedClassifier
 from nestcode.nn.images import ImageEncoder, RandomViews
 from nestcode.nn.layers import Encoder
+from nestcode.nn.modes import evaluation_mode
 from nestcode.training.config import Training
 from nestcode.training.data import Indices, Source
 
@@ -22,20 +23,18 @@ def check_model(model: OrderedAutoencoder, training: Training, rows: Tensor) -> 
         raise InvalidInput("penalty, sweep and growth act on the built-in layers: leave them out, or your modules")
     if isinstance(model, OrderedClassifier) and training.growth:
         raise InvalidInput("the code of a classifier does not grow: leave growth out, and choose its final width")
-    was = model.training
-    code = torch.zeros(len(rows), model.width, device=rows.device)
+    code = torch.zeros(len(rows), model.width, device=rows.device, dtype=model.mean.dtype)
     for name, module, given, out in (
         ("encoder", model.encoder, model.standardize(rows), model.width),
         ("decoder", model.decoder, code, model.classes if isinstance(model, OrderedClassifier) else model.features),
     ):
         try:
-            with torch.no_grad():
-                shape = tuple(module.eval()(given).shape)
+            with torch.no_grad(), evaluation_mode(module):
+                shape = tuple(module(given).shape)
         except (RuntimeError, TypeError, AttributeError) as error:
             raise InvalidInput(f"the {name} does not take rows of shape {tuple(given.shape)}: {error}") from error
         if shape != (len(rows), out):
             raise InvalidInput(f"the {name} must return {out} values per row, got shape {shape} for {len(rows)} rows")
-    model.train(was)
 
 
 def check_data(source: Source, model: OrderedAutoencoder, augment: nn.Module | None) -> None:

@@ -4,6 +4,8 @@ import os
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from nestcode.arrays import check_int
 from nestcode.errors import InvalidInput
 from nestcode.training.data import batch_count
@@ -61,7 +63,8 @@ class Training:
         sweep: freezes units that have converged, first to last (section 4.1).
         growth: starts with a narrow code and widens it while that pays (section 7).
         holdout: the share of the data held out to measure errors on, at most 4,096 items.
-        seed: of all randomness: initialization, order of the data, noise, lengths.
+        seed: of all randomness of a run: order of the data, noise, lengths; of a coder, the initialization too. `train`
+            takes a model that is initialized.
         device: "auto" takes a GPU if there is one.
         precision: of matrix products; "auto" is bfloat16 on GPUs that support it, but float32 for "conjugate".
         compile: compile the step by torch.compile; "auto" does on GPUs, for runs that are long enough.
@@ -110,6 +113,8 @@ class Training:
         if self.optimizer == "conjugate" and self.precision == "bfloat16":
             raise InvalidInput("line searches compare losses in float32, got precision='bfloat16': leave it \"auto\"")
         for name in (*_ABOVE_0, *_AT_LEAST_0):
+            if isinstance(getattr(self, name), np.number):
+                object.__setattr__(self, name, getattr(self, name).item())
             if not isinstance(getattr(self, name), int | float | None) or isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name} must be a number, got {getattr(self, name)!r}")
         if self.seed >= 2**63:

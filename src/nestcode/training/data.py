@@ -62,7 +62,8 @@ def as_source(X: object) -> Source:
         X: an array or a tensor, (n, features) or (n, height, width, channels); a memory map, which stays on disk; a
             list of equal arrays; a map-style `torch` dataset (or whatever else has a length and items) whose items
             are arrays, tensors or tuples that begin with one: the rest, such as a label, is dropped. Its items are
-            read one after another in the caller's thread, or many at a time if it offers `__getitems__`. Or a `Source`.
+            read one after another in the caller's thread, or many at a time if it offers `__getitems__`.
+            Random items are to draw from PyTorch's global generator, which a run seeds. Or a `Source`.
 
     """
     if isinstance(X, Source):
@@ -76,6 +77,8 @@ def as_source(X: object) -> Source:
         return as_source(X.tensors[0])
     if isinstance(X, torch.Tensor):
         return ArraySource(_from_tensor(X))
+    if np.ma.is_masked(X):
+        raise InvalidInput("data must have no masked values: fill them with X.filled(value), or drop their rows")
     if isinstance(X, np.ndarray):
         return MappedSource(X) if _is_mapped(X) else ArraySource(X)
     if isinstance(X, list | tuple):
@@ -257,6 +260,10 @@ def _as_item(item: Any) -> NDArray[Any]:
         item = item[0]
     if isinstance(item, torch.Tensor):
         return _from_tensor(item)
+    if isinstance(item, dict):
+        raise InvalidInput(
+            "items must be arrays, or tuples that begin with one, got dict: give a dataset of one entry of each item"
+        )
     try:
         return np.asarray(item)
     except ValueError as error:

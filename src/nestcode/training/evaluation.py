@@ -7,8 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nestcode.arrays import check_int
+from nestcode.errors import InvalidInput
 from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.nn.classifier import OrderedClassifier
+from nestcode.nn.modes import evaluation_mode
 
 
 def errors_by_length(
@@ -22,19 +25,16 @@ def errors_by_length(
     >>> errors_by_length(model, torch.ones(3, 4), [0])
     array([1.])
     """
-    was = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            code = model.encode(X)
-            if isinstance(model, OrderedClassifier):
-                assert labels is not None
-                guesses = [model.decode(code[:, :length]).argmax(dim=1) for length in lengths]
-                return np.array([float((guess != labels).double().mean()) for guess in guesses])
-            target = X.to(model.mean.dtype)
-            return np.array([_error(model, code, target, length) for length in lengths])
-    finally:
-        model.train(was)
+    lengths = [check_int(length, "a length", least=0) for length in lengths]
+    with evaluation_mode(model), torch.inference_mode():
+        code = model.encode(X)
+        if isinstance(model, OrderedClassifier):
+            if labels is None:
+                raise InvalidInput("the error rate of a classifier needs labels: give one for each item, as labels=y")
+            guesses = [model.decode(code[:, :length]).argmax(dim=1) for length in lengths]
+            return np.array([float((guess != labels).double().mean()) for guess in guesses])
+        target = X.to(model.mean.dtype)
+        return np.array([_error(model, code, target, length) for length in lengths])
 
 
 def _error(model: OrderedAutoencoder, code: Tensor, target: Tensor, length: int) -> float:

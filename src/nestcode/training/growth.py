@@ -18,7 +18,7 @@ class Growth:
     (True, False)
 
     Args:
-        start: the first width.
+        start: the first width of a coder's network; `train` starts from the width of the model it is given.
         step: units added in each stage.
         most: the largest width.
         least: the marginal gain Δ_b of a unit that another stage requires: by how much each of the last `step` units

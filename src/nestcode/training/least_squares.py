@@ -18,6 +18,7 @@ from torch import Tensor
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder
+from nestcode.nn.modes import evaluation_mode
 from nestcode.nn.sampling import length_table
 from nestcode.training.data import as_source
 
@@ -59,16 +60,13 @@ def refit_on(model: OrderedAutoencoder, pieces: Iterable[Tensor], lengths: Lengt
     """Refit on the rows of all pieces, (n, features) each."""
     units, features = model.width + 1, model.features
     products = torch.zeros(units, units + features, dtype=torch.float64, device=model.mean.device)
-    was = model.training
-    model.eval()
-    with torch.no_grad():
+    with torch.no_grad(), evaluation_mode(model):
         for rows in pieces:
             code = torch.nn.functional.pad(model.encode(rows).double(), (1, 0), value=1.0)
             products += code.T @ torch.cat([code, model.standardize(rows).double()], dim=1)
     survival = length_table("survival", lengths, model.width, products.device, torch.float64)
     columns = least_expected_loss(products[:, :units], products[:, units:], survival)
     model.set_linear_decoder(columns[1:].T, columns[0])
-    model.train(was)
 
 
 def least_expected_loss(gram: Tensor, cross: Tensor, survival: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from nestcode.errors import InvalidInput
 from nestcode.training.config import Schedule, Training
 from nestcode.training.conjugate_gradient import ConjugateGradient
 from nestcode.training.objective import Objective
@@ -141,7 +142,10 @@ class ConjugateGradientStep(OptimizerStep):
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trainable:
+        raise InvalidInput("a model must have parameters to train, got none that require gradients: unfreeze some")
+    return trainable
 
 
 def _gradient(weight: Tensor) -> Tensor:

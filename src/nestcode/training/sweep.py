@@ -90,6 +90,7 @@ class Sweeper:
             raise InvalidInput("units are swept along a chain: give lengths from nestcode.lengths, without growth")
         self.model, self.sweep, self.sample, self.steps = model, sweep, sample, steps
         self.lengths = model.nested.lengths
+        Beyond(self.lengths, sweep.first(min(sweep.blocks, model.width) - 1, model.width)).pmf(model.width)  # or raises
         self.before: Tensor | None = None  # the codes at the last check
         model.freeze(model.frozen)  # masks units from the first step on, so that a compiled step stays valid
 
