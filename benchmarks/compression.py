@@ -58,6 +58,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with CIFAR-10")
     parser.add_argument("--photos", type=Path, metavar="DIR", help="folder of large images")
     parser.add_argument("--side", type=int, default=768, metavar="N", help="longer side they are scaled to (768)")
+    parser.add_argument("--points", type=Path, metavar="FILE", help="keep what was measured of large images, to go on")
     parser.add_argument("--train", type=int, metavar="N", help="training images (all)")
     parser.add_argument("--test", type=int, default=1000, metavar="N", help="test images (1,000)")
     parser.add_argument("--width", type=int, default=1024, metavar="K", help="bits of a code (1024)")

@@ -45,7 +45,8 @@ constexpr std::size_t stretch_index(Probability one) {
     constexpr Probability tail = kOne / 16;
     const Probability middle = (one >> 4) + tail, high = one - (kOne - tail) + 2 * tail;
     const Probability upper = one > kOne - tail ? high : middle;
-    return one < tail ? one : upper;
+    const Probability low = Probability{0} - (one < tail);  // a mask, as compilers would branch
+    return (one & low) | (upper & ~low);
 }
 constexpr auto make_stretch() {
     std::array<std::int16_t, 3 * 4096> table{};

@@ -205,25 +205,72 @@ class BitPlaneTraversal {
     static constexpr std::ptrdiff_t kMargin = 2, kStride = kBlock + 2 * kMargin;
     static constexpr std::size_t kArea = kStride * kStride;
     enum Pass { kSignificancePass, kRefinementPass, kCleanupPass };
-    // Rows of a block as bits, column 0 the lowest.
+    // Rows of a block as bits, column 0 the lowest; 8 of them, by the compiler's vector extension.
     using Row = std::uint32_t;
+    using Rows = std::uint16_t __attribute__((vector_size(16)));
     struct SignificanceMap {
         std::array<std::uint16_t, kStride> significant{};  // with a margin of zeros
         std::array<std::uint16_t, kBlock> coded{};         // in the significance pass of the current plane
 
         Row row(int i) const { return significant[static_cast<std::size_t>(i + kMargin)]; }
+        static Rows load(const std::uint16_t* from) {
+            Rows rows;
+            std::memcpy(&rows, from, sizeof rows);
+            return rows;
+        }
+        // The rows from row i on.
+        Rows rows(int i) const { return load(significant.data() + i + kMargin); }
+        Rows coded_rows(int i) const { return load(coded.data() + i); }
         // Where one of the four neighbors is significant.
-        Row cross(int i) const { return row(i) << 1 | row(i) >> 1 | row(i - 1) | row(i + 1); }
+        Rows cross(int i) const { return rows(i) << 1 | rows(i) >> 1 | rows(i - 1) | rows(i + 1); }
         // Where one of the neighbors within the block that make up a context is significant.
-        Row around(int i) const {
-            const Row above = row(i - 1);
-            return cross(i) | above << 1 | above >> 1 | row(i + 1) << 1 | row(i) << 2 | row(i - 2);
+        Rows around(int i) const {
+            const Rows above = rows(i - 1);
+            return cross(i) | above << 1 | above >> 1 | rows(i + 1) << 1 | rows(i) << 2 | rows(i - 2);
         }
     };
+    // The coefficients of a subband as bits, 8 to a row.
+    using Bits = std::uint64_t;
+    static constexpr int kBits = 64, kRowBits = 8;
+    static Bits in_subband(Rows rows, const Subband& subband) {
+        using Bytes = std::uint8_t __attribute__((vector_size(8)));
+        const Bytes bytes = __builtin_convertvector(rows >> static_cast<std::uint16_t>(subband.column), Bytes);
+        Bits bits;
+        std::memcpy(&bits, &bytes, sizeof bits);
+        if constexpr (std::endian::native == std::endian::big) bits = __builtin_bswap64(bits);
+        return bits & kWhole[static_cast<std::size_t>(subband.log_side())];
+    }
+    // All coefficients, by the logarithm of the subband's side.
+    static constexpr std::array<Bits, 4> kWhole = {0x1, 0x0303, 0x0F0F0F0F, ~Bits{0}};
+    // Those behind a coefficient that have it as a neighbor within the block.
+    static constexpr auto kNeighborsBehind = [] {
+        std::array<Bits, kBits> behind{};
+        for (int i = 0; i < kBits; ++i)
+            for (const auto& [down, right] : {std::pair{0, 1}, {0, 2}, {1, -1}, {1, 0}, {1, 1}, {2, 0}}) {
+                const int row = i / kRowBits + down, column = i % kRowBits + right;
+                if (row < kRowBits && column >= 0 && column < kRowBits)
+                    behind[static_cast<std::size_t>(i)] |= Bits{1} << (row * kRowBits + column);
+            }
+        return behind;
+    }();
     // The current block, those around it and the same block in the channels before; `outside_` for none.
     struct Block {
         std::size_t own, west, north, east, south, luma, chroma;
-        int kind, level;  // of the channel, of the subband
+    };
+    // What the blocks of a row have in common: where those that each Block names begin, and the models of the current
+    // subband.
+    struct BlockRow {
+        struct Start {
+            std::size_t first, inside;  // inside: all bits set, or none
+
+            std::size_t at(std::size_t column) const { return first + (column & inside); }
+        };
+        std::size_t own;
+        Start north, south, luma, chroma;
+        std::size_t step;  // to the next block with the same frequency
+        std::array<BinaryModel*, 7> models;
+        BinaryModel* refinement;
+        Mixer<8>* mixers;
     };
     // A coefficient's row and column in the block.
     struct Place {
@@ -241,17 +288,39 @@ class BitPlaneTraversal {
                           column = column_ + static_cast<std::size_t>(right);
         return row < shape_.rows && column < shape_.columns ? block_index(channel, row, column) : outside_;
     }
-    Block current_block() const {
-        const std::size_t step = subband_ == 0 ? kMacroblock : 1;  // to the next block with the same frequency
-        const std::size_t own = block_index(channel_, row_, column_), down = step * shape_.columns;
-        const std::size_t kind = shape_.kinds[channel_];
-        return {own, column_ >= step ? own - step : outside_, row_ >= step ? own - down : outside_,
-                column_ + step < shape_.columns ? own + step : outside_,
-                row_ + step < shape_.rows ? own + down : outside_,
+    BlockRow current_row() {
+        const std::size_t step = subband_ == 0 ? kMacroblock : 1;
+        const std::size_t own = block_index(channel_, row_, 0), down = step * shape_.columns;
+        const std::size_t kind = shape_.kinds[channel_],
+                          level = kind * kLevels + static_cast<std::size_t>(kSubbands[subband_].level);
+        const auto start = [&](bool inside, std::size_t first) {
+            return typename BlockRow::Start{inside ? first : outside_, inside ? ~std::size_t{0} : 0};
+        };
+        const auto find = [&](std::size_t table, std::size_t context) {
+            return model_.find(ImageModel::kSignificance + table, context);
+        };
+        const std::size_t places = kind * (kBlock * kBlock + kMacroblock * kMacroblock);
+        return {own,
+                start(row_ >= step, own - down),
+                start(row_ + step < shape_.rows, own + down),
                 // Chroma channels follow luma; alpha has no channel that predicts it.
-                kind == 1 || kind == 2 ? own - kind * shape_.blocks() : outside_,
-                kind == 2 ? own - shape_.blocks() : outside_, static_cast<int>(kind),
-                static_cast<int>(kind) * kLevels + kSubbands[subband_].level};
+                start(kind == 1 || kind == 2, own - kind * shape_.blocks()),
+                start(kind == 2, own - shape_.blocks()),
+                step,
+                {find(0, level * 72), find(1, places * 12), find(2, kind * 1296), find(3, kind * 2592),
+                 find(4, places * 2 * kMaxPlanes), find(5, kind * 7776), find(6, kind * 1728)},
+                model_.find(ImageModel::kRefinement, kind * 384),
+                &model_.mixers[level * 24]};
+    }
+    Block current_block(const BlockRow& row) const {
+        const std::size_t own = row.own + column_;
+        return {own,
+                column_ >= row.step ? own - row.step : outside_,
+                row.north.at(column_),
+                column_ + row.step < shape_.columns ? own + row.step : outside_,
+                row.south.at(column_),
+                row.luma.at(column_),
+                row.chroma.at(column_)};
     }
     const std::uint8_t* magnitudes(std::size_t block, const Place& place) const {
         return magnitudes_.data() + block * kArea + place.with_margin();
@@ -318,6 +387,7 @@ class BitPlaneTraversal {
         const std::uint8_t* significant = &subband_significant(channel_, subband_, row_ + 1, 1);
         const bool single = kSubbands[subband_].side == 1;  // has no flag
         const bool all = pass_ == kCleanupPass || (pass_ == kSignificancePass && single);
+        const BlockRow row = current_row();
         for (; column_ < shape_.columns; ++column_, index_ = 0, newly_significant_ = false) {
             if (!all) {  // only those that are significant
                 const void* found = std::memchr(significant + column_, 1, shape_.columns - column_);
@@ -330,101 +400,95 @@ class BitPlaneTraversal {
                 if (!significant[column_]) continue;
                 newly_significant_ = true;
             }
-            if (stop() || !code_subband(io)) return false;
+            if (stop() || !code_subband(io, row)) return false;
         }
         return true;
     }
-    bool code_subband(Io& io) {
-        const Block block = current_block();
+    bool code_subband(Io& io, const BlockRow& row) {
+        const Block block = current_block(row);
         if (sign_pending_) {
             if (!code_sign(io, block, place_at(index_))) return false;
             ++index_;
         }
-        if (pass_ == kRefinementPass) return refinement_pass(io, block);
-        if (subband_ == 0) return code_dc_significance(io, block);
-        return pass_ == kSignificancePass ? significance_pass(io, block) : cleanup_pass(io, block);
+        if (pass_ == kRefinementPass) return refinement_pass(io, row, block);
+        if (subband_ == 0) return code_dc_significance(io, row, block);
+        return pass_ == kSignificancePass ? significance_pass(io, row, block) : cleanup_pass(io, row, block);
     }
 
     // The significance pass codes insignificant coefficients that have significant neighbors.
-    bool significance_pass(Io& io, const Block& block) {
-        const SignificanceMap& own = maps_[block.own];
-        const SignificanceMap &west = maps_[block.west], &north = maps_[block.north], &east = maps_[block.east],
-                              &south = maps_[block.south];
-        return each_coefficient(
-            [&](int i) {
-                return (own.around(i) | west.row(i) | north.row(i) | east.row(i) | south.row(i)) & ~own.row(i);
-            },
-            [&](const Place& place, Row& rest) {
-                const int bit = code_significance(io, block, place, significance_contexts(block, place));
-                if (bit == 1) rest |= Row{6} << place.column & ~own.row(place.row);  // they have a neighbor now
-                maps_[block.own].coded[static_cast<std::size_t>(place.row)] |=
-                    static_cast<std::uint16_t>((bit >= 0) << place.column);
-                return bit >= 0;
-            });
+    bool significance_pass(Io& io, const BlockRow& row, const Block& block) {
+        const Subband& subband = kSubbands[subband_];
+        const int first = subband.row;
+        SignificanceMap& own = maps_[block.own];
+        const Bits insignificant = in_subband(~own.rows(first), subband);
+        const Rows near = own.around(first) | maps_[block.west].rows(first) | maps_[block.north].rows(first) |
+                          maps_[block.east].rows(first) | maps_[block.south].rows(first);
+        return each_coefficient(in_subband(near, subband) & insignificant, [&](int index, const Place& place,
+                                                                               Bits& rest) {
+            const int bit = code_significance(io, block, place, significance_contexts(row, block, place));
+            if (bit == 1) rest |= kNeighborsBehind[static_cast<std::size_t>(index)] & insignificant;
+            own.coded[static_cast<std::size_t>(place.row)] |= static_cast<std::uint16_t>((bit >= 0) << place.column);
+            return bit >= 0;
+        });
     }
     // The refinement pass codes the next bit of coefficients that became significant in earlier planes.
-    bool refinement_pass(Io& io, const Block& block) {
+    bool refinement_pass(Io& io, const BlockRow& row, const Block& block) {
+        const Subband& subband = kSubbands[subband_];
         const SignificanceMap& own = maps_[block.own];
-        return each_coefficient([&](int i) { return own.row(i) & ~Row{own.coded[static_cast<std::size_t>(i)]}; },
-                                [&](const Place& place, Row&) { return code_refinement(io, block, place); });
+        const Rows earlier = own.rows(subband.row) & ~own.coded_rows(subband.row);
+        return each_coefficient(in_subband(earlier, subband),
+                                [&](int, const Place& place, Bits&) { return code_refinement(io, row, block, place); });
     }
     // The cleanup pass codes the coefficients that the other two left out; all of them are insignificant.
-    bool cleanup_pass(Io& io, const Block& block) {
-        const SignificanceMap& own = maps_[block.own];
-        const SignificanceMap &west = maps_[block.west], &north = maps_[block.north], &east = maps_[block.east],
-                              &south = maps_[block.south], &luma = maps_[block.luma], &chroma = maps_[block.chroma];
-        Row active = 0;  // coefficients of a row with any significant neighbor
-        return each_coefficient(
-            [&](int i) {
-                active = own.around(i) | west.row(i) | north.row(i) | east.row(i) | south.row(i) | west.cross(i) |
-                         north.cross(i) | luma.row(i) | luma.cross(i) | chroma.row(i);
-                return ~(own.row(i) | own.coded[static_cast<std::size_t>(i)]);
-            },
-            [&](const Place& place, Row&) {
-                const bool quiet = !(active >> place.column & 1);
-                const int bit = code_significance(
-                    io, block, place, quiet ? quiet_contexts(block, place) : significance_contexts(block, place));
-                if (bit == 1) active |= Row{6} << place.column;
-                return bit >= 0;
-            });
+    bool cleanup_pass(Io& io, const BlockRow& row, const Block& block) {
+        const Subband& subband = kSubbands[subband_];
+        const int first = subband.row;
+        const SignificanceMap &own = maps_[block.own], &west = maps_[block.west], &north = maps_[block.north],
+                              &luma = maps_[block.luma];
+        const Bits left = in_subband(~(own.rows(first) | own.coded_rows(first)), subband);
+        Bits active =
+            in_subband(own.around(first) | west.rows(first) | north.rows(first) | maps_[block.east].rows(first) |
+                           maps_[block.south].rows(first) | west.cross(first) | north.cross(first) | luma.rows(first) |
+                           luma.cross(first) | maps_[block.chroma].rows(first),
+                       subband);  // those with any significant neighbor
+        return each_coefficient(left, [&](int index, const Place& place, Bits&) {
+            const bool quiet = !(active >> index & 1);
+            const int bit = code_significance(
+                io, block, place, quiet ? mixed_contexts(row, place, 0, {}) : significance_contexts(row, block, place));
+            if (bit == 1) active |= kNeighborsBehind[static_cast<std::size_t>(index)];
+            return bit >= 0;
+        });
     }
     // Codes the significance of a DC coefficient, in the significance pass if its activity is not 0.
-    bool code_dc_significance(Io& io, const Block& block) {
+    bool code_dc_significance(Io& io, const BlockRow& row, const Block& block) {
         SignificanceMap& own = maps_[block.own];
         if (index_ > 0 || ((own.row(0) | own.coded[0]) & 1)) return true;
         const Place place{0, 0};
         const int within = macroblock_activity();
         if (pass_ == kSignificancePass && within + across(block, place) == 0) return true;
-        const int bit = code_significance(io, block, place, significance_contexts(block, place, within));
+        const int bit = code_significance(io, block, place, dc_contexts(row, block, place, within));
         if (bit >= 0 && pass_ == kSignificancePass) own.coded[0] |= 1;
         return bit >= 0;
     }
 
-    // Calls code(place, rest) for the coefficients of the current subband that rows(i) selects from row i, from the one
-    // at `index_` on; `rest` are those that follow in its row. Stops and returns false if a call returns false.
-    template <class Rows, class Code>
-    bool each_coefficient(Rows rows, Code code) {
-        const Subband& subband = kSubbands[subband_];
-        const Row all = ((Row{1} << subband.side) - 1) << subband.column;
-        for (int line = index_ >> subband.log_side(); line < subband.side; ++line) {
-            const int row = subband.row + line, first = index_ & (subband.side - 1);
-            Row rest = rows(row) & (all << first & all);
-            while (rest != 0) {
-                const Place place{row, std::countr_zero(rest)};
-                rest &= rest - 1;
-                if (!code(place, rest)) {
-                    index_ = line * subband.side + place.column - subband.column;
-                    return false;
-                }
-                rest &= all;
+    // Calls code(index, place, rest) for the selected coefficients of the current subband, from the one at `index_` on;
+    // `rest` are those that follow. Stops and returns false if a call returns false.
+    template <class Code>
+    bool each_coefficient(Bits selected, Code code) {
+        Bits rest = index_ < kBits ? selected >> index_ << index_ : 0;
+        while (rest != 0) {
+            const int index = std::countr_zero(rest);
+            rest &= rest - 1;
+            if (!code(index, place_at(index), rest)) {
+                index_ = index;
+                return false;
             }
-            index_ = (line + 1) * subband.side;
         }
         return true;
     }
     Place place_at(int index) const {
         const Subband& subband = kSubbands[subband_];
-        return {subband.row + index / subband.side, subband.column + index % subband.side};
+        return {subband.row + index / kRowBits, subband.column + index % kRowBits};
     }
 
     // Codes whether a coefficient becomes significant in this plane, and its sign if so. Returns the first bit, or -1
@@ -456,9 +520,9 @@ class BitPlaneTraversal {
     }
 
     // Codes the next bit of a significant coefficient. Returns false if it has not arrived.
-    bool code_refinement(Io& io, const Block& block, const Place& place) {
+    bool code_refinement(Io& io, const BlockRow& row, const Block& block, const Place& place) {
         const int magnitude = std::abs(coefficient(block, place));
-        BinaryModel& model = is_macroblock_mean() ? mean_refinement_model() : refinement_model(block, place);
+        BinaryModel& model = is_macroblock_mean() ? mean_refinement_model() : refinement_model(row, block, place);
         const int bit = io.bit(bounded(model.probability()), magnitude >> plane_ & 1);
         if (bit < 0) return false;
         model.update(bit, 1000);
@@ -498,9 +562,7 @@ class BitPlaneTraversal {
         if (kind == 1 || kind == 2) channels = *(own - kind * kSubbands.size() * area);
         if (kind == 2) channels += 2U * *(own - kSubbands.size() * area);
         const Subband& parent = kSubbands[subband_ - 3];  // the coarser subband of the same orientation
-        int active = 0;                                   // coefficients of the parent subband
-        for (int i = 0; coarser && i < parent.side; ++i)
-            active += std::popcount(maps_[block].row(parent.row + i) >> parent.column & ((Row{1} << parent.side) - 1));
+        const int active = coarser ? std::popcount(in_subband(maps_[block].rows(parent.row), parent)) : 0;
         const std::size_t level = kind * kLevels + static_cast<std::size_t>(subband.level);
         const std::size_t base = level * 4 + static_cast<std::size_t>(subband.orientation);
         const std::size_t active_class = static_cast<std::size_t>(coarse_class(active));
@@ -536,14 +598,19 @@ class BitPlaneTraversal {
         return sum;
     }
 
-    MixedContexts<7> significance_contexts(const Block& block, const Place& place) {
+    MixedContexts<7> significance_contexts(const BlockRow& row, const Block& block, const Place& place) const {
         const std::uint8_t* own = magnitudes(block.own, place);
         const int near =
             2 * four(own) + own[-kStride - 1] + own[-kStride + 1] + own[kStride - 1] + own[-2] + own[-2 * kStride];
-        return significance_contexts(block, place, near);
+        const Classes classes = classes_around(block, place, near);
+        return mixed_contexts(row, place, classes.activity, classes.contexts);
     }
-    // The contexts of a coefficient from the magnitudes around it: `near` is a weighted sum of those in the block.
-    MixedContexts<7> significance_contexts(const Block& block, const Place& place, int near) {
+    // Classes of the magnitudes around a coefficient: `near` is a weighted sum of those in the block.
+    struct Classes {
+        int activity;
+        std::array<int, 6> contexts;
+    };
+    Classes classes_around(const Block& block, const Place& place, int near) const {
         const std::uint8_t* own = magnitudes(block.own, place);
         const std::uint8_t *west = magnitudes(block.west, place), *north = magnitudes(block.north, place);
         const std::uint8_t *luma = magnitudes(block.luma, place), *chroma = magnitudes(block.chroma, place);
@@ -552,47 +619,48 @@ class BitPlaneTraversal {
         const int across = *west + *north + far_ahead, beyond = four(west) + four(north), lumas = four(luma);
         const auto f = [](int sum) { return fine_class(sum); };
         const auto c = [](int sum) { return coarse_class(sum); };
-        return mixed_contexts(
-            block, place, f(near / 2 + across),
-            {
-                f(near) * 6 + c(across),
-                f(2 * across + beyond),
-                ((c(own[-1] + own[-kStride]) * 6 + c(*west + *north)) * 6 + c(own[1] + own[kStride])) * 6 +
-                    c(far_ahead),
-                ((c(*luma) * 6 + c(*chroma)) * 6 + c(lumas)) * 12 + f(near / 2 + across),
-                (((c(own[-1]) * 6 + c(own[-kStride])) * 6 + c(*west)) * 6 + c(*north)) * 6 + c(corners),
-                (f(near / 2) * 12 + f(across + beyond / 2)) * 12 + f(*luma + *chroma + lumas / 2),
-            });
+        const int activity = f(near / 2 + across);
+        return {activity,
+                {
+                    f(near) * 6 + c(across),
+                    f(2 * across + beyond),
+                    ((c(own[-1] + own[-kStride]) * 6 + c(*west + *north)) * 6 + c(own[1] + own[kStride])) * 6 +
+                        c(far_ahead),
+                    ((c(*luma) * 6 + c(*chroma)) * 6 + c(lumas)) * 12 + activity,
+                    (((c(own[-1]) * 6 + c(own[-kStride])) * 6 + c(*west)) * 6 + c(*north)) * 6 + c(corners),
+                    (f(near / 2) * 12 + f(across + beyond / 2)) * 12 + f(*luma + *chroma + lumas / 2),
+                }};
     }
-    // The contexts of a coefficient without significant neighbors: all classes are 0.
-    MixedContexts<7> quiet_contexts(const Block& block, const Place& place) {
-        return mixed_contexts(block, place, 0, {});
+    // All classes are 0 for a coefficient without significant neighbors.
+    MixedContexts<7> mixed_contexts(const BlockRow& row, const Place& place, int activity,
+                                    const std::array<int, 6>& classes) const {
+        const int at = place.row * kBlock + place.column;
+        return mixed_contexts(row, at, at * 2 * kMaxPlanes + plane_ * 2 + newly_significant_, newly_significant_,
+                              activity, classes);
     }
-    MixedContexts<7> mixed_contexts(const Block& block, const Place& place, int activity, std::array<int, 6> classes) {
-        const int kind = block.kind;
+    // DC coefficients have places of their own, by their place in the macroblock.
+    MixedContexts<7> dc_contexts(const BlockRow& row, const Block& block, const Place& place, int near) const {
         const int in_macroblock = static_cast<int>(row_ % kMacroblock * kMacroblock + column_ % kMacroblock);
-        const int at = kind * (kBlock * kBlock + kMacroblock * kMacroblock) +
-                       (subband_ == 0 ? kBlock * kBlock + in_macroblock : place.row * kBlock + place.column);
-        const bool fresh = subband_ == 0 ? in_macroblock != 0 : newly_significant_;
-        const int scale =
-            is_macroblock_mean()
-                ? at * 2 * kMaxPlanes + std::min(2 * kMaxPlanes - 1, 2 * std::abs(predicted_mean()) >> plane_)
-                : (at * kMaxPlanes + plane_) * 2 + fresh;
-        const auto find = [&](std::size_t table, int context) {
-            return model_.find(ImageModel::kSignificance + table, static_cast<std::size_t>(context));
-        };
-        return {{find(0, block.level * 72 + classes[0]), find(1, at * 12 + classes[1]),
-                 find(2, kind * 1296 + classes[2]), find(3, kind * 2592 + classes[3]), find(4, scale),
-                 find(5, kind * 7776 + classes[4]), find(6, kind * 1728 + classes[5])},
-                &model_.mixers[static_cast<std::size_t>((block.level * 12 + activity) * 2 + fresh)]};
+        const int at = kBlock * kBlock + in_macroblock;
+        const int scale = is_macroblock_mean() ? std::min(2 * kMaxPlanes - 1, 2 * std::abs(predicted_mean()) >> plane_)
+                                               : plane_ * 2 + 1;
+        const Classes classes = classes_around(block, place, near);
+        return mixed_contexts(row, at, at * 2 * kMaxPlanes + scale, in_macroblock != 0, classes.activity,
+                              classes.contexts);
+    }
+    static MixedContexts<7> mixed_contexts(const BlockRow& row, int at, int scale, bool fresh, int activity,
+                                           const std::array<int, 6>& classes) {
+        const auto& models = row.models;
+        return {{models[0] + classes[0], models[1] + at * 12 + classes[1], models[2] + classes[2],
+                 models[3] + classes[3], models[4] + scale, models[5] + classes[4], models[6] + classes[5]},
+                row.mixers + activity * 2 + fresh};
     }
 
-    BinaryModel& refinement_model(const Block& block, const Place& place) {
+    BinaryModel& refinement_model(const BlockRow& row, const Block& block, const Place& place) const {
         const std::uint8_t* own = magnitudes(block.own, place);
         const int so_far = std::min(*own >> 1, 7), near = fine_class(four(own) / 2);
         const int adjacent = coarse_class(*magnitudes(block.west, place) + *magnitudes(block.north, place));
-        const int context = ((block.kind * 8 + so_far) * 12 + near) * 4 + std::min(adjacent, 3);
-        return *model_.find(ImageModel::kRefinement, static_cast<std::size_t>(context));
+        return row.refinement[(so_far * 12 + near) * 4 + std::min(adjacent, 3)];
     }
 
     // Whether the coefficient is the first of its macroblock, which is the macroblock's mean.

@@ -191,11 +191,14 @@ class Client:
 
     def _with_rows(self, queries: Codes | ArrayLike, request: Callable[["_Rows"], Result]) -> Result:
         """Return the answer to a request; where servers have another index since, to one that is made for that."""
+        before = self._about
         try:
-            return request(_Rows.of(queries, self._about))
-        except _Changed:
+            return request(_Rows.of(queries, before))
+        except (InvalidInput, _Changed):
             self._about = self._read_about()
-            return request(_Rows.of(queries, self._about))
+            if self._about.get("tag") == before.get("tag"):
+                raise
+        return request(_Rows.of(queries, self._about))
 
 
 @dataclass(frozen=True)

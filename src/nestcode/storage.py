@@ -196,6 +196,10 @@ class Storable(ABC):
             MemoryError,
             ArithmeticError,
         ) as error:
+            if modules:
+                raise InvalidInput(
+                    f"{source} must be read with the modules it was saved with, got {', '.join(modules)}: {error}"
+                ) from error
             raise DamagedFile(f"{source} is not a {record.kind} as it should be: {error}") from error
 
     def save(self, path: str | os.PathLike[str], *, dtype: FloatType = "float32") -> None:

@@ -288,8 +288,13 @@ def test_streams_larger_than_their_inputs_are_reported(photos: Path, tmp_path: P
     nestcode.LinearCoder(width=64).fit(items).save(coder)
     said = notes(path, "--coder", coder, "--embed")
     assert ", most of it the embedded coder (" in said
-    assert "that is more than the files: keep fewer bytes, as by --budget" in said
-    assert "that is more than the files" in notes(photos / "color.png", "--fit", "--bpp", 0.01)
+    assert "that is more than the files, as is the header alone (" in said
+    assert "embed no coder" in said
+    assert "embed no coder" in notes(photos / "color.png", "--fit", "--bpp", 0.01)
+    Image.new("L", (2, 2)).save(tmp_path / "tiny.png")
+    assert "keep them, or put more into one stream" in notes(tmp_path / "tiny.png")
+    Image.fromarray(read(photos / "color.png")).save(tmp_path / "coarse.jpg", quality=5)
+    assert "that is more than the files: keep fewer bytes, as by --budget" in notes(tmp_path / "coarse.jpg")
     pixels, file = read(photos / "color.png").nbytes, (photos / "color.png").stat().st_size
     assert f"{pixels:,} bytes raw, {file:,} in files, " in notes(photos / "color.png", "--bpp", 0.01)
     assert "more than" not in notes(photos / "color.png", "--bpp", 0.01)

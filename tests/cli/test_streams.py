@@ -370,7 +370,7 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
     path, coder, _ = vectors(tmp_path)
     for arguments, message in [
         ((photos, "--budget", "10"), "budget must be at least the"),
-        ((photos, "--psnr", 99), "psnr 99 dB is more than the "),
+        ((photos, "--psnr", 99), "psnr must be at most "),
         ((photos, "--ssim", 1), "ssim must be above 0 and below 1, got 1.0"),
         ((photos, "--coder", coder), "must hold an image codec, got a LinearCoder"),
         ((photos, "--coder", tmp_path / "no.coder"), "no.coder"),
@@ -391,11 +391,13 @@ def test_errors_are_named(photos: Path, tmp_path: Path) -> None:
         ((path, "--ssim", 0.9, "--psnr", 3), "--psnr is for images"),
         ((photos, "--bpp", 1, "--budget", 10000), "--bpp and --budget exclude each other: give one"),
         ((photos, "--psnr", 30, "--ssim", 0.5), "--psnr and --ssim exclude each other: give one"),
+        ((photos, "--bpp", 0), "it must be a positive number, got 0"),
         ((photos, "--budget", "much"), "such as 2MB or 64KiB, got 'much'"),
         ((photos, "--max-error", "2"), "--max-error is for vectors, got 2 with images: give one of --bpp,"),
         ((path, photos), "vectors must be one .npy file, got 2 inputs"),
     ]:
         assert message in misused("compress", *arguments, "-o", out)
+    assert "the output must be a file, got the folder" in misused("compress", photos, "-o", f"{out}/")
     (tmp_path / "empty").mkdir()
     assert "there are no images in" in refused("compress", tmp_path / "empty", "-o", out)
     for bad in (np.zeros(3), np.zeros((0, 3)), np.array([{}])):

@@ -90,6 +90,8 @@ def test_an_encoder_of_the_user_is_loaded_too(tmp_path: Path) -> None:
     coder.save(tmp_path / "own.coder")
     with pytest.raises(InvalidInput, match="give load_coder the encoder too"):
         nc.load_coder(tmp_path / "own.coder")
+    with pytest.raises(InvalidInput, match="must be read with the modules it was saved with, got encoder: "):
+        nc.load_coder(tmp_path / "own.coder", encoder=nn.Linear(64, 8))
     assert nc.load_coder(tmp_path / "own.coder", encoder=encoder).encode(others) == coder.encode(others)
 
 

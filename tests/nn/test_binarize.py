@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from nestcode.errors import InvalidInput
 from nestcode.nn import Binarize
@@ -482,3 +483,16 @@ def test_sampled_bits_keep_nan() -> None:
     bits = sample_bits(pre, torch.zeros(2), torch.ones(2))
     assert bits[0, 0].isnan()
     assert bits[0, 1] == 1
+
+
+def test_deferred_thresholds_move_once_under_activation_checkpointing() -> None:
+    pre = torch.randn(50, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    plain, recomputed = Binarize(4, deferred=True), Binarize(4, deferred=True)
+    for binarize in (plain, recomputed):
+        binarize.initialize(pre + 1)
+    plain(pre).sum().backward()
+    checkpoint(recomputed, pre, use_reentrant=False).sum().backward()
+    for binarize in (plain, recomputed):
+        binarize.update()
+    assert torch.equal(plain.threshold, recomputed.threshold)
+    assert torch.equal(plain.spread, recomputed.spread)

@@ -168,6 +168,15 @@ def test_the_trainer_takes_it(text_model: Any, tmp_path: Any) -> None:
     assert any(not torch.equal(a, b) for a, b in zip(before, text_model.parameters(), strict=True))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's compiler warns of PyTorch
+def test_a_temperature_compiles_without_graph_breaks() -> None:
+    torch._dynamo.reset()
+    temperature = Temperature({1: 0.4, 16: 0.1})
+    compiled = torch.compile(temperature, fullgraph=True, backend="eager")
+    for length in (1, 3, 16, 40):
+        assert torch.equal(compiled(torch.tensor(length)), temperature(torch.tensor(length)))
+
+
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "one view": (lambda: InfoNCE()(views()[0]), "views must be (2 or more, n, width): queries, positives, negatives"),
     "a length for each": (

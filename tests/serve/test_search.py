@@ -202,13 +202,14 @@ def test_a_client_learns_of_another_index(rows: Floats, tmp_path: Path, monkeypa
         return index
 
     wide = save(12)
-    with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client:
+    with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client, Client(url) as second:
         codes = client.encode(rows[:3])
         narrow = save(4)
         while len(client) != 400:
             time.sleep(0.005)
         with pytest.raises(InvalidInput, match="4 features"):
             client.search(rows[0])
+        assert_equal(second.search(rows[:5, :4]), narrow.search(rows[:5, :4]))
         with pytest.raises(InvalidInput, match=r"width 8, got 24"):
             client.search(codes)
         assert_equal(client.search(rows[:5, :4]), narrow.search(rows[:5, :4]))
@@ -236,6 +237,8 @@ def test_shards_behind_a_client_answer_as_one_index(rows: Floats, tmp_path: Path
                 assert_equal(client.search(queries, **options), whole.search(queries, **options))
         allowed = [3, 301, 638]
         assert_equal(client.search(rows[:9], 5, filter=allowed), whole.search(rows[:9], 5, filter=allowed))
+        with in_thread(create_app(Service([tmp_path / str(place) for place in range(3)]))) as d, Client(d) as single:
+            assert_equal(single.search(rows[-20:], **options), whole.search(rows[-20:], **options))
         with pytest.raises(InvalidInput, match="write to the one"):
             client.remove([3])
     other = Index(width=24)

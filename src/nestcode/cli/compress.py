@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from nestcode.cli.files import STANDARD, check_output, image_codec, item_coder, out_file, read_array, with_progress
-from nestcode.cli.options import AsJson, Force, Threads, check_positive, messages, printable
+from nestcode.cli.options import AsJson, Force, Threads, check_positive, file_name, messages, printable
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ SHOWN = 3  # names of skipped files
 
 def compress(
     inputs: Annotated[list[Path], typer.Argument(help="Images, folders of images, or one .npy file of vectors.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output stream; - is standard output.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", parser=file_name, metavar="FILE", help="Output stream; - is standard output."),
+    ],
     coder: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +42,10 @@ def compress(
     embed: Annotated[bool, typer.Option("--embed", help="Embed the coder in the stream.")] = False,
     length: Annotated[int | None, typer.Option(min=0, help="Prefix length of vectors in bits.")] = None,
     bpp: Annotated[
-        float | None, typer.Option(min=0, help="Rate of images in bits per pixel (bpp), on average, headers apart.")
+        float | None,
+        typer.Option(
+            callback=check_positive, help="Rate of images in bits per pixel (bpp), on average, headers apart."
+        ),
     ] = None,
     tune: Annotated[
         Literal["psnr", "ssim"] | None,
@@ -65,6 +71,8 @@ def compress(
     """
     if fit and coder is not None:
         raise typer.BadParameter("--fit and --coder exclude each other: leave out --coder, or --fit")
+    from nestcode.streams import stream_info
+
     bytes_kept = None if budget is None else read_bytes(budget)
     vectors = [path for path in inputs if path.suffix == ".npy"]
     if vectors and len(inputs) > 1:
@@ -106,6 +114,7 @@ def compress(
             sizes = _compress_images(inputs, path, coder, skip_damaged=skip_damaged, threads=threads, **kept, **shared)
         raw, in_files, in_coder = sizes
         after = path.stat().st_size
+        header = stream_info(path.read_bytes()).header_bytes if after > in_files else 0
     if as_json:
         facts = {
             "path": str(out), "bytes": after, "raw_bytes": raw, "file_bytes": in_files, "coder_bytes": in_coder,
@@ -113,17 +122,20 @@ def compress(
         }  # fmt: skip
         print(json.dumps(facts))
     else:
-        messages().print(_summary(raw, in_files, after, in_coder), soft_wrap=True)
+        messages().print(_summary(raw, in_files, after, in_coder, header), soft_wrap=True)
         if out != STANDARD:
             print(out)
 
 
-def _summary(raw: int, files: int, stream: int, coder: int) -> str:
-    """Return a line that compares the sizes of raw values, input files, stream and embedded coder in bytes."""
+def _summary(raw: int, files: int, stream: int, coder: int, header: int) -> str:
+    """Return a line that compares sizes in bytes: of raw values, input files, stream, embedded coder and header."""
     line = f"{raw:,} bytes raw, {files:,} in files, {stream:,} in the stream"
     if coder:
         line += f", {'most' if 2 * coder > stream else 'some'} of it the embedded coder ({coder:,} bytes)"
-    if stream > files:
+    if stream > files and header >= files:  # the header includes the coder
+        remedy = "embed no coder" if header - coder < files else "keep them, or put more into one stream"
+        line += f"; that is more than the files, as is the header alone ({header:,} bytes): {remedy}"
+    elif stream > files:
         line += "; that is more than the files: keep fewer bytes, as by --budget"
     return f"{line}."
 

@@ -51,6 +51,17 @@ def limit_cores(ctx: typer.Context, threads: int | None) -> int | None:
     return threads
 
 
+def file_name(text: str) -> Path:
+    """Return the path of an output file; raise if its name ends as a folder's does.
+
+    >>> file_name("images.nest").name
+    'images.nest'
+    """
+    if text.endswith(("/", os.sep)):
+        raise typer.BadParameter(f"the output must be a file, got the folder {text}: give a name in it, as {text}out")
+    return Path(text)
+
+
 def check_positive(number: float | None) -> float | None:
     """Raise unless a number is positive and finite."""
     if number is not None and not 0 < number < math.inf:

@@ -18,7 +18,10 @@ TOKEN = "NESTCODE_TOKEN"
 
 
 def serve(
-    path: Annotated[Path | None, typer.Argument(metavar="INDEX", help="The folder of an index.")] = None,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="INDEX", help="The folder of an index, or those of its parts, read as one."),
+    ] = None,
     coder: CoderIfAny = None,
     items: Annotated[
         Path | None,
@@ -68,7 +71,7 @@ def serve(
     limits = Limits(body=max_body, rows=max_rows, k=max_k, seconds=max_seconds)
     with listen(host, port) as listening:
         service = Service(
-            path,
+            paths[0] if paths and len(paths) == 1 else paths or None,
             coder=None if coder is None else item_coder(coder),
             items=None if items is None else Items.open(items),
             embed=None if model is None else _embedding(model),

@@ -330,13 +330,10 @@ class ImageStreamEncoder:
             if encoded.complete == PASSES:
                 unit, name = (" dB", "psnr") if self._target.ssim is None else ("", "ssim")
                 most = f"{math.floor(best * 1000) / 1000:g}"  # rounded down, so that it can be reached
-                finer = (
-                    f", or a codec of a smaller step than {self._codec.step:g}, as ImageCodec(step=1).fit(images) is; "
-                    "the command line takes its file by --coder"
-                ) * (self._codec.step > 1)
+                finer = ", or fit a finer codec, ImageCodec(step=1), and give it (--coder)" * (self._codec.step > 1)
                 raise InvalidInput(
-                    f"{name} {wanted:g}{unit} is more than the {most}{unit} that all bits give: "
-                    f"give at most {most}{finer}"
+                    f"{name} must be at most {most}{unit}, which all bits of this image give, got {wanted:g}: "
+                    f"lower it{finer}"
                 )
             low, limit = high, 2 * limit
         if self._target.psnr is not None:

@@ -53,9 +53,10 @@ class Temperature(nn.Module):
         place = torch.as_tensor(length, dtype=torch.float32, device=self.places.device).log()
         after = torch.searchsorted(self.places, place).clamp(max=len(self.places) - 1)
         before = (after - 1).clamp(min=0)
-        gap = (self.places[after] - self.places[before]).clamp(min=torch.finfo(torch.float32).tiny)
-        share = ((place - self.places[before]) / gap).clamp(0, 1)
-        return torch.lerp(self.logarithms[before], self.logarithms[after], share).exp().clamp(min=LEAST_TEMPERATURE)
+        low, high = self.places.take(before), self.places.take(after)  # an index would be a number to torch.compile
+        share = ((place - low) / (high - low).clamp(min=torch.finfo(torch.float32).tiny)).clamp(0, 1)
+        found = torch.lerp(self.logarithms.take(before), self.logarithms.take(after), share)
+        return found.exp().clamp(min=LEAST_TEMPERATURE)
 
 
 class InfoNCE(nn.Module):

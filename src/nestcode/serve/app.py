@@ -435,7 +435,7 @@ class Routes:
 
     async def _body(self, request: Request, *accepted: str) -> tuple[str, bytes]:
         kind, body = media_type(request, *accepted), await read_body(request, self._limits)
-        if request.headers.get("if-match", self._service.tag) != self._service.tag:
+        if request.headers.get("if-match", "*") not in ("*", self._service.tag):
             raise HTTPException(412, "this server has an index of another width or coder now: read /v1/info again")
         return kind, body
 

@@ -70,16 +70,14 @@ class LimitedProtocol(HttpToolsProtocol):
     def _make_room(self) -> None:
         others = [one for one in self.connections if isinstance(one, LimitedProtocol) and one is not self]
         waiting = [one for one in others if one.cycle is None or one.cycle.response_complete]
-        oldest = min((one for one in waiting if not one.transport.is_closing()), key=_since, default=None)
+        oldest = min(
+            (one for one in waiting if not one.transport.is_closing()), key=lambda one: one._since, default=None
+        )
         if oldest is not None:
             oldest.transport.close()
 
     def _close(self, *_: Any) -> None:
         self.transport.close()
-
-
-def _since(one: LimitedProtocol) -> float:
-    return one._since
 
 
 def limited(seconds: float) -> type[LimitedProtocol]:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ class Service:
     (8, None)
 
     Args:
-        index: the folder of an index; without one only `streams` are served.
+        index: the folder of an index, or several that are read as one; without any only `streams` are served.
         coder: encodes vectors for an index that has no coder itself.
         items: what the items look like.
         embed: a model of text, so that texts can be queries.
@@ -53,7 +53,7 @@ class Service:
 
     def __init__(
         self,
-        index: str | os.PathLike[str] | None = None,
+        index: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         *,
         coder: Coder | None = None,
         items: Items | None = None,

@@ -51,6 +51,8 @@ def train(
     >>> reports[-1]["errors"][16] < 0.5 * reports[0]["errors"][16]
     True
 
+    However a run ends, the model is then in evaluation mode, with the lengths and frozen units that it had before.
+
     Args:
         model: the network; its mean and scale are set to those of the data first.
         X: an array or memory map (n, features), images (n, …), a torch dataset, a folder of images.
@@ -98,8 +100,8 @@ class AutoencoderObjective(Objective):
         self.accelerator = accelerator
         self.loader = RowLoader(self.source, self.training, accelerator.device, self._labels)
         self.model.to(accelerator.device).train()
-        self.model.set_moments(*self.loader.moments())
         check_model(self.model, self.training, self.loader.rows(self.loader.train[:2]))
+        self.model.set_moments(*self.loader.moments())
         self.evaluated, self.sample = self.loader.evaluation_rows(), self.loader.sample()
         self.targets = self.loader.evaluation_labels()
         self.rows = self.sample.new_empty(micro_batch_size, self.model.features)

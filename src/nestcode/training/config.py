@@ -63,7 +63,8 @@ class Training:
         sweep: freezes units that have converged, first to last (section 4.1).
         growth: starts with a narrow code and widens it while that pays (section 7).
         holdout: the share of the data held out to measure errors on, at most 4,096 items.
-        seed: of all randomness: initialization, order of the data, noise, lengths.
+        seed: of all randomness of a run: order of the data, noise, lengths; of a coder, the initialization too. `train`
+            takes a model that is initialized.
         device: "auto" takes a GPU if there is one.
         precision: of matrix products; "auto" is bfloat16 on GPUs that support it, but float32 for "conjugate".
         compile: compile the step by torch.compile; "auto" does on GPUs, for runs that are long enough.

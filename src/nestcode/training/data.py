@@ -62,7 +62,8 @@ def as_source(X: object) -> Source:
         X: an array or a tensor, (n, features) or (n, height, width, channels); a memory map, which stays on disk; a
             list of equal arrays; a map-style `torch` dataset (or whatever else has a length and items) whose items
             are arrays, tensors or tuples that begin with one: the rest, such as a label, is dropped. Its items are
-            read one after another in the caller's thread, or many at a time if it offers `__getitems__`. Or a `Source`.
+            read one after another in the caller's thread, or many at a time if it offers `__getitems__`.
+            Random items are to draw from PyTorch's global generator, which a run seeds. Or a `Source`.
 
     """
     if isinstance(X, Source):

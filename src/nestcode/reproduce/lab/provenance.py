@@ -52,7 +52,7 @@ def find_provenance(
     if dirty and not allow_dirty:
         raise InvalidInput(
             f"results must come from a commit, but {len(dirty)} files differ from it, such as "
-            f"{dirty[0].split(maxsplit=1)[-1]}: commit them, or allow a dirty tree, and the report says so"
+            f"{dirty[0].split(maxsplit=1)[-1]}: commit them, or give --allow-dirty, and the report says so"
         )
     return Provenance(found, not dirty)
 
