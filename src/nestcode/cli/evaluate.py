@@ -84,6 +84,6 @@ def report(found: "Evaluation", k: int, *, by_codes: bool, as_json: bool) -> Non
         return
     truth = " of an exhaustive search by codes (--exact measures against vectors)" if by_codes else ""
     print(
-        f"recall@{k} {found.recall:.3f}{truth}: {found.candidates:,} candidates, "
+        f"recall@{k} {found.recall:.3f} ± {found.standard_error:.3f}{truth}: {found.candidates:,} candidates, "
         f"{found.share:.1%} of the items compared, {found.rerank:,} reranked, {found.seconds * 1e6:,.0f} µs a query"
     )

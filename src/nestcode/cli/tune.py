@@ -24,7 +24,10 @@ def tune(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose the fastest searches that reach a recall@k, and keep the choice with the index."""
+    """Choose the fastest searches that reach a recall@k, and keep the choice with the index.
+
+    Recall must exceed the target by its standard error over the queries: with more of them searches are faster.
+    """
     from nestcode.index import Index
 
     known = true_neighbors(vectors, exact, codes=codes)

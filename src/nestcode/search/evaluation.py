@@ -16,6 +16,7 @@ from nestcode.search.plan import Effort, Plan
 START, MOST = 10, 640  # candidates reranked for each hit: tried first, and at most
 STEPS = (2.0, 1.4, 1.2)  # factors by which `rerank` is changed, from coarse to fine
 TOLERANCE = 1.05  # of the candidate budget
+MARGIN = 1.0  # standard errors by which recall must exceed the target
 NEARLY = 0.005  # of recall, that a faster search may lose where the target is out of reach
 FEW_ITEMS = 10_000  # that an exhaustive search compares in no time
 
@@ -73,9 +74,10 @@ class RecallTrials:
             rows, metric = self._exact.rows, self._exact.metric
             distances = self._exact.vectors.rerank(rows, ids, metric, threads=1).reshape(distances.shape)
         near = (same.reshape(found.ids.shape) | (distances <= self._as_near)) & (found.ids >= 0)
-        compared = float(np.mean(found.compared))
+        compared, queries = float(np.mean(found.compared)), len(ids)
         return Evaluation(
             recall=float(near.sum() / self._wanted),
+            standard_error=float(near.sum(axis=-1).std() * queries**0.5 / self._wanted),
             compared=compared,
             share=compared / self.count,
             candidates=candidates,
@@ -84,7 +86,11 @@ class RecallTrials:
         )
 
     def fastest(self, target: float) -> Evaluation:
-        """Return the fastest settings that reach a recall; where none do, the fastest that come near the best."""
+        """Return the fastest settings whose recall is a standard error above the target, or come near the best.
+
+        The fastest of many settings is one that these queries favor: without a margin it often misses the target on
+        other queries.
+        """
         best, rerank = None, START * self._k // 4
         while best is None and rerank < min(MOST * self._k, self.count):
             rerank *= 4
@@ -119,7 +125,7 @@ class RecallTrials:
         trial = max(self._k, self.count // 256) if near is None else near.candidates
         while low < trial < high:
             tried = self._try(trial, rerank)
-            if tried.recall >= target:
+            if _reaches(tried, target):
                 high, best = trial, tried
             elif near is not None and tried.seconds > near.seconds:
                 return None
@@ -142,7 +148,7 @@ class RecallTrials:
     def _out_of_reach(self, target: float) -> Evaluation:
         """Return an exhaustive search if that alone reaches a recall, otherwise the fastest of nearly the best."""
         best = self.run(self.count, START * self._k)
-        if best.recall >= target:
+        if _reaches(best, target):
             if self.count > FEW_ITEMS:
                 warnings.warn(
                     f"only an exhaustive search of all {self.count} items reaches a recall of {target}, and later "
@@ -154,9 +160,14 @@ class RecallTrials:
         near = [tried for tried in self._tried.values() if tried.recall >= most - NEARLY]
         chosen = min(near or [best], key=lambda tried: tried.seconds)
         warnings.warn(
-            f"no search reaches a recall of {target}, an exhaustive one has {best.recall:.3f}; later searches have "
-            f"{chosen.recall:.3f} with {chosen.candidates} of {self.count} candidates: use a wider code, give the "
-            "vectors, or lower target_recall",
+            f"no search reaches a recall of {target} by a standard error, an exhaustive one has {best.recall:.3f} ± "
+            f"{best.standard_error:.3f}; later searches have {chosen.recall:.3f} with {chosen.candidates} of "
+            f"{self.count} candidates: use a wider code, give the vectors or more queries, or lower target_recall",
             stacklevel=4,
         )
         return chosen
+
+
+def _reaches(tried: Evaluation, target: float) -> bool:
+    """Return whether recall is above a target by its standard error, so that other queries mostly reach it too."""
+    return tried.recall - MARGIN * tried.standard_error >= target

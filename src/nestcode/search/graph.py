@@ -239,8 +239,8 @@ class Graph:
                 "fit a coder with that metric"
             )
         count = len(queries)
-        distances, positions = np.empty((count, k), dtype=np.float32), np.empty((count, k), dtype=np.uint32)
-        visited = np.empty(count, dtype=np.int64)
+        distances, positions = np.empty((count, k), np.float32), np.empty((count, k), np.uint32)
+        visited = np.empty(count, np.int64)
         self.core.search(queries, metric, ef, skipped, distances, positions, visited, threads)
         return GraphHits(positions, distances, visited)
 

@@ -77,6 +77,7 @@ class Evaluation:
 
     # recall@k: the share of the k nearest items that were found; a hit as near as the k-th neighbor counts too
     recall: float
+    standard_error: float  # of recall, over the queries
     compared: float  # items that a query was compared with, on average
     share: float  # of all items that were compared
     candidates: int  # the candidate budget
