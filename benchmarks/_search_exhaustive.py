@@ -11,8 +11,9 @@ from _search_task import NEAREST, Row, read_task
 from nestcode import Index, LinearCoder
 from nestcode.search.scorer import SearchMetric
 
-METRICS: tuple[SearchMetric, ...] = ("l2", "cosine", "inner")
 WIDTH = 256
+COUNTS = 1, 8, 256  # queries
+Indexes = dict[SearchMetric, Index]
 ROUNDS = 10  # at least: short jobs are repeated more often
 
 
@@ -20,17 +21,18 @@ def exhaustive_ratios(options: argparse.Namespace) -> Iterator[list[Row]]:
     """Measure, print, and yield the rows to save."""
     sizes = (300, 1000) if options.quick else (1000, 40_000)
     task = read_task(options, max(sizes))
-    base, queries = (np.ascontiguousarray(part, dtype=np.float32) for part in (task.base, task.queries[:256]))
-    coder = LinearCoder(WIDTH).fit(base)
+    base, queries = (np.ascontiguousarray(part, dtype=np.float32) for part in (task.base, task.queries[: COUNTS[-1]]))
+    plain, angular = LinearCoder(WIDTH).fit(base), LinearCoder(WIDTH, metric="cosine").fit(base)
     rows = []
     for items in sizes:
         vectors = base[:items]
-        index = Index(coder)
-        index.add(vectors)
-        for count in (1, len(queries)):
-            own = queries[0] if count == 1 else queries
+        indexes: Indexes = {"l2": Index(plain), "cosine": Index(angular), "inner": Index(plain)}
+        for index in indexes.values():
+            index.add(vectors)
+        for count in COUNTS:
+            own = queries[0] if count == 1 else queries[:count]
             rounds = 1 if options.quick else max(ROUNDS, min(10**7 // (items * count), 3000))
-            times = seconds_each(_jobs(index, own, vectors), rounds)
+            times = seconds_each(_jobs(indexes, own, vectors), rounds)
             row: Row = {"items": items, "queries": count, "NumPy ms": 1e3 * times["NumPy"]}
             rows.append(row | {name: times[name] / times["NumPy"] for name in times if name != "NumPy"})
     show(
@@ -42,15 +44,17 @@ def exhaustive_ratios(options: argparse.Namespace) -> Iterator[list[Row]]:
     yield rows
 
 
-def _jobs(index: Index, queries: NDArray[np.float32], vectors: NDArray[np.float32]) -> dict[str, Callable[[], object]]:
+def _jobs(
+    indexes: Indexes, queries: NDArray[np.float32], vectors: NDArray[np.float32]
+) -> dict[str, Callable[[], object]]:
     def by_numpy() -> object:
         return np.argpartition(-(np.atleast_2d(queries) @ vectors.T), NEAREST, axis=1)[:, :NEAREST]
 
     def by_index(metric: SearchMetric, with_vectors: bool) -> Callable[[], object]:
-        rows = vectors if with_vectors else None
+        index, rows = indexes[metric], vectors if with_vectors else None
         return lambda: index.search(queries, NEAREST, candidates=len(index), metric=metric, vectors=rows)
 
     jobs: dict[str, Callable[[], object]] = {"NumPy": by_numpy}
-    for metric in METRICS:
+    for metric in indexes:
         jobs |= {f"codes {metric}": by_index(metric, False), f"vectors {metric}": by_index(metric, True)}
     return jobs

@@ -573,8 +573,14 @@ class CodeScan {
                       std::int64_t* top_ids, Simd simd, std::size_t threads) const {
 #if NESTCODE_X86
         if (simd != Simd::avx512) return false;
-        constexpr std::size_t most = 256;  // rows at once
+        constexpr std::size_t few = 8, most = 256;  // rows that decoding codes does not pay for, and at once
         const std::size_t features = snapshot_.projection->features();
+        if (count < few) {
+            bool found = true;
+            for (std::size_t q = 0; q < count && found; ++q)
+                found = search(rows + q * features, metric, k, top_distances + q * k, top_ids + q * k, simd, threads);
+            return found;
+        }
         std::atomic<bool> done = true;
         parallel_for(count, 12, threads, [&](std::size_t begin, std::size_t end) {
             for (std::size_t q = begin; q < end && done; q += most)
@@ -803,8 +809,9 @@ class CodeScan {
                                     return difference * difference;
                                 });
         if (projection.metric == Metric::l2) return distance;
+        const float* mean = projection.mean_coefficients;  // [=] would copy all of the projection
         const double square = projection.mean_square + sum_in_double(projection.count, [=](std::size_t d) {
-                                  return decoded[d] * (decoded[d] + 2.0 * projection.mean_coefficients[d]);
+                                  return decoded[d] * (decoded[d] + 2.0 * mean[d]);
                               });
         const double norm = std::sqrt(std::max(square, 0.0));
         return norm > 0 ? std::max(distance - (norm - 1) * (norm - 1), 0.0) / norm : 2;

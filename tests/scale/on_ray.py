@@ -68,9 +68,9 @@ def a_killed_worker_changes_nothing(folder: Path) -> None:
     assert Index.open(parts).search(X[7], k=1).ids.tolist() == [IDS[7]]
     before = contents(parts)
     assert contents(encode(dataset(), CODER, out, parts=2, vectors="float16", rows=400)) == before
-    with pytest.raises(InvalidInput, match="parts of another index"):
+    with pytest.raises(InvalidInput, match="other items or settings"):
         encode(dataset(), CODER, out, parts=3)
-    with pytest.raises(InvalidInput, match="new or empty folder"):
+    with pytest.raises(InvalidInput, match="give a new folder"):
         encode(dataset(), CODER, folder, parts=3)
 
 

@@ -160,20 +160,22 @@ class Refiner(Storable):
         record = read_record(path)
         if record.kind != cls.__name__:
             raise InvalidInput(f"{path} must hold a Refiner, got a {record.kind}: give a file that Refiner.save wrote")
-        return cls.from_record(record, path, threads=threads)
+        refiner = cls.from_record(record, path)
+        refiner._threads = thread_count(threads)
+        return refiner
 
     def to_record(self) -> Record:
         """Return the refiner as a record."""
         return Record(type(self).__name__, self.VERSION, {"blocks": list(self.blocks)}, self._arrays)
 
     @classmethod
-    def _read(cls, record: Record, threads: int | None = None) -> Self:
+    def _read(cls, record: Record) -> Self:
         if record.version < cls.VERSION:
             raise ValueError(f"version {record.version} has no 8-bit weights")
         down, middle, up = map(int, record.settings["blocks"])
         if not 0 < down + middle + up <= len(record.arrays):
             raise ValueError(f"its network has {down + middle + up} blocks in {len(record.arrays)} arrays")
-        refiner = cls((down, middle, up), record.arrays, threads=threads)
+        refiner = cls((down, middle, up), record.arrays)
         affine = refiner._affine(2 * FINEST)
         refiner._correction(np.zeros((PERIOD, PERIOD, 3), dtype=np.uint8), np.float32(1), affine)
         if not all(np.isfinite(part).all() for part in affine):

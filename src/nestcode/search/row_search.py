@@ -114,14 +114,15 @@ class RowSearcher:
     ) -> Hits | None:
         """Return the nearest of all items of one vector or of each row, or None where that takes a plan."""
         prepared = self._prepared
+        found = Hits(ids, distances, prepared.count if queries.ndim == 1 else np.full(len(queries), prepared.count))
+        if queries.ndim == 2 and len(queries) == 1:  # as one vector, which takes less time than a batch of one
+            queries, ids, distances = queries[0], ids[0], distances[0]
         if vectors is not None or self._vectors is not None:
             given = None if vectors is None else GivenVectors(vectors, self._features)
             done = prepared.scan_vectors(given, queries, metric, ids, distances, threads)
         else:
             done = self._codes is not None and self._codes.search(queries, metric, distances, ids, threads)
-        if not done:
-            return None
-        return Hits(ids, distances, prepared.count if queries.ndim == 1 else np.full(len(queries), prepared.count))
+        return found if done else None
 
     @cached_property
     def _codes(self) -> _core.CodeScan | None:
