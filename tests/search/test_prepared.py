@@ -162,7 +162,11 @@ def test_blocks_hold_the_groups_of_all_items_with_their_corrections(kind: str, o
     )
     grouped = scan.group(codes)
     assert np.array_equal(layout.blocks.transpose(0, 2, 1).reshape(-1, scan.columns)[slots], grouped)
-    residuals, offsets = scan.decode(grouped), scan._offsets[centroids]
+    residuals, offsets = np.zeros_like(scan._offsets[centroids]), scan._offsets[centroids]
+    for g, group in enumerate(scan._groups.directions):
+        for j, d in enumerate(group):
+            residuals[:, d] = scan._levels[g, j][grouped[:, g // 2] >> 4 * (g % 2) & 15]
+    np.testing.assert_allclose(scan.squared_norms(grouped), np.sum(residuals.astype(np.float64) ** 2, axis=1))
     biases = 2 * np.sum(residuals * offsets, axis=1) / scan.bias_unit
     np.testing.assert_allclose(layout.biases[slots], biases, atol=0.6)
     if own == "cosine":

@@ -124,14 +124,13 @@ class FastScan:
         _core.permute_bits(codes.packed, ordered, grouped, threads=CORES)
         return grouped
 
-    def decode(self, grouped: Bytes) -> Floats:
-        """Return the residuals that groups decode to, (n, directions)."""
-        residuals = np.zeros((len(grouped), self._offsets.shape[1]), dtype=np.float32)
-        for g, group in enumerate(self._groups.directions):
-            values = grouped[:, g // 2] >> 4 * (g % 2) & 15
-            for j, d in enumerate(group):
-                residuals[:, d] = self._levels[g, j].take(values)
-        return residuals
+    def squared_norms(self, grouped: Bytes) -> NDArray[np.float64]:
+        """Return the squared norms of the residuals that groups decode to, (n,)."""
+        squares = np.sum(self._levels.astype(np.float64) ** 2, axis=1)  # (groups, 16): directions are orthonormal
+        norms = np.zeros(len(grouped))
+        for g, own in enumerate(squares):
+            norms += own.take(grouped[:, g // 2] >> 4 * (g % 2) & 15)
+        return norms
 
 
 def block_starts(counts: NDArray[np.integer[Any]]) -> NDArray[np.uint32]:

@@ -98,7 +98,7 @@ class Navigator:
         for first in range(0, len(codes), PIECE):
             some = slice(first, first + PIECE)
             grouped[some] = self._scan.group(codes[some])
-            decoded = squared_norms(self._scan.decode(grouped[some]))
+            decoded = self._scan.squared_norms(grouped[some])
             own = squared_norms(center(vectors[some], projection.mean, normalize=self.coder.metric_ == "cosine"))
             norms[some] = np.minimum(own / self._unit, MOST)
             ratio = np.divide(own, decoded, out=np.zeros(len(own)), where=decoded > 0)
