@@ -56,7 +56,7 @@ def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     if X is None:
         raise InvalidInput("data must be an array (items, features), got None: give rows of numbers")
     try:
-        array = np.asarray(X)
+        array = np.require(np.asarray(X), requirements="A")  # views of bytes may be unaligned
     except ValueError as error:
         if not isinstance(X, list | tuple):
             raise

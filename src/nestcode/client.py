@@ -198,6 +198,11 @@ class Client:
             self._about = self._read_about()
             if self._about.get("tag") == before.get("tag"):
                 raise
+            if isinstance(queries, Codes):
+                raise InvalidInput(
+                    "the server has an index of another width or coder since, and codes may be of the one before: "
+                    "encode again"
+                ) from None
         return request(_Rows.of(queries, self._about))
 
 

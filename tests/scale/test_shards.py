@@ -102,6 +102,9 @@ def test_parts_of_other_items_are_not_mixed(tmp_path: Path) -> None:
     for others, count in ((shards, 4), (shards, 1), (shards[:1], 2)):
         with pytest.raises(InvalidInput, match="other items or settings: give a new folder"):
             merge_shards(others, out, count)
+    other = encode_shard(X[::-1], IDS, tmp_path / "other", CODER)
+    with pytest.raises(InvalidInput, match="other items or settings"):
+        merge_shards([other], out, parts=2)
     assert contents(merge_shards(shards[::-1], out, parts=2)) == before
 
 

@@ -46,7 +46,7 @@ def test_recall_is_the_share_of_true_neighbors_found() -> None:
         each = [len(np.intersect1d(a, b)) / 5 for a, b in zip(hits.ids, truth, strict=True)]
         found = index.evaluate(Q, 5, candidates=candidates, vectors=vectors)
         assert found.recall == pytest.approx(np.mean(each))
-        assert found.standard_error == pytest.approx(np.std(each) / len(each) ** 0.5)
+        assert found.standard_error == pytest.approx(np.std(each, ddof=1) / len(each) ** 0.5)
         assert found.compared == hits.compared.mean()
         assert found.share == found.compared / len(ids)
     assert index.evaluate(Q[0], 5, vectors=vectors).recall <= 1

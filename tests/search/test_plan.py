@@ -75,7 +75,8 @@ def test_vectors_may_be_memory_maps_views_and_lists(tmp_path: Path) -> None:
         expected = index.search(Q, candidates=candidates, vectors=X)
         for each in vectors:
             assert_close(index.search(Q, candidates=candidates, vectors=each), expected)
-    for queries in (wide[::2, ::2][:5], np.asfortranarray(X[:5]), X[4::-1][::-1], np.repeat(X, 2, axis=0)[:10:2]):
+    reversed_, repeated = X[4::-1][::-1], np.repeat(X, 2, axis=0)[:10:2]
+    for queries in (wide[::2, ::2][:5], np.asfortranarray(X[:5]), reversed_, repeated, vectors[-1][:5]):
         assert_close(index.search(queries, vectors=X), index.search(X[:5], vectors=X))
 
 

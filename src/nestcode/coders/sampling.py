@@ -153,7 +153,8 @@ def add_synthetic_rows(rows: Floats, rng: np.random.Generator) -> Floats:
     some = rng.permutation(n)[:missing]
     near = exact_neighbors(rows[some], rows, NEIGHBORS)  # itself first, or one equal to it
     distances = squared_norms((rows[near] - rows[some, None]).reshape(-1, directions)).reshape(near.shape)
-    near = np.where(distances <= NEAR * distances[:, 1:2], near, some[:, None])
+    nearest = np.where(distances > 0, distances, np.inf).min(axis=1, keepdims=True)  # of those that are not copies
+    near = np.where(distances <= NEAR * nearest, near, some[:, None])
     source = np.resize(np.arange(len(some)), missing)[:, None]
     chosen = near[source, rng.integers(0, NEIGHBORS, (missing, directions))]
     return rng.permutation(np.concatenate([rows, rows[chosen, np.arange(directions)]]))

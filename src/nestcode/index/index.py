@@ -277,10 +277,13 @@ class Index(IndexReader):
             overwrite: replace an index that is there, unless it is damaged: delete its folder first.
 
         """
+        own = self._store is not None and self._store.writable and os.path.realpath(path) == self._store.realpath
+        if own and not overwrite:
+            raise InvalidInput(f"{path} holds this index: commit(), or choose another folder")
         if self.graph:
             self._live.write(Snapshot.flush)
             self._live.wait()
-        if self._store is not None and self._store.writable and os.path.realpath(path) == self._store.realpath:
+        if own:
             self.commit()
             return
         with Store(path, write=True) as store:

@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Bytes, check_ids, check_int
+from nestcode.arrays import PIECE, Bytes, check_ids, check_int
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
@@ -191,14 +191,28 @@ def check_plan(folder: Path, plan: dict[str, Any], made: str = "part-*") -> None
 def _summary(shards: Sequence[AnyPath]) -> dict[str, Any]:
     """Return what tells the items of shards from others, however they are divided."""
     commit = Shards(shards).read()
-    ids = [segment.live_ids() for segment in commit.segments]
     return {
         "coder": None if commit.coder is None else commit.coder.fingerprint,
         "width": commit.width,
         "vectors": None if commit.vector_format is None else commit.vector_format.dtype,
-        "items": sum(map(len, ids)),
-        "ids": sum(int(_hashes(own).sum()) for own in ids) % 2**64,
+        "items": sum(len(segment.live_ids()) for segment in commit.segments),
+        "checksum": sum(map(_checksum, commit.segments)) % 2**64,
     }
+
+
+def _checksum(segment: LiveSegment) -> int:
+    """Return a sum of hashes of all ids with their codes."""
+    total, ids = 0, segment.live_ids()
+    positions = np.delete(np.arange(len(segment.codes)), segment.tombstones)
+    for first in range(0, len(ids), PIECE):
+        hashes = _hashes(ids[first : first + PIECE])
+        packed = segment.codes_at(positions[first : first + PIECE]).packed
+        for word in np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64).T:
+            hashes = (hashes ^ word) * GOLDEN
+            hashes ^= hashes >> np.uint64(32)
+        total += int(hashes.sum())
+    _unmap_pages(segment)
+    return total
 
 
 def _hashes(ids: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -77,7 +77,7 @@ class RecallTrials:
         compared, queries = float(np.mean(found.compared)), len(ids)
         return Evaluation(
             recall=float(near.sum() / self._wanted),
-            standard_error=float(near.sum(axis=-1).std() * queries**0.5 / self._wanted),
+            standard_error=float(near.sum(axis=-1).std(ddof=min(1, queries - 1)) * queries**0.5 / self._wanted),
             compared=compared,
             share=compared / self.count,
             candidates=candidates,

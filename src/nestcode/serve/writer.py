@@ -62,9 +62,11 @@ class Writer:
             if applied:
                 self._index.commit()
         except Exception as error:
-            self._index.rollback()  # what is refused is neither found nor committed with a later write
-            for done in applied:  # whatever it is, no request is at fault
-                done.set_exception(error if isinstance(error, OSError) else OSError(str(error)))
+            try:
+                self._index.rollback()  # what is refused is neither found nor committed with a later write
+            finally:
+                for done in applied:  # whatever it is, no request is at fault
+                    done.set_exception(error if isinstance(error, OSError) else OSError(str(error)))
         else:
             for done in applied:
                 done.set_result(None)

@@ -103,12 +103,6 @@ class LmdbStore(CodeStore):
             raise InvalidInput(
                 f"the store in {fspath(path)} is open in this process: share it, as it serves all threads, or close it"
             ) from None
-        pages = self._environment.info()["last_pgno"] + 1
-        if pages * self._environment.stat()["psize"] > Path(path, "data.mdb").stat().st_size and not create:
-            self._environment.close()
-            raise DamagedFile(
-                f"{fspath(path)} ends before its last page: restore a copy"
-            )  # reading it would be a bus error
         with opened(self._environment, owned=True):
             self._codes, self._ids, self._settings = (
                 self._environment.open_db(name, create=create) for name in (b"codes", b"ids", b"settings")
