@@ -403,7 +403,7 @@ int main() {
         }
     }
     test_int8_extremes();
-    for (const std::size_t size : {0, 1, 7, 8, 24, 30, 64, 100})
+    for (const std::size_t size : {0, 1, 7, 8, 24, 30, 64, 100, 190, 193})
         for (std::size_t count = 0; count <= kDegree; ++count) test_insert(size, count, random);
     for (const std::size_t count : {1, 2, 20, 33, 300}) test_build(count, random);
     test_selection(random);
