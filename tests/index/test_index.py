@@ -80,13 +80,13 @@ def test_repr() -> None:
 
 def test_one_query_gives_a_neighborhood_and_a_batch_gives_arrays() -> None:
     index = mixed()
-    for one in (X[0], CODER.encode(X[:1])):
+    for one in (X[0], CODER.encode(X)[0]):
         assert isinstance(index.neighborhood(one, size=2), Neighborhood)
-    for batch, items in ((X[:1], 1), (X[:7], 7), (X[:0], 0), (CODER.encode(X[:7]), 7), (CODER.encode(X[:0]), 0)):
+    for batch in (rows for n in (0, 1, 7) for rows in (X[:n], CODER.encode(X[:n]))):
         for request in REQUESTS:
             hoods = index.neighborhood(batch, **request)
             assert isinstance(hoods, Neighborhoods)
-            assert hoods.length.shape == hoods.count.shape == (items,)
+            assert hoods.length.shape == hoods.count.shape == (len(batch),)
             for row, hood in zip(batch, hoods, strict=True):
                 single = index.neighborhood(row, **request)
                 assert (hood.length, hood.count) == (single.length, single.count)
@@ -135,7 +135,7 @@ def test_a_fraction_of_the_items_is_counted_exactly() -> None:
             bits[members:, 0] = True
             index = Index(width=7)
             index.add(Codes.from_bits(bits))
-            assert index.neighborhood(Codes.from_bits(bits[:1]), fraction=members / items).count == members
+            assert index.neighborhood(Codes.from_bits(bits)[0], fraction=members / items).count == members
 
 
 def test_a_size_beyond_the_number_of_items_gives_the_root() -> None:

@@ -141,9 +141,9 @@ def test_empty_and_tiny_trees() -> None:
     twice = PrefixTree(query.concat(query, query))
     assert (twice.neighborhood(query, size=2).length, twice.neighborhood(query, size=2).count) == (5, 3)
     no_bits = PrefixTree(Codes.from_bits(np.zeros((3, 0), dtype=bool)))
-    assert no_bits.neighborhood(Codes.from_bits(np.zeros((1, 0), dtype=bool)), size=1).count == 3
+    assert no_bits.neighborhood(Codes.from_bits(np.zeros((1, 0), dtype=bool))[0], size=1).count == 3
     foreign = PrefixTree(Codes.from_bits([[0, 1], [0, 0]]))
-    assert (foreign.neighborhood(Codes.from_bits([[1, 1]]), size=1).length) == 0
+    assert foreign.neighborhood(Codes.from_bits([[1, 1]])[0], size=1).length == 0
     assert len(foreign.neighborhood(Codes.from_bits(np.zeros((0, 2), dtype=bool)), size=1)) == 0
 
 

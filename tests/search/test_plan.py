@@ -435,7 +435,7 @@ def test_vectors_with_nan_are_refused_when_they_are_compared() -> None:
 def test_k_has_bounds() -> None:
     index = Index(width=3)
     index.add(Codes.from_bits([[0, 0, 1], [1, 0, 0]]))
-    assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1000,)
+    assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1, 1000)
     with pytest.raises(InvalidInput, match="k must be at most 65,536 for an index of 2 items, got 1,000,000,000"):
         index.search(Codes.from_bits([[0, 0, 1]]), k=10**9)
 

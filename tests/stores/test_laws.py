@@ -169,7 +169,7 @@ def test_items_that_a_store_did_not_write_are_refused(create: Create) -> None:
 
 def test_an_empty_store(create: Create) -> None:
     store = create(width=9)
-    query = Codes.from_bits(np.zeros((1, 9), dtype=bool))
+    query = Codes.from_bits(np.zeros((1, 9), dtype=bool))[0]
     assert (store.neighborhood(query, size=3).length, store.neighborhood(query, size=3).count) == (0, 0)
     assert store.search(query, k=2).ids.tolist() == [-1, -1]
     assert (len(store), 0 in store, store.range(query.prefix(0)).ids.tolist()) == (0, False, [])

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import Floats, Ids, check_ids
 from nestcode.coders import Coder
-from nestcode.codes import Codes
+from nestcode.codes import Codes, is_single
 from nestcode.errors import InvalidInput
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.snapshot import Snapshot
@@ -151,14 +151,14 @@ class IndexReader:
         >>> index = Index(width=3)
         >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
         >>> index.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2)
-        Neighborhood(length=2, count=2)
+        Neighborhoods(1: length=[2], count=[2])
 
         This is the paper's retrieval (section 5.1). It compares prefixes only, and takes time logarithmic in the number
         of items, whatever the width.
 
         Args:
-            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or codes of one item, give a
-                `Neighborhood` with `length`, `count` and `ids`; more give `Neighborhoods` with arrays, of which
+            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or one `Code`, gives a
+                `Neighborhood` with `length`, `count` and `ids`; others give `Neighborhoods` with arrays, of which
                 `hoods[i]` is one. Ids are gathered when they are read, in the order of the tree: `np.sort` them where
                 the order matters.
             size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
@@ -172,7 +172,7 @@ class IndexReader:
                 queries = self._fitting(queries, forest.width)
             return forest.neighborhood(queries, size=size, fraction=fraction, threads=threads)
         hoods = forest.neighborhoods(self._encode(queries, forest.width), size, fraction, threads)
-        return hoods[0] if np.ndim(queries) == 1 else hoods
+        return hoods[0] if is_single(queries) else hoods
 
     def nested(self, query: Codes | ArrayLike) -> Neighborhoods:
         """Return every neighborhood of one query, from the root to the longest prefix that any item shares.
@@ -214,7 +214,7 @@ class IndexReader:
         (7, 0.0)
 
         Args:
-            queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, give arrays (k,).
+            queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
             k: how many.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
                 a walk on a graph keeps so many (ef). More find more and take longer; as many as there are items make
@@ -269,7 +269,7 @@ class IndexReader:
         >>> from nestcode import Index
         >>> index = Index(width=3)
         >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
-        >>> index.range_search(Codes.from_bits([[0, 0, 1]]), 1).ids
+        >>> index.range_search(Codes.from_bits([[0, 0, 1]]), 1)[0].ids
         array([0, 1])
 
         Distances and the other arguments are those of `search`. Items beyond the candidate budget are not compared:

@@ -11,7 +11,6 @@ import numpy as np
 
 from nestcode.arrays import Floats, check_int
 from nestcode.coders import Coder
-from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import Index
 from nestcode.search.hits import Hits
@@ -158,7 +157,7 @@ class Service:
         """Search a batch; arrays have two dimensions."""
         if len(queries) > 1:
             return self.index.search(queries, **options.arguments())
-        hits = self.index.search(queries if isinstance(queries, Codes) else queries[0], **options.arguments())
+        hits = self.index.search(queries[0], **options.arguments())
         return Hits(hits.ids[None], hits.distances[None], np.array([hits.compared]))
 
     def as_queries(self, vectors: Floats) -> Queries:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from nestcode.arrays import Bytes, Ids, check_ids, check_int
 from nestcode.coders import Coder, coder_from_record
-from nestcode.codes import Codes
+from nestcode.codes import Codes, is_single
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.snapshot import OnDuplicate, some_ids
@@ -176,8 +176,8 @@ class CodeStore(ABC):
         """Return the smallest neighborhood of each query that has at least `size` members.
 
         Args:
-            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or codes of one item, give a
-                `Neighborhood`; more give a list of them.
+            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or one `Code`, gives a
+                `Neighborhood`; others give a list of them.
             size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
             filter: a condition in SQL on the items that count, in SQL stores: see `search`.
 
@@ -188,8 +188,7 @@ class CodeStore(ABC):
             raise InvalidInput("neighborhoods are filtered by SQL, got ids: give a condition to a SQL store")
         codes = self._encode(queries)
         found = [view._find_neighborhood(code, size) for code in codes]
-        single = len(codes) == 1 if isinstance(queries, Codes) else np.ndim(queries) == 1
-        return found[0] if single else found
+        return found[0] if is_single(queries) else found
 
     def search(
         self,
@@ -207,7 +206,7 @@ class CodeStore(ABC):
         """Return the k nearest items of each query, as `nestcode.Index.search` does.
 
         Args:
-            queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, give arrays (k,).
+            queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
             k: how many.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
                 by default half of all items, 1,000 to 10,000, plus 2 %. All candidates are ranked by their whole codes.
