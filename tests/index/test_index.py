@@ -70,6 +70,12 @@ def test_the_width_is_the_coders_by_default() -> None:
     assert Index(width=3).coder is None
 
 
+@pytest.mark.parametrize("name", ["coder", "graph", "width"])
+def test_what_it_was_made_with_is_fixed(name: str) -> None:
+    with pytest.raises(AttributeError):
+        setattr(Index(CODER), name, True)
+
+
 def test_repr() -> None:
     assert repr(codes_index(2)) == "Index(2 items of 70 bits)"
     assert repr(mixed()) == "Index(18 items of 21 bits, LinearCoder(width=30, metric='l2', seed=0))"

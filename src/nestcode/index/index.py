@@ -106,7 +106,7 @@ class Index(IndexReader):
         self._begin(Commit(width, coder, largest=-1, segments=(), vector_format=stored, graph=graph), store=None)
 
     def _begin(self, start: Commit, store: Store | None, tier: Memory | None = None) -> None:
-        self.coder, self.effort, self.graph = start.coder, start.effort, start.graph
+        self._coder, self.effort = start.coder, start.effort
         self._vector_format = start.vector_format
         self._largest = start.largest  # id used so far
         prefix = None if tier is None else tier.prefix
@@ -387,7 +387,7 @@ class Index(IndexReader):
             found = self._store.read()
             lay_out = self._live.current.lay_out
             self._live.current = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
-            self._largest, self.effort, self.graph = found.largest, found.effort, found.graph
+            self._largest, self.effort = found.largest, found.effort
             self._searcher.graphs = found.graph
         return True
 

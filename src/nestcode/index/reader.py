@@ -27,11 +27,21 @@ from nestcode.search.vectors import VectorFormat, VectorsById, VectorType
 class IndexReader:
     """The half of `Index` that reads; each call reads the snapshot that was current when it began."""
 
-    coder: Coder | None
+    _coder: Coder | None
     _effort: Effort | None = None
     _vector_format: VectorFormat | None
     _searcher: Searcher
     _live: LiveSnapshot
+
+    @property
+    def coder(self) -> Coder | None:
+        """The coder that the index was made with, as it was then."""
+        return self._coder
+
+    @property
+    def graph(self) -> bool:
+        """Whether large segments get graphs, by which they are searched."""
+        return self._searcher.graphs
 
     @property
     def effort(self) -> Effort | None:
