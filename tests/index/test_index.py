@@ -442,7 +442,7 @@ MISTAKES: Mistakes = {
     "add words": (lambda index: index.add(["a"] * 5), "data must be numeric"),
     "add other codes": (
         lambda index: index.add(CODES),
-        "codes must have the index's width 21, got 70: take prefix(21), or make an index of that width",
+        "codes must have the index's width 21, got 70: take prefix(21), or make another index of that width",
     ),
     "update what is not there": (
         lambda index: index.update(X[:3], ids=[0, 3, 13]),
@@ -493,11 +493,11 @@ MISTAKES: Mistakes = {
 }
 
 WITHOUT_CODER: Mistakes = {
-    "add": (lambda index: index.add(X), "an index without a coder takes Codes, got ndarray: encode them first"),
-    "add a list": (lambda index: index.add([[1, 2]]), "an index without a coder takes Codes, got list"),
-    "update": (lambda index: index.update(X[:1], [0]), "an index without a coder takes Codes"),
-    "ask": (lambda index: index.neighborhood(X[0], size=1), "an index without a coder takes Codes"),
-    "nested": (lambda index: index.nested(X[0]), "an index without a coder takes Codes"),
+    "add": (lambda index: index.add(X), "without a coder the index takes Codes, got ndarray: encode them first"),
+    "add a list": (lambda index: index.add([[1, 2]]), "without a coder the index takes Codes, got list"),
+    "update": (lambda index: index.update(X[:1], [0]), "without a coder the index takes Codes"),
+    "ask": (lambda index: index.neighborhood(X[0], size=1), "without a coder the index takes Codes"),
+    "nested": (lambda index: index.nested(X[0]), "without a coder the index takes Codes"),
     "reconstruct": (lambda index: index.reconstruct(0), "an index without a coder has codes only: call codes(ids)"),
     "other codes": (lambda index: index.add(CODES.prefix(64)), "the index's width 70, got 64: take prefix(70)"),
 }

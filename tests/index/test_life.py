@@ -276,7 +276,7 @@ class Life(RuleBasedStateMachine):
             assert hood.ids.tolist() == ids
 
 
-TestLife = Life.TestCase
+TestLife = pytest.mark.filterwarnings("ignore:rounding to int8")(Life.TestCase)
 TestLife.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -24,6 +24,7 @@ from nestcode.index.shards import Shards
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.graph import Items, Navigator, build_graph
+from nestcode.search.plan import encode_to
 from nestcode.search.searcher import Searcher, StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorType
 
@@ -144,7 +145,7 @@ class Index(IndexReader):
 
         """
         _check_on_duplicate(on_duplicate)
-        codes, stored = self._encode(items), self._round(items, vectors)
+        codes, stored = encode_to(self.width, items, self.coder), self._round(items, vectors)
         given = None if ids is None else check_ids(ids, len(codes))
         if not len(codes):
             return
@@ -183,7 +184,7 @@ class Index(IndexReader):
         >>> index.codes([0, 1])
         Codes(2 items of 2 bits: 01, 00)
         """
-        codes, stored = self._encode(items), self._round(items, vectors)
+        codes, stored = encode_to(self.width, items, self.coder), self._round(items, vectors)
         known = check_ids(ids, len(codes))
 
         def replace(snapshot: Snapshot) -> Snapshot:

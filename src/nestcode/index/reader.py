@@ -18,7 +18,7 @@ from nestcode.index.snapshot import Snapshot
 from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials
 from nestcode.search.hits import Evaluation, Hits, RangeHits
-from nestcode.search.plan import Effort, Plan, Rank
+from nestcode.search.plan import Effort, Plan, Rank, encode_to
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.searcher import Searcher
 from nestcode.search.vectors import VectorFormat, VectorsById, VectorType
@@ -178,10 +178,9 @@ class IndexReader:
         """
         forest = self._live.read().forest
         if isinstance(queries, Codes):
-            if queries.width != forest.width:
-                queries = self._fitting(queries, forest.width)
+            queries = encode_to(forest.width, queries, self.coder)
             return forest.neighborhood(queries, size=size, fraction=fraction, threads=threads)
-        hoods = forest.neighborhoods(self._encode(queries, forest.width), size, fraction, threads)
+        hoods = forest.neighborhoods(encode_to(forest.width, queries, self.coder), size, fraction, threads)
         return hoods[0] if is_single(queries) else hoods
 
     def nested(self, query: Codes | ArrayLike) -> Neighborhoods:
@@ -194,7 +193,7 @@ class IndexReader:
         array([3, 2, 1])
         """
         forest = self._live.read().forest
-        return forest.nested(self._encode(query, forest.width))
+        return forest.nested(encode_to(forest.width, query, self.coder))
 
     # search by distance
 
@@ -392,29 +391,5 @@ class IndexReader:
     def _plan(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Plan:
         """Return the checked plan of a search; options are those of `Plan`."""
         stored = self._vector_format is not None
-        encode = partial(self._encode, width=snapshot.width)
+        encode = partial(encode_to, snapshot.width, coder=self.coder)
         return Plan(self.coder, encode, queries, stored=stored, effort=self.effort, **options)
-
-    def _encode(self, items: Codes | ArrayLike, width: int | None = None) -> Codes:
-        """Return vectors or codes as codes of a width, by default the index's."""
-        width = self.width if width is None else width
-        if isinstance(items, Codes):
-            return self._fitting(items, width)
-        if self.coder is None:
-            raise InvalidInput(
-                f"an index without a coder takes Codes, got {type(items).__name__}: encode them first, "
-                "or make the index with Index(coder)"
-            )
-        rows = np.asarray(items)
-        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(width)
-
-    def _fitting(self, codes: Codes, width: int) -> Codes:
-        """Return codes of a width, or of the coder's, as codes of that width."""
-        if codes.width == width:
-            return codes
-        if self.coder is not None and codes.width == self.coder.width_:
-            return codes.prefix(width)
-        raise InvalidInput(
-            f"codes must have the index's width {width}, got {codes.width}: take prefix({width}), "
-            "or make an index of that width"
-        )

@@ -187,6 +187,26 @@ def _check_norms(rows: NDArray[np.floating[Any]]) -> None:
         )
 
 
+def encode_to(width: int, items: Codes | ArrayLike, coder: Coder | None, place: str = "index") -> Codes:
+    """Return vectors or codes, of this width or the coder's, as codes of a width; errors name the place they go to."""
+    if isinstance(items, Codes):
+        if items.width == width:
+            return items
+        if coder is not None and items.width == coder.width_:
+            return items.prefix(width)
+        raise InvalidInput(
+            f"codes must have the {place}'s width {width}, got {items.width}: take prefix({width}), "
+            f"or make another {place} of that width"
+        )
+    if coder is None:
+        raise InvalidInput(
+            f"without a coder the {place} takes Codes, got {type(items).__name__}: encode them first, "
+            f"or make the {place} with a coder"
+        )
+    rows = np.asarray(items)
+    return coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(width)
+
+
 def check_k(k: int, count: int) -> int:
     """Return k, a number of hits to find among `count` items, or raise."""
     most = max(count, MAX_MISSING)

@@ -20,7 +20,7 @@ from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.snapshot import OnDuplicate, some_ids
 from nestcode.search.hamming import HammingScorer
 from nestcode.search.hits import Hits
-from nestcode.search.plan import Plan, Rank, check_k
+from nestcode.search.plan import Plan, Rank, check_allowed, check_k, encode_to
 from nestcode.search.scorer import Scorer, SearchMetric
 from nestcode.search.searcher import scorer_for
 from nestcode.search.vectors import VectorsById
@@ -263,7 +263,10 @@ class CodeStore(ABC):
 
     def _filtered(self, condition: Any) -> tuple[CodeStore, Ids | None]:
         """Return a view of the items that a filter leaves, and the ids that it leaves of them, or None for all."""
-        return self, None if condition is None else _chosen_ids(condition)
+        if condition is None:
+            return self, None
+        chosen = check_allowed(condition)
+        return self, np.flatnonzero(chosen) if chosen.dtype == bool else np.unique(chosen)
 
     # writes
 
@@ -313,23 +316,7 @@ class CodeStore(ABC):
         return HammingScorer(self.width) if by_codes or self.coder is None else scorer_for(self.coder, self.width)
 
     def _encode(self, items: Codes | ArrayLike) -> Codes:
-        """Return vectors or codes as codes of the store's width."""
-        if isinstance(items, Codes):
-            if items.width == self.width:
-                return items
-            if self.coder is not None and items.width == self.coder.width_:
-                return items.prefix(self.width)
-            raise InvalidInput(
-                f"codes must have the store's width {self.width}, got {items.width}: take prefix({self.width}), "
-                "or create a store of that width"
-            )
-        if self.coder is None:
-            raise InvalidInput(
-                f"a store without a coder takes Codes, got {type(items).__name__}: encode them first, or create the "
-                "store with a coder"
-            )
-        rows = np.asarray(items)
-        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(self.width)
+        return encode_to(self.width, items, self.coder, "store")
 
     @property
     def _code_bytes(self) -> int:
@@ -416,17 +403,6 @@ def parse_settings(rows: Sequence[Sequence[Any]], source: str) -> tuple[int, Cod
 def _check_limit(value: int, name: str) -> int:
     """Return a number of items, or the most there can be; raise if it is not a positive integer."""
     return min(check_int(value, name, least=1), MOST)
-
-
-def _chosen_ids(allowed: Any) -> Ids:
-    """Return ids, ascending, given ids or a mask by id."""
-    array = np.asarray(allowed if isinstance(allowed, np.ndarray) or not isinstance(allowed, Iterable) else [*allowed])
-    if array.dtype == bool and array.ndim == 1:
-        return np.flatnonzero(array)
-    try:
-        return np.unique(check_ids(array, distinct=False))
-    except InvalidInput as error:
-        raise InvalidInput(f"filter must be ids, a mask by id, or SQL in a SQL store: {error}") from None
 
 
 def batches(items: Scan, size: int) -> Iterator[Scan]:
