@@ -2,6 +2,8 @@
 
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,6 +214,12 @@ def test_the_core_refuses_out_of_bounds_accesses() -> None:
         _core.sum_lookup_tables(packed, np.zeros((1, 2, 256), np.float32), np.empty((3, 1), np.float32))
     with pytest.raises(ValueError, match="simd must be one of portable"):
         _core.hamming(packed, packed, np.empty((3, 3), np.int32), simd="mmx")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can pin a process to cores")
+def test_a_pinned_process_starts_no_more_threads_than_it_has_cores() -> None:
+    pin = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
+    subprocess.run([sys.executable, "-c", f"{pin}; from nestcode.codes import CORES; assert CORES == 1"], check=True)
 
 
 def test_bits_of_a_transposed_array_are_packed_as_rows() -> None:
