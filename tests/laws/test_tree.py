@@ -130,7 +130,7 @@ def test_a_fraction_is_a_share_of_the_items(crowd: tuple[twins.Bits, twins.Bits]
 
 def test_empty_and_tiny_trees() -> None:
     empty = PrefixTree(Codes.from_bits(np.zeros((0, 5), dtype=bool)))
-    query = Codes.from_bits([[1, 0, 1, 0, 1]])
+    query = Codes.from_bits([[1, 0, 1, 0, 1]])[0]
     assert repr(empty.neighborhood(query, size=3)) == "Neighborhood(length=0, count=0)"
     assert empty.neighborhood(query, size=3).ids.tolist() == []
     assert list(zip(empty.nested(query).length, empty.nested(query).count, strict=True)) == [(0, 0)]
