@@ -134,8 +134,9 @@ def test_a_new_commit_is_picked_up_while_requests_go_on(empty: Path, monkeypatch
     assert failures == []
 
 
+@pytest.mark.parametrize("writable", [False, True])
 def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
-    rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, writable: bool
 ) -> None:
     monkeypatch.setattr(app, "REFRESH", 0.01)
     index = Index(LinearCoder(24).fit(rows))
@@ -144,7 +145,7 @@ def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
     file = next(tmp_path.glob("*.codes.npy"))
     good = file.read_bytes()
     file.write_bytes(good[:128] + bytes(len(good) - 128))
-    with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client:
+    with in_thread(create_app(Service(tmp_path, writable=writable))) as url, Client(url) as client:
         wait_for(lambda: "the index was not refreshed" in caplog.text)
         assert httpx.get(f"{url}/readyz").status_code == 503
         with pytest.raises(Unavailable, match=r"the server failed \(DamagedFile\)") as caught:
@@ -155,6 +156,9 @@ def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
         (tmp_path / "copy").replace(file)
         wait_for(lambda: httpx.get(f"{url}/readyz").status_code == 200)
         assert client.search(rows[0], k=1).ids.tolist() == index.search(rows[0], k=1).ids.tolist()
+        if writable:
+            client.add(rows[:1], ids=[10_000])
+            assert 10_000 in Index.open(tmp_path)
 
 
 def wait_for(condition: object) -> None:

@@ -422,8 +422,11 @@ class Index(IndexReader):
         with self._store.writing:
             self._check_writable()
             snapshot, commit = self._committed
-            self._live.restore(snapshot)
-            self._largest, self.effort = commit.largest, commit.effort
+
+            def restore() -> None:
+                self._largest, self.effort = commit.largest, commit.effort
+
+            self._live.restore(snapshot, restore)
 
     def verify(self) -> None:
         """Read everything, and raise DamagedFile if a checksum does not match, or InvalidInput if an id repeats.

@@ -362,7 +362,10 @@ class IndexReader:
         Recall is that of `evaluate`. The choice is kept as `index.effort`, and saved with the index. It grows with the
         index: a larger one scores the same share of its items; of graphs it is the same for any size, and measured once
         they are built. Where no search reaches the target, a warning is given and the fastest is chosen that comes near
-        the best.
+        the best. Of fewer than ten queries a warning is given: their recall says little about that of others.
+
+        An index of several folders is only read, so it forgets the choice: open each folder with mode="a", give it the
+        same `effort`, and commit.
         """
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
             raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")

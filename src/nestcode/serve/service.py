@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from nestcode.arrays import Floats, check_int
 from nestcode.coders import Coder
 from nestcode.codes import CORES
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
 from nestcode.index import Index
 from nestcode.search.hits import Hits
 from nestcode.serve.batching import Options, Queries
@@ -116,7 +117,7 @@ class Service:
 
     def refresh(self) -> bool:
         """Take up what others have committed, and return whether there was anything; running searches go on."""
-        if self._index is None or self._writer is not None:
+        if self._index is None or (self._writer is not None and not self._damaged):
             return False
         if not self._damaged:
             try:
@@ -126,8 +127,17 @@ class Service:
         assert self._path is not None
         opened = Index.open(self._path, memory=self._memory)  # a copy may be restored
         _warm(opened)
+        if self._writer is not None:  # which holds the lock until it is closed
+            opened = self._writer.replace(self._reopened)
         self._index, self._damaged = opened, False
         return True
+
+    def _reopened(self, before: Index) -> Index:
+        """Return the index in the folder, opened to write after the one before is closed."""
+        assert self._path is not None
+        with suppress(NestcodeError, OSError):  # graphs that it could not save are built again
+            before.close()
+        return Index.open(self._path, "a", memory=self._memory)
 
     def warm(self) -> None:
         """Prepare the index, so that the first request does not wait for that."""
