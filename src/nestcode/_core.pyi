@@ -7,7 +7,7 @@ fastest one.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -718,13 +718,26 @@ class CodeDecoder:
 # Bit-plane coding of images (cpp/python/images.cpp)
 
 class ImageModel:
-    """The adaptive binary models and mixers of the bit-plane coder."""
+    """The context model of the bit-plane coder."""
 
     def __init__(self) -> None: ...
+    @property
+    def version(self) -> int:
+        """1: adaptive binary models and mixers; 2: additive weights."""
+    def halve_rate(self, times: int) -> None:
+        """Adapt at 2^-times the rate that images are coded with; version 1 has no such rate."""
+    @overload
+    def save(self, weights: NDArray[np.int16]) -> None:
+        """Write the state of a model of version 2."""
+    @overload
     def save(self, probabilities: NDArray[np.uint16], counts: NDArray[np.uint8], weights: NDArray[np.int32]) -> None:
-        """Write the state of all models and mixers."""
+        """Write the state of a model of version 1."""
+    @overload
+    def load(self, weights: NDArray[np.int16]) -> None:
+        """Become a model of version 2 in a state that was saved."""
+    @overload
     def load(self, probabilities: NDArray[np.uint16], counts: NDArray[np.uint8], weights: NDArray[np.int32]) -> None:
-        """Restore a state that `save` wrote."""
+        """Become a model of version 1 in a state that was saved."""
 
 class ImageDecoder:
     """The decoder of one image that arrives in pieces."""
@@ -778,8 +791,8 @@ class RestorationNetwork:
         It is computed for the image, or for a view of it that is transposed or turned by 180 degrees.
         """
 
-def image_model_sizes() -> tuple[int, int]:
-    """Return the number of binary models and of mixer weights."""
+def image_model_sizes(version: int) -> list[int]:
+    """Return the sizes of the arrays that a model is saved as."""
 
 def quantize_coefficients(
     coefficients: NDArray[np.float32], step: float, weight: float, out: NDArray[np.int16]
