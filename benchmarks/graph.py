@@ -181,9 +181,10 @@ def graphs(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, flo
 def build(base: Floats, bits: int, passes: int, options: argparse.Namespace) -> tuple[Graph, int]:
     """Return a graph with vectors stored as float16, and its bytes."""
     coder = LinearCoder(bits, metric="cosine").fit(base)
-    navigator, codes = Navigator(coder, bits), coder.encode(base)
-    neighbors = build_graph(navigator, base, codes, ef=options.build_ef, passes=passes, threads=options.threads)
-    records, halves = pack_graph(navigator, base, codes, neighbors, options.threads), base.astype(np.float16)
+    navigator = Navigator(coder, bits)
+    items = navigator.encode(base, coder.encode(base))
+    neighbors = build_graph(navigator, base, items, ef=options.build_ef, passes=passes, threads=options.threads)
+    records, halves = pack_graph(navigator, items, neighbors, options.threads), base.astype(np.float16)
     return Graph(navigator, records, len(base), halves), records.nbytes + halves.nbytes
 
 

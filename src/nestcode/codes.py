@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import EllipsisType
@@ -12,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import check_int
+from nestcode.arrays import CORES, check_int
 from nestcode.errors import InvalidInput
 
 MAX_WIDTH = 2**31 - 1
-CORES = os.cpu_count() or 1  # read once: the call costs as much as thousands of distances
 
 
 class Codes:
