@@ -5,6 +5,7 @@ Rows are checked once, processed in pieces that fit the cache, and become float3
 
 import operator
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,7 +20,12 @@ Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
 StoredIds = NDArray[np.uint32] | NDArray[np.int64]  # of 32 bits where all of them fit
 Bytes = NDArray[np.uint8]
-CORES = os.cpu_count() or 1  # read once: the call costs as much as thousands of distances
+# Cores that this process may use, fewer than the machine has in a container or by `nestcode --threads`. They are
+# counted once: the call costs as much as thousands of distances.
+if sys.platform == "linux":
+    CORES = len(os.sched_getaffinity(0))
+else:
+    CORES = os.cpu_count() or 1
 PIECE = 4096  # rows
 FLOAT32_MAX = np.finfo(np.float32).max
 LARGEST = 1e36  # of values that are not L2-normalized: their differences and norms fit float32 too

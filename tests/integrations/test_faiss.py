@@ -195,6 +195,9 @@ def test_selectors_restrict_the_search(rows_to_fit: int) -> None:
     assert np.array_equal(no_selector[1], index.search(X[:5], 3)[1])
     with pytest.raises(InvalidInput, match=r"got SearchParametersIVF: instead of nprobe .* index.index.effort"):
         index.search(X[:1], 1, params=selectors.SearchParametersIVF(nprobe=3))
+    with pytest.raises(InvalidInput, match=r"no nprobe, got 16: set index\.index\.effort"):
+        index.nprobe = 16
+    assert not hasattr(index, "nprobe")
     with pytest.raises(InvalidInput, match="a selector and a filter: give one"):
         index.search(X[:1], 1, params=params, filter=[1])
 
