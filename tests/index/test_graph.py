@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestcode import Codes, Index, LinearCoder, ResidualCoder
+from nestcode import Codes, Index, LinearCoder, ResidualCoder, RotationCoder
 from nestcode.coders import Coder
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput
@@ -499,10 +499,17 @@ def test_a_crafted_manifest_is_refused(mistake: str, saved: Path, tmp_path: Path
 def test_a_graph_needs_a_coder_it_can_be_navigated_by() -> None:
     with pytest.raises(InvalidInput, match="graph=True needs vectors to compare, got no coder"):
         Index(width=8, graph=True)
-    with pytest.raises(InvalidInput, match="got a ResidualCoder: fit a LinearCoder"):
+    with pytest.raises(InvalidInput, match="of a LinearCoder or a RotationCoder, got a ResidualCoder: fit one"):
         Index(ResidualCoder(16).fit(X), graph=True)
     with pytest.raises(InvalidInput, match="graph must be True or False, got 'yes'"):
         Index(coder(), graph="yes")  # type: ignore[arg-type]
+
+
+def test_rotated_bit_planes_navigate_too() -> None:
+    index = Index(RotationCoder(64).fit(X), vectors="float32", graph=True)
+    index.add(X)
+    index.compact()
+    assert recall(index.search(Q, candidates=100), index.search(Q, candidates=ROWS)) > 0.95
 
 
 def test_bare_codes_may_be_added() -> None:
