@@ -210,7 +210,7 @@ def test_evaluate_and_tune() -> None:
     by_vectors.add(X)
     by_vectors.wait()
     assert by_vectors.evaluate(Q, 10, candidates=40, rank="exact").recall > 0.95
-    best = index.tune(Q, 0.95)
+    best = index.tune(Q, target_recall=0.95)
     assert best.recall >= 0.95
     assert best.candidates < 100
     assert np.isin(index.search(Q, 10).compared.mean(), best.compared)
@@ -252,7 +252,7 @@ def test_graphs_are_built_in_the_background_and_kept_through_small_changes() -> 
 
 def test_a_tuned_index_keeps_its_recall_while_a_graph_is_built_anew() -> None:
     index = plain()
-    index.tune(Q, 0.95)
+    index.tune(Q, target_recall=0.95)
     live, begun, go_on = index._live, threading.Event(), threading.Event()
     build = live._build_graph
 
@@ -291,7 +291,7 @@ def test_items_are_found_before_they_have_a_graph(tmp_path: Path, monkeypatch: p
 
 def test_what_was_tuned_for_walks_is_no_budget_of_lists(tmp_path: Path) -> None:
     index = plain()
-    index.tune(Q, 0.95)
+    index.tune(Q, target_recall=0.95)
     index.save(tmp_path / "index")
     assert index.evaluate(Q, 10).candidates < 100
     assert index.evaluate(Q, 10, metric="cosine").candidates == plan.Budget().candidates(ROWS)
