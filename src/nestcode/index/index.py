@@ -75,7 +75,8 @@ class Index(IndexReader):
             vector for the cosine that would be all 0.
         graph: build a graph of each segment of at least 4,096 items, in the background, and search by it: several times
             as fast as by inverted lists, for up to 1,536 bytes an item in memory and 128 in files. The coder must be a
-            `LinearCoder`. Fewer items are scanned as fast, and get none.
+            `LinearCoder`, as `fit(goal="graph")` gives, or a `RotationCoder`. Fewer items are scanned as fast, and get
+            none.
 
     """
 

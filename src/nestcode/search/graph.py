@@ -8,7 +8,8 @@ them; a visited item's own distance comes from its vector.
     vectors, codes ──Navigator.encode──▶ items ──build_graph──▶ neighbors (n, 32), which an index stores
                                          items, neighbors ──pack_graph──▶ records ──Graph.search──▶ hits
 
-The leading bits are those of a `LinearCoder`: estimates of other codes take tables for each centroid, or 256 entries.
+The leading bits are bit planes, those of a `LinearCoder` or a `RotationCoder`: estimates of other codes take tables for
+each centroid, or 256 entries.
 """
 
 from dataclasses import dataclass
@@ -63,10 +64,10 @@ class Items:
 
 
 class Navigator:
-    """The leading bits of a linear coder's codes, by which a search finds its way.
+    """The leading bits of codes, by which a search finds its way.
 
     Args:
-        coder: a fitted `LinearCoder`.
+        coder: a fitted `LinearCoder` or `RotationCoder`.
         bits: how many leading bits, at most 1,024.
         width: of the codes; the coder's by default.
 
@@ -76,8 +77,8 @@ class Navigator:
         layout, projection = coder.layout(coder.width_ if width is None else width), coder.projection()
         if not isinstance(layout, ScalarLayout) or layout.centroid_bits or projection is None:
             raise InvalidInput(
-                f"a graph is navigated by the bit planes of a LinearCoder, got a {type(coder).__name__}: "
-                "fit a LinearCoder on the same items"
+                f"a graph is navigated by the bit planes of a LinearCoder or a RotationCoder, got a "
+                f'{type(coder).__name__}: fit one of them, as nestcode.fit(X, width, goal="graph") does'
             )
         self.coder = coder
         self._scan = FastScan(layout, most=bits // GROUP_BITS)
