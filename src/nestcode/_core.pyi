@@ -34,6 +34,27 @@ def simd_names() -> list[str]:
 
 # Quantizers and ADC (cpp/python/coders.cpp)
 
+def center_rows(
+    rows: NDArray[np.floating[Any]],
+    mean: NDArray[np.floating[Any]],
+    normalize: bool,
+    most: float,
+    out: NDArray[np.floating[Any]],
+    threads: int = 1,
+) -> bool:
+    """Write rows, L2-normalized where `normalize` is set, less the mean unless it is empty, in the type of `out`.
+
+    Rows and mean are float32 or float64, `out` is the same or float32. Return whether no value is NaN or above `most`.
+    """
+
+def sum_squares(rows: NDArray[np.floating[Any]], out: NDArray[np.float64], threads: int = 1) -> None:
+    """Write the squared norms of rows, float32 or float64, in float64."""
+
+def find_best_cuts(
+    values: NDArray[np.float64], sums: NDArray[np.float64], edges: NDArray[np.int64], cuts: NDArray[np.int64]
+) -> None:
+    """Write where two-means splits cut the intervals between edges of sorted values, which have these running sums."""
+
 def quantize_scalars(
     coefficients: NDArray[np.float32],
     thresholds: NDArray[np.float32],
@@ -497,6 +518,11 @@ def select_top_k(
     threads: int = 1,
 ) -> None:
     """Write the k nearest items of each query, nearest first, ties by ascending id; id -1 if there are fewer."""
+
+def sum_group_tables(
+    grouped: NDArray[np.uint8], tables: NDArray[np.float64], out: NDArray[np.float64], threads: int = 1
+) -> None:
+    """Write the sums of the entries of tables, (groups, 16), that the 4-bit groups of items select."""
 
 def pack_blocks(grouped: NDArray[np.uint8], slots: NDArray[np.uint32], out: NDArray[np.uint8]) -> None:
     """Write grouped codes, (codes, bytes), into the slots of fast-scan blocks, (blocks, bytes, 32)."""
