@@ -3,7 +3,7 @@
     X ──center──▶ project ──▶ coefficients ──model.encode──▶ Codes ──model.decode──▶ coefficients ──▶ X̂
  (n, features)              (n, directions)                                       (n, directions)
 
-A coder is an estimator with settings (`coder.py` of its room) and, once fitted, a model that never changes
+A coder is an estimator with settings (`coder.py` of its package) and, once fitted, a model that never changes
 (`model.py`). The model keeps the settings of its fit: changing the estimator's settings changes nothing until the next
 fit.
 """
