@@ -115,9 +115,9 @@ class NavigatingCodes:
     factors: NDArray[np.uint16]  # (n,): float16, true by decoded norm
 
 
-def entry_points(count: int) -> NDArray[np.uint32]:
-    """Return where searches begin: evenly spaced positions, as sorted codes are near their neighbors in order."""
-    return (np.arange(ENTRIES) * count // ENTRIES).astype(np.uint32)
+def entry_points(nodes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return where searches begin: evenly spaced nodes, as sorted codes are near their neighbors in order."""
+    return nodes[np.arange(ENTRIES) * len(nodes) // ENTRIES]
 
 
 def build_graph(
@@ -132,7 +132,8 @@ def build_graph(
 ) -> NDArray[np.uint32]:
     """Return the neighbors of each item, (n, 32); the same for any number of threads.
 
-    They are positions, nearest first. An item with fewer neighbors has its own position in the last places.
+    They are positions, nearest first. An item with fewer neighbors has its own position in the last places, and one
+    that equals the item before it, a duplicate, in all places: the first of them is found for all.
 
     Args:
         navigator: the bits that navigate.
@@ -145,11 +146,26 @@ def build_graph(
 
     """
     rows = as_floats(vectors[:], normalize=navigator.coder.metric_ == "cosine").astype(np.float32, copy=False)
-    items, entries = navigator.encode(rows, codes), entry_points(len(rows))
+    distinct = distinct_items(rows, codes)
+    if len(distinct) < len(rows):
+        among = build_graph(
+            navigator, rows[distinct], codes[distinct], ef=ef, passes=passes, seed=seed, threads=threads
+        )
+        neighbors = np.arange(len(rows), dtype=np.uint32)[:, None].repeat(DEGREE, axis=1)
+        neighbors[distinct] = distinct[among]
+        return neighbors
+    items, entries = navigator.encode(rows, codes), entry_points(distinct)
     neighbors = np.empty((len(rows), DEGREE), dtype=np.uint32)
     parts = items.grouped, items.norms, items.factors
     _core.build_graph(navigator.core, rows, *parts, entries, neighbors, ef, passes, seed, threads)
     return neighbors
+
+
+def distinct_items(rows: Floats, codes: Codes) -> NDArray[np.uint32]:
+    """Return the positions of items that differ from the one before them, by vector or by code."""
+    alike = 1 + np.flatnonzero((codes.packed[1:] == codes.packed[:-1]).all(axis=1))
+    duplicates = alike[(rows[alike] == rows[alike - 1]).all(axis=1)]
+    return np.delete(np.arange(len(rows), dtype=np.uint32), duplicates)
 
 
 def pack_graph(
@@ -168,7 +184,9 @@ def pack_graph(
     items = navigator.encode(vectors, codes)
     records = _empty_aligned(len(codes) + ENTRIES // DEGREE, navigator.record_bytes)
     parts = items.grouped, items.norms, items.factors
-    _core.pack_graph(np.ascontiguousarray(neighbors), entry_points(len(codes)), *parts, records, threads)
+    alone = np.flatnonzero(neighbors[:, 0] == np.arange(len(codes)))
+    nodes = np.delete(np.arange(len(codes), dtype=np.uint32), alone[alone > 0])
+    _core.pack_graph(np.ascontiguousarray(neighbors), entry_points(nodes), *parts, records, threads)
     return records
 
 
