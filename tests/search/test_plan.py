@@ -393,13 +393,13 @@ def test_normalized_items_are_compared_by_angle_only(kind: str, metric: Any) -> 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda index: index.search(Q), "an index without a coder takes Codes, got ndarray"),
-        (lambda index: index.search(Q[0]), "an index without a coder takes Codes"),
+        (lambda index: index.search(Q), "without a coder the index takes Codes, got ndarray"),
+        (lambda index: index.search(Q[0]), "without a coder the index takes Codes"),
         (lambda index: index.search(Q, rank="asymmetric"), "give vectors as queries to an index with a coder"),
         (lambda index: index.search(Q, rank="exact", vectors=X), "give vectors as queries to an index with a coder"),
         (lambda index: index.search(CODES), "codes must have the index's width 40, got 33"),
-        (lambda index: index.range_search(Q, 3), "an index without a coder takes Codes"),
-        (lambda index: index.tune(Q), "an index without a coder takes Codes"),
+        (lambda index: index.range_search(Q, 3), "without a coder the index takes Codes"),
+        (lambda index: index.tune(Q), "without a coder the index takes Codes"),
     ],
 )
 def test_vectors_need_a_coder(call: Callable[[Index], Any], message: str) -> None:
@@ -435,7 +435,7 @@ def test_vectors_with_nan_are_refused_when_they_are_compared() -> None:
 def test_k_has_bounds() -> None:
     index = Index(width=3)
     index.add(Codes.from_bits([[0, 0, 1], [1, 0, 0]]))
-    assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1000,)
+    assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1, 1000)
     with pytest.raises(InvalidInput, match="k must be at most 65,536 for an index of 2 items, got 1,000,000,000"):
         index.search(Codes.from_bits([[0, 0, 1]]), k=10**9)
 
