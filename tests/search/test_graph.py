@@ -217,7 +217,7 @@ def test_extreme_queries_get_hits(scene: Scene, value: float) -> None:
 
 
 def test_errors(scene: Scene) -> None:
-    with pytest.raises(nc.errors.InvalidInput, match="bit planes of a LinearCoder, got a CellCoder: fit"):
+    with pytest.raises(nc.errors.InvalidInput, match="LinearCoder or a RotationCoder, got a CellCoder: fit"):
         Navigator(nc.CellCoder(width=32).fit(scene.base))
     with pytest.raises(nc.errors.InvalidInput, match='metric "l2" cannot be searched by metric "cosine"'):
         scene.exact().search(scene.queries, k=1, ef=1, metric="cosine")
