@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nestcode.arrays import Floats, check_ids, check_int, check_rows
-from nestcode.codes import Codes
+from nestcode.codes import Codes, is_single
 from nestcode.errors import DamagedFile, InvalidInput, Unavailable, import_extra
 from nestcode.index.snapshot import OnDuplicate
 from nestcode.search.hits import Hits
@@ -116,7 +116,7 @@ class Client:
             return found[0] if len(found) == 1 else merge(found, k)
 
         hits = self._with_rows(queries, ask)
-        return Hits(hits.ids[0], hits.distances[0], int(hits.compared[0])) if _is_single(queries) else hits
+        return Hits(hits.ids[0], hits.distances[0], int(hits.compared[0])) if is_single(queries) else hits
 
     def add(self, items: Codes | ArrayLike, ids: ArrayLike, *, on_duplicate: OnDuplicate = "error") -> None:
         """Add items under ids, and return when they are durable; with the same ids this may be repeated."""
@@ -144,7 +144,7 @@ class Client:
 
         return self._with_rows(np.asarray(X), ask)
 
-    def decode(self, codes: Codes, length: int | None = None) -> Floats:
+    def decode(self, codes: Codes, *, length: int | None = None) -> Floats:
         """Return what the first `length` bits of codes decode to, (n, features)."""
         query = {} if length is None else {"length": length}
 
@@ -383,10 +383,6 @@ class _PerProcess(Generic[Result]):
         if self._opened is not None and self._opened[0] == os.getpid():
             self._close(self._opened[1])
         self._opened = None
-
-
-def _is_single(queries: Codes | ArrayLike) -> bool:
-    return len(queries) == 1 if isinstance(queries, Codes) else np.ndim(queries) == 1
 
 
 def _ids_of(given: ArrayLike | Iterable[int]) -> list[int]:

@@ -47,7 +47,7 @@ def test_items_are_added_and_removed(empty: Path) -> None:
             client.remove([2, 7])
         assert Index.open(empty).ids.tolist() == [0, 2, 4]  # nothing of a refused write
         client.add(codes_of(np.array([9])), ids=[2], on_duplicate="replace")
-        assert client.search(codes_of(np.array([9])), k=1).ids.tolist() == [2]
+        assert client.search(codes_of(np.array([9])), k=1).ids.tolist() == [[2]]
         asked = {"codes": ["0007"], "ids": [7]}
         assert httpx.post(f"{url}/v1/items", json=asked).json() == {"count": 4}
         assert "ids" in error_of(httpx.post(f"{url}/v1/items", json={"codes": ["0007"]}))
@@ -94,7 +94,7 @@ def test_a_failed_commit_is_reported_leaves_nothing_and_may_be_repeated(
                 client.add(codes_of(np.array([2])), ids=[2])
             with pytest.raises(Unavailable, match="No space left"):
                 client.remove([1])
-        assert client.search(codes_of(np.array([2])), k=2).ids.tolist() == [1, -1]
+        assert client.search(codes_of(np.array([2])), k=2).ids.tolist() == [[1, -1]]
         client.add(codes_of(np.array([3])), ids=[3])
         assert Index.open(empty).ids.tolist() == [1, 3]  # nothing of a refused write
         client.add(codes_of(np.array([2])), ids=[2])

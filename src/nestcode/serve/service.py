@@ -1,7 +1,6 @@
 """The service without HTTP: an index that is refreshed or written, its coder, its items and streams."""
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nestcode.arrays import Floats, check_int
+from nestcode.arrays import CORES, Floats, check_int
 from nestcode.coders import Coder
-from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
 from nestcode.index import Index
 from nestcode.search.hits import Hits
@@ -72,11 +70,7 @@ class Service:
         self._path, self._memory, self.items, self.embed = index, memory, items, embed
         self._streams = None if streams is None else Path(streams)
         self.limits = limits or Limits()
-        if sys.platform == "linux":  # a statement: mypy knows platforms in these only
-            cores = len(os.sched_getaffinity(0))
-        else:
-            cores = os.cpu_count() or 1
-        self.threads = cores if threads is None else check_int(threads, "threads", least=1)
+        self.threads = CORES if threads is None else check_int(threads, "threads", least=1)
         self._index = None if index is None else Index.open(index, "a" if writable else "r", memory=memory)
         own = None if self._index is None else self._index.coder
         if own is not None and coder is not None:
@@ -168,7 +162,7 @@ class Service:
         """Search a batch; arrays have two dimensions."""
         if len(queries) > 1:
             return self.index.search(queries, **options.arguments())
-        hits = self.index.search(queries if isinstance(queries, Codes) else queries[0], **options.arguments())
+        hits = self.index.search(queries[0], **options.arguments())
         return Hits(hits.ids[None], hits.distances[None], np.array([hits.compared]))
 
     def as_queries(self, vectors: Floats) -> Queries:

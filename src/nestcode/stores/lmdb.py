@@ -38,7 +38,7 @@ class LmdbStore(CodeStore):
     >>> from nestcode import Codes
     >>> with tempfile.TemporaryDirectory() as folder, LmdbStore.create(folder, width=3) as store:
     ...     store.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 1]]), ids=[5, 6, 7])
-    ...     store.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2).ids
+    ...     store.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2)[0].ids
     array([6, 5])
 
     Each call is a transaction. A process opens a folder once; other processes may open it too.

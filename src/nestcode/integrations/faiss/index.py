@@ -282,6 +282,11 @@ class NestedIndex:
         stored = "vectors" if isinstance(self._items, FlatVectors) else codes
         return f"NestedIndex({self.ntotal} items of {self.d} features, {self.metric}, stored as {stored})"
 
+    def __reduce__(self) -> Any:
+        raise InvalidInput(
+            "a NestedIndex is not copied or pickled: write_index(index, path), and read_index(path) where it is wanted"
+        )
+
     def to_record(self) -> Record:
         """Return the index as a record: settings, ids, and vectors or codes with their coder."""
         settings: dict[str, Any] = {
