@@ -565,7 +565,9 @@ def _same_coder(a: Coder | None, b: Coder | None) -> bool:
 
 def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGraph:
     segment.touch()
-    items = Items(coder, segment.codes, segment.vectors)
-    graph = StoredGraph(build_graph(Navigator(coder, width=segment.codes.width), items, segment.codes))
-    searcher.pack(LiveSegment(segment, graph=graph))
+    vectors = Items(coder, segment.codes, segment.vectors)
+    navigator = Navigator(coder, width=segment.codes.width)
+    items = navigator.encode(vectors, segment.codes)
+    graph = StoredGraph(build_graph(navigator, vectors, items))
+    searcher.pack(LiveSegment(segment, graph=graph), items)
     return graph
