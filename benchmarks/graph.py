@@ -1,11 +1,10 @@
-"""The graph navigated by nested codes beside SymphonyQG (PyPI's rabitqlib), one thread: recall, QPS, latency, memory.
+"""`Index(graph=True)` beside SymphonyQG (PyPI's rabitqlib), one thread: recall, QPS, latency, memory, build.
 
 Items are rows of a .npy file (--vectors); its last rows are the queries, which are not among the items. Without a file,
-items are clustered random vectors. Times are CPU seconds of interleaved rounds.
+items are clustered random vectors. Times are CPU seconds of interleaved rounds; builds use all cores, in seconds.
 """
 
 import argparse
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +17,8 @@ from numpy.typing import NDArray
 
 from _report import save, seconds_each, show
 from nestcode import Index, LinearCoder, metrics
-from nestcode.arrays import PIECE, Floats, Ids
-from nestcode.search.graph import EF, Graph, Navigator, build_graph, pack_graph
+from nestcode.arrays import CORES, PIECE, Floats, Ids
+from nestcode.search.vectors import VectorType
 
 Search = Callable[[Floats, int], NDArray[np.integer[Any]]]  # queries and ef to (queries, 10)
 K = 10
@@ -40,11 +39,11 @@ def main() -> None:
     jobs: dict[tuple[str, int], Callable[[], NDArray[np.integer[Any]]]] = {}
     facts: dict[str, dict[str, Any]] = {}
     singles: dict[tuple[str, int], Callable[[], None]] = {}
-    for name, build, nbytes, search in methods(base, options):
-        facts[name] = {"build s": build, "bytes an item": nbytes / len(base)}
+    for name, seconds, nbytes, find in methods(base, options):
+        facts[name] = {"build s": seconds, "bytes an item": nbytes / len(base)}
         for ef in options.ef:
-            jobs[name, ef] = partial(search, queries, ef)
-            singles[name, ef] = partial(one_by_one, search, queries, ef)
+            jobs[name, ef] = partial(find, queries, ef)
+            singles[name, ef] = partial(one_by_one, find, queries, ef)
     labels = {f"{name} ef {ef}": (name, ef) for name, ef in jobs}
     rounds = 1 if options.quick else options.rounds
     batched = seconds_each({label: jobs[key] for label, key in labels.items()}, rounds, time.process_time)
@@ -81,9 +80,7 @@ def parse() -> argparse.Namespace:
         "--items", type=int, metavar="N", help="the first N of them; where there are fewer, perturbed copies follow"
     )
     parser.add_argument("--queries", type=int, default=1000, metavar="N")
-    parser.add_argument("--bits", type=int, nargs="+", default=[320], help="leading bits that navigate")
-    parser.add_argument("--build-ef", type=int, default=EF)
-    parser.add_argument("--passes", type=int, nargs="+", default=[1], help="of the build")
+    parser.add_argument("--bits", type=int, nargs="+", default=[320], help="widths of the codes that navigate")
     parser.add_argument(
         "--codes", type=int, nargs="*", default=[], metavar="BITS", help="widths of indexes without vectors"
     )
@@ -96,7 +93,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--alone", action="store_true", help="without SymphonyQG")
     parser.add_argument("--ef", type=int, nargs="+", default=[15, 20, 30, 40, 60, 80, 120, 200])
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of batches; half as many of single queries")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the builds")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: a smoke test")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     options = parser.parse_args()
@@ -146,11 +142,15 @@ def perturbed(rows: Floats, count: int) -> Floats:
 def methods(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, float, float, Search]]:
     """Yield name, build seconds, bytes and search of each method."""
     if not options.alone:
-        yield from symphony(base, options.threads)
-    yield from graphs(base, options)
+        yield from symphony(base)
+    for bits in options.bits:
+        start = time.perf_counter()
+        index = build(base, bits, "float16")
+        seconds = time.perf_counter() - start
+        yield f"nestcode, {bits} bits", seconds, index.nbytes, partial(search, index)
 
 
-def symphony(base: Floats, threads: int) -> Iterator[tuple[str, float, float, Search]]:
+def symphony(base: Floats) -> Iterator[tuple[str, float, float, Search]]:
     """Yield the peer, where it is installed."""
     try:
         import rabitqlib
@@ -159,7 +159,7 @@ def symphony(base: Floats, threads: int) -> Iterator[tuple[str, float, float, Se
     else:
         start = time.perf_counter()
         peer = rabitqlib.SymqgIndex(base.shape[1], 32, "l2")
-        peer.build(base, 200, threads)
+        peer.build(base, 200, CORES)
         seconds = time.perf_counter() - start
         with tempfile.TemporaryDirectory() as folder:
             peer.save(f"{folder}/index")
@@ -167,24 +167,18 @@ def symphony(base: Floats, threads: int) -> Iterator[tuple[str, float, float, Se
         yield "SymphonyQG", seconds, size, lambda queries, ef: np.asarray(peer.search(queries, K, ef)[0])
 
 
-def graphs(base: Floats, options: argparse.Namespace) -> Iterator[tuple[str, float, float, Search]]:
-    """Yield our graphs with vectors stored as float16."""
-    for bits in options.bits:
-        for passes in options.passes:
-            start = time.perf_counter()
-            graph, nbytes = build(base, bits, passes, options)
-            seconds = time.perf_counter() - start
-            name = f"nestcode, {bits} bits, {passes} pass{'es' * (passes > 1)}"
-            yield name, seconds, nbytes, partial(search_graph, graph)
+def build(base: Floats, bits: int, vectors: VectorType | None) -> Index:
+    """Return an index with a graph of all items, ready to be searched."""
+    index = Index(LinearCoder(bits, metric="cosine").fit(base), vectors=vectors, graph=True)
+    index.add(base)
+    index.compact()
+    index.search(base[:1], K)
+    return index
 
 
-def build(base: Floats, bits: int, passes: int, options: argparse.Namespace) -> tuple[Graph, int]:
-    """Return a graph with vectors stored as float16, and its bytes."""
-    coder = LinearCoder(bits, metric="cosine").fit(base)
-    navigator, codes = Navigator(coder, bits), coder.encode(base)
-    neighbors = build_graph(navigator, base, codes, ef=options.build_ef, passes=passes, threads=options.threads)
-    records, halves = pack_graph(navigator, base, codes, neighbors, options.threads), base.astype(np.float16)
-    return Graph(navigator, records, len(base), halves), records.nbytes + halves.nbytes
+def search(index: Index, queries: Floats, ef: int) -> Ids:
+    """Return the ids that an index finds; a single query is passed as one vector."""
+    return index.search(queries if len(queries) > 1 else queries[0], K, candidates=ef).ids
 
 
 def grown(options: argparse.Namespace, count: int) -> dict[str, Any]:
@@ -192,15 +186,16 @@ def grown(options: argparse.Namespace, count: int) -> dict[str, Any]:
     base, queries = read(options, count)
     exact = metrics.exact_neighbors(queries, base, K)
     start = time.process_time()
-    graph, _ = build(base, options.bits[0], options.passes[0], options)
+    index = build(base, options.bits[0], "float16")
     row: dict[str, Any] = {"items": count, "build, CPU us an item": 1e6 * (time.process_time() - start) / count}
-    spent = seconds_each({str(ef): partial(graph.search, queries, K, ef) for ef in options.ef}, 3, time.process_time)
-    hits = [graph.search(queries, K, ef) for ef in options.ef]
-    recalls = [metrics.recall(found.positions.astype(np.int64), exact) for found in hits]
+    searches = {str(ef): partial(index.search, queries, K, candidates=ef) for ef in options.ef}
+    spent = seconds_each(searches, 3, time.process_time)
+    hits = [search() for search in searches.values()]
+    recalls = [metrics.recall(found.ids, exact) for found in hits]
     for target in TARGETS:
         reached = recalls[0] <= target <= recalls[-1]
-        us = np.interp(target, recalls, [1e6 * spent[str(ef)] / len(queries) for ef in options.ef])
-        visited = np.interp(target, recalls, [found.visited.mean() for found in hits])
+        us = np.interp(target, recalls, [1e6 * spent[ef] / len(queries) for ef in searches])
+        visited = np.interp(target, recalls, [np.mean(found.compared) for found in hits])
         row |= {f"QPS {target:.2f}": round(1e6 / us) if reached else "–"}
         row |= {f"visited {target:.2f}": f"{visited:.1f}" if reached else "–"}
     return row
@@ -211,9 +206,7 @@ def codes_only(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of an index without vectors: walks, whose pools are ranked by whole codes, and a full scan."""
     start = time.perf_counter()
-    index = Index(LinearCoder(width, metric="cosine").fit(base), graph=True)
-    index.add(base)
-    index.compact()
+    index = build(base, width, None)
     seconds = time.perf_counter() - start
     walks, points = [(ef, n) for ef in options.ef for n in options.rerank or [ef] if n <= ef], []
     searches = {(ef, n): partial(index.search, queries, k=K, candidates=ef, rerank=n) for ef, n in walks}
@@ -229,7 +222,7 @@ def codes_only(
         points.append((metrics.recall(search().ids, exact), len(queries) / spent[f"{ef} {n}"]))
         yield {"bits": width, "ef": ef, "rerank": n, "recall@10": points[-1][0], "QPS": points[-1][1], **facts}
     scan = partial(index.search, k=K, candidates=len(base), rerank=len(base))
-    most = metrics.recall(scan(queries, threads=options.threads).ids, exact)
+    most = metrics.recall(scan(queries, threads=None).ids, exact)
     some = queries[:100]  # full scans take long
     qps = len(some) / seconds_each({"": partial(scan, some)}, 1, time.process_time)[""]
     yield {"bits": width, "ef": "full scan", "rerank": "–", "recall@10": most, "QPS": qps, **facts}
@@ -238,11 +231,6 @@ def codes_only(
     within = float(np.interp(most - SLACK, recalls, rates)) if reached else "–"
     name = f"full scan - {SLACK}"
     yield {"bits": width, "ef": name, "rerank": "–", "recall@10": most - SLACK, "QPS": within, **facts}
-
-
-def search_graph(graph: Graph, queries: Floats, ef: int) -> NDArray[np.uint32]:
-    """Return the positions that a graph finds."""
-    return graph.search(queries, K, ef).positions
 
 
 def one_by_one(search: Search, queries: Floats, ef: int) -> None:

@@ -1,6 +1,9 @@
 """Codes: what is shared, what is refused, what it looks like."""
 
+import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 
 from nestcode import Codes, _core
+from nestcode.codes import Code, is_single
 from nestcode.errors import InvalidInput, NestcodeError
 from tests.twins import random_codes
 
@@ -95,9 +99,14 @@ def test_the_widest_codes() -> None:
     assert Codes(np.zeros((0, 2**28), np.uint8), 2**31 - 1).width == 2**31 - 1
 
 
-def test_one_item_is_still_codes() -> None:
+def test_an_integer_gives_one_code_and_any_other_index_a_batch() -> None:
     codes = random_codes(3, 10)
-    assert codes[1] == codes[1:2] == codes[np.int64(-2)]
+    assert codes[1] == codes[1:2] == codes[np.int64(-2)] == next(iter(codes[1:]))
+    for one in (codes[1], codes[np.int64(1)], codes[1].prefix(7), codes[1][0], *codes):
+        assert is_single(one)
+        assert is_single(pickle.loads(pickle.dumps(one)))
+    for batch in (codes, codes[1:2], codes[[1]], codes[1][:], codes[1].concat(codes[2]), Codes.from_bits([[1]])):
+        assert not is_single(batch)
     with pytest.raises(IndexError):
         codes[3]
     assert len(codes[[]]) == 0
@@ -156,6 +165,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "other width in concat": (lambda: CODES.concat(CODES.prefix(5)), "must have the same width, got 12 and 5"),
     "no threads": (lambda: CODES.hamming(CODES, threads=0), "threads must be an integer of at least 1, got 0"),
     "bits by index": (lambda: CODES[0, 1], "codes are indexed by item only, got (0, 1)"),
+    "two items as one": (lambda: Code(CODES.packed[:2], 12), "a Code is one item, got 2"),
     "index of two dimensions": (lambda: CODES[np.array([[0, 1]])], "an index of shape (1, 2)"),
 }
 
@@ -204,6 +214,12 @@ def test_the_core_refuses_out_of_bounds_accesses() -> None:
         _core.sum_lookup_tables(packed, np.zeros((1, 2, 256), np.float32), np.empty((3, 1), np.float32))
     with pytest.raises(ValueError, match="simd must be one of portable"):
         _core.hamming(packed, packed, np.empty((3, 3), np.int32), simd="mmx")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can pin a process to cores")
+def test_a_pinned_process_starts_no_more_threads_than_it_has_cores() -> None:
+    pin = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
+    subprocess.run([sys.executable, "-c", f"{pin}; from nestcode.arrays import CORES; assert CORES == 1"], check=True)
 
 
 def test_bits_of_a_transposed_array_are_packed_as_rows() -> None:

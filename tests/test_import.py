@@ -64,7 +64,7 @@ def test_a_missing_extra_is_named_with_the_pip_command() -> None:
     )
     assert (run.stdout, run.returncode) == ("False\n", 0), run.stderr
     run = python(FORBID.format(names={"sklearn"}) + "import nestcode; nestcode.data.digits()")
-    assert "pip install 'nestcode[reproduce]'" in run.stderr
+    assert "pip install 'nestcode[sklearn]'" in run.stderr
 
 
 def test_a_broken_dependency_raises_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The rooms of docs/architecture.md: nobody imports from a room above, nor uses another room's private names."""
+"""The packages of docs/architecture.md: none imports from one above it, nor uses the private names of another."""
 
 import ast
 import os
@@ -22,7 +22,7 @@ def lint_imports(*arguments: str, path: Path = ROOT) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_each_room_imports_only_from_rooms_below_it() -> None:
+def test_each_package_imports_only_from_packages_below_it() -> None:
     run = lint_imports()
     assert run.returncode == 0, run.stdout
 
@@ -56,10 +56,10 @@ def test_the_linter_notices_every_kind_of_import(source: str, tmp_path: Path) ->
     assert "house.cellar is not allowed to import house.roof" in run.stdout
 
 
-def room(module: str) -> str:
-    """Return the room of a module: nestcode.coders for nestcode.coders.linear.model.
+def package(module: str) -> str:
+    """Return the package of a module: nestcode.coders for nestcode.coders.linear.model.
 
-    >>> room("nestcode.coders.linear.model"), room("benchmarks.search")
+    >>> package("nestcode.coders.linear.model"), package("benchmarks.search")
     ('nestcode.coders', 'benchmarks')
     """
     parts = module.split(".")
@@ -84,29 +84,29 @@ def defined(tree: ast.Module) -> set[str]:
 
 
 def foreign_names(modules: dict[str, str]) -> Iterator[str]:
-    """Yield every use of another room's private name, given the sources of modules.
+    """Yield every use of another package's private name, given the sources of modules.
 
     Imports count wherever they stand: at the top, in functions, under TYPE_CHECKING. So does `other._name`, if no
-    module of the room defines `_name`; `self._name` may be inherited.
+    module of the package defines `_name`; `self._name` may be inherited.
     """
     trees = {module: ast.parse(source) for module, source in modules.items()}
     own: dict[str, set[str]] = defaultdict(set)
     for module, tree in trees.items():
-        own[room(module)] |= defined(tree)
+        own[package(module)] |= defined(tree)
     for module, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
                 used = [f"{node.module}.{alias.name}" for alias in node.names]
             elif isinstance(node, ast.Import):
                 used = [alias.name for alias in node.names]
-            elif isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own[room(module)]:
+            elif isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own[package(module)]:
                 inherited = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
                 used = [] if inherited else [f"nestcode.?.{node.attr}"]
             else:
                 continue
             for name in used:
                 private = any(map(is_private, name.split("."))) and not name.startswith("nestcode._core")
-                if private and name.startswith("nestcode.") and room(name) != room(module):
+                if private and name.startswith("nestcode.") and package(name) != package(module):
                     yield f"{module}:{node.lineno} uses {name}"
 
 
@@ -123,7 +123,7 @@ def sources(*folders: str) -> dict[str, str]:
 STANDARD = {"_asdict", "_exit", "_replace"}  # private in name only: namedtuple and os
 
 
-def test_no_room_uses_private_names_of_another() -> None:
+def test_no_package_uses_private_names_of_another() -> None:
     used = foreign_names(sources("src", "benchmarks", "examples", "docs"))
     assert [use for use in used if use.rpartition(".")[2] not in STANDARD] == []
 
@@ -144,7 +144,7 @@ def test_the_test_notices_private_names(source: str) -> None:
     assert len(list(foreign_names({"nestcode.index.tree": source, "nestcode.codes": "def _wrap(): ..."}))) == 1
 
 
-def test_private_names_are_free_within_a_room() -> None:
+def test_private_names_are_free_within_a_package() -> None:
     modules = {
         "nestcode.index.tree": "from nestcode.index.segment import _part\nfrom nestcode import _core\nself._inherited",
         "nestcode.index.segment": "def _part(x):\n    x._seen = 1",
@@ -153,8 +153,8 @@ def test_private_names_are_free_within_a_room() -> None:
     assert list(foreign_names(modules)) == []
 
 
-def test_only_the_top_rooms_import_the_package_itself() -> None:
-    """Its lazy names would hide from the linter which room they come from."""
+def test_only_the_top_packages_import_nestcode_itself() -> None:
+    """Its lazy names would hide from the linter which package they come from."""
     import nestcode
 
     top = {"nestcode.cli", "nestcode.demo", "nestcode.reproduce", "nestcode.serve"}
@@ -162,7 +162,7 @@ def test_only_the_top_rooms_import_the_package_itself() -> None:
         f"{module}:{node.lineno}"
         for module, source in sources("src").items()
         for node in ast.walk(ast.parse(source))
-        if room(module) not in {*top, "nestcode"}
+        if package(module) not in {*top, "nestcode"}
         and (
             (isinstance(node, ast.Import) and any(alias.name == "nestcode" for alias in node.names))
             or (

@@ -1,10 +1,10 @@
-"""Mutation testing: change one operator, number or keyword of a room at a time, and see whether its tests fail.
+"""Mutation testing: change one operator, number or keyword of a package at a time, and see whether its tests fail.
 
     python tools/mutants.py                                 which `make mutants` runs
-    python tools/mutants.py --rooms codes --mutants 300     more of one room
+    python tools/mutants.py --packages codes --mutants 300     more of one package
 
 Cosmic Ray makes the mutants (`pip install cosmic-ray`); a seed chooses the same ones each time. A mutant runs the
-tests of its room that reach the statement it changes, quickest first, up to `SECONDS` of processor time. One that no
+tests of its package that reach the statement it changes, quickest first, up to `SECONDS` of processor time. One that no
 test fails for has survived: its change is printed. Nothing is written to the source: each mutant is imported from
 memory in a process of its own. One that takes several times the time of its tests hangs, and is killed too.
 
@@ -42,7 +42,7 @@ from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 
 ROOT = Path(__file__).parents[1]
-ROOMS = {  # what is mutated, and the tests that have to notice
+PACKAGES = {  # what is mutated, and the tests that have to notice
     "codes": ("codes.py", ["tests/test_codes.py", "tests/laws/test_codes.py", "src/nestcode/codes.py"]),
     "lengths": ("lengths.py", ["tests/test_lengths.py", "src/nestcode/lengths.py"]),
     "storage": (
@@ -91,7 +91,7 @@ Reached = dict[str, dict[int, list[str]]]  # the tests that reach each line of a
 class Mutant:
     """The source of a module with one change."""
 
-    room: str
+    package: str
     path: Path
     operator: str
     occurrence: int
@@ -138,10 +138,10 @@ class Import(MetaPathFinder, Loader):
 
 
 def main() -> None:
-    """Test a sample of mutants of each room, print those that survive, and the rates."""
+    """Test a sample of mutants of each package, print those that survive, and the rates."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mutants", type=int, default=200, help="of all rooms together")
-    parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
+    parser.add_argument("--mutants", type=int, default=200, help="of all packages together")
+    parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=list(PACKAGES))
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     for name in PRELOADED:
@@ -149,13 +149,13 @@ def main() -> None:
     chosen = random.Random(given.seed)
     lines = ["| | mutants | killed | survived | killed, % |", "|---|--:|--:|--:|--:|"]
     total = survived = 0
-    for room in given.rooms:
-        tests = Tests.watched(room)
-        every = list(mutants_of(room))
-        sample = chosen.sample(every, min(given.mutants // len(given.rooms), len(every)))
+    for package in given.packages:
+        tests = Tests.watched(package)
+        every = list(mutants_of(package))
+        sample = chosen.sample(every, min(given.mutants // len(given.packages), len(every)))
         alive = survivors(sample, tests)
         print(*(mutant.diff() for mutant in alive), sep="\n\n", flush=True)
-        lines.append(row(f"`{room}`, of {len(every):,}", len(sample), len(alive)))
+        lines.append(row(f"`{package}`, of {len(every):,}", len(sample), len(alive)))
         total, survived = total + len(sample), survived + len(alive)
     print(*lines, row("together", total, survived), sep="\n")
 
@@ -165,9 +165,9 @@ def row(name: str, tested: int, alive: int) -> str:
     return f"| {name} | {tested} | {tested - alive} | {alive} | {100 * (1 - alive / tested):.0f} |"
 
 
-def mutants_of(room: str) -> Iterator[Mutant]:
-    """Yield every mutant of a room that a test can notice."""
-    for path in sorted((ROOT / "src" / "nestcode").glob(ROOMS[room][0])):
+def mutants_of(package: str) -> Iterator[Mutant]:
+    """Yield every mutant of a package that a test can notice."""
+    for path in sorted((ROOT / "src" / "nestcode").glob(PACKAGES[package][0])):
         nodes = list(ast_nodes(get_ast(path.read_text())))
         unseen = list(unnoticeable(ast.parse(path.read_text())))
         for name in plugins.operator_names():
@@ -176,7 +176,7 @@ def mutants_of(room: str) -> Iterator[Mutant]:
                 places = [place for node in nodes for place, _ in operator.mutation_positions(node)]
                 for occurrence, place in enumerate(places):
                     if not any(begin <= place < end for begin, end in unseen):
-                        yield Mutant(room, path, name, occurrence, place[0])
+                        yield Mutant(package, path, name, occurrence, place[0])
 
 
 def unnoticeable(module: ast.Module) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
@@ -212,27 +212,29 @@ def unnoticeable(module: ast.Module) -> Iterator[tuple[tuple[int, int], tuple[in
 
 @dataclass(frozen=True)
 class Tests:
-    """The tests of a room: how long each takes, and which lines it reaches."""
+    """The tests of a package: how long each takes, and which lines it reaches."""
 
     seconds: dict[str, float]
     reached: Reached
 
     @classmethod
-    def watched(cls, room: str) -> Tests:
-        """Run the tests of a room once, and watch them."""
+    def watched(cls, package: str) -> Tests:
+        """Run the tests of a package once, and watch them."""
         with tempfile.TemporaryDirectory() as folder:
             seen = Path(folder) / "seen"
             child = os.fork()
             if child == 0:
                 code = 1
                 try:
-                    watch = Watch(room)
-                    code = run(ROOMS[room][1], [watch])
+                    watch = Watch(package)
+                    code = run(PACKAGES[package][1], [watch])
                     seen.write_text(json.dumps([watch.seconds, watch.reached()]))
                 finally:
                     os._exit(code)
             if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
-                sys.exit(f"the tests of {room} must pass without a mutant: run pytest {' '.join(ROOMS[room][1])}")
+                sys.exit(
+                    f"the tests of {package} must pass without a mutant: run pytest {' '.join(PACKAGES[package][1])}"
+                )
             seconds, reached = json.loads(seen.read_text())
         return cls(
             seconds,
@@ -268,12 +270,12 @@ def statement_at(source: str, line: int) -> tuple[int, int]:
 
 
 class Watch:
-    """A pytest plugin that measures which lines of a room each test reaches, and for how long it runs."""
+    """A pytest plugin that measures which lines of a package each test reaches, and for how long it runs."""
 
-    def __init__(self, room: str) -> None:
+    def __init__(self, package: str) -> None:
         import coverage
 
-        self._paths = [str(path) for path in (ROOT / "src" / "nestcode").glob(ROOMS[room][0])]
+        self._paths = [str(path) for path in (ROOT / "src" / "nestcode").glob(PACKAGES[package][0])]
         self._coverage = coverage.Coverage(data_file=None, include=self._paths, config_file=False)
         self._coverage.start()
         self.seconds: dict[str, float] = {}
@@ -300,7 +302,7 @@ class Watch:
 
 
 def survivors(sample: Sequence[Mutant], tests: Tests) -> list[Mutant]:
-    """Return the mutants that no test of their room fails for; each runs in a child of this process."""
+    """Return the mutants that no test of their package fails for; each runs in a child of this process."""
     running: dict[int, Mutant] = {}
     alive = set()
     for mutant in [*sample, *[None] * JOBS]:

@@ -118,14 +118,17 @@ struct PyNeighborhood {
     nestcode::Range* data() { return ranges.empty() ? &single : ranges.data(); }
 };
 
-// The code of a nestcode.Codes with one item. It is read from NumPy's array itself: a view by the buffer protocol or by
+// The code of a nestcode.codes.Code. It is read from NumPy's array itself: a view by the buffer protocol or by
 // DLPack takes longer than the search.
 class OneCode {
   public:
     OneCode(nb::handle codes, const PyForest& forest) {
         static PyObject* const packed_name = PyUnicode_InternFromString("_packed");
         static PyObject* const width_name = PyUnicode_InternFromString("_width");
+        static PyObject* const code_type =
+            nb::object(nb::module_::import_("nestcode.codes").attr("Code")).release().ptr();
         static PyObject* const array_type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
+        if (reinterpret_cast<PyObject*>(Py_TYPE(codes.ptr())) != code_type) return;
         packed_ = nb::steal(PyObject_GetAttr(codes.ptr(), packed_name));
         const nb::object width = nb::steal(packed_.is_valid() ? PyObject_GetAttr(codes.ptr(), width_name) : nullptr);
         if (!width.is_valid()) {

@@ -209,7 +209,7 @@ struct PyRowSearcher {
             if (graph.records.nodes != ids[run].size() || graph.projection->features() != own.mean.size() ||
                 (skipped[g].size() != 0 && skipped[g].size() * 64 < graph.records.nodes))
                 throw nb::value_error("a graph must have the features of the projection, and an id for each node");
-            graph.skipped = {skipped[g].data(), skipped[g].size()};
+            graph.items.skipped = {skipped[g].data(), skipped[g].size()};
             graph.offset = static_cast<std::uint32_t>(run == 0 ? 0 : snapshot.ends[run - 1]);
             snapshot.graphs.push_back(graph);
         }

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import EllipsisType
-from typing import Any, Self, SupportsIndex
+from typing import Any, Self, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import check_int
+from nestcode.arrays import CORES, check_int
 from nestcode.errors import InvalidInput
 
 MAX_WIDTH = 2**31 - 1
-CORES = os.cpu_count() or 1  # read once: the call costs as much as thousands of distances
 
 
 class Codes:
@@ -74,8 +72,8 @@ class Codes:
         codes._packed, codes._width = _read_only(packed) if packed.flags.writeable else packed, width
         return codes
 
-    @classmethod
-    def from_bits(cls, bits: ArrayLike) -> Self:
+    @staticmethod
+    def from_bits(bits: ArrayLike) -> Codes:
         """Pack bits, (items, width), given as booleans or as the integers 0 and 1.
 
         >>> Codes.from_bits([[True, True, False]])
@@ -95,7 +93,7 @@ class Codes:
                     "threshold them first, as in x > 0, or give packed bytes to Codes(packed, width)"
                 )
         rows = np.ascontiguousarray(array, dtype=np.bool_)  # packing keeps the order of a transposed array
-        return cls.unchecked(np.packbits(rows, axis=1), array.shape[1])
+        return Codes.unchecked(np.packbits(rows, axis=1), array.shape[1])
 
     @property
     def width(self) -> int:
@@ -152,7 +150,7 @@ class Codes:
             integers = integers << 8 | self._packed[:, byte]
         return integers >> (-bits % 8)
 
-    def concat(self, *others: Codes) -> Self:
+    def concat(self, *others: Codes) -> Codes:
         """Return these codes followed by `others` of the same width.
 
         >>> a = Codes.from_bits([[True, False]])
@@ -161,7 +159,7 @@ class Codes:
         """
         for other in others:
             self._check_width(other)
-        return self.unchecked(np.concatenate([self._packed, *(other._packed for other in others)]), self._width)
+        return Codes.unchecked(np.concatenate([self._packed, *(other._packed for other in others)]), self._width)
 
     def hamming(self, other: Codes, *, threads: int | None = 1) -> NDArray[np.int32]:
         """Return the Hamming distance of every pair, (items, other's items).
@@ -217,23 +215,30 @@ class Codes:
     def __len__(self) -> int:
         return int(self._packed.shape[0])
 
-    def __getitem__(self, items: SupportsIndex | slice | Sequence[int] | NDArray[Any]) -> Self:
-        """Return the codes at a position (one code), a slice (shares memory), a list or a mask."""
+    @overload
+    def __getitem__(self, items: SupportsIndex) -> Code: ...
+    @overload
+    def __getitem__(self, items: slice | Sequence[int] | NDArray[Any]) -> Codes: ...
+    def __getitem__(self, items: SupportsIndex | slice | Sequence[int] | NDArray[Any]) -> Codes:
+        """Return the codes at a position (a `Code`), a slice (shares memory), a list or a mask."""
         if isinstance(items, tuple | None | EllipsisType):
             raise InvalidInput(
                 f"codes are indexed by item only, got {items!r}: use an integer, a slice, a list or a mask; "
                 "prefix(length) takes leading bits"
             )
+        kind = Codes
         if not isinstance(items, slice):
-            items = np.atleast_1d(np.asarray(items))
+            items = np.asarray(items)
+            if items.ndim == 0:
+                items, kind = items[None], Code
             if items.size == 0 and items.dtype != np.bool_:
                 items = items.astype(np.int64)  # NumPy takes an empty list for floats
             if items.ndim != 1:
                 raise InvalidInput(f"codes are indexed by 1 dimension, got an index of shape {items.shape}: flatten it")
-        return self.unchecked(self._packed[items], self._width)
+        return kind.unchecked(self._packed[items], self._width)
 
-    def __iter__(self) -> Iterator[Self]:
-        return (self[i : i + 1] for i in range(len(self)))
+    def __iter__(self) -> Iterator[Code]:
+        return (Code.unchecked(self._packed[i : i + 1], self._width) for i in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Codes):
@@ -266,6 +271,29 @@ class Codes:
                 f"codes must have the same width, got {self._width} and {other._width}: "
                 f"compare prefixes, as in prefix({min(self._width, other._width)})"
             )
+
+
+class Code(Codes):
+    """One code, as indexing and iteration give it: to a search it is one query, as one vector is.
+
+    >>> codes = Codes.from_bits([[1, 0, 1], [0, 1, 1]])
+    >>> codes[0]
+    Codes(1 item of 3 bits: 101)
+    >>> is_single(codes[0]), is_single(codes[:1])  # as of an array, X[0] and X[:1]
+    (True, False)
+    """
+
+    __slots__ = ()
+
+    def __init__(self, packed: ArrayLike, width: int) -> None:
+        super().__init__(packed, width)
+        if len(self) != 1:
+            raise InvalidInput(f"a Code is one item, got {len(self)}: make Codes of them")
+
+
+def is_single(queries: Codes | ArrayLike) -> bool:
+    """Return whether queries are a single one, one vector or one `Code`, and no batch."""
+    return isinstance(queries, Code) if isinstance(queries, Codes) else np.ndim(queries) == 1
 
 
 def _bytes(width: int) -> int:

@@ -74,15 +74,19 @@ def test_a_resumed_fit_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: 
             coder().fit(rows, checkpoint=file, checkpoint_every=4, progress=False)
     resumed = coder().fit(rows, checkpoint=file, resume=True, progress=False)
     assert resumed.fingerprint == whole.fingerprint
-    assert coder(lengths=Geometric(0.5)).fit(rows, progress=False).fingerprint == whole.fingerprint  # it has one stage
+    assert coder(lengths=Geometric(0.5)).fit(rows, progress=False).encode(rows) == whole.encode(rows)  # of one stage
 
 
-def test_effort_of_encoding_is_kept_in_the_file(tmp_path: Path) -> None:
-    one = coder(beams=2, candidates=3).fit(training_rows("implicit")[:200], progress=False)
+def test_a_loaded_coder_has_the_settings_it_was_fitted_with_and_fits_again_alike(tmp_path: Path) -> None:
+    rows = training_rows("implicit")[:200]
+    one = coder(beams=2, candidates=3, lengths=Geometric(0.5)).fit(rows, progress=False)
     one.save(tmp_path / "a.coder")
     again = nc.load_coder(tmp_path / "a.coder")
     assert isinstance(again, nc.ImplicitCoder)
     assert (again.beams, again.candidates, again.units, again.layers) == (2, 3, 8, 1)
+    assert (again.lengths, again.base.get_params()) == (Geometric(0.5), one.base.get_params())
+    fingerprint = again.fingerprint
+    assert again.fit(rows, progress=False).fingerprint == one.fingerprint == fingerprint
 
 
 # Additive codebooks

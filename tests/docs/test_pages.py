@@ -113,6 +113,20 @@ def test_unknown_words_are_noticed() -> None:
     assert missing_files("`search/adc.py` and `benchmarks/odd.py`") == {"benchmarks/odd.py"}
 
 
+def figures_of(text: str) -> set[str]:
+    """Return the thousands and the shares to three places of a page's prose and tables."""
+    prose = re.sub(r"^```.*?^```|`[^`]*`|!\[.*?\]", "", text, flags=re.DOTALL | re.MULTILINE)
+    return set(re.findall(r"(?<![\d,.])(?:\d{1,3}(?:,\d{3})+|\.\d{3}|\d+\.\d\d)(?![\d,]*\d)", prose))
+
+
+def test_figures_of_the_readme_and_the_comparison_are_those_of_the_benchmarks() -> None:
+    """Pages that quote figures may not drift from the page that has their commands."""
+    known = figures_of((ROOT / "docs" / "benchmarks.md").read_text())
+    for name in ("README.md", "docs/comparison.md"):
+        assert figures_of((ROOT / name).read_text()) - known == set(), name
+    assert figures_of("1,917 s, .387, 33.58 dB, `9,999`, 0.5, 12 and 2,048 bits") == {"1,917", ".387", "33.58", "2,048"}
+
+
 def test_sentences_of_the_paper_lead_to_sections_of_the_report() -> None:
     page, report = ((ROOT / "docs" / name).read_text() for name in ("paper.md", "reproduction/report.html"))
     links = dict(re.findall(r"^\[(\w+)\]: reproduction/report\.html#(\S+)$", page, flags=re.MULTILINE))

@@ -70,6 +70,12 @@ def test_the_width_is_the_coders_by_default() -> None:
     assert Index(width=3).coder is None
 
 
+@pytest.mark.parametrize("name", ["coder", "graph", "width"])
+def test_what_it_was_made_with_is_fixed(name: str) -> None:
+    with pytest.raises(AttributeError):
+        setattr(Index(CODER), name, True)
+
+
 def test_repr() -> None:
     assert repr(codes_index(2)) == "Index(2 items of 70 bits)"
     assert repr(mixed()) == "Index(18 items of 21 bits, LinearCoder(width=30, metric='l2', seed=0))"
@@ -80,13 +86,13 @@ def test_repr() -> None:
 
 def test_one_query_gives_a_neighborhood_and_a_batch_gives_arrays() -> None:
     index = mixed()
-    for one in (X[0], CODER.encode(X[:1])):
+    for one in (X[0], CODER.encode(X)[0]):
         assert isinstance(index.neighborhood(one, size=2), Neighborhood)
-    for batch, items in ((X[:1], 1), (X[:7], 7), (X[:0], 0), (CODER.encode(X[:7]), 7), (CODER.encode(X[:0]), 0)):
+    for batch in (rows for n in (0, 1, 7) for rows in (X[:n], CODER.encode(X[:n]))):
         for request in REQUESTS:
             hoods = index.neighborhood(batch, **request)
             assert isinstance(hoods, Neighborhoods)
-            assert hoods.length.shape == hoods.count.shape == (items,)
+            assert hoods.length.shape == hoods.count.shape == (len(batch),)
             for row, hood in zip(batch, hoods, strict=True):
                 single = index.neighborhood(row, **request)
                 assert (hood.length, hood.count) == (single.length, single.count)
@@ -135,7 +141,7 @@ def test_a_fraction_of_the_items_is_counted_exactly() -> None:
             bits[members:, 0] = True
             index = Index(width=7)
             index.add(Codes.from_bits(bits))
-            assert index.neighborhood(Codes.from_bits(bits[:1]), fraction=members / items).count == members
+            assert index.neighborhood(Codes.from_bits(bits)[0], fraction=members / items).count == members
 
 
 def test_a_size_beyond_the_number_of_items_gives_the_root() -> None:
@@ -436,7 +442,7 @@ MISTAKES: Mistakes = {
     "add words": (lambda index: index.add(["a"] * 5), "data must be numeric"),
     "add other codes": (
         lambda index: index.add(CODES),
-        "codes must have the index's width 21, got 70: take prefix(21), or make an index of that width",
+        "codes must have the index's width 21, got 70: take prefix(21), or make another index of that width",
     ),
     "update what is not there": (
         lambda index: index.update(X[:3], ids=[0, 3, 13]),
@@ -487,11 +493,11 @@ MISTAKES: Mistakes = {
 }
 
 WITHOUT_CODER: Mistakes = {
-    "add": (lambda index: index.add(X), "an index without a coder takes Codes, got ndarray: encode them first"),
-    "add a list": (lambda index: index.add([[1, 2]]), "an index without a coder takes Codes, got list"),
-    "update": (lambda index: index.update(X[:1], [0]), "an index without a coder takes Codes"),
-    "ask": (lambda index: index.neighborhood(X[0], size=1), "an index without a coder takes Codes"),
-    "nested": (lambda index: index.nested(X[0]), "an index without a coder takes Codes"),
+    "add": (lambda index: index.add(X), "without a coder the index takes Codes, got ndarray: encode them first"),
+    "add a list": (lambda index: index.add([[1, 2]]), "without a coder the index takes Codes, got list"),
+    "update": (lambda index: index.update(X[:1], [0]), "without a coder the index takes Codes"),
+    "ask": (lambda index: index.neighborhood(X[0], size=1), "without a coder the index takes Codes"),
+    "nested": (lambda index: index.nested(X[0]), "without a coder the index takes Codes"),
     "reconstruct": (lambda index: index.reconstruct(0), "an index without a coder has codes only: call codes(ids)"),
     "other codes": (lambda index: index.add(CODES.prefix(64)), "the index's width 70, got 64: take prefix(70)"),
 }

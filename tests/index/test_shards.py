@@ -66,6 +66,22 @@ def test_shards_are_read_only_and_show_later_commits(tmp_path: Path) -> None:
     assert Index.open(tmp_path / "one").ids.tolist() == shards.ids.tolist()
 
 
+def test_the_effort_of_all_folders_is_that_of_the_sharded_index(tmp_path: Path) -> None:
+    whole = Index(CODERS["linear"])
+    whole.add(X, IDS)
+    paths = sharded(tmp_path, whole, by_range=False)
+    shards = Index.open(paths)
+    found = shards.tune(QUERIES, target_recall=0.8, exact=dict(zip(IDS.tolist(), X, strict=True)))
+    for path in paths:
+        assert Index.open(paths).effort is None  # until all have it
+        with Index.open(path, mode="a") as one:
+            one.effort = shards.effort
+            one.commit()
+    again = Index.open(paths)
+    assert again.effort == shards.effort
+    assert again.search(QUERIES).ids.tolist() == shards.search(QUERIES, candidates=found.candidates).ids.tolist()
+
+
 def test_folders_that_do_not_belong_together(tmp_path: Path) -> None:
     for name, index in (("a", Index(CODERS["linear"])), ("b", Index(CODERS["cell"])), ("c", Index(width=40))):
         index.save(tmp_path / name)

@@ -1,5 +1,7 @@
 """The adapter against FAISS itself, and codes to FAISS and back."""
 
+import copy
+import pickle
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -195,6 +197,9 @@ def test_selectors_restrict_the_search(rows_to_fit: int) -> None:
     assert np.array_equal(no_selector[1], index.search(X[:5], 3)[1])
     with pytest.raises(InvalidInput, match=r"got SearchParametersIVF: instead of nprobe .* index.index.effort"):
         index.search(X[:1], 1, params=selectors.SearchParametersIVF(nprobe=3))
+    with pytest.raises(InvalidInput, match=r"no nprobe, got 16: set index\.index\.effort"):
+        index.nprobe = 16
+    assert not hasattr(index, "nprobe")
     with pytest.raises(InvalidInput, match="a selector and a filter: give one"):
         index.search(X[:1], 1, params=params, filter=[1])
 
@@ -465,3 +470,13 @@ def test_reconstruct_n_needs_consecutive_ids() -> None:
     with pytest.raises(InvalidInput, match="some were removed or are your own: give ni"):
         index.reconstruct_n(1)
     assert index.reconstruct_n(1, 3).tolist() == [[1, 1], [2, 2], [3, 3]]
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_copying_and_pickling_are_refused_with_the_remedy(fitted: bool) -> None:
+    index = NestedIndex(D, width=32)
+    if fitted:
+        index.train(vectors(300))
+    for way in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(InvalidInput, match=r"not copied or pickled: write_index\(index, path\)"):
+            way(index)

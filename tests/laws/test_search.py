@@ -154,7 +154,7 @@ def prepare(
     index = Index(coder, width=width)
     grow(index, twins.clustered(500, FEATURES, 5), rng)
     queries = twins.clustered(5, FEATURES, 6)
-    plan = Plan(coder, index._encode, queries, metric=metric)
+    plan = Plan(coder, coder.encode, queries, metric=metric)
     prepared = index._searcher.prepare(index._live.current, plan)
     return prepared, plan.batch(prepared.scorer, 0, 5), queries
 

@@ -130,7 +130,7 @@ def test_a_fraction_is_a_share_of_the_items(crowd: tuple[twins.Bits, twins.Bits]
 
 def test_empty_and_tiny_trees() -> None:
     empty = PrefixTree(Codes.from_bits(np.zeros((0, 5), dtype=bool)))
-    query = Codes.from_bits([[1, 0, 1, 0, 1]])
+    query = Codes.from_bits([[1, 0, 1, 0, 1]])[0]
     assert repr(empty.neighborhood(query, size=3)) == "Neighborhood(length=0, count=0)"
     assert empty.neighborhood(query, size=3).ids.tolist() == []
     assert list(zip(empty.nested(query).length, empty.nested(query).count, strict=True)) == [(0, 0)]
@@ -141,9 +141,9 @@ def test_empty_and_tiny_trees() -> None:
     twice = PrefixTree(query.concat(query, query))
     assert (twice.neighborhood(query, size=2).length, twice.neighborhood(query, size=2).count) == (5, 3)
     no_bits = PrefixTree(Codes.from_bits(np.zeros((3, 0), dtype=bool)))
-    assert no_bits.neighborhood(Codes.from_bits(np.zeros((1, 0), dtype=bool)), size=1).count == 3
+    assert no_bits.neighborhood(Codes.from_bits(np.zeros((1, 0), dtype=bool))[0], size=1).count == 3
     foreign = PrefixTree(Codes.from_bits([[0, 1], [0, 0]]))
-    assert (foreign.neighborhood(Codes.from_bits([[1, 1]]), size=1).length) == 0
+    assert foreign.neighborhood(Codes.from_bits([[1, 1]])[0], size=1).length == 0
     assert len(foreign.neighborhood(Codes.from_bits(np.zeros((0, 2), dtype=bool)), size=1)) == 0
 
 

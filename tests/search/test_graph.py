@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import nestcode as nc
 from nestcode import metrics
 from nestcode.coders.base import Metric
-from nestcode.search.graph import DEGREE, Graph, Navigator, bitmap, build_graph, entry_points, pack_graph
+from nestcode.search.graph import DEGREE, Graph, GraphHits, Navigator, bitmap, build_graph, entry_points, pack_graph
 
 MISSING = 2**32 - 1
 STARTS = 8  # entry points that a walk begins at
@@ -23,8 +23,9 @@ class Scene:
         self.base, self.queries = np.ascontiguousarray(X[:count]), np.ascontiguousarray(X[-50:])
         self.coder = nc.LinearCoder(width=160, metric=metric).fit(self.base)
         self.navigator, self.codes = Navigator(self.coder, bits=96), self.coder.encode(self.base)
-        self.neighbors = build_graph(self.navigator, self.base, self.codes, ef=32, threads=2)
-        self.records = pack_graph(self.navigator, self.base, self.codes, self.neighbors)
+        self.items = self.navigator.encode(self.base, self.codes)
+        self.neighbors = build_graph(self.navigator, self.base, self.items, ef=32, threads=2)
+        self.records = pack_graph(self.navigator, self.items, self.neighbors)
 
     def graph(self, vectors: NDArray[Any] | None) -> Graph:
         """Return the graph with vectors, or without."""
@@ -95,7 +96,7 @@ def test_equals_a_greedy_search_by_estimates(scene: Scene, share: float) -> None
     every = graph.search(scene.queries[:3], k=count, ef=count)
     for q in range(3):
         estimates = dict(zip(every.positions[q].tolist(), every.distances[q].tolist(), strict=True))
-        visited = greedy_search(neighbors, entry_points(count), estimates, 10, ~skipped)
+        visited = greedy_search(neighbors, entry_points(np.arange(count, dtype=np.uint32)), estimates, 10, ~skipped)
         hits = graph.search(scene.queries[q : q + 1], k=10, ef=10, skipped=bitmap(skipped))
         assert hits.visited == [len(visited)]
         expected = sorted((i for i in visited if not skipped[i]), key=lambda i: (estimates[i], i))[:10]
@@ -141,10 +142,21 @@ def test_vectors_of_float16(scene: Scene) -> None:
     assert (halves.visited == floats.visited).all()
 
 
+def test_navigating_codes_hold_true_norms_and_their_ratio_to_decoded_ones() -> None:
+    scene = Scene("cosine", count=200)
+    coefficients = scene.coder.coefficients(scene.codes.prefix(96))
+    mean = scene.coder.projection().mean
+    rows = scene.base / np.linalg.norm(scene.base, axis=1, keepdims=True)
+    own, decoded = np.sum((rows - mean) ** 2, axis=1), np.sum(coefficients.astype(np.float64) ** 2, axis=1)
+    unit = scene.coder.expected_error(0) * scene.coder.n_features_in_
+    np.testing.assert_allclose(scene.items.norms.view(np.float16), own / unit, rtol=1e-3)
+    np.testing.assert_allclose(scene.items.factors.view(np.float16), np.sqrt(own / decoded), rtol=1e-3)
+
+
 def test_depends_neither_on_threads_nor_on_other_queries(scene: Scene) -> None:
-    again = build_graph(scene.navigator, scene.base, scene.codes, ef=32, threads=3)
+    again = build_graph(scene.navigator, scene.base, scene.items, ef=32, threads=3)
     assert (again == scene.neighbors).all()
-    other = build_graph(scene.navigator, scene.base, scene.codes, ef=32, seed=1, threads=3)
+    other = build_graph(scene.navigator, scene.base, scene.items, ef=32, seed=1, threads=3)
     assert (other != scene.neighbors).any()
     together = scene.exact().search(scene.queries, k=5, ef=20, threads=2)
     for q in (0, 17, 49):
@@ -154,8 +166,9 @@ def test_depends_neither_on_threads_nor_on_other_queries(scene: Scene) -> None:
 
 @pytest.mark.parametrize("count", [1, 5, 33])
 def test_few_items_know_each_other(scene: Scene, count: int) -> None:
-    neighbors = build_graph(scene.navigator, scene.base[:count], scene.codes[:count])
-    records = pack_graph(scene.navigator, scene.base[:count], scene.codes[:count], neighbors)
+    items = scene.navigator.encode(scene.base[:count], scene.codes[:count])
+    neighbors = build_graph(scene.navigator, scene.base[:count], items)
+    records = pack_graph(scene.navigator, items, neighbors)
     assert neighbors.shape == (count, DEGREE)
     for i in range(count):
         assert set(neighbors[i].tolist()) | {i} == set(range(count))
@@ -165,10 +178,36 @@ def test_few_items_know_each_other(scene: Scene, count: int) -> None:
 
 def test_equal_items_are_all_found(scene: Scene) -> None:
     rows = np.repeat(scene.base[:1], 100, axis=0)
-    codes = scene.coder.encode(rows)
-    records = pack_graph(scene.navigator, rows, codes, build_graph(scene.navigator, rows, codes))
+    items = scene.navigator.encode(rows, scene.coder.encode(rows))
+    records = pack_graph(scene.navigator, items, build_graph(scene.navigator, rows, items))
     hits = Graph(scene.navigator, records, 100, rows).search(rows[:1], k=100, ef=100)
     assert sorted(hits.positions[0].tolist()) == list(range(100))
+
+
+@pytest.mark.parametrize("by_vectors", [False, True])
+def test_duplicates_are_found_where_the_first_of_them_is(scene: Scene, by_vectors: bool) -> None:
+    rng = np.random.default_rng(0)
+    base = scene.base[:300]
+    base = base[np.lexsort(scene.coder.encode(base).packed.T[::-1])]  # as indexes sort them
+    times = np.where(np.arange(300) % 100 == 50, 400, rng.integers(1, 4, 300))
+    rows, starts = base.repeat(times, axis=0), np.cumsum(times) - times
+    skipped = rng.random(len(rows)) < 0.5
+
+    def found(rows: NDArray[np.float32], skipped: NDArray[np.bool_]) -> GraphHits:
+        items = scene.navigator.encode(rows, scene.coder.encode(rows))
+        records = pack_graph(scene.navigator, items, build_graph(scene.navigator, rows, items))
+        graph = Graph(scene.navigator, records, len(rows), rows if by_vectors else None)
+        return graph.search(scene.queries, k=10, ef=20, skipped=bitmap(skipped))
+
+    hits, first = found(rows, skipped), found(base, np.logical_and.reduceat(skipped, starts))
+    assert (hits.visited == first.visited).all()
+    for query, nodes in enumerate(first.positions):
+        items = [starts[node] + copy for node in nodes for copy in range(times[node])]
+        kept = [item for item in items if not skipped[item]][:10]
+        assert hits.positions[query].tolist() == kept
+        assert hits.distances[query].tolist() == [
+            first.distances[query, nodes.tolist().index(starts.searchsorted(item, "right") - 1)] for item in kept
+        ]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
@@ -178,7 +217,7 @@ def test_extreme_queries_get_hits(scene: Scene, value: float) -> None:
 
 
 def test_errors(scene: Scene) -> None:
-    with pytest.raises(nc.errors.InvalidInput, match="bit planes of a LinearCoder, got a CellCoder: fit"):
+    with pytest.raises(nc.errors.InvalidInput, match="LinearCoder or a RotationCoder, got a CellCoder: fit"):
         Navigator(nc.CellCoder(width=32).fit(scene.base))
     with pytest.raises(nc.errors.InvalidInput, match='metric "l2" cannot be searched by metric "cosine"'):
         scene.exact().search(scene.queries, k=1, ef=1, metric="cosine")

@@ -253,6 +253,7 @@ NAN = np.full(FEATURES, np.nan, dtype=np.float32)
 CODES = twins.random_codes(3, 33)
 Mistakes = dict[str, tuple[Callable[[Index], Any], str]]
 INTEGER = "must be an integer of at least 1, got"
+RECALL = "target_recall must be above 0 and at most 1, got"
 MISTAKES: Mistakes = {
     **{
         f"{name} {value!r}": (
@@ -352,10 +353,10 @@ MISTAKES: Mistakes = {
     "two radii": (lambda index: index.range_search(Q, [1, 2]), "radius must be a finite number"),  # type: ignore[arg-type]
     "candidates of a range": (lambda index: index.range_search(Q, 1, candidates=0), f"candidates {INTEGER} 0"),
     "NaN in a range": (lambda index: index.range_search(NAN, 1), "data must be finite"),
-    "recall 0": (lambda index: index.tune(Q, 0), "target_recall must be above 0 and at most 1, got 0"),
-    "recall 1.5": (lambda index: index.tune(Q, 1.5), "target_recall must be above 0 and at most 1, got 1.5"),
-    "recall NaN": (lambda index: index.tune(Q, float("nan")), "target_recall must be above 0 and at most 1, got nan"),
-    "recall in words": (lambda index: index.tune(Q, "all"), "target_recall must be above 0 and at most 1, got 'all'"),  # type: ignore[arg-type]
+    "recall 0": (lambda index: index.tune(Q, target_recall=0), f"{RECALL} 0"),
+    "recall 1.5": (lambda index: index.tune(Q, target_recall=1.5), f"{RECALL} 1.5"),
+    "recall NaN": (lambda index: index.tune(Q, target_recall=float("nan")), f"{RECALL} nan"),
+    "recall in words": (lambda index: index.tune(Q, target_recall="all"), f"{RECALL} 'all'"),  # type: ignore[arg-type]
     "tune k": (lambda index: index.tune(Q, k=0), f"k {INTEGER} 0"),
     "tune NaN": (lambda index: index.tune(NAN), "data must be finite"),
     "evaluate k": (lambda index: index.evaluate(Q, 0), f"k {INTEGER} 0"),
@@ -393,13 +394,13 @@ def test_normalized_items_are_compared_by_angle_only(kind: str, metric: Any) -> 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda index: index.search(Q), "an index without a coder takes Codes, got ndarray"),
-        (lambda index: index.search(Q[0]), "an index without a coder takes Codes"),
+        (lambda index: index.search(Q), "without a coder the index takes Codes, got ndarray"),
+        (lambda index: index.search(Q[0]), "without a coder the index takes Codes"),
         (lambda index: index.search(Q, rank="asymmetric"), "give vectors as queries to an index with a coder"),
         (lambda index: index.search(Q, rank="exact", vectors=X), "give vectors as queries to an index with a coder"),
         (lambda index: index.search(CODES), "codes must have the index's width 40, got 33"),
-        (lambda index: index.range_search(Q, 3), "an index without a coder takes Codes"),
-        (lambda index: index.tune(Q), "an index without a coder takes Codes"),
+        (lambda index: index.range_search(Q, 3), "without a coder the index takes Codes"),
+        (lambda index: index.tune(Q), "without a coder the index takes Codes"),
     ],
 )
 def test_vectors_need_a_coder(call: Callable[[Index], Any], message: str) -> None:
@@ -435,7 +436,7 @@ def test_vectors_with_nan_are_refused_when_they_are_compared() -> None:
 def test_k_has_bounds() -> None:
     index = Index(width=3)
     index.add(Codes.from_bits([[0, 0, 1], [1, 0, 0]]))
-    assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1000,)
+    assert index.search(Codes.from_bits([[0, 0, 1]]), k=1000).ids.shape == (1, 1000)
     with pytest.raises(InvalidInput, match="k must be at most 65,536 for an index of 2 items, got 1,000,000,000"):
         index.search(Codes.from_bits([[0, 0, 1]]), k=10**9)
 

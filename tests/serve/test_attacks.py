@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from nestcode import Index
-from nestcode.cli.serve import token_of
-from nestcode.errors import InvalidInput
+from nestcode.cli.serve import _check_hub, token_of
+from nestcode.errors import InvalidInput, Unavailable
 from nestcode.serve import Items, Limits, Service, create_app, in_thread
 from nestcode.serve.guard import check_origins
 from nestcode.serve.server import check_token, listen
@@ -187,6 +187,44 @@ def test_silent_connections_lock_nobody_out(folder: Path) -> None:
         assert b" 200 " in working.recv(65536)
 
 
+LARGE = 8 << 20  # bytes, more than the system takes for a client that does not read
+
+
+@contextlib.contextmanager
+def deaf(url: str, requests: int = 3) -> Iterator[socket.socket]:
+    """A connection with pipelined requests for large answers, of which nothing is read."""
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
+        connection.sendall(b"GET /v1/streams/large.nest HTTP/1.1\r\nHost: localhost\r\n\r\n" * requests)
+        yield connection
+
+
+def test_clients_that_do_not_read_lock_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / "large.nest").write_bytes(bytes(LARGE))
+    limits = Limits(connections=4, seconds=20)
+    with in_thread(create_app(Service(streams=tmp_path)), limits) as url, contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(deaf(url))
+        assert httpx.get(f"{url}/healthz", timeout=20).status_code == 200
+
+
+def test_an_answer_that_nobody_reads_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "large.nest").write_bytes(bytes(LARGE))
+    with in_thread(create_app(Service(streams=tmp_path)), SMALL) as url, deaf(url, 1) as connection:
+        time.sleep(2 * SMALL.seconds)
+        received = 0
+        with contextlib.suppress(ConnectionResetError):
+            while piece := connection.recv(1 << 20):
+                received += len(piece)
+        assert received < LARGE
+        with httpx.stream("GET", f"{url}/v1/streams/large.nest") as slow:  # read by and by
+            received = 0
+            for piece in slow.iter_raw(2 << 20):
+                time.sleep(SMALL.seconds / 4)
+                received += len(piece)
+            assert received == LARGE
+
+
 def test_an_answer_that_takes_too_long_is_given_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(folder, limits=SMALL, threads=1)
     monkeypatch.setattr(service, "search", lambda *_: time.sleep(0.6))
@@ -195,6 +233,17 @@ def test_an_answer_that_takes_too_long_is_given_up(folder: Path, monkeypatch: py
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
     assert "within 0.3 s" in error_of(answer)
+
+
+def test_a_model_that_cannot_be_downloaded_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+
+    def offline() -> None:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(hub, "get_session", offline)
+    with pytest.raises(Unavailable, match=r"does not answer \(no route\), got 'nosuch': give its folder"):
+        _check_hub("nosuch")
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,29 @@ def test_a_file_that_shrinks_below_the_position_is_noticed(tmp_path: Path, data:
                     stream.read(1000)
 
 
+class Weak(Quiet):
+    """A server of an empty rest, whose tags are weak."""
+
+    tag = "1"
+
+    def do_GET(self) -> None:
+        first = int(self.headers["Range"].removeprefix("bytes=").partition("-")[0])
+        self.send_response(416 if first else 206)
+        self.send_header("Content-Range", f"bytes */{first}" if first else "bytes 0-4/5")
+        self.send_header("ETag", f'W/"{self.tag}"')
+        self.send_header("Content-Length", "0" if first else "5")
+        self.end_headers()
+        self.wfile.write(b"" if first else b"12345")
+
+
+def test_a_file_of_equal_size_is_noticed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with plain_server(tmp_path, Weak) as url, RemoteStream(url) as stream:
+        assert (stream.read(5), stream.read(5)) == (b"12345", b"")
+        monkeypatch.setattr(Weak, "tag", "2")
+        with pytest.raises(DamagedFile, match="changed since"):
+            stream.read(5)
+
+
 class Untagged(Quiet):
     """A server without tags; it knows ranges below /ranges."""
 

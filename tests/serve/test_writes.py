@@ -47,7 +47,7 @@ def test_items_are_added_and_removed(empty: Path) -> None:
             client.remove([2, 7])
         assert Index.open(empty).ids.tolist() == [0, 2, 4]  # nothing of a refused write
         client.add(codes_of(np.array([9])), ids=[2], on_duplicate="replace")
-        assert client.search(codes_of(np.array([9])), k=1).ids.tolist() == [2]
+        assert client.search(codes_of(np.array([9])), k=1).ids.tolist() == [[2]]
         asked = {"codes": ["0007"], "ids": [7]}
         assert httpx.post(f"{url}/v1/items", json=asked).json() == {"count": 4}
         assert "ids" in error_of(httpx.post(f"{url}/v1/items", json={"codes": ["0007"]}))
@@ -94,7 +94,7 @@ def test_a_failed_commit_is_reported_leaves_nothing_and_may_be_repeated(
                 client.add(codes_of(np.array([2])), ids=[2])
             with pytest.raises(Unavailable, match="No space left"):
                 client.remove([1])
-        assert client.search(codes_of(np.array([2])), k=2).ids.tolist() == [1, -1]
+        assert client.search(codes_of(np.array([2])), k=2).ids.tolist() == [[1, -1]]
         client.add(codes_of(np.array([3])), ids=[3])
         assert Index.open(empty).ids.tolist() == [1, 3]  # nothing of a refused write
         client.add(codes_of(np.array([2])), ids=[2])
@@ -134,8 +134,9 @@ def test_a_new_commit_is_picked_up_while_requests_go_on(empty: Path, monkeypatch
     assert failures == []
 
 
+@pytest.mark.parametrize("writable", [False, True])
 def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
-    rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, writable: bool
 ) -> None:
     monkeypatch.setattr(app, "REFRESH", 0.01)
     index = Index(LinearCoder(24).fit(rows))
@@ -144,7 +145,7 @@ def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
     file = next(tmp_path.glob("*.codes.npy"))
     good = file.read_bytes()
     file.write_bytes(good[:128] + bytes(len(good) - 128))
-    with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client:
+    with in_thread(create_app(Service(tmp_path, writable=writable))) as url, Client(url) as client:
         wait_for(lambda: "the index was not refreshed" in caplog.text)
         assert httpx.get(f"{url}/readyz").status_code == 503
         with pytest.raises(Unavailable, match=r"the server failed \(DamagedFile\)") as caught:
@@ -155,6 +156,9 @@ def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
         (tmp_path / "copy").replace(file)
         wait_for(lambda: httpx.get(f"{url}/readyz").status_code == 200)
         assert client.search(rows[0], k=1).ids.tolist() == index.search(rows[0], k=1).ids.tolist()
+        if writable:
+            client.add(rows[:1], ids=[10_000])
+            assert 10_000 in Index.open(tmp_path)
 
 
 def wait_for(condition: object) -> None:

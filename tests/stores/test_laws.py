@@ -169,7 +169,7 @@ def test_items_that_a_store_did_not_write_are_refused(create: Create) -> None:
 
 def test_an_empty_store(create: Create) -> None:
     store = create(width=9)
-    query = Codes.from_bits(np.zeros((1, 9), dtype=bool))
+    query = Codes.from_bits(np.zeros((1, 9), dtype=bool))[0]
     assert (store.neighborhood(query, size=3).length, store.neighborhood(query, size=3).count) == (0, 0)
     assert store.search(query, k=2).ids.tolist() == [-1, -1]
     assert (len(store), 0 in store, store.range(query.prefix(0)).ids.tolist()) == (0, False, [])
@@ -252,7 +252,7 @@ def test_errors_name_the_rule_and_change_nothing(create: Create) -> None:
         (lambda: store.add(codes[:2], [8]), "one id for each item"),
         (lambda: store.add(codes[:1], [8], on_duplicate="skip"), "on_duplicate must be"),  # type: ignore[arg-type]
         (lambda: store.add(codes.prefix(5), np.arange(20, 29)), "codes must have the store's width 13, got 5"),
-        (lambda: store.add(np.zeros((1, 3)), [8]), "a store without a coder takes Codes, got ndarray"),
+        (lambda: store.add(np.zeros((1, 3)), [8]), "without a coder the store takes Codes, got ndarray"),
         (lambda: store.remove([0, 77, 78]), "ids must be of items in the store, but 77, 78 are not"),
         (lambda: store.codes([2, 70]), "ids must be of items in the store, but 70 is not"),
         (lambda: store.neighborhood(codes, size=0), "size must be an integer of at least 1, got 0"),
@@ -260,7 +260,8 @@ def test_errors_name_the_rule_and_change_nothing(create: Create) -> None:
         (lambda: store.ascend(codes, 3), "Codes of one item, got 9"),
         (lambda: store.range(clustered(3, 14)[0]), "at most the 13 bits"),
         (lambda: store.search(codes, k=0), "k must be an integer"),
-        (lambda: store.search(codes, filter=[[1]]), "filter must be ids, a mask by id, or SQL"),
+        (lambda: store.search(codes, filter=[[1]]), "filter must be ids, or a mask by id"),
+        (lambda: store.search(codes, filter=[0, 1, 1, 0]), "or a mask by id of bools, got 4 integers of 0 and 1"),
     ]  # fmt: skip
     for wrong, message in calls:
         with pytest.raises(InvalidInput, match=message):

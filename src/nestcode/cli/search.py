@@ -89,8 +89,6 @@ def search(
             points, k, candidates=candidates, rerank=rerank, rank=rank, metric=metric, threads=threads,
             vectors=None if items is None else items.reshape(len(items), -1),
         )  # fmt: skip
-    if hits.ids.ndim == 1:  # codes of one item are a single query
-        hits = type(hits)(hits.ids[None], hits.distances[None], [hits.compared])
     if out is not None:
         _write(out, hits)
     if as_json:

@@ -9,7 +9,7 @@ import typer
 
 from nestcode.cli.files import item_coder
 from nestcode.cli.options import CoderIfAny, check_positive, messages
-from nestcode.errors import InvalidInput, import_extra
+from nestcode.errors import InvalidInput, Unavailable, import_extra
 
 if TYPE_CHECKING:
     from nestcode.serve.service import Embed
@@ -103,4 +103,22 @@ def token_of(path: Path | None) -> str | None:
 
 def _embedding(name: str) -> "Embed":
     transformers = import_extra("sentence_transformers", extra="text", purpose="--model")
-    return partial(transformers.SentenceTransformer(name).encode, convert_to_numpy=True, show_progress_bar=False)
+    try:
+        model = transformers.SentenceTransformer(name, local_files_only=True)
+    except OSError:  # neither a folder nor downloaded before
+        _check_hub(name)
+        model = transformers.SentenceTransformer(name)
+    return partial(model.encode, convert_to_numpy=True, show_progress_bar=False)
+
+
+def _check_hub(name: str) -> None:
+    """Raise if models cannot be downloaded, which would be tried for minutes."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=10)
+    except Exception as error:  # of whichever library it uses
+        raise Unavailable(
+            f"--model must be a folder or a model that was downloaded before, as {constants.ENDPOINT} does not answer "
+            f"({error}), got {name!r}: give its folder, or connect to the internet"
+        ) from error

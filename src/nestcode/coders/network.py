@@ -2,7 +2,7 @@
 
     RefinedCoder, ImplicitCoder, AutoencoderCoder, SupervisedCoder ──fit──▶ a model: a network and its error by length
 
-Each coder has its algorithm in the `model.py` of its room; here that model meets the coders' protocol.
+Each coder has its algorithm in the `model.py` of its package; here that model meets the coders' protocol.
 """
 
 from collections.abc import Callable, Sequence

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import check_int
+from nestcode.arrays import CORES, check_int
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 
 SUFFIXES = (
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp",
 )  # fmt: skip
 FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # of contents, whatever the suffix
-THREADS = min(8, os.cpu_count() or 1)  # reading waits for the disk, and Pillow decodes without the GIL
+THREADS = min(8, CORES)  # reading waits for the disk, and Pillow decodes without the GIL
 
 Images = NDArray[np.uint8]
 

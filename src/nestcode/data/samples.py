@@ -18,7 +18,7 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     >>> X.shape, labels[:5].tolist()
     ((1797, 64), [0, 1, 2, 3, 4])
     """
-    datasets = import_extra("sklearn.datasets", extra="reproduce", purpose="nestcode.data.digits")
+    datasets = import_extra("sklearn.datasets", extra="sklearn", purpose="nestcode.data.digits")
     bunch = datasets.load_digits()
     return (bunch.data / 16).astype(np.float32), bunch.target.astype(np.int64)
 

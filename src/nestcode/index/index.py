@@ -24,6 +24,7 @@ from nestcode.index.shards import Shards
 from nestcode.index.snapshot import OnDuplicate, Snapshot, some_ids
 from nestcode.index.store import Commit, Store
 from nestcode.search.graph import Items, Navigator, build_graph
+from nestcode.search.plan import encode_to
 from nestcode.search.searcher import Searcher, StoredLayouts
 from nestcode.search.vectors import StoredVectors, VectorFormat, VectorType
 
@@ -74,7 +75,8 @@ class Index(IndexReader):
             vector for the cosine that would be all 0.
         graph: build a graph of each segment of at least 4,096 items, in the background, and search by it: several times
             as fast as by inverted lists, for up to 1,536 bytes an item in memory and 128 in files. The coder must be a
-            `LinearCoder`. Fewer items are scanned as fast, and get none.
+            `LinearCoder`, as `fit(goal="graph")` gives, or a `RotationCoder`. Fewer items are scanned as fast, and get
+            none.
 
     """
 
@@ -106,7 +108,7 @@ class Index(IndexReader):
         self._begin(Commit(width, coder, largest=-1, segments=(), vector_format=stored, graph=graph), store=None)
 
     def _begin(self, start: Commit, store: Store | None, tier: Memory | None = None) -> None:
-        self.coder, self.effort, self.graph = start.coder, start.effort, start.graph
+        self._coder, self.effort = start.coder, start.effort
         self._vector_format = start.vector_format
         self._largest = start.largest  # id used so far
         prefix = None if tier is None else tier.prefix
@@ -144,7 +146,7 @@ class Index(IndexReader):
 
         """
         _check_on_duplicate(on_duplicate)
-        codes, stored = self._encode(items), self._round(items, vectors)
+        codes, stored = encode_to(self.width, items, self.coder), self._round(items, vectors)
         given = None if ids is None else check_ids(ids, len(codes))
         if not len(codes):
             return
@@ -183,7 +185,7 @@ class Index(IndexReader):
         >>> index.codes([0, 1])
         Codes(2 items of 2 bits: 01, 00)
         """
-        codes, stored = self._encode(items), self._round(items, vectors)
+        codes, stored = encode_to(self.width, items, self.coder), self._round(items, vectors)
         known = check_ids(ids, len(codes))
 
         def replace(snapshot: Snapshot) -> Snapshot:
@@ -387,7 +389,7 @@ class Index(IndexReader):
             found = self._store.read()
             lay_out = self._live.current.lay_out
             self._live.current = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
-            self._largest, self.effort, self.graph = found.largest, found.effort, found.graph
+            self._largest, self.effort = found.largest, found.effort
             self._searcher.graphs = found.graph
         return True
 
@@ -421,8 +423,11 @@ class Index(IndexReader):
         with self._store.writing:
             self._check_writable()
             snapshot, commit = self._committed
-            self._live.restore(snapshot)
-            self._largest, self.effort = commit.largest, commit.effort
+
+            def restore() -> None:
+                self._largest, self.effort = commit.largest, commit.effort
+
+            self._live.restore(snapshot, restore)
 
     def verify(self) -> None:
         """Read everything, and raise DamagedFile if a checksum does not match, or InvalidInput if an id repeats.
@@ -560,7 +565,9 @@ def _same_coder(a: Coder | None, b: Coder | None) -> bool:
 
 def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGraph:
     segment.touch()
-    items = Items(coder, segment.codes, segment.vectors)
-    graph = StoredGraph(build_graph(Navigator(coder, width=segment.codes.width), items, segment.codes))
-    searcher.pack(LiveSegment(segment, graph=graph))
+    vectors = Items(coder, segment.codes, segment.vectors)
+    navigator = Navigator(coder, width=segment.codes.width)
+    items = navigator.encode(vectors, segment.codes)
+    graph = StoredGraph(build_graph(navigator, vectors, items))
+    searcher.pack(LiveSegment(segment, graph=graph), items)
     return graph

@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import Floats, Ids, check_ids
 from nestcode.coders import Coder
-from nestcode.codes import Codes
+from nestcode.codes import Codes, is_single
 from nestcode.errors import InvalidInput
 from nestcode.index.live import LiveSnapshot
 from nestcode.index.snapshot import Snapshot
 from nestcode.index.tree import Neighborhoods
 from nestcode.search.evaluation import RecallTrials
 from nestcode.search.hits import Evaluation, Hits, RangeHits
-from nestcode.search.plan import Effort, Plan, Rank
+from nestcode.search.plan import Effort, Plan, Rank, encode_to
 from nestcode.search.scorer import SearchMetric
 from nestcode.search.searcher import Searcher
 from nestcode.search.vectors import VectorFormat, VectorsById, VectorType
@@ -27,11 +27,21 @@ from nestcode.search.vectors import VectorFormat, VectorsById, VectorType
 class IndexReader:
     """The half of `Index` that reads; each call reads the snapshot that was current when it began."""
 
-    coder: Coder | None
+    _coder: Coder | None
     _effort: Effort | None = None
     _vector_format: VectorFormat | None
     _searcher: Searcher
     _live: LiveSnapshot
+
+    @property
+    def coder(self) -> Coder | None:
+        """The coder that the index was made with, as it was then."""
+        return self._coder
+
+    @property
+    def graph(self) -> bool:
+        """Whether large segments get graphs, by which they are searched."""
+        return self._searcher.graphs
 
     @property
     def effort(self) -> Effort | None:
@@ -151,14 +161,14 @@ class IndexReader:
         >>> index = Index(width=3)
         >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
         >>> index.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2)
-        Neighborhood(length=2, count=2)
+        Neighborhoods(1: length=[2], count=[2])
 
         This is the paper's retrieval (section 5.1). It compares prefixes only, and takes time logarithmic in the number
         of items, whatever the width.
 
         Args:
-            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or codes of one item, give a
-                `Neighborhood` with `length`, `count` and `ids`; more give `Neighborhoods` with arrays, of which
+            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or one `Code`, gives a
+                `Neighborhood` with `length`, `count` and `ids`; others give `Neighborhoods` with arrays, of which
                 `hoods[i]` is one. Ids are gathered when they are read, in the order of the tree: `np.sort` them where
                 the order matters.
             size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
@@ -168,11 +178,10 @@ class IndexReader:
         """
         forest = self._live.read().forest
         if isinstance(queries, Codes):
-            if queries.width != forest.width:
-                queries = self._fitting(queries, forest.width)
+            queries = encode_to(forest.width, queries, self.coder)
             return forest.neighborhood(queries, size=size, fraction=fraction, threads=threads)
-        hoods = forest.neighborhoods(self._encode(queries, forest.width), size, fraction, threads)
-        return hoods[0] if np.ndim(queries) == 1 else hoods
+        hoods = forest.neighborhoods(encode_to(forest.width, queries, self.coder), size, fraction, threads)
+        return hoods[0] if is_single(queries) else hoods
 
     def nested(self, query: Codes | ArrayLike) -> Neighborhoods:
         """Return every neighborhood of one query, from the root to the longest prefix that any item shares.
@@ -184,7 +193,7 @@ class IndexReader:
         array([3, 2, 1])
         """
         forest = self._live.read().forest
-        return forest.nested(self._encode(query, forest.width))
+        return forest.nested(encode_to(forest.width, query, self.coder))
 
     # search by distance
 
@@ -214,7 +223,7 @@ class IndexReader:
         (7, 0.0)
 
         Args:
-            queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, give arrays (k,).
+            queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
             k: how many.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
                 a walk on a graph keeps so many (ef). More find more and take longer; as many as there are items make
@@ -269,7 +278,7 @@ class IndexReader:
         >>> from nestcode import Index
         >>> index = Index(width=3)
         >>> index.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]))
-        >>> index.range_search(Codes.from_bits([[0, 0, 1]]), 1).ids
+        >>> index.range_search(Codes.from_bits([[0, 0, 1]]), 1)[0].ids
         array([0, 1])
 
         Distances and the other arguments are those of `search`. Items beyond the candidate budget are not compared:
@@ -326,9 +335,9 @@ class IndexReader:
     def tune(
         self,
         queries: Codes | ArrayLike,
-        target_recall: float = 0.9,
         k: int = 10,
         *,
+        target_recall: float = 0.9,
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,
@@ -353,7 +362,10 @@ class IndexReader:
         Recall is that of `evaluate`. The choice is kept as `index.effort`, and saved with the index. It grows with the
         index: a larger one scores the same share of its items; of graphs it is the same for any size, and measured once
         they are built. Where no search reaches the target, a warning is given and the fastest is chosen that comes near
-        the best.
+        the best. Of fewer than ten queries a warning is given: their recall says little about that of others.
+
+        An index of several folders is only read, so it forgets the choice: open each folder with mode="a", give it the
+        same `effort`, and commit.
         """
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
             raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
@@ -382,29 +394,5 @@ class IndexReader:
     def _plan(self, snapshot: Snapshot, queries: Codes | ArrayLike, **options: Any) -> Plan:
         """Return the checked plan of a search; options are those of `Plan`."""
         stored = self._vector_format is not None
-        encode = partial(self._encode, width=snapshot.width)
+        encode = partial(encode_to, snapshot.width, coder=self.coder)
         return Plan(self.coder, encode, queries, stored=stored, effort=self.effort, **options)
-
-    def _encode(self, items: Codes | ArrayLike, width: int | None = None) -> Codes:
-        """Return vectors or codes as codes of a width, by default the index's."""
-        width = self.width if width is None else width
-        if isinstance(items, Codes):
-            return self._fitting(items, width)
-        if self.coder is None:
-            raise InvalidInput(
-                f"an index without a coder takes Codes, got {type(items).__name__}: encode them first, "
-                "or make the index with Index(coder)"
-            )
-        rows = np.asarray(items)
-        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(width)
-
-    def _fitting(self, codes: Codes, width: int) -> Codes:
-        """Return codes of a width, or of the coder's, as codes of that width."""
-        if codes.width == width:
-            return codes
-        if self.coder is not None and codes.width == self.coder.width_:
-            return codes.prefix(width)
-        raise InvalidInput(
-            f"codes must have the index's width {width}, got {codes.width}: take prefix({width}), "
-            "or make an index of that width"
-        )

@@ -39,7 +39,17 @@ from nestcode.search.graph import DEGREE
 from nestcode.search.plan import Effort
 from nestcode.search.scorer import ScanLayout
 from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
-from nestcode.storage import BLOCK, Mapped, delete_file, lock_file, make_folder, sync_folder, unlock_file, write_array
+from nestcode.storage import (
+    BLOCK,
+    Mapped,
+    delete_file,
+    lock_file,
+    make_folder,
+    sync_folder,
+    unlock_file,
+    write_array,
+    write_atomic,
+)
 
 LOCK = "lock"
 NUMBER, CODER = re.compile(r"[0-9]{6,18}"), re.compile(r"coder-[0-9a-f]{16}")
@@ -274,7 +284,10 @@ class Store:
     # writing
 
     def commit(self, commit: Commit) -> None:
-        """Make this what the folder holds. After an error it holds this or what it held before; try again."""
+        """Make this what the folder holds. After an error it holds what it held before; try again.
+
+        Only a power failure right after such an error may leave this: a system that cannot sync knows no more.
+        """
         self._check_lock()
         first = self._next
         try:
@@ -307,10 +320,25 @@ class Store:
             manifest["graph"] = True
         if commit.vector_format is not None:
             manifest["vectors"] = vars(commit.vector_format)
-        write_manifest(self.path, manifest)
+        before = (self.path / MANIFEST).read_bytes() if self.exists() else None
+        try:
+            write_manifest(self.path, manifest)
+        except BaseException:  # also once it was replaced, where the folder could not be synced
+            self._put_back(before)
+            raise
         self._segments, self._tombstones, self._graphs = segments, tombstones, graphs
         self._coder = commit.coder, coder
-        self.delete_obsolete_files(manifest)
+        with suppress(OSError):  # what is obsolete does no harm: the next commit deletes it
+            self.delete_obsolete_files(manifest)
+
+    def _put_back(self, before: bytes | None) -> None:
+        """Restore the manifest of the commit before, or none."""
+        path = self.path / MANIFEST
+        with suppress(OSError):
+            if before is None:
+                path.unlink(missing_ok=True)
+            elif path.read_bytes() != before:
+                write_atomic(path, before)
 
     def _check_lock(self) -> None:
         """Raise unless this is the writer of the folder that is there now."""

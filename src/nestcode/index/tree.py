@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
 from nestcode.arrays import Ids, StoredIds, check_ids, check_int
-from nestcode.codes import Codes, thread_count
+from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.segment import LiveSegment, Segment
@@ -135,7 +135,7 @@ class Forest(_core.Forest):
         self._check_query(query)
         if len(query) != 1:
             raise InvalidInput(f"nested takes one code, got {len(query)}: call it for each, as in codes[i]")
-        lengths = np.arange(self.neighborhood(query, size=1).length + 1, dtype=np.int32)
+        lengths = np.arange(self.neighborhood(query[0], size=1).length + 1, dtype=np.int32)
         count = np.empty(len(lengths), dtype=np.int64)
         ranges = np.empty((len(lengths), len(self.runs), 2), dtype=np.uint32)
         self._find_prefixes(query.packed, count, ranges)
@@ -153,7 +153,7 @@ class Forest(_core.Forest):
     ) -> Neighborhood | Neighborhoods:
         """Answer what the core leaves to Python: batches, fractions and errors."""
         hoods = self.neighborhoods(query, size, fraction, threads)
-        return hoods[0] if len(hoods) == 1 else hoods
+        return hoods[0] if is_single(query) else hoods
 
     def _check_query(self, query: Codes) -> None:
         if not isinstance(query, Codes):
@@ -201,7 +201,7 @@ class PrefixTree(Forest):
     fewer than `fraction` of all items. `length` is how many bits the members share with the query, `count` how many
     members there are, and `ids` are theirs, in the order of the tree; `np.sort` them where the order matters. If there
     are fewer than `size` items, or too few share even the first bit, the neighborhood is the root: length 0 and every
-    item. Codes of one item are a single query.
+    item. One `Code`, as `codes[i]` is, gives a `Neighborhood`, and `Codes` give `Neighborhoods`.
 
     An `Index` can change and be saved; a `PrefixTree` cannot.
 

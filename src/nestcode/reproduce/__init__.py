@@ -1,4 +1,4 @@
-"""The paper's figures and claims as experiments: one room each, run by `nestcode reproduce NAME`.
+"""The paper's figures and claims as experiments: one package each, run by `nestcode reproduce NAME`.
 
 In the order of the paper:
 
@@ -16,7 +16,7 @@ In the order of the paper:
     infinite         section 7       infinitely many latent dimensions
     nesting          section 7       groups and trees instead of the chain of prefixes
 
-Each room has `experiment.py` with an `EXPERIMENT`, and where they are long, `figures.py` and `measures.py`. `lab/` is
+Each has `experiment.py` with an `EXPERIMENT`, and where they are long, `figures.py` and `measures.py`. `lab/` is
 what experiments share, `drawing.py` what figures share; `runner.py` runs experiments and writes the report.
 """
 

@@ -20,7 +20,7 @@ in float32, codes by lookup tables over all their bits (product_tables.py), and 
 one call of the core (row_search.py). `Index.evaluate` and `Index.tune` measure recall (evaluation.py).
 
 Scorers (scorer.py) are built from what a coder reports about its codes: `Coder.projection`, `Coder.layout` and
-`Coder.coefficients`. This room knows coders, and no coder knows this room.
+`Coder.coefficients`. This package knows coders, and no coder knows this package.
 """
 
 from nestcode.search.adc import asymmetric_distances, cell_distances

@@ -18,6 +18,7 @@ STEPS = (2.0, 1.4, 1.2)  # factors by which `rerank` is changed, from coarse to 
 TOLERANCE = 1.05  # of the candidate budget
 MARGIN = 1.0  # standard errors by which recall must exceed the target
 NEARLY = 0.005  # of recall, that a faster search may lose where the target is out of reach
+FEW_QUERIES = 10  # whose recall says little about that of others, whatever its standard error
 FEW_ITEMS = 10_000  # that an exhaustive search compares in no time
 
 
@@ -91,6 +92,12 @@ class RecallTrials:
         The fastest of many settings is one that these queries favor: without a margin it often misses the target on
         other queries.
         """
+        if len(self._true) < FEW_QUERIES:
+            warnings.warn(
+                f"settings are chosen by the recall of at least {FEW_QUERIES} queries, got {len(self._true)}: give "
+                "more, some hundred if there are, as others may miss the target by far",
+                stacklevel=3,
+            )
         best, rerank = None, START * self._k // 4
         while best is None and rerank < min(MOST * self._k, self.count):
             rerank *= 4

@@ -19,7 +19,7 @@ class Hits:
     >>> index.add(Codes.from_bits([[0, 0, 1], [1, 1, 1]]), ids=[4, 2])
     >>> hits = index.search(Codes.from_bits([[0, 0, 0]]), k=3)
     >>> hits.ids, hits.distances, hits.compared
-    (array([ 4,  2, -1]), array([ 1.,  3., inf], dtype=float32), 2)
+    (array([[ 4,  2, -1]]), array([[ 1.,  3., inf]], dtype=float32), array([2]))
     """
 
     ids: NDArray[np.int64]

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nestcode.arrays import LARGEST_SQUARE, Ids, StoredIds, as_floats, check_ids, check_int, check_rows
 from nestcode.coders import Coder
-from nestcode.codes import Codes, thread_count
+from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.hamming import HammingScorer
@@ -98,7 +98,7 @@ class Plan:
     Args:
         coder: the index's coder, if it has one.
         encode: turns vectors or codes into codes of the index's width.
-        queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, are a single query.
+        queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, is a single query.
         rank: what distances are computed by; None chooses the most precise that is possible.
         metric: "l2", "cosine" or "inner"; None is the coder's.
         vectors: the items themselves by id, for rank "exact".
@@ -144,7 +144,7 @@ class Plan:
                 _check_norms(self.rows)
             self.codes = encode(self.queries) if self.rank == "hamming" else None
         else:
-            self.single = len(codes) == 1
+            self.single = is_single(codes)
             self.codes = encode(codes)
             self.queries = self.rows = np.empty((len(codes), 0), dtype=np.float32)
         self.allowed = None if allowed is None else check_filter(allowed)
@@ -185,6 +185,26 @@ def _check_norms(rows: NDArray[np.floating[Any]]) -> None:
             f"the squared norm of a query must be below {LARGEST_SQUARE:g}, so that distances fit float32, "
             f"got {most:.2g}: rescale the data and the queries"
         )
+
+
+def encode_to(width: int, items: Codes | ArrayLike, coder: Coder | None, place: str = "index") -> Codes:
+    """Return vectors or codes, of this width or the coder's, as codes of a width; errors name the place they go to."""
+    if isinstance(items, Codes):
+        if items.width == width:
+            return items
+        if coder is not None and items.width == coder.width_:
+            return items.prefix(width)
+        raise InvalidInput(
+            f"codes must have the {place}'s width {width}, got {items.width}: take prefix({width}), "
+            f"or make another {place} of that width"
+        )
+    if coder is None:
+        raise InvalidInput(
+            f"without a coder the {place} takes Codes, got {type(items).__name__}: encode them first, "
+            f"or make the {place} with a coder"
+        )
+    rows = np.asarray(items)
+    return coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(width)
 
 
 def check_k(k: int, count: int) -> int:

@@ -2,9 +2,8 @@
 
 This is the plain case: queries are vectors, distances are by the coder's metric to stored vectors or to what codes
 decode to, and nothing is filtered. Queries are compared with all items by any metric, also with the caller's vectors.
-Other searches take the same steps one by one (searcher.py), and so do batches that
-rerank little, which matrix products project, unless walks are ranked by codes, and rows whose squares leave the range
-of float32.
+Other searches take the same steps one by one (searcher.py), and so do batches that rerank little of inverted lists,
+which matrix products project, and rows whose squares leave the range of float32.
 """
 
 from functools import cached_property, lru_cache, partial
@@ -60,7 +59,8 @@ class RowSearcher:
             None if stored else code_decoder(scorer, prepared.snapshot.width),
         )
         self._bit_planes = isinstance(scorer, FastScanScorer)
-        self._ranks_walks = prepared.has_graphs and not stored  # by whole codes, of which walks find many
+        # Walks project queries themselves, and find many items to rank by whole codes.
+        self._walks = prepared.has_graphs and not (stored and prepared.has_lists)
         self._budget = lru_cache(maxsize=256, typed=True)(partial(_row_budget, prepared))
 
     def search(
@@ -86,10 +86,13 @@ class RowSearcher:
             return None if compared < 0 else Hits(ids, distances, compared)
         if queries.ndim != 2 or queries.shape[1] != self._features:
             return None
+        if len(queries) == 1:  # as one vector, which takes less time than a batch of one
+            hits = self.search(queries[0], k, candidates, rerank, effort, threads, metric, vectors)
+            return hits and Hits(hits.ids[None], hits.distances[None], np.array([hits.compared]))
         if budget is None:
             ids, distances = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
             return self._scan(queries, metric or self._metric, vectors, ids, distances, workers)
-        by_core = self._ranks_walks or (budget.reranked >= MANY and self._bit_planes)
+        by_core = self._walks or (budget.reranked >= MANY and self._bit_planes)
         if len(queries) > FEW and not by_core:
             return None
         shape, counts = (len(queries), k), np.empty(len(queries), np.int64)
@@ -115,8 +118,6 @@ class RowSearcher:
         """Return the nearest of all items of one vector or of each row, or None where that takes a plan."""
         prepared = self._prepared
         found = Hits(ids, distances, prepared.count if queries.ndim == 1 else np.full(len(queries), prepared.count))
-        if queries.ndim == 2 and len(queries) == 1:  # as one vector, which takes less time than a batch of one
-            queries, ids, distances = queries[0], ids[0], distances[0]
         if vectors is not None or self._vectors is not None:
             given = None if vectors is None else GivenVectors(vectors, self._features)
             done = prepared.scan_vectors(given, queries, metric, ids, distances, threads)

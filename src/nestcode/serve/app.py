@@ -273,11 +273,10 @@ class Routes:
 
         def find() -> dict[str, Any]:
             hoods = index.neighborhood(queries, size=asked.size, fraction=asked.fraction)
-            several = [hoods] if isinstance(queries, Codes) and len(queries) == 1 else list(hoods)
             return {
-                "length": [int(hood.length) for hood in several],
-                "count": [int(hood.count) for hood in several],
-                "ids": [hood.ids[:limit].tolist() for hood in several],
+                "length": hoods.length.tolist(),
+                "count": hoods.count.tolist(),
+                "ids": [hood.ids[:limit].tolist() for hood in hoods],
             }
 
         return answer(await self._within(self._call(find)))

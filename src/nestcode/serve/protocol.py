@@ -11,15 +11,17 @@ HEAD = 64 << 10  # bytes of a request line and headers
 class LimitedProtocol(HttpToolsProtocol):
     """Closes connections whose request line and headers are too large or too slow, before they cost memory.
 
-    Where too many are open, it closes the one that has waited longest for a request: silent ones lock nobody out.
+    Where too many are open, it closes the one that has waited longest for a request, or for its client to read:
+    silent ones lock nobody out.
     """
 
-    seconds = 30.0  # in which a head must arrive
+    seconds = 30.0  # in which a head must arrive, and something of an answer be read
     _since = 0.0  # when it was expected
     _head = 0  # bytes of the head that is arriving; of pipelined requests, at most those
     _arriving = True
     _ended = False  # whether a request ended within the latest bytes, which then are not all of a head
     _timer: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
@@ -31,7 +33,19 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._cancel()
+        self._read_on()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._since = self.loop.time()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """Go on with the answer."""
+        self._read_on()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Take the next bytes."""
@@ -67,14 +81,32 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
 
+    def _expect_reading(self) -> None:
+        """Close the connection unless some of the answer is read in time; `close` would wait for all of it."""
+        left = self.transport.get_write_buffer_size()
+
+        def check() -> None:
+            if self.transport.get_write_buffer_size() < left:
+                self._expect_reading()
+            else:
+                self.transport.abort()
+
+        self._stalled = self.loop.call_later(self.seconds, check)
+
+    def _read_on(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+
     def _make_room(self) -> None:
         others = [one for one in self.connections if isinstance(one, LimitedProtocol) and one is not self]
-        waiting = [one for one in others if one.cycle is None or one.cycle.response_complete]
-        oldest = min(
-            (one for one in waiting if not one.transport.is_closing()), key=lambda one: one._since, default=None
-        )
+        oldest = min((one for one in others if one._waits()), key=lambda one: one._since, default=None)
         if oldest is not None:
-            oldest.transport.close()
+            oldest.transport.abort()
+
+    def _waits(self) -> bool:
+        """Return whether the client is to act: to send a request, or to read an answer, also one that is the last."""
+        idle = self.cycle is None or self.cycle.response_complete or self.flow.write_paused
+        return idle and (not self.transport.is_closing() or self.transport.get_write_buffer_size() > 0)
 
     def _close(self, *_: Any) -> None:
         self.transport.close()

@@ -1,18 +1,17 @@
 """The service without HTTP: an index that is refreshed or written, its coder, its items and streams."""
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nestcode.arrays import Floats, check_int
+from nestcode.arrays import CORES, Floats, check_int
 from nestcode.coders import Coder
-from nestcode.codes import Codes
-from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
 from nestcode.index import Index
 from nestcode.search.hits import Hits
 from nestcode.serve.batching import Options, Queries
@@ -71,11 +70,7 @@ class Service:
         self._path, self._memory, self.items, self.embed = index, memory, items, embed
         self._streams = None if streams is None else Path(streams)
         self.limits = limits or Limits()
-        if sys.platform == "linux":  # a statement: mypy knows platforms in these only
-            cores = len(os.sched_getaffinity(0))
-        else:
-            cores = os.cpu_count() or 1
-        self.threads = cores if threads is None else check_int(threads, "threads", least=1)
+        self.threads = CORES if threads is None else check_int(threads, "threads", least=1)
         self._index = None if index is None else Index.open(index, "a" if writable else "r", memory=memory)
         own = None if self._index is None else self._index.coder
         if own is not None and coder is not None:
@@ -121,7 +116,7 @@ class Service:
 
     def refresh(self) -> bool:
         """Take up what others have committed, and return whether there was anything; running searches go on."""
-        if self._index is None or self._writer is not None:
+        if self._index is None or (self._writer is not None and not self._damaged):
             return False
         if not self._damaged:
             try:
@@ -131,8 +126,17 @@ class Service:
         assert self._path is not None
         opened = Index.open(self._path, memory=self._memory)  # a copy may be restored
         _warm(opened)
+        if self._writer is not None:  # which holds the lock until it is closed
+            opened = self._writer.replace(self._reopened)
         self._index, self._damaged = opened, False
         return True
+
+    def _reopened(self, before: Index) -> Index:
+        """Return the index in the folder, opened to write after the one before is closed."""
+        assert self._path is not None
+        with suppress(NestcodeError, OSError):  # graphs that it could not save are built again
+            before.close()
+        return Index.open(self._path, "a", memory=self._memory)
 
     def warm(self) -> None:
         """Prepare the index, so that the first request does not wait for that."""
@@ -158,7 +162,7 @@ class Service:
         """Search a batch; arrays have two dimensions."""
         if len(queries) > 1:
             return self.index.search(queries, **options.arguments())
-        hits = self.index.search(queries if isinstance(queries, Codes) else queries[0], **options.arguments())
+        hits = self.index.search(queries[0], **options.arguments())
         return Hits(hits.ids[None], hits.distances[None], np.array([hits.compared]))
 
     def as_queries(self, vectors: Floats) -> Queries:

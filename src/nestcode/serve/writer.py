@@ -20,7 +20,7 @@ class Writer:
     """
 
     def __init__(self, index: Index) -> None:
-        self._index = index
+        self._index, self._committing = index, threading.Lock()
         self._queue: SimpleQueue[Write | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="nestcode-writer")
         self._thread.start()
@@ -30,6 +30,12 @@ class Writer:
         done: Future[None] = Future()
         self._queue.put((edit, done))
         await asyncio.wrap_future(done)
+
+    def replace(self, other: Callable[[Index], Index]) -> Index:
+        """Write to what `other` makes of the index from now on, and return it; no commit runs meanwhile."""
+        with self._committing:
+            self._index = other(self._index)
+            return self._index
 
     def close(self) -> None:
         """Finish what was begun."""
@@ -45,7 +51,8 @@ class Writer:
                     self._queue.put(None)
                     break
                 group.append(one)
-            self._commit(group)
+            with self._committing:
+                self._commit(group)
 
     def _commit(self, group: list[Write]) -> None:
         applied = []

@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike
 
 from nestcode.arrays import Bytes, Ids, check_ids, check_int
 from nestcode.coders import Coder, coder_from_record
-from nestcode.codes import Codes
+from nestcode.codes import Codes, is_single
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index.ordered import Scan, key_of, key_range
 from nestcode.index.snapshot import OnDuplicate, some_ids
 from nestcode.search.hamming import HammingScorer
 from nestcode.search.hits import Hits
-from nestcode.search.plan import Plan, Rank, check_k
+from nestcode.search.plan import Plan, Rank, check_allowed, check_k, encode_to
 from nestcode.search.scorer import Scorer, SearchMetric
 from nestcode.search.searcher import scorer_for
 from nestcode.search.vectors import VectorsById
@@ -176,8 +176,8 @@ class CodeStore(ABC):
         """Return the smallest neighborhood of each query that has at least `size` members.
 
         Args:
-            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or codes of one item, give a
-                `Neighborhood`; more give a list of them.
+            queries: one vector or (n, features) with a coder, or `Codes`. One vector, or one `Code`, gives a
+                `Neighborhood`; others give a list of them.
             size: the fewest members accepted (R in the paper). The root, length 0, is accepted always.
             filter: a condition in SQL on the items that count, in SQL stores: see `search`.
 
@@ -188,8 +188,7 @@ class CodeStore(ABC):
             raise InvalidInput("neighborhoods are filtered by SQL, got ids: give a condition to a SQL store")
         codes = self._encode(queries)
         found = [view._find_neighborhood(code, size) for code in codes]
-        single = len(codes) == 1 if isinstance(queries, Codes) else np.ndim(queries) == 1
-        return found[0] if single else found
+        return found[0] if is_single(queries) else found
 
     def search(
         self,
@@ -207,7 +206,7 @@ class CodeStore(ABC):
         """Return the k nearest items of each query, as `nestcode.Index.search` does.
 
         Args:
-            queries: one vector, (n, features), or `Codes`. One vector, or codes of one item, give arrays (k,).
+            queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
             k: how many.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
                 by default half of all items, 1,000 to 10,000, plus 2 %. All candidates are ranked by their whole codes.
@@ -264,7 +263,10 @@ class CodeStore(ABC):
 
     def _filtered(self, condition: Any) -> tuple[CodeStore, Ids | None]:
         """Return a view of the items that a filter leaves, and the ids that it leaves of them, or None for all."""
-        return self, None if condition is None else _chosen_ids(condition)
+        if condition is None:
+            return self, None
+        chosen = check_allowed(condition)
+        return self, np.flatnonzero(chosen) if chosen.dtype == bool else np.unique(chosen)
 
     # writes
 
@@ -314,23 +316,7 @@ class CodeStore(ABC):
         return HammingScorer(self.width) if by_codes or self.coder is None else scorer_for(self.coder, self.width)
 
     def _encode(self, items: Codes | ArrayLike) -> Codes:
-        """Return vectors or codes as codes of the store's width."""
-        if isinstance(items, Codes):
-            if items.width == self.width:
-                return items
-            if self.coder is not None and items.width == self.coder.width_:
-                return items.prefix(self.width)
-            raise InvalidInput(
-                f"codes must have the store's width {self.width}, got {items.width}: take prefix({self.width}), "
-                "or create a store of that width"
-            )
-        if self.coder is None:
-            raise InvalidInput(
-                f"a store without a coder takes Codes, got {type(items).__name__}: encode them first, or create the "
-                "store with a coder"
-            )
-        rows = np.asarray(items)
-        return self.coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(self.width)
+        return encode_to(self.width, items, self.coder, "store")
 
     @property
     def _code_bytes(self) -> int:
@@ -417,17 +403,6 @@ def parse_settings(rows: Sequence[Sequence[Any]], source: str) -> tuple[int, Cod
 def _check_limit(value: int, name: str) -> int:
     """Return a number of items, or the most there can be; raise if it is not a positive integer."""
     return min(check_int(value, name, least=1), MOST)
-
-
-def _chosen_ids(allowed: Any) -> Ids:
-    """Return ids, ascending, given ids or a mask by id."""
-    array = np.asarray(allowed if isinstance(allowed, np.ndarray) or not isinstance(allowed, Iterable) else [*allowed])
-    if array.dtype == bool and array.ndim == 1:
-        return np.flatnonzero(array)
-    try:
-        return np.unique(check_ids(array, distinct=False))
-    except InvalidInput as error:
-        raise InvalidInput(f"filter must be ids, a mask by id, or SQL in a SQL store: {error}") from None
 
 
 def batches(items: Scan, size: int) -> Iterator[Scan]:

@@ -20,6 +20,7 @@ from nestcode.coders import Coder
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.index.ordered import Scan
 from nestcode.stores.base import CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
+from nestcode.stores.lmdb_pages import check_complete
 from nestcode.stores.sql import opened
 
 import_extra("lmdb", extra="lmdb", purpose="LmdbStore")
@@ -37,7 +38,7 @@ class LmdbStore(CodeStore):
     >>> from nestcode import Codes
     >>> with tempfile.TemporaryDirectory() as folder, LmdbStore.create(folder, width=3) as store:
     ...     store.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 1]]), ids=[5, 6, 7])
-    ...     store.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2).ids
+    ...     store.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2)[0].ids
     array([6, 5])
 
     Each call is a transaction. A process opens a folder once; other processes may open it too.
@@ -93,6 +94,8 @@ class LmdbStore(CodeStore):
         return store
 
     def _open(self, path: str | PathLike[str], map_size: int, *, create: bool) -> None:
+        if (file := Path(path, "data.mdb")).exists():
+            check_complete(file)
         try:
             self._environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3, create=create)
         except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as error:

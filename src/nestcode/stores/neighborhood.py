@@ -20,7 +20,7 @@ class Neighborhood:
     >>> from nestcode.stores import SqliteStore
     >>> store = SqliteStore.create(":memory:", width=3)
     >>> store.add(Codes.from_bits([[0, 0, 1], [0, 0, 0], [1, 1, 1]]), ids=[5, 6, 7])
-    >>> hood = store.neighborhood(Codes.from_bits([[0, 0, 1]]), size=2)
+    >>> hood = store.neighborhood(Codes.from_bits([[0, 0, 1]])[0], size=2)
     >>> hood, hood.ids
     (Neighborhood(length=2, count=2), array([6, 5]))
     """

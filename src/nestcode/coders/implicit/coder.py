@@ -20,7 +20,7 @@ from nestcode.coders.network import (
 )
 from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Lengths, LogUniform
+from nestcode.lengths import Lengths
 from nestcode.nn.implicit import LAYERS, UNITS
 from nestcode.storage import Record
 from nestcode.training.config import Run, Training
@@ -103,7 +103,7 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
         base = fitted_copy(self.base, source, training)
         network = {"units": self.units, "layers": self.layers}
         search = {"beams": int(self.beams), "candidates": int(self.candidates)}
-        self._set_model(ImplicitModel.fit(source, base, network, search, self.lengths or LogUniform(), training, how))
+        self._set_model(ImplicitModel.fit(source, base, network, search, self.lengths, training, how))
         self._store_columns(X)
         return self
 
@@ -130,10 +130,11 @@ class ImplicitCoder(NetworkCoder[ImplicitModel]):
             raise ValueError(f"its metric is {settings['metric']}, that of its codebooks {additive.metric_}")
         model = ImplicitModel.read(settings, record.arrays, additive)
         coder = cls(
-            additive,
+            ResidualCoder(**written["settings"]),  # not fitted: the codebooks that training started from are not kept
             **settings["network"],
             beams=settings["beams"],
             candidates=settings["candidates"],
+            lengths=model.lengths,
             training=model.training,
         )
         coder._set_model(model, settings["preset"], record.kind)

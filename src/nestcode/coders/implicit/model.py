@@ -22,8 +22,9 @@ from nestcode.coders.network import EVALUATED, VALUES, best_lengths, check_error
 from nestcode.coders.residual.coder import ResidualCoder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
-from nestcode.lengths import Lengths, Uniform
+from nestcode.lengths import Lengths, LogUniform, Uniform
 from nestcode.nn.implicit import ImplicitCodebooks
+from nestcode.nn.serialization import lengths_from_json, lengths_to_json
 from nestcode.storage import Arrays
 from nestcode.training.config import Run, Training
 from nestcode.training.data import Source
@@ -44,6 +45,7 @@ class ImplicitModel:
     additive: ResidualCoder
     network: ImplicitCodebooks
     training: Training
+    lengths: Lengths | None  # None: the default
     beams: int
     candidates: int
     scale: float  # root mean square of a coefficient: the unit of the network's inputs
@@ -57,7 +59,7 @@ class ImplicitModel:
         base: ResidualCoder,
         network: dict[str, int],
         search: dict[str, int],
-        lengths: Lengths,
+        lengths: Lengths | None,
         training: Training,
         run: Run,
     ) -> Self:
@@ -70,18 +72,18 @@ class ImplicitModel:
         scale = float(np.sqrt(np.mean(np.square(rows, dtype=np.float64)))) or 1.0
         rows /= np.float32(scale)
         with seeded(training.seed):
-            module = ImplicitCodebooks(
-                torch.from_numpy(base.to_record().arrays["books"] / np.float32(scale)), **network
-            )
-        train_implicit(module, rows, tested / np.float32(scale), lengths, training, run, _last_step(width))
-        every = np.arange(width + 1)
-        model = cls(base, module, training, **search, scale=scale, errors=np.zeros(width + 1), decode_at=every)
+            module = ImplicitCodebooks(torch.from_numpy(base.codebooks_ / np.float32(scale)), **network)
+        train_implicit(
+            module, rows, tested / np.float32(scale), lengths or LogUniform(), training, run, _last_step(width)
+        )
+        zeros, every = np.zeros(width + 1), np.arange(width + 1)
+        model = cls(base, module, training, lengths, **search, scale=scale, errors=zeros, decode_at=every)
         some = rows[:: -(-len(rows) // TABLE_ROWS)] * np.float32(scale)
         codes, targets = (torch.from_numpy(array).to(model._device) for array in (model._search(some), some))
         codebooks, counts = (
             part.cpu().numpy() for part in fit_additive(codes, targets, Uniform().survival(module.stages))
         )
-        model = replace(model, additive=_with_codebooks(base, codebooks, counts, base.to_record().arrays["errors"]))
+        model = replace(model, additive=base.with_codebooks(codebooks, counts, zeros))
         return model._evaluated(source, held_out if len(held_out) else train)
 
     def _evaluated(self, source: Source, items: NDArray[np.int64]) -> Self:
@@ -98,8 +100,7 @@ class ImplicitModel:
         if not np.isfinite(own).all():
             raise InvalidInput("squared errors must be finite, got an overflow: drop or clip outliers in the data")
         decode_at = best_lengths(own)
-        arrays = self.additive.to_record().arrays
-        tables = _with_codebooks(self.additive, arrays["books"], arrays["counts"], additive)
+        tables = self.additive.with_codebooks(self.additive.codebooks_, self.additive.counts_, additive)
         return replace(self, additive=tables, errors=own[decode_at], decode_at=decode_at)
 
     def _measure_errors(self, target: Floats, packed: Bytes) -> NDArray[np.float64]:
@@ -180,7 +181,7 @@ class ImplicitModel:
         """Return the centroids of a stage, (256, directions), when only the first bits of its byte are known."""
         with torch.inference_mode():
             centroids = (self.network.scale[stage] * self.network.centroids[stage]).cpu().numpy()
-        counts = self.additive.to_record().arrays["counts"][stage]
+        counts = self.additive.counts_[stage]
         return truncate_codebook(centroids * np.float32(self.scale), counts, bits)
 
     @property
@@ -195,6 +196,8 @@ class ImplicitModel:
             "beams": int(self.beams), "candidates": int(self.candidates), "network": self.network.settings(),
             "additive": {"kind": below.kind, "version": below.version, "settings": below.settings},
         }  # fmt: skip
+        if self.lengths is not None:
+            settings["lengths"] = lengths_to_json(self.lengths)
         arrays = {ADDITIVE + name: array for name, array in below.arrays.items()}
         return settings, {
             **arrays,
@@ -213,10 +216,11 @@ class ImplicitModel:
             raise ValueError(f"its width is {settings['width']}, that of its additive codebooks {additive.width_}")
         if not 0 < settings["scale"] < np.inf:
             raise ValueError(f"its scale is {settings['scale']}")
-        shape = additive.to_record().arrays["books"].shape
+        shape = additive.codebooks_.shape
         module = load_network(lambda: ImplicitCodebooks(torch.ones(shape), **settings["network"]), arrays)
         training, search = Training.from_json(settings["training"]), (settings["beams"], settings["candidates"])
-        return cls(additive, module, training, *search, settings["scale"], errors, decode_at)
+        lengths = lengths_from_json(settings.get("lengths"))  # earlier files have none
+        return cls(additive, module, training, lengths, *search, settings["scale"], errors, decode_at)
 
 
 def _coefficients(source: Source, items: NDArray[np.int64], base: ResidualCoder) -> Floats:
@@ -236,12 +240,3 @@ def _last_step(width: int) -> int:
     [16, 1, 2]
     """
     return 1 << (-width % 8)
-
-
-def _with_codebooks(
-    coder: ResidualCoder, codebooks: Floats, counts: NDArray[np.int64], errors: NDArray[np.float64]
-) -> ResidualCoder:
-    """Return a fitted coder with other codebooks."""
-    record = coder.to_record()
-    arrays = {**record.arrays, "books": codebooks, "counts": counts, "errors": errors}
-    return ResidualCoder.from_record(replace(record, arrays=arrays), "its additive codebooks")

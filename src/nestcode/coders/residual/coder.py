@@ -5,6 +5,14 @@ entries before it. Where the spectrum is flat, as with most embeddings, 8 bits f
 bits for single directions.
 """
 
+from copy import copy
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestcode.arrays import Doubles, Floats
 from nestcode.coders.base import Metric, check_beams, check_settings
 from nestcode.coders.projected import ProjectedCoder
 from nestcode.coders.residual.model import ResidualModel
@@ -45,3 +53,19 @@ class ResidualCoder(ProjectedCoder[ResidualModel]):
         self.metric = metric
         self.beams = beams
         self.seed = seed
+
+    @property
+    def codebooks_(self) -> Floats:
+        """The codebooks of the fitted coder, (bytes, 256, directions)."""
+        return self._fitted().codebooks
+
+    @property
+    def counts_(self) -> NDArray[np.int64]:
+        """How many training rows chose each codebook entry, (bytes, 256)."""
+        return self._fitted().counts
+
+    def with_codebooks(self, codebooks: Floats, counts: NDArray[np.int64], errors: Doubles) -> Self:
+        """Return this fitted coder with other codebooks, whose squared error of an item by length is `errors`."""
+        coder = copy(self)
+        coder._model = replace(self._fitted(), codebooks=codebooks, counts=counts, errors=errors)
+        return coder

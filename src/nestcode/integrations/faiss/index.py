@@ -104,6 +104,17 @@ class NestedIndex:
         """The `Index` of codes; None while there are too few vectors to fit a coder."""
         return self._items if isinstance(self._items, Index) else None
 
+    @property
+    def nprobe(self) -> int:
+        """Not there: an attribute that is set in vain would pass for a setting."""
+        raise AttributeError("a NestedIndex has no nprobe: see index.index.effort")
+
+    @nprobe.setter
+    def nprobe(self, value: int) -> None:
+        raise InvalidInput(
+            f"a NestedIndex has no nprobe, got {value!r}: set index.index.effort, or call index.index.tune"
+        )
+
     def train(self, x: ArrayLike) -> None:
         """Fit a coder to vectors, (n, d), unless there is one: stored codes depend on it.
 
@@ -270,6 +281,11 @@ class NestedIndex:
         codes = f"codes of {self.width} bits{'' if self.vectors is None else f' and {self.vectors} vectors'}"
         stored = "vectors" if isinstance(self._items, FlatVectors) else codes
         return f"NestedIndex({self.ntotal} items of {self.d} features, {self.metric}, stored as {stored})"
+
+    def __reduce__(self) -> Any:
+        raise InvalidInput(
+            "a NestedIndex is not copied or pickled: write_index(index, path), and read_index(path) where it is wanted"
+        )
 
     def to_record(self) -> Record:
         """Return the index as a record: settings, ids, and vectors or codes with their coder."""

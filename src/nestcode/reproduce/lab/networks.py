@@ -64,7 +64,8 @@ def trained_network(
     def compute() -> dict[str, NDArray[Any]]:
         network = build(preset, rows.shape[1], real=real)
         checkpoint = lab.cache / "networks" / f"{name}-{preset.training.seed}.ckpt" if resumable else None
-        every = max(preset.training.total_steps(len(rows)) // REPORTS, 1)
+        points = lab.pick(toy=12, quick=REPORTS, full=REPORTS)
+        every = max(preset.training.total_steps(len(rows)) // points, 1)
         how = Run(progress=False, report_every=every, checkpoint=checkpoint, checkpoint_every=10**9, resume=resumable)
         if lab.unfinished and checkpoint is not None and checkpoint.exists():
             reports = restore(network, checkpoint, rows)

@@ -214,11 +214,11 @@ def by_depth(points: Floats, codes: Codes, queries: Ids) -> tuple[bool, Doubles]
     """Return whether all neighborhoods of the queries are nested, and RMS distances of members by depth."""
     tree, nested, distances = PrefixTree(codes), True, np.empty((len(queries), DEPTHS + 1))
     for row, query in enumerate(queries):
-        family = tree.nested(codes[query : query + 1])
+        family = tree.nested(codes[query])
         members = [set(hood.ids.tolist()) for hood in family]
         nested &= all(inner <= outer for outer, inner in pairwise(members))
         for depth in range(DEPTHS + 1):
-            ids = tree.neighborhood(codes[query : query + 1], fraction=0.5**depth).ids
+            ids = tree.neighborhood(codes[query], fraction=0.5**depth).ids
             distances[row, depth] = np.sqrt(np.mean(np.sum((points[ids] - points[query]) ** 2, axis=1)))
     return nested, distances
 

@@ -33,7 +33,7 @@ def figure_neighborhoods(points: Floats, codes: Codes, grid: Codes, queries: Ids
     panels[0].set_title("the data", fontsize=11)
     tree = PrefixTree(codes)
     for axes, query, number in zip(panels[1:], queries, range(1, len(queries) + 1), strict=True):
-        code = codes[query : query + 1]
+        code = codes[query]
         hoods = [tree.neighborhood(code, fraction=0.5**depth) for depth in range(1, DEPTHS + 1)]
         shared = grid.common_prefix(code)[:, 0]
         depth = sum((shared >= hood.length).astype(int) for hood in hoods)
