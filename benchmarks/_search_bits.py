@@ -63,7 +63,7 @@ def ours(task: Task, lengths: tuple[int, ...], options: argparse.Namespace) -> d
     width, metric = lengths[-1], task.metric
     beams = options.beams or 4
     fits: dict[str, Callable[[], nc.Coder]] = {
-        "nestcode.fit": lambda: nc.fit(task.training, width, metric),
+        "nestcode.fit": lambda: nc.fit(task.training, width, metric=metric),
         "ResidualCoder": lambda: nc.ResidualCoder(width, metric, beams=beams).fit(task.training),
         "LinearCoder": lambda: nc.LinearCoder(width, metric).fit(task.training),
         "RotationCoder": lambda: nc.RotationCoder(width, metric).fit(task.training),

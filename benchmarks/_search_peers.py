@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from _search_faiss import faiss_peers
 from _search_methods import CONSTRUCTION, LINKS, Grid, Kind, Method, Setting, efforts, saved_size
 from _search_task import Task
-from nestcode.arrays import Floats, Ids
-from nestcode.codes import CORES
+from nestcode.arrays import CORES, Floats, Ids
 
 TREES = 50
 LEADING = (  # words in the names of the strongest peers: those that run if --peers is not given

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from _report import save, seconds_each, show
 from nestcode import Index, LinearCoder, metrics
-from nestcode.arrays import PIECE, Floats, Ids
-from nestcode.codes import CORES
+from nestcode.arrays import CORES, PIECE, Floats, Ids
 from nestcode.search.vectors import VectorType
 
 Search = Callable[[Floats, int], NDArray[np.integer[Any]]]  # queries and ef to (queries, 10)

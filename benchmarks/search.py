@@ -41,7 +41,7 @@ from _search_exhaustive import exhaustive_ratios
 from _search_scan import full_scans
 from _search_speed import recall_by_speed
 from _search_task import Row
-from nestcode.codes import CORES
+from nestcode.arrays import CORES
 
 TABLES = {"bits": recall_by_bits, "scan": full_scans, "speed": recall_by_speed, "exhaustive": exhaustive_ratios}
 PACKAGES = [

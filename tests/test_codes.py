@@ -219,7 +219,7 @@ def test_the_core_refuses_out_of_bounds_accesses() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can pin a process to cores")
 def test_a_pinned_process_starts_no_more_threads_than_it_has_cores() -> None:
     pin = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
-    subprocess.run([sys.executable, "-c", f"{pin}; from nestcode.codes import CORES; assert CORES == 1"], check=True)
+    subprocess.run([sys.executable, "-c", f"{pin}; from nestcode.arrays import CORES; assert CORES == 1"], check=True)
 
 
 def test_bits_of_a_transposed_array_are_packed_as_rows() -> None:

@@ -50,7 +50,7 @@ def test_survival_pmf_cdf_and_mean_agree(lengths: Lengths, width: int) -> None:
 def test_sampling_is_exact(lengths: Lengths, width: int) -> None:
     """A chi-square test with a fixed seed; lengths expected too rarely for it are pooled."""
     n, pmf = 40_000, lengths.pmf(width)
-    draws = lengths.sample(n, np.random.default_rng(0), width)
+    draws = lengths.sample(n, width, np.random.default_rng(0))
     assert draws.min() >= 1
     assert draws.max() <= width
     seen = np.bincount(draws, minlength=width + 1)[1:]
@@ -126,7 +126,7 @@ UNCONDITIONAL = [lengths for lengths in CHOICES if not isinstance(lengths, Beyon
 def test_beyond_equals_rejection_sampling(lengths: Lengths) -> None:
     """Dropping the draws that are too short and counting the others gives the same probabilities."""
     width, rng = 12, np.random.default_rng(5)
-    draws = lengths.sample(60_000, rng, width)
+    draws = lengths.sample(60_000, width, rng)
     for first in (1, 4, 6):
         kept = draws[draws > first]
         if len(kept) == 0:
@@ -207,10 +207,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "fractional sample": (lambda: Empirical.from_samples([1.5]), "must be integers, got float64"),
     "no components": (lambda: Mixture([]), "one or more distributions of lengths, got []"),
     "number for components": (lambda: Mixture(5), "one or more distributions of lengths, got 5"),  # type: ignore[arg-type]
-    "fractional draws": (lambda: Uniform().sample(2.5, RNG, 5), "n must be an integer"),  # type: ignore[arg-type]
+    "fractional draws": (lambda: Uniform().sample(2.5, 5, RNG), "n must be an integer"),  # type: ignore[arg-type]
     "wrong component": (lambda: Mixture([0.9]), "one or more distributions of lengths, got [0.9]"),  # type: ignore[list-item]
     "odd weights": (lambda: Mixture([Uniform()], weights=[1, 2]), "one for each of the 1 components, got 2"),
-    "negative draws": (lambda: Uniform().sample(-1, RNG, 5), "n must be an integer of at least 0, got -1"),
+    "negative draws": (lambda: Uniform().sample(-1, 5, RNG), "n must be an integer of at least 0, got -1"),
     "nothing beyond": (
         lambda: Beyond(Empirical([1, 1]), 2).survival(5),
         "must go beyond the first 2 of 5, got P(length > 2) = 0.0 for Empirical(",
@@ -218,7 +218,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "too rarely beyond": (lambda: Beyond(Empirical([1, 1e-320]), 1).pmf(2), "must go beyond the first 1 of 2"),
     "beyond a number": (lambda: Beyond(0.9, 2), "lengths must be a distribution of lengths, got 0.9"),  # type: ignore[arg-type]
     "beyond -1": (lambda: Beyond(Uniform(), -1), "first must be an integer of at least 0, got -1"),
-    "seed for rng": (lambda: Uniform().sample(1, 0, 5), "rng must be a numpy.random.Generator, got 0"),  # type: ignore[arg-type]
+    "seed for rng": (lambda: Uniform().sample(1, 5, 0), "rng must be a numpy.random.Generator, got 0"),  # type: ignore[arg-type]
 }
 
 
@@ -230,7 +230,7 @@ def test_mistakes_are_named(mistake: str) -> None:
 
 
 def test_the_same_seed_draws_the_same_lengths() -> None:
-    first, second = (Geometric(0.9).sample(50, np.random.default_rng(7), 30) for _ in range(2))
+    first, second = (Geometric(0.9).sample(50, 30, np.random.default_rng(7)) for _ in range(2))
     assert np.array_equal(first, second)
 
 
@@ -240,4 +240,4 @@ def test_a_new_distribution_is_one_small_class() -> None:
             return np.where(k <= max(width // 2, 1), 1.0, 0.5)
 
     assert Steps().pmf(4).tolist() == [0, 0.5, 0, 0.5]
-    assert set(Steps().sample(100, np.random.default_rng(0), 4).tolist()) == {2, 4}
+    assert set(Steps().sample(100, 4, np.random.default_rng(0)).tolist()) == {2, 4}

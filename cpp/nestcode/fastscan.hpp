@@ -72,6 +72,17 @@ inline void correct_items(const std::vector<FastScanGroup>& groups, Rows grouped
     });
 }
 
+// Writes, for each item, the sum of the table entries, (groups, 16), that its groups select.
+inline void sum_group_tables(Rows grouped, const double* tables, std::size_t groups, double* out, std::size_t threads) {
+    parallel_for(grouped.count, 1 << 10, threads, [=](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i) {
+            double sum = 0;
+            for (std::size_t g = 0; g < groups; ++g) sum += tables[16 * g + (grouped[i][g / 2] >> 4 * (g % 2) & 15)];
+            out[i] = sum;
+        }
+    });
+}
+
 // What the quantization of a query's tables depends on, over all groups.
 struct TableRange {
     float offset = 0, widest = 0;  // the sum of the least entries; the largest entry above its group's least

@@ -45,6 +45,26 @@ inline void quantize_scalars(const float* coefficients, std::size_t rows, Thresh
     });
 }
 
+// Writes where to cut each interval of sorted values, so that the means of its two parts explain most of its squares:
+// the first such place, between values that differ, or its begin if there is none. Interval i has the places from
+// edges[i] to edges[i + 1], and sums[j] is the sum of the first j values.
+inline void find_best_cuts(const double* sorted, const double* sums, const std::int64_t* edges, std::size_t intervals,
+                           std::int64_t* cuts) {
+    for (std::size_t i = 0; i < intervals; ++i) {
+        const std::int64_t begin = edges[i], end = edges[i + 1];
+        double best = -1;
+        cuts[i] = begin;
+        for (std::int64_t at = begin + 1; at < end; ++at) {
+            const double left = sums[at] - sums[begin], right = sums[end] - sums[at];
+            const double below = left * left / static_cast<double>(at - begin);
+            const double above = right * right / static_cast<double>(end - at);
+            const bool better = below + above > best && sorted[at - 1] < sorted[at];
+            best = better ? below + above : best;
+            cuts[i] = better ? at : cuts[i];
+        }
+    }
+}
+
 // Bit j of a row of `out` is bit sources[j] of the row of `in`, or 0 if sources[j] is negative. `out` has `out_bytes`
 // bytes per row and 8 sources for each.
 inline void permute_bits(Rows in, const std::int32_t* sources, std::uint8_t* out, std::size_t out_bytes,

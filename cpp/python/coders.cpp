@@ -4,11 +4,43 @@
 #include "arrays.hpp"
 #include "nestcode/adaptive_quantizer.hpp"
 #include "nestcode/adc.hpp"
+#include "nestcode/centering.hpp"
 #include "nestcode/residual_quantizer.hpp"
 #include "nestcode/scalar_quantizer.hpp"
 #include "nestcode/two_means_tree.hpp"
+#include "views.hpp"
 
 namespace {
+
+template <class Real, class Out>
+bool center_rows(const View<const Real, 2>& rows, const View<const Real, 1>& mean, bool normalize, Real most,
+                 const View<Out, 2>& out, std::size_t threads) {
+    const std::size_t count = rows.shape(0), features = rows.shape(1);
+    if (out.shape(0) != count || out.shape(1) != features || (mean.size() != 0 && mean.size() != features))
+        throw nb::value_error("the mean must have the features of the rows, or none, and out their shape");
+    nb::gil_scoped_release released;
+    return nestcode::center_rows(rows.data(), count, features, mean.size() != 0 ? mean.data() : nullptr, normalize,
+                                 most, out.data(), threads);
+}
+
+template <class Real>
+void sum_squares(const View<const Real, 2>& rows, const View<double, 1>& out, std::size_t threads) {
+    if (out.size() != rows.shape(0)) throw nb::value_error("there must be room for each row");
+    nb::gil_scoped_release released;
+    nestcode::squared_norms(rows.data(), rows.shape(0), rows.shape(1), out.data(), threads);
+}
+
+void find_best_cuts(const Vec<double>& values, const Vec<double>& sums, const Vec<std::int64_t>& edges,
+                    const Array<std::int64_t, 1>& cuts) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    if (sums.size() != values.size() + 1 || edges.size() != cuts.size() + 1)
+        throw nb::value_error("there must be a sum before each value and after all, and a cut for each interval");
+    for (std::size_t i = 0; i < edges.size(); ++i)
+        if (edges(i) < (i == 0 ? 0 : edges(i - 1)) || edges(i) > count)
+            throw nb::value_error("edges must be places in the values, in order");
+    nb::gil_scoped_release released;
+    nestcode::find_best_cuts(values.data(), sums.data(), edges.data(), cuts.size(), cuts.data());
+}
 
 void quantize_scalars(const Mat<float>& coefficients, const Mat<float>& thresholds, const Vec<std::uint8_t>& depths,
                       const Array<std::uint8_t, 2>& intervals, std::size_t threads) {
@@ -186,6 +218,18 @@ void decode_adaptive(const Packed& codes, const Vec<std::int16_t>& log_scales, c
 }  // namespace
 
 void add_coders(nb::module_& m) {
+    const auto add_center_rows = [&](auto function) {
+        m.def("center_rows", function, "rows"_a, "mean"_a, "normalize"_a, "most"_a, "out"_a, "threads"_a = 1,
+              "Write rows, L2-normalized and less the mean, and return whether no value is NaN or above `most`.");
+    };
+    add_center_rows(center_rows<float, float>);
+    add_center_rows(center_rows<double, double>);
+    add_center_rows(center_rows<double, float>);
+    m.def("sum_squares", sum_squares<float>, "rows"_a, "out"_a, "threads"_a = 1,
+          "Write the squared norms of rows in float64.");
+    m.def("sum_squares", sum_squares<double>, "rows"_a, "out"_a, "threads"_a = 1);
+    m.def("find_best_cuts", find_best_cuts, "values"_a.noconvert(), "sums"_a.noconvert(), "edges"_a.noconvert(),
+          "cuts"_a.noconvert(), "Write where two-means splits cut the intervals of sorted values.");
     m.def("quantize_scalars", quantize_scalars, "coefficients"_a.noconvert(), "thresholds"_a.noconvert(),
           "depths"_a.noconvert(), "intervals"_a.noconvert(), "threads"_a = 1,
           "Write the interval of each coefficient in its direction's tree of thresholds.");

@@ -271,6 +271,15 @@ void correct_items(const PyFastScanGroups& self, const Packed& grouped, const Ve
     nestcode::correct_items(self.groups, rows, owners.data(), slots.data(), with, biases.data(), norms.data(), threads);
 }
 
+void sum_group_tables(const Packed& grouped, const Mat<double>& tables, const Array<double, 1>& out,
+                      std::size_t threads) {
+    if (tables.shape(1) != 16 || (tables.shape(0) + 1) / 2 != grouped.shape(1) || out.size() != grouped.shape(0))
+        throw nb::value_error("there must be a table of 16 entries for each group, and room for each item");
+    const nestcode::Rows rows = rows_of(grouped);
+    nb::gil_scoped_release released;
+    nestcode::sum_group_tables(rows, tables.data(), tables.shape(0), out.data(), threads);
+}
+
 void pack_blocks(const Packed& grouped, const Vec<std::uint32_t>& slots, const Array<std::uint8_t, 3>& out) {
     if (slots.size() != grouped.shape(0) || out.shape(1) != grouped.shape(1) || out.shape(2) != nestcode::kBlockItems)
         throw nb::value_error("there must be a slot for each row, and blocks of 32 items with as many bytes");
@@ -330,6 +339,8 @@ void add_search(nb::module_& m) {
           "Write the distances from each query to its candidates.");
     m.def("select_top_k", select_top_k, "distances"_a.noconvert(), "ids"_a.noconvert(), "top_distances"_a.noconvert(),
           "top_ids"_a.noconvert(), "threads"_a = 1, "Write the k nearest items of each query, nearest first.");
+    m.def("sum_group_tables", sum_group_tables, "grouped"_a.noconvert(), "tables"_a.noconvert(), "out"_a.noconvert(),
+          "threads"_a = 1, "Write the sums of the table entries that 4-bit groups select.");
     m.def("pack_blocks", pack_blocks, "grouped"_a.noconvert(), "slots"_a.noconvert(), "out"_a.noconvert(),
           "Write grouped codes into the slots of fast-scan blocks.");
 }

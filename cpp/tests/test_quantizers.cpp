@@ -2,6 +2,7 @@
 #include "nestcode/adaptive_quantizer.hpp"
 #include "nestcode/adc.hpp"
 #include "nestcode/bit_plane_sums.hpp"
+#include "nestcode/centering.hpp"
 #include "nestcode/residual_quantizer.hpp"
 #include "nestcode/scalar_quantizer.hpp"
 #include "nestcode/two_means_tree.hpp"
@@ -27,6 +28,28 @@ void test_scalar_quantizer(std::mt19937& random) {
         }
         for (unsigned level = depths[i % count]; level < 8; ++level) CHECK(!bit(&intervals[i], level));
     }
+}
+
+void test_centering(std::size_t rows, std::size_t features, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    std::vector<float> items(rows * features), mean(features), whole(items.size()), parts(items.size());
+    for (float& value : items) value = normal(random);
+    for (float& value : mean) value = normal(random);
+    CHECK(center_rows(items.data(), rows, features, mean.data(), true, 100.0f, whole.data(), 1));
+    CHECK(center_rows(items.data(), rows, features, mean.data(), true, 100.0f, parts.data(), 3));
+    CHECK(whole == parts);
+    std::vector<double> norms(rows);
+    squared_norms(items.data(), rows, features, norms.data(), 3);
+    for (std::size_t i = 0; i < rows; ++i) {
+        double square = 0;
+        for (std::size_t f = 0; f < features; ++f) square += std::pow(static_cast<double>(items[i * features + f]), 2);
+        CHECK(std::abs(norms[i] - square) <= 1e-12 * square);
+        for (std::size_t f = 0; f < features; ++f)
+            CHECK(std::abs(items[i * features + f] / std::sqrt(square) - mean[f] - whole[i * features + f]) < 1e-5);
+    }
+    items.back() = NAN;
+    CHECK(!center_rows(items.data(), rows, features, mean.data(), false, INFINITY, whole.data(), 3));
+    CHECK(center_rows(items.data(), rows - 1, features, mean.data(), false, INFINITY, whole.data(), 3));
 }
 
 void test_permutation_and_adc(std::mt19937& random) {
@@ -223,6 +246,8 @@ void test_bit_planes(std::size_t rows, std::size_t first, std::size_t bits, std:
 int main() {
     std::mt19937 random(1);
     test_scalar_quantizer(random);
+    test_centering(9000, 3, random);
+    test_centering(40, 700, random);
     test_permutation_and_adc(random);
     for (const std::size_t rows : {0, 1, 63, 64, 65, 200})
         for (const std::size_t first : {0, 1, 5, 7, 8, 13})

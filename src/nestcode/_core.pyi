@@ -7,7 +7,7 @@ fastest one.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,27 @@ def simd_names() -> list[str]:
     """Return the instruction sets that this processor supports, slowest first."""
 
 # Quantizers and ADC (cpp/python/coders.cpp)
+
+def center_rows(
+    rows: NDArray[np.floating[Any]],
+    mean: NDArray[np.floating[Any]],
+    normalize: bool,
+    most: float,
+    out: NDArray[np.floating[Any]],
+    threads: int = 1,
+) -> bool:
+    """Write rows, L2-normalized where `normalize` is set, less the mean unless it is empty, in the type of `out`.
+
+    Rows and mean are float32 or float64, `out` is the same or float32. Return whether no value is NaN or above `most`.
+    """
+
+def sum_squares(rows: NDArray[np.floating[Any]], out: NDArray[np.float64], threads: int = 1) -> None:
+    """Write the squared norms of rows, float32 or float64, in float64."""
+
+def find_best_cuts(
+    values: NDArray[np.float64], sums: NDArray[np.float64], edges: NDArray[np.int64], cuts: NDArray[np.int64]
+) -> None:
+    """Write where two-means splits cut the intervals between edges of sorted values, which have these running sums."""
 
 def quantize_scalars(
     coefficients: NDArray[np.float32],
@@ -498,6 +519,11 @@ def select_top_k(
 ) -> None:
     """Write the k nearest items of each query, nearest first, ties by ascending id; id -1 if there are fewer."""
 
+def sum_group_tables(
+    grouped: NDArray[np.uint8], tables: NDArray[np.float64], out: NDArray[np.float64], threads: int = 1
+) -> None:
+    """Write the sums of the entries of tables, (groups, 16), that the 4-bit groups of items select."""
+
 def pack_blocks(grouped: NDArray[np.uint8], slots: NDArray[np.uint32], out: NDArray[np.uint8]) -> None:
     """Write grouped codes, (codes, bytes), into the slots of fast-scan blocks, (blocks, bytes, 32)."""
 
@@ -718,13 +744,26 @@ class CodeDecoder:
 # Bit-plane coding of images (cpp/python/images.cpp)
 
 class ImageModel:
-    """The adaptive binary models and mixers of the bit-plane coder."""
+    """The context model of the bit-plane coder."""
 
     def __init__(self) -> None: ...
+    @property
+    def version(self) -> int:
+        """1: adaptive binary models and mixers; 2: additive weights."""
+    def halve_rate(self, times: int) -> None:
+        """Adapt at 2^-times the rate that images are coded with; version 1 has no such rate."""
+    @overload
+    def save(self, weights: NDArray[np.int16]) -> None:
+        """Write the state of a model of version 2."""
+    @overload
     def save(self, probabilities: NDArray[np.uint16], counts: NDArray[np.uint8], weights: NDArray[np.int32]) -> None:
-        """Write the state of all models and mixers."""
+        """Write the state of a model of version 1."""
+    @overload
+    def load(self, weights: NDArray[np.int16]) -> None:
+        """Become a model of version 2 in a state that was saved."""
+    @overload
     def load(self, probabilities: NDArray[np.uint16], counts: NDArray[np.uint8], weights: NDArray[np.int32]) -> None:
-        """Restore a state that `save` wrote."""
+        """Become a model of version 1 in a state that was saved."""
 
 class ImageDecoder:
     """The decoder of one image that arrives in pieces."""
@@ -778,8 +817,8 @@ class RestorationNetwork:
         It is computed for the image, or for a view of it that is transposed or turned by 180 degrees.
         """
 
-def image_model_sizes() -> tuple[int, int]:
-    """Return the number of binary models and of mixer weights."""
+def image_model_sizes(version: int) -> list[int]:
+    """Return the sizes of the arrays that a model is saved as."""
 
 def quantize_coefficients(
     coefficients: NDArray[np.float32], step: float, weight: float, out: NDArray[np.int16]

@@ -4,12 +4,15 @@ Rows are checked once, processed in pieces that fit the cache, and become float3
 """
 
 import operator
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestcode import _core
 from nestcode.errors import InvalidInput
 
 Floats = NDArray[np.float32]
@@ -17,6 +20,12 @@ Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
 StoredIds = NDArray[np.uint32] | NDArray[np.int64]  # of 32 bits where all of them fit
 Bytes = NDArray[np.uint8]
+# Cores that this process may use, fewer than the machine has in a container or by `nestcode --threads`. They are
+# counted once: the call costs as much as thousands of distances.
+if sys.platform == "linux":
+    CORES = len(os.sched_getaffinity(0))
+else:
+    CORES = os.cpu_count() or 1
 PIECE = 4096  # rows
 FLOAT32_MAX = np.finfo(np.float32).max
 LARGEST = 1e36  # of values that are not L2-normalized: their differences and norms fit float32 too
@@ -106,25 +115,28 @@ def as_floats(rows: NDArray[Any], *, normalize: bool = False) -> NDArray[np.floa
 
     The copy is float32, or float64 for dtypes of more precision: those are rounded once they are centered.
     """
-    fine = rows.dtype.itemsize > (4 if rows.dtype.kind == "f" else 2)
-    floats: NDArray[np.floating[Any]] = np.array(rows, dtype=np.float64 if fine else np.float32, order="C")
-    if rows.dtype.kind != "f" and not normalize:
-        return floats
-    largest = np.abs(floats).max(axis=-1, keepdims=True, initial=0)
-    most = FLOAT32_MAX if normalize else LARGEST
-    if rows.dtype.kind == "f" and not (largest <= most).all():
+    dtype = _float_type(rows)
+    return _center(rows, np.zeros(0, dtype), np.empty(rows.shape, dtype), normalize=normalize)
+
+
+def _float_type(rows: NDArray[Any]) -> type[np.floating[Any]]:
+    """Return the type that rows are computed in: float32, or float64 for dtypes of more precision."""
+    return np.float64 if rows.dtype.itemsize > (4 if rows.dtype.kind == "f" else 2) else np.float32
+
+
+def _center(
+    rows: NDArray[Any], mean: NDArray[np.floating[Any]], out: NDArray[np.floating[Any]], *, normalize: bool
+) -> NDArray[np.floating[Any]]:
+    """Return finite rows in `out`, computed in the mean's type: L2-normalized, less the mean unless it is empty."""
+    floats = np.require(rows, mean.dtype, ("C", "A"))
+    most = float(FLOAT32_MAX) if normalize else LARGEST
+    if not _core.center_rows(floats, mean, normalize, most, out, CORES) and rows.dtype.kind == "f":
         first = rows[~(np.abs(floats) <= most)][0]
         rule, remedy = "finite and within float32", FINITE_REMEDY
         if np.isfinite(first):
             rule, remedy = f"at most {most:.1g}, well within float32", "rescale it"
         raise InvalidInput(f"data must be {rule}, but some of it is {first}: {remedy}")
-    if normalize:
-        largest[largest == 0] = 1
-        floats /= largest  # first, so that no square overflows
-        norms = np.sqrt(np.sum(floats * floats, axis=-1, keepdims=True))
-        norms[norms == 0] = 1
-        floats /= norms
-    return floats
+    return out
 
 
 def as_float64(rows: NDArray[Any], *, normalize: bool = False) -> Doubles:
@@ -134,8 +146,7 @@ def as_float64(rows: NDArray[Any], *, normalize: bool = False) -> Doubles:
 
 def center(rows: NDArray[Any], mean: NDArray[np.float64], *, normalize: bool) -> Floats:
     """Return rows minus the mean, L2-normalized first where `normalize` is set; rounded to float32 last."""
-    floats = as_floats(rows, normalize=normalize)
-    return (floats - mean.astype(floats.dtype)).astype(np.float32, copy=False)
+    return _center(rows, mean.astype(_float_type(rows)), np.empty(rows.shape, np.float32), normalize=normalize)
 
 
 def project(X: ArrayLike, mean: NDArray[np.float64], directions: Floats, *, normalize: bool) -> Floats:
@@ -154,7 +165,8 @@ def multiply(rows: Floats, matrix: Floats) -> Floats:
 
 def squared_norms(rows: Floats) -> NDArray[np.float64]:
     """Return the squared L2 norm of each row in float64: (n, features) -> (n,)."""
-    norms: NDArray[np.float64] = np.sum(rows.astype(np.float64) ** 2, axis=1)
+    norms = np.empty(len(rows))
+    _core.sum_squares(np.require(rows, requirements=("C", "A")), norms, CORES)
     return norms
 
 

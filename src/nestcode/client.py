@@ -144,7 +144,7 @@ class Client:
 
         return self._with_rows(np.asarray(X), ask)
 
-    def decode(self, codes: Codes, length: int | None = None) -> Floats:
+    def decode(self, codes: Codes, *, length: int | None = None) -> Floats:
         """Return what the first `length` bits of codes decode to, (n, features)."""
         query = {} if length is None else {"length": length}
 

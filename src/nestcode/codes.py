@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import EllipsisType
@@ -13,16 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import check_int
+from nestcode.arrays import CORES, check_int
 from nestcode.errors import InvalidInput
 
 MAX_WIDTH = 2**31 - 1
-# Cores that this process may use, fewer than the machine has in a container or by `nestcode --threads`. They are
-# counted once: the call costs as much as thousands of distances.
-if sys.platform == "linux":
-    CORES = len(os.sched_getaffinity(0))
-else:
-    CORES = os.cpu_count() or 1
 
 
 class Codes:

@@ -94,10 +94,10 @@ class Lengths(ABC):
     def _support(self, width: int) -> NDArray[np.bool_]:
         return self.pmf(width) > 0
 
-    def sample(self, n: int, rng: np.random.Generator, width: int) -> NDArray[np.int64]:
+    def sample(self, n: int, width: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return `n` random lengths.
 
-        >>> Geometric(0.5).sample(8, np.random.default_rng(0), width=4)
+        >>> Geometric(0.5).sample(8, width=4, rng=np.random.default_rng(0))
         array([2, 1, 1, 1, 3, 4, 2, 2])
         """
         n = check_int(n, "n", least=0)

@@ -101,8 +101,14 @@ def test_verbose_prints_a_line_per_candidate_and_the_choice(capsys: pytest.Captu
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[0] for line in lines] == ["CellCoder", "LinearCoder", "CellCoder:", "fitting"]
     assert all("recall@10 0." in line for line in lines[:-1])
-    nc.fit(steep(1000), width=8)  # not in a terminal
+    nc.fit(steep(1000), width=8)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_graph_takes_the_coder_for_it() -> None:
+    coder = nc.fit(clustered(), width=24, goal="graph")
+    assert nc.Index(coder, graph=True).coder is not None
+    assert str(coder.selection_) == "LinearCoder: its codes navigate the graphs of an index"
 
 
 @pytest.mark.parametrize(("goal", "count"), [("search", 400), ("distortion", 40)])
@@ -141,7 +147,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "masked": (lambda: nc.fit(np.ma.masked_equal(np.eye(3), 1), width=8), "data must have no masked values: fill them"),
     "width": (lambda: nc.fit(np.eye(3), width=0), "width must be an integer of at least 1, got 0"),
     "metric": (lambda: nc.fit(np.eye(3), 8, metric="l1"), 'metric must be "l2" or "cosine", got \'l1\''),  # type: ignore[arg-type]
-    "goal": (lambda: nc.fit(np.eye(3), 8, goal="speed"), 'goal must be "search" or "distortion", got \'speed\''),  # type: ignore[arg-type]
+    "goal": (lambda: nc.fit(np.eye(3), 8, goal="speed"), '"distortion" or "graph", got'),  # type: ignore[arg-type]
     "no items": (lambda: nc.fit(np.zeros((0, 3)), 8), "fit needs at least 1 item, got none"),
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestcode import Codes, Index, LinearCoder, ResidualCoder
+from nestcode import Codes, Index, LinearCoder, ResidualCoder, RotationCoder
 from nestcode.coders import Coder
 from nestcode.data import digits
 from nestcode.errors import DamagedFile, InvalidInput
@@ -210,7 +210,7 @@ def test_evaluate_and_tune() -> None:
     by_vectors.add(X)
     by_vectors.wait()
     assert by_vectors.evaluate(Q, 10, candidates=40, rank="exact").recall > 0.95
-    best = index.tune(Q, 0.95)
+    best = index.tune(Q, target_recall=0.95)
     assert best.recall >= 0.95
     assert best.candidates < 100
     assert np.isin(index.search(Q, 10).compared.mean(), best.compared)
@@ -252,7 +252,7 @@ def test_graphs_are_built_in_the_background_and_kept_through_small_changes() -> 
 
 def test_a_tuned_index_keeps_its_recall_while_a_graph_is_built_anew() -> None:
     index = plain()
-    index.tune(Q, 0.95)
+    index.tune(Q, target_recall=0.95)
     live, begun, go_on = index._live, threading.Event(), threading.Event()
     build = live._build_graph
 
@@ -291,7 +291,7 @@ def test_items_are_found_before_they_have_a_graph(tmp_path: Path, monkeypatch: p
 
 def test_what_was_tuned_for_walks_is_no_budget_of_lists(tmp_path: Path) -> None:
     index = plain()
-    index.tune(Q, 0.95)
+    index.tune(Q, target_recall=0.95)
     index.save(tmp_path / "index")
     assert index.evaluate(Q, 10).candidates < 100
     assert index.evaluate(Q, 10, metric="cosine").candidates == plan.Budget().candidates(ROWS)
@@ -499,10 +499,17 @@ def test_a_crafted_manifest_is_refused(mistake: str, saved: Path, tmp_path: Path
 def test_a_graph_needs_a_coder_it_can_be_navigated_by() -> None:
     with pytest.raises(InvalidInput, match="graph=True needs vectors to compare, got no coder"):
         Index(width=8, graph=True)
-    with pytest.raises(InvalidInput, match="got a ResidualCoder: fit a LinearCoder"):
+    with pytest.raises(InvalidInput, match="of a LinearCoder or a RotationCoder, got a ResidualCoder: fit one"):
         Index(ResidualCoder(16).fit(X), graph=True)
     with pytest.raises(InvalidInput, match="graph must be True or False, got 'yes'"):
         Index(coder(), graph="yes")  # type: ignore[arg-type]
+
+
+def test_rotated_bit_planes_navigate_too() -> None:
+    index = Index(RotationCoder(64).fit(X), vectors="float32", graph=True)
+    index.add(X)
+    index.compact()
+    assert recall(index.search(Q, candidates=100), index.search(Q, candidates=ROWS)) > 0.95
 
 
 def test_bare_codes_may_be_added() -> None:

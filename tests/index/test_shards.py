@@ -71,7 +71,7 @@ def test_the_effort_of_all_folders_is_that_of_the_sharded_index(tmp_path: Path) 
     whole.add(X, IDS)
     paths = sharded(tmp_path, whole, by_range=False)
     shards = Index.open(paths)
-    found = shards.tune(QUERIES, 0.8, exact=dict(zip(IDS.tolist(), X, strict=True)))
+    found = shards.tune(QUERIES, target_recall=0.8, exact=dict(zip(IDS.tolist(), X, strict=True)))
     for path in paths:
         assert Index.open(paths).effort is None  # until all have it
         with Index.open(path, mode="a") as one:

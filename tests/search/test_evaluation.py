@@ -62,7 +62,7 @@ def test_tuning_reaches_its_target_with_few_candidates(kind: str, rank: str) -> 
     index = plain(kind)
     options = by_rank(rank, X)
     for target in (0.5, 0.9):
-        found = index.tune(Q, target, k=5, **options)
+        found = index.tune(Q, 5, target_recall=target, **options)
         assert found.recall - found.standard_error >= target  # on other queries too, mostly
         assert 1 <= found.candidates < ROWS
         assert index.effort == Effort(found.candidates, ROWS, found.rerank, 5)
@@ -72,10 +72,10 @@ def test_tuning_reaches_its_target_with_few_candidates(kind: str, rank: str) -> 
             index.search(Q, 5, **options),
             index.search(Q, 5, candidates=found.candidates, rerank=found.rerank, **options),
         )
-    assert index.tune(Q, 1, k=5, **options).recall == 1
-    assert index.tune(Q, 1.0, k=2 * ROWS, **options).recall == 1
+    assert index.tune(Q, 5, target_recall=1, **options).recall == 1
+    assert index.tune(Q, 2 * ROWS, target_recall=1.0, **options).recall == 1
     with pytest.warns(UserWarning, match="at least 10 queries, got 1: give more"):
-        assert index.tune(Q[0], np.float64(0.7), **options).recall >= 0.7
+        assert index.tune(Q[0], target_recall=np.float64(0.7), **options).recall >= 0.7
 
 
 def test_recall_of_codes_is_measured_against_vectors() -> None:
@@ -115,7 +115,7 @@ def test_a_recall_out_of_reach_is_warned_of_and_searches_stay_fast() -> None:
     with pytest.warns(
         UserWarning, match=r"no search reaches a recall of 0.99 by a standard error, an exhaustive one has 0\."
     ):
-        found = index.tune(Q, 0.99, exact=X)
+        found = index.tune(Q, target_recall=0.99, exact=X)
     assert found.recall >= index.evaluate(Q, candidates=ROWS, exact=X).recall - 0.01
     assert index.effort == Effort(found.candidates, ROWS, found.rerank, 10)
     assert found.candidates < ROWS
@@ -136,7 +136,7 @@ def test_effort_grows_with_the_index_and_with_k() -> None:
 
 def test_effort_is_saved_with_the_index(tmp_path: Path) -> None:
     index = plain("cell")
-    index.tune(Q, 0.5, k=5)
+    index.tune(Q, 5, target_recall=0.5)
     index.save(tmp_path)
     opened = Index.open(tmp_path)
     assert opened.effort == index.effort
@@ -156,7 +156,7 @@ def test_tuning_reranks_more_where_codes_estimate_poorly() -> None:
     index = Index(fitted("cell"))
     index.add(crowd)
     queries = X[:1] + 1e-4 * rng.standard_normal((20, X.shape[1])).astype(np.float32)
-    found = index.tune(queries, 0.5, k=2, vectors=crowd)
+    found = index.tune(queries, 2, target_recall=0.5, vectors=crowd)
     assert found.recall >= 0.5
     assert found.rerank > 20 * 2
     assert found.candidates < len(crowd)
@@ -164,7 +164,7 @@ def test_tuning_reranks_more_where_codes_estimate_poorly() -> None:
 
 def test_bare_codes_are_tuned_too() -> None:
     index = bare().index
-    found = index.tune(fitted("cell").encode(Q), 0.8)
+    found = index.tune(fitted("cell").encode(Q), target_recall=0.8)
     assert found.recall >= 0.8
     assert found.candidates < len(index)
     index.effort = None

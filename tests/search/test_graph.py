@@ -23,8 +23,9 @@ class Scene:
         self.base, self.queries = np.ascontiguousarray(X[:count]), np.ascontiguousarray(X[-50:])
         self.coder = nc.LinearCoder(width=160, metric=metric).fit(self.base)
         self.navigator, self.codes = Navigator(self.coder, bits=96), self.coder.encode(self.base)
-        self.neighbors = build_graph(self.navigator, self.base, self.codes, ef=32, threads=2)
-        self.records = pack_graph(self.navigator, self.base, self.codes, self.neighbors)
+        self.items = self.navigator.encode(self.base, self.codes)
+        self.neighbors = build_graph(self.navigator, self.base, self.items, ef=32, threads=2)
+        self.records = pack_graph(self.navigator, self.items, self.neighbors)
 
     def graph(self, vectors: NDArray[Any] | None) -> Graph:
         """Return the graph with vectors, or without."""
@@ -141,10 +142,21 @@ def test_vectors_of_float16(scene: Scene) -> None:
     assert (halves.visited == floats.visited).all()
 
 
+def test_navigating_codes_hold_true_norms_and_their_ratio_to_decoded_ones() -> None:
+    scene = Scene("cosine", count=200)
+    coefficients = scene.coder.coefficients(scene.codes.prefix(96))
+    mean = scene.coder.projection().mean
+    rows = scene.base / np.linalg.norm(scene.base, axis=1, keepdims=True)
+    own, decoded = np.sum((rows - mean) ** 2, axis=1), np.sum(coefficients.astype(np.float64) ** 2, axis=1)
+    unit = scene.coder.expected_error(0) * scene.coder.n_features_in_
+    np.testing.assert_allclose(scene.items.norms.view(np.float16), own / unit, rtol=1e-3)
+    np.testing.assert_allclose(scene.items.factors.view(np.float16), np.sqrt(own / decoded), rtol=1e-3)
+
+
 def test_depends_neither_on_threads_nor_on_other_queries(scene: Scene) -> None:
-    again = build_graph(scene.navigator, scene.base, scene.codes, ef=32, threads=3)
+    again = build_graph(scene.navigator, scene.base, scene.items, ef=32, threads=3)
     assert (again == scene.neighbors).all()
-    other = build_graph(scene.navigator, scene.base, scene.codes, ef=32, seed=1, threads=3)
+    other = build_graph(scene.navigator, scene.base, scene.items, ef=32, seed=1, threads=3)
     assert (other != scene.neighbors).any()
     together = scene.exact().search(scene.queries, k=5, ef=20, threads=2)
     for q in (0, 17, 49):
@@ -154,8 +166,9 @@ def test_depends_neither_on_threads_nor_on_other_queries(scene: Scene) -> None:
 
 @pytest.mark.parametrize("count", [1, 5, 33])
 def test_few_items_know_each_other(scene: Scene, count: int) -> None:
-    neighbors = build_graph(scene.navigator, scene.base[:count], scene.codes[:count])
-    records = pack_graph(scene.navigator, scene.base[:count], scene.codes[:count], neighbors)
+    items = scene.navigator.encode(scene.base[:count], scene.codes[:count])
+    neighbors = build_graph(scene.navigator, scene.base[:count], items)
+    records = pack_graph(scene.navigator, items, neighbors)
     assert neighbors.shape == (count, DEGREE)
     for i in range(count):
         assert set(neighbors[i].tolist()) | {i} == set(range(count))
@@ -165,8 +178,8 @@ def test_few_items_know_each_other(scene: Scene, count: int) -> None:
 
 def test_equal_items_are_all_found(scene: Scene) -> None:
     rows = np.repeat(scene.base[:1], 100, axis=0)
-    codes = scene.coder.encode(rows)
-    records = pack_graph(scene.navigator, rows, codes, build_graph(scene.navigator, rows, codes))
+    items = scene.navigator.encode(rows, scene.coder.encode(rows))
+    records = pack_graph(scene.navigator, items, build_graph(scene.navigator, rows, items))
     hits = Graph(scene.navigator, records, 100, rows).search(rows[:1], k=100, ef=100)
     assert sorted(hits.positions[0].tolist()) == list(range(100))
 

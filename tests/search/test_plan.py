@@ -253,6 +253,7 @@ NAN = np.full(FEATURES, np.nan, dtype=np.float32)
 CODES = twins.random_codes(3, 33)
 Mistakes = dict[str, tuple[Callable[[Index], Any], str]]
 INTEGER = "must be an integer of at least 1, got"
+RECALL = "target_recall must be above 0 and at most 1, got"
 MISTAKES: Mistakes = {
     **{
         f"{name} {value!r}": (
@@ -352,10 +353,10 @@ MISTAKES: Mistakes = {
     "two radii": (lambda index: index.range_search(Q, [1, 2]), "radius must be a finite number"),  # type: ignore[arg-type]
     "candidates of a range": (lambda index: index.range_search(Q, 1, candidates=0), f"candidates {INTEGER} 0"),
     "NaN in a range": (lambda index: index.range_search(NAN, 1), "data must be finite"),
-    "recall 0": (lambda index: index.tune(Q, 0), "target_recall must be above 0 and at most 1, got 0"),
-    "recall 1.5": (lambda index: index.tune(Q, 1.5), "target_recall must be above 0 and at most 1, got 1.5"),
-    "recall NaN": (lambda index: index.tune(Q, float("nan")), "target_recall must be above 0 and at most 1, got nan"),
-    "recall in words": (lambda index: index.tune(Q, "all"), "target_recall must be above 0 and at most 1, got 'all'"),  # type: ignore[arg-type]
+    "recall 0": (lambda index: index.tune(Q, target_recall=0), f"{RECALL} 0"),
+    "recall 1.5": (lambda index: index.tune(Q, target_recall=1.5), f"{RECALL} 1.5"),
+    "recall NaN": (lambda index: index.tune(Q, target_recall=float("nan")), f"{RECALL} nan"),
+    "recall in words": (lambda index: index.tune(Q, target_recall="all"), f"{RECALL} 'all'"),  # type: ignore[arg-type]
     "tune k": (lambda index: index.tune(Q, k=0), f"k {INTEGER} 0"),
     "tune NaN": (lambda index: index.tune(NAN), "data must be finite"),
     "evaluate k": (lambda index: index.evaluate(Q, 0), f"k {INTEGER} 0"),

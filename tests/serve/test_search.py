@@ -75,7 +75,7 @@ def test_decoding_takes_any_length(client: Client, index: Index) -> None:
         codes = index.codes(ids)
         for length in (0, 1, 13, WIDTH, None):
             kept = codes if length is None else codes.prefix(length)
-            np.testing.assert_array_equal(client.decode(codes, length), index.coder.decode(kept))
+            np.testing.assert_array_equal(client.decode(codes, length=length), index.coder.decode(kept))
 
 
 def test_json_and_bytes_agree(http: httpx.Client, client: Client, rows: Floats) -> None:

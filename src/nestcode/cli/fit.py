@@ -21,7 +21,7 @@ Kind = Literal[
 ]  # fmt: skip
 TRAINED = ("refined", "implicit", "autoencoder", "supervised")  # by PyTorch
 Metric = Literal["l2", "cosine"]
-Goal = Literal["search", "distortion"]
+Goal = Literal["search", "distortion", "graph"]
 
 
 def fit(
@@ -38,7 +38,11 @@ def fit(
         ),
     ] = "auto",
     goal: Annotated[
-        Goal, typer.Option(help="What --kind auto compares: recall@10 (search) or squared error (distortion).")
+        Goal,
+        typer.Option(
+            help="What --kind auto compares: recall@10 (search) or squared error (distortion); graph takes linear, for "
+            "nestcode index build --graph."
+        ),
     ] = "search",
     labels: Annotated[
         Path | None, typer.Option(help="A .npy file with one label per item, for --kind supervised.")
@@ -111,7 +115,7 @@ def fit_kind(rows: "Rows | Floats", kind: Kind, width: int, metric: Metric, goal
     from nestcode import coders
 
     if kind == "auto":
-        return coders.fit(rows, width, metric, goal, seed)
+        return coders.fit(rows, width, metric=metric, goal=goal, seed=seed)
     kinds: dict[str, Any] = {
         "linear": coders.LinearCoder, "residual": coders.ResidualCoder, "adaptive": coders.AdaptiveCoder,
         "cell": coders.CellCoder, "rotation": coders.RotationCoder,

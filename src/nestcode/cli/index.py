@@ -65,7 +65,7 @@ def build(
         bool,
         typer.Option(
             "--graph",
-            help="Build a graph, for faster searches in more memory; takes a linear coder, and 4,096 items.",
+            help="Build a graph, for faster searches in more memory; needs a linear or rotation coder, 4,096 items.",
         ),
     ] = False,
     codes: AreCodes = False,

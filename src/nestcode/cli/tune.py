@@ -34,7 +34,7 @@ def tune(
     with Index.open(path, mode="a") as opened:
         rows = read_queries(opened, queries, array, size, codes=codes)
         with messages().status("Measuring"):
-            found = opened.tune(rows, target_recall, k, metric=metric, threads=threads, **known)
+            found = opened.tune(rows, k, target_recall=target_recall, metric=metric, threads=threads, **known)
         opened.commit()
         by_codes = codes or not (known or opened.vector_type)
     report(found, k, by_codes=by_codes, as_json=as_json)

@@ -4,6 +4,7 @@
     "search"      recall@10 by the distances to what codes decode to            CellCoder, LinearCoder
     "distortion"  mean squared error of what codes decode to                    LinearCoder, CellCoder, ResidualCoder,
                                                                                 AdaptiveCoder
+    "graph"       none: its codes navigate the graphs of an index               LinearCoder
 
 Later candidates take longer to fit, encode or search. So a later candidate must be clearly better than the one it
 replaces: 5 % more neighbors found or 5 % fewer missed, or 5 % less error.
@@ -30,26 +31,28 @@ from nestcode.coders.sampling import Reservoir
 from nestcode.errors import InvalidInput
 from nestcode.metrics import distortion, exact_neighbors, recall
 
-Goal = Literal["search", "distortion"]
+Goal = Literal["search", "distortion", "graph"]
 Choice = LinearCoder | ResidualCoder | CellCoder | AdaptiveCoder
 CANDIDATES: dict[Goal, list[type[Choice]]] = {
     "search": [CellCoder, LinearCoder],
     "distortion": [LinearCoder, CellCoder, ResidualCoder, AdaptiveCoder],
+    "graph": [LinearCoder],
 }
 SAMPLE_ROWS, SAMPLE_VALUES, TRIAL_WIDTH = 20_000, 1 << 23, 128
 HELD_OUT = 0.2  # of the sample
 QUERIES, NEIGHBORS = 500, 10
-LEAST_ROWS: dict[Goal, int] = {"search": 500, "distortion": 50}  # in the sample, to compare candidates at all
+LEAST_ROWS = {"search": 500, "distortion": 50}  # in the sample, to compare candidates at all
 MARGIN = 0.95
 
 
 def fit(
     X: ArrayLike | Iterable[ArrayLike],
     width: int,
+    *,
     metric: Metric = "l2",
     goal: Goal = "search",
     seed: int = 0,
-    verbose: bool | None = None,
+    verbose: bool = False,
 ) -> Choice:
     """Fit the coder that suits the data, of those that need no PyTorch.
 
@@ -67,23 +70,24 @@ def fit(
     With the goal "distortion" it is the mean squared error. A candidate that takes longer to fit, encode or search must
     be clearly better: 5 % more neighbors found or 5 % fewer missed, or 5 % less error. Fewer than 500 rows (50 for
     "distortion") are too few to compare, and the choice is `LinearCoder`. It is kept as `coder.selection_`, and saved.
+    With the goal "graph" it is a `LinearCoder` too, whose codes navigate the graphs of `Index(coder, graph=True)`.
 
     Args:
         X: (n, features): an array, a memory map, or a list of arrays.
         width: bits of a code.
         metric: "l2", or "cosine" to compare items by angle.
-        goal: "search" chooses by recall@10, "distortion" by squared error.
+        goal: "search" chooses by recall@10, "distortion" by squared error, "graph" for an index with graphs.
         seed: of the sample, the trials and the fit.
-        verbose: print the measure of each candidate and the choice to standard error; None does so in a terminal.
+        verbose: print the measure of each candidate and the choice to standard error.
 
     """
     if isinstance(X, Iterator):
         raise InvalidInput("fit reads the data more than once, and an iterator ends: give an array or a list of arrays")
     if goal not in CANDIDATES:
-        raise InvalidInput(f'goal must be "search" or "distortion", got {goal!r}')
+        raise InvalidInput(f'goal must be "search", "distortion" or "graph", got {goal!r}')
     check_settings(width, metric, seed)
     candidates: list[Choice] = [kind(width, metric, seed=seed) for kind in CANDIDATES[goal]]
-    report = _to_stderr if (sys.stderr.isatty() if verbose is None else verbose) else _to_nobody
+    report = _to_stderr if verbose else _to_nobody
     selection = _select(X, candidates, goal, report)
     report(f"fitting {selection.chosen} of {width} bits to all rows")
     coder = next(coder for coder in candidates if type(coder).__name__ == selection.chosen).fit(X)
@@ -117,6 +121,8 @@ def _select(
     X: ArrayLike | Iterable[ArrayLike], candidates: Sequence[Choice], goal: Goal, report: Callable[[str], None]
 ) -> Selection:
     """Return the choice among candidates, with the measure of each."""
+    if goal == "graph":
+        return Selection(goal, "none", {}, type(candidates[0]).__name__, "its codes navigate the graphs of an index")
     name = "recall@10" if goal == "search" else "mean squared error"
     train, held_out, count = _split_sample(X, candidates[0].seed)
     scores: dict[str, float] = {}

@@ -18,10 +18,10 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import Doubles, Floats, check_int
+from nestcode.arrays import CORES, Doubles, Floats, check_int
 from nestcode.coders.estimator import Estimator
 from nestcode.coders.scalar_quantizer import BitPlanes
-from nestcode.codes import CORES, Codes
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput, NotFitted
 from nestcode.storage import Storable
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Doubles, Floats, multiply, squared_norms
-from nestcode.codes import CORES
+from nestcode.arrays import CORES, PIECE, Doubles, Floats, multiply, squared_norms
 
 ENTRIES = 256  # of a codebook or a lookup table: the values of a byte
 TREE_ROWS = 32 * ENTRIES  # that the tree of a codebook is grown on

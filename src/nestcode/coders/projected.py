@@ -19,9 +19,9 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import PIECE, Bytes, Doubles, Floats, check_rows, multiply, pieces, project
+from nestcode.arrays import CORES, PIECE, Bytes, Doubles, Floats, check_rows, multiply, pieces, project
 from nestcode.coders.base import Coder, Layout, Metric, Projection, Selection, error_at, warn_of_unallocated_bits
-from nestcode.codes import CORES, Codes
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.storage import Arrays, Record
 

@@ -31,13 +31,15 @@ class Reservoir:
         self._rng, self._most_rows, self._most_bytes = rng, most_rows, most_bytes
         self._parts: list[NDArray[Any]] = []
         self._keys: list[NDArray[np.float64]] = []
-        self._size = 1
+        self._size, self._largest = 1, np.inf  # key that may still enter the sample
 
     def add(self, rows: NDArray[Any]) -> None:
         """Offer more rows to the sample."""
         self._size = max(min(self._most_rows, self._most_bytes // (rows.itemsize * rows.shape[1])), 1)
-        self._parts.append(rows)
-        self._keys.append(self._rng.random(len(rows)))
+        keys = self._rng.random(len(rows))
+        entering = slice(None) if self._largest == np.inf else keys < self._largest
+        self._parts.append(rows[entering])
+        self._keys.append(keys[entering])
         if sum(map(len, self._parts)) > 2 * self._size:  # not after every piece: selecting copies
             self._select()
 
@@ -51,6 +53,7 @@ class Reservoir:
         if len(keys) > self._size:
             kept = np.sort(np.argpartition(keys, self._size)[: self._size])
             rows, keys = rows[kept], keys[kept]
+            self._largest = float(keys.max())
         self._parts, self._keys = [rows], [keys]
 
 

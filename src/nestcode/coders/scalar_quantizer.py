@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import Bytes, Floats
-from nestcode.codes import CORES
+from nestcode.arrays import CORES, Bytes, Floats
 from nestcode.storage import check_arrays
 
 DEPTH = 8  # bits a direction may take, so that its interval is one byte
@@ -45,7 +44,6 @@ class TreeQuantizer:
     def __init__(self, sample: Floats) -> None:
         self._sorted = np.sort(sample.astype(np.float64))
         self._sums = np.concatenate([[0.0], np.cumsum(self._sorted)])
-        self._steps = 1 + np.flatnonzero(np.diff(self._sorted) > 0)  # equal values are never separated
         self._edges = np.array([0, len(sample)])  # where the intervals begin and end in the sorted sample
         self.thresholds: list[NDArray[np.float64]] = []  # one array per level of the tree
         self.levels = [np.zeros(1)]  # without bits, 0: the mean of a principal direction
@@ -64,20 +62,9 @@ class TreeQuantizer:
         return max(self._explained() - before, 0.0)
 
     def _best_cuts(self) -> NDArray[np.int64]:
-        """Return where to cut each interval so that the two means explain most."""
-        cuts = self._edges[:-1].copy()
-        inner = self._steps[~np.isin(self._steps, self._edges)]
-        if len(inner) == 0:
-            return cuts
-        part = np.searchsorted(self._edges, inner, side="right") - 1
-        begin, end = self._edges[part], self._edges[part + 1]
-        left, right = self._sums[inner] - self._sums[begin], self._sums[end] - self._sums[inner]
-        explained = left**2 / (inner - begin) + right**2 / (end - inner)
-        starts = np.flatnonzero(np.diff(part, prepend=-1))
-        best = np.maximum.reduceat(explained, starts)
-        hits = np.flatnonzero(explained == np.repeat(best, np.diff(starts, append=len(inner))))
-        first = hits[np.searchsorted(hits, starts)]  # the first cut of each interval that reaches its best
-        cuts[part[starts]] = inner[first]
+        """Return where to cut each interval so that the two means explain most; equal values are never separated."""
+        cuts = np.empty(len(self._edges) - 1, dtype=np.int64)
+        _core.find_best_cuts(self._sorted, self._sums, self._edges, cuts)
         return cuts
 
     def _means(self, inherited: NDArray[np.float64]) -> NDArray[np.float64]:

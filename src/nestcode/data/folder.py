@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode.arrays import check_int
-from nestcode.codes import CORES
+from nestcode.arrays import CORES, check_int
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 
 SUFFIXES = (

@@ -77,7 +77,8 @@ class Index(IndexReader):
             vector for the cosine that would be all 0.
         graph: build a graph of each segment of at least 4,096 items, in the background, and search by it: several times
             as fast as by inverted lists, for up to 1,536 bytes an item in memory and 128 in files. The coder must be a
-            `LinearCoder`. Fewer items are scanned as fast, and get none.
+            `LinearCoder`, as `fit(goal="graph")` gives, or a `RotationCoder`. Fewer items are scanned as fast, and get
+            none.
 
     """
 
@@ -580,7 +581,9 @@ def _same_coder(a: Coder | None, b: Coder | None) -> bool:
 
 def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGraph:
     segment.touch()
-    items = Items(coder, segment.codes, segment.vectors)
-    graph = StoredGraph(build_graph(Navigator(coder, width=segment.codes.width), items, segment.codes))
-    searcher.pack(LiveSegment(segment, graph=graph))
+    vectors = Items(coder, segment.codes, segment.vectors)
+    navigator = Navigator(coder, width=segment.codes.width)
+    items = navigator.encode(vectors, segment.codes)
+    graph = StoredGraph(build_graph(navigator, vectors, items))
+    searcher.pack(LiveSegment(segment, graph=graph), items)
     return graph

@@ -335,9 +335,9 @@ class IndexReader:
     def tune(
         self,
         queries: Codes | ArrayLike,
-        target_recall: float = 0.9,
         k: int = 10,
         *,
+        target_recall: float = 0.9,
         rank: Rank | None = None,
         metric: SearchMetric | None = None,
         vectors: VectorsById | None = None,

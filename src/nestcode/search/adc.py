@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Bytes, Doubles, Floats, as_floats, center, check_rows, squared_norms
+from nestcode.arrays import CORES, PIECE, Bytes, Doubles, Floats, as_floats, center, check_rows, squared_norms
 from nestcode.coders import Coder
 from nestcode.coders.base import CodebookLayout, ScalarLayout
 from nestcode.coders.codebooks import ENTRIES
 from nestcode.coders.scalar_quantizer import bits_per_direction
-from nestcode.codes import CORES, Codes
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import ProjectedScorer
 from nestcode.search.inverted_lists import all_codes

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Bytes, Floats, squared_norms
+from nestcode.arrays import CORES, PIECE, Bytes, Floats, squared_norms
 from nestcode.coders import Coder
 from nestcode.coders.base import ScalarLayout
 from nestcode.coders.scalar_quantizer import BitPlanes, dequantize
-from nestcode.codes import CORES, Codes
+from nestcode.codes import Codes
 from nestcode.search.adc import BitGroups, group_bits
 from nestcode.search.decoded import ProjectedScorer
 from nestcode.search.inverted_lists import all_codes, default_list_bits
@@ -127,9 +127,8 @@ class FastScan:
     def squared_norms(self, grouped: Bytes) -> NDArray[np.float64]:
         """Return the squared norms of the residuals that groups decode to, (n,)."""
         squares = np.sum(self._levels.astype(np.float64) ** 2, axis=1)  # (groups, 16): directions are orthonormal
-        norms = np.zeros(len(grouped))
-        for g, own in enumerate(squares):
-            norms += own.take(grouped[:, g // 2] >> 4 * (g % 2) & 15)
+        norms = np.empty(len(grouped))
+        _core.sum_group_tables(grouped, squares, norms, CORES)
         return norms
 
 

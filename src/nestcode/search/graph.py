@@ -5,9 +5,11 @@ each that correct the estimates. So a visit is one sequential read and one batch
 Gou, Gao, Xu, Long 2025). Greedy best-first search keeps the `ef` items of least estimated distance and visits each of
 them; a visited item's own distance comes from its vector.
 
-    items ──build_graph──▶ neighbors (n, 32), which an index stores ──pack_graph──▶ records ──Graph.search──▶ hits
+    vectors, codes ──Navigator.encode──▶ items ──build_graph──▶ neighbors (n, 32), which an index stores
+                                         items, neighbors ──pack_graph──▶ records ──Graph.search──▶ hits
 
-The leading bits are those of a `LinearCoder`: estimates of other codes take tables for each centroid, or 256 entries.
+The leading bits are bit planes, those of a `LinearCoder` or a `RotationCoder`: estimates of other codes take tables for
+each centroid, or 256 entries.
 """
 
 from dataclasses import dataclass
@@ -17,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Bytes, Floats, as_floats, center, squared_norms
+from nestcode.arrays import CORES, PIECE, Bytes, Floats, as_floats, center, squared_norms
 from nestcode.coders import Coder
 from nestcode.coders.base import ScalarLayout
-from nestcode.codes import CORES, Codes
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.fastscan import GROUP_BITS, FastScan
 from nestcode.search.scorer import SearchMetric
@@ -62,10 +64,10 @@ class Items:
 
 
 class Navigator:
-    """The leading bits of a linear coder's codes, by which a search finds its way.
+    """The leading bits of codes, by which a search finds its way.
 
     Args:
-        coder: a fitted `LinearCoder`.
+        coder: a fitted `LinearCoder` or `RotationCoder`.
         bits: how many leading bits, at most 1,024.
         width: of the codes; the coder's by default.
 
@@ -75,8 +77,8 @@ class Navigator:
         layout, projection = coder.layout(coder.width_ if width is None else width), coder.projection()
         if not isinstance(layout, ScalarLayout) or layout.centroid_bits or projection is None:
             raise InvalidInput(
-                f"a graph is navigated by the bit planes of a LinearCoder, got a {type(coder).__name__}: "
-                "fit a LinearCoder on the same items"
+                f"a graph is navigated by the bit planes of a LinearCoder or a RotationCoder, got a "
+                f'{type(coder).__name__}: fit one of them, as nestcode.fit(X, width, goal="graph") does'
             )
         self.coder = coder
         self._scan = FastScan(layout, most=bits // GROUP_BITS)
@@ -90,7 +92,13 @@ class Navigator:
         return (8 + self._scan.columns) * DEGREE
 
     def encode(self, vectors: Rows, codes: Codes) -> "NavigatingCodes":
-        """Return what the records of other nodes hold of items, given their vectors and their codes."""
+        """Return what the records of other nodes hold of items.
+
+        Args:
+            vectors: the items, (n, features), or `Items`: decoded ones where the vectors are not kept.
+            codes: of the items, in the same order.
+
+        """
         projection = self.coder.projection()
         assert projection is not None
         grouped = np.empty((len(codes), self._scan.columns), dtype=np.uint8)
@@ -123,7 +131,7 @@ def entry_points(count: int) -> NDArray[np.uint32]:
 def build_graph(
     navigator: Navigator,
     vectors: Rows,
-    codes: Codes,
+    items: NavigatingCodes,
     *,
     ef: int = EF,
     passes: int = PASSES,
@@ -136,8 +144,8 @@ def build_graph(
 
     Args:
         navigator: the bits that navigate.
-        vectors: the items, (n, features), or `Items`: decoded ones where the vectors are not kept.
-        codes: of the items, in the same order.
+        vectors: of the items, as the navigator took them.
+        items: what the navigator made of them.
         ef: how many nodes the search for an item visits, which are its candidates.
         passes: how often all items are searched for.
         seed: of the random projection trees that begin the build.
@@ -145,30 +153,27 @@ def build_graph(
 
     """
     rows = as_floats(vectors[:], normalize=navigator.coder.metric_ == "cosine").astype(np.float32, copy=False)
-    items, entries = navigator.encode(rows, codes), entry_points(len(rows))
     neighbors = np.empty((len(rows), DEGREE), dtype=np.uint32)
     parts = items.grouped, items.norms, items.factors
-    _core.build_graph(navigator.core, rows, *parts, entries, neighbors, ef, passes, seed, threads)
+    _core.build_graph(navigator.core, rows, *parts, entry_points(len(rows)), neighbors, ef, passes, seed, threads)
     return neighbors
 
 
 def pack_graph(
-    navigator: Navigator, vectors: Rows, codes: Codes, neighbors: NDArray[np.uint32], threads: int = CORES
+    navigator: Navigator, items: NavigatingCodes, neighbors: NDArray[np.uint32], threads: int = CORES
 ) -> Bytes:
     """Return the records of a graph, (n + entry records, bytes), which its searches read.
 
     Args:
         navigator: the bits that navigate.
-        vectors: the items as `build_graph` took them, or what slices to them.
-        codes: of the items, in the same order.
+        items: what the navigator made of them.
         neighbors: of the items, by `build_graph`.
         threads: how many threads pack.
 
     """
-    items = navigator.encode(vectors, codes)
-    records = _empty_aligned(len(codes) + ENTRIES // DEGREE, navigator.record_bytes)
-    parts = items.grouped, items.norms, items.factors
-    _core.pack_graph(np.ascontiguousarray(neighbors), entry_points(len(codes)), *parts, records, threads)
+    count, parts = len(items.grouped), (items.grouped, items.norms, items.factors)
+    records = _empty_aligned(count + ENTRIES // DEGREE, navigator.record_bytes)
+    _core.pack_graph(np.ascontiguousarray(neighbors), entry_points(count), *parts, records, threads)
     return records
 
 
@@ -185,8 +190,9 @@ class Graph:
     >>> from nestcode import LinearCoder
     >>> X = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32)
     >>> coder = LinearCoder(width=64).fit(X)
-    >>> navigator, codes = Navigator(coder), coder.encode(X)
-    >>> records = pack_graph(navigator, X, codes, build_graph(navigator, X, codes))
+    >>> navigator = Navigator(coder)
+    >>> items = navigator.encode(X, coder.encode(X))
+    >>> records = pack_graph(navigator, items, build_graph(navigator, X, items))
     >>> graph = Graph(navigator, records, len(X), vectors=X)
     >>> graph.search(X[:3], k=1, ef=20).positions.ravel().tolist()
     [0, 1, 2]

@@ -18,7 +18,7 @@ from nestcode.arrays import Floats, Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile
 from nestcode.search.decoded import DecodedScorer
-from nestcode.search.graph import NOTHING_SKIPPED, Graph, Items, Navigator, bitmap, pack_graph
+from nestcode.search.graph import NOTHING_SKIPPED, Graph, Items, NavigatingCodes, Navigator, bitmap, pack_graph
 from nestcode.search.product_tables import AdcCodes, ProductTables, product_tables
 from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import NO_LAYOUT, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
@@ -171,8 +171,8 @@ class PreparationCache:
             run.release()
         return known or NO_LAYOUT
 
-    def pack(self, run: SortedRun) -> PackedGraph:
-        """Return the graph of a run as searches read it."""
+    def pack(self, run: SortedRun, items: NavigatingCodes | None = None) -> PackedGraph:
+        """Return the graph of a run as searches read it, given its navigating codes if they are at hand."""
         assert run.graph is not None
         assert isinstance(self.scorer, DecodedScorer)
         known = self._graphs.get(run.graph)
@@ -181,8 +181,9 @@ class PreparationCache:
             run.graph.touch()
             if self._navigator is None:
                 self._navigator = Navigator(self.scorer.coder, width=run.codes.width)
-            items = Items(self.scorer.coder, run.codes, run.vectors)
-            records = pack_graph(self._navigator, items, run.codes, run.graph.neighbors)
+            if items is None:
+                items = self._navigator.encode(Items(self.scorer.coder, run.codes, run.vectors), run.codes)
+            records = pack_graph(self._navigator, items, run.graph.neighbors)
             by_codes, by_vectors = Graph(self._navigator, records, len(run.codes)), None
             if run.vectors is not None and run.vectors.rows.dtype.kind == "f":
                 by_vectors = Graph(self._navigator, records, len(run.codes), run.vectors.rows)

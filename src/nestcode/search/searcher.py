@@ -16,6 +16,7 @@ from nestcode.search.adc import AdcScorer
 from nestcode.search.decoded import DecodedScorer, RefinedScorer
 from nestcode.search.exhaustive import search_all
 from nestcode.search.fastscan import FastScanScorer
+from nestcode.search.graph import NavigatingCodes
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import Effort, Plan, check_k, count_candidates
@@ -70,10 +71,10 @@ class Searcher:
         """Bytes of what scorers prepared."""
         return sum(cache.nbytes for _, cache in list(self._caches.values()))
 
-    def pack(self, run: SortedRun) -> None:
+    def pack(self, run: SortedRun, items: NavigatingCodes | None = None) -> None:
         """Make the records of a run's graph, so that no search has to wait for them."""
         if self._by_graph:
-            self._cache(run.codes.width, by_codes=False).pack(run)
+            self._cache(run.codes.width, by_codes=False).pack(run, items)
 
     def search(self, snapshot: Snapshot, plan: Plan, k: int) -> Hits:
         """Return the k nearest items of each query."""

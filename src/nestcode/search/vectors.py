@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.arrays import LARGEST_SQUARE, Floats, Ids, as_floats, check_rows
-from nestcode.codes import CORES, Codes
+from nestcode.arrays import CORES, LARGEST_SQUARE, Floats, Ids, as_floats, check_rows
+from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
 from nestcode.search.read_ahead import ReadAhead
 from nestcode.search.scorer import SearchMetric

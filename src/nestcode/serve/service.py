@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nestcode.arrays import Floats, check_int
+from nestcode.arrays import CORES, Floats, check_int
 from nestcode.coders import Coder
-from nestcode.codes import CORES
 from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
 from nestcode.index import Index
 from nestcode.search.hits import Hits

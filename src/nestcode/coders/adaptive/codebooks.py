@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Floats, squared_norms
+from nestcode.arrays import CORES, PIECE, Floats, squared_norms
 from nestcode.coders.codebooks import ENTRIES, BeamResiduals, sum_by_entry, train_codebook, truncate_codebook
-from nestcode.codes import CORES
 
 STEPS = 256  # of a log-scale, per factor of two
 LOWEST, HIGHEST = -30000, 30000

@@ -48,6 +48,7 @@ class AutoencoderCoder(NetworkCoder[AutoencoderModel]):
     def __init__(
         self,
         width: int | None = None,
+        *,
         layers: Sequence[int] | None = None,
         metric: Metric = "l2",
         preset: str | None = None,

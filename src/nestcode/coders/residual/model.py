@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestcode import _core
-from nestcode.arrays import PIECE, Bytes, Doubles, Floats, squared_norms
+from nestcode.arrays import CORES, PIECE, Bytes, Doubles, Floats, squared_norms
 from nestcode.coders.base import CodebookLayout
 from nestcode.coders.codebooks import (
     ENTRIES,
@@ -27,7 +27,7 @@ from nestcode.coders.codebooks import (
 )
 from nestcode.coders.projected import ProjectedModel
 from nestcode.coders.sampling import add_synthetic_rows, project_sample
-from nestcode.codes import CORES, Codes
+from nestcode.codes import Codes
 from nestcode.lengths import Uniform
 from nestcode.storage import Arrays, check_arrays
 

@@ -53,6 +53,7 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
     def __init__(
         self,
         width: int,
+        *,
         layers: Sequence[int] = LAYERS,
         metric: Metric = "l2",
         lengths: Lengths | Nesting | None = None,
@@ -113,11 +114,11 @@ class SupervisedCoder(NetworkCoder[SupervisedModel]):
         model = SupervisedModel.read(settings, values, record.arrays)
         coder = cls(
             settings.width,
-            settings.layers or LAYERS,
-            values["metric"],
-            settings.lengths,
-            replace(settings.network, tied=False),  # which presets of earlier versions could name, without effect
-            settings.training,
+            layers=settings.layers or LAYERS,
+            metric=values["metric"],
+            lengths=settings.lengths,
+            network=replace(settings.network, tied=False),  # which presets could name once, without effect
+            training=settings.training,
         )
         coder._set_model(model, values["preset"], record.kind)
         return coder

@@ -133,7 +133,7 @@ def add_probabilities(lab: Lab) -> None:
     part, parts = 200_000, lab.pick(toy=1, quick=25, full=250)
     draws, counts, rng = part * parts, np.zeros(2), np.random.default_rng(lab.seeds[0])
     for _ in range(parts):
-        lengths = LENGTHS.sample(part, rng, WIDTH)
+        lengths = LENGTHS.sample(part, WIDTH, rng)
         counts += np.count_nonzero(lengths > HALF), np.count_nonzero(lengths == WIDTH)
     survival = LENGTHS.survival(WIDTH)
     claims = ((f"P(b > {HALF})", survival[HALF], "0.005"), (f"P(unit {WIDTH} is kept)", survival[-1], "0.00003"))

@@ -83,7 +83,7 @@ def sampled_descent(
     decoder = polar(rng.standard_normal((len(root), width)))
     for step in range(steps):
         rows = rng.standard_normal((batch, len(root))) @ root
-        kept = lengths.sample(batch, rng, width)[:, None] > np.arange(width)
+        kept = lengths.sample(batch, width, rng)[:, None] > np.arange(width)
         gradient = rows.T @ (rows @ decoder * kept) / batch
         decoder = polar(decoder + rate * (1 - step / steps) * tangent(decoder, gradient))
     return decoder
