@@ -27,8 +27,8 @@ def main() -> None:
     if options.quick:
         train, test, small = train[:300], test[:300], small[:300]
     sets: dict[str, tuple[NDArray[Any], NDArray[Any], int]] = {
-        "digits": (small, small, 64),
-        name: (train, test, 256),
+        "digits": (small, small, 32 if options.quick else 64),
+        name: (train, test, 32 if options.quick else 256),
     }
     rows = [random_bits(0.2, 200 if options.quick else 5000), random_bits(0.5, 200 if options.quick else 5000)]
     training = Training(steps=3 if options.quick else 1000)

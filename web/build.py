@@ -1,4 +1,4 @@
-"""Build the decoder for browsers: WebAssembly of the C++ core, and the pretrained codec, deflated.
+"""Build the decoder for browsers: WebAssembly of the C++ core, and the pretrained codecs, deflated.
 
     make web
 
@@ -14,9 +14,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "src/nestcode/serve/static/nest"
-PHOTOS = ROOT / "src/nestcode/coders/pretrained/photos.coder"
-HEADERS = ("context_mixing", "image_bitplanes", "image_decoder", "image_reconstruction", "image_start", "range_coder")
-SOURCES = [*(ROOT / f"cpp/nestcode/{name}.hpp" for name in HEADERS), ROOT / "web/decoder.cpp", PHOTOS, Path(__file__)]
+CODECS = [ROOT / f"src/nestcode/coders/pretrained/{name}.coder" for name in ("photos", "photos-1")]
+HEADERS = (
+    "context_mixing", "image_bitplanes", "image_decoder", "image_models", "image_reconstruction", "image_start",
+    "range_coder",
+)  # fmt: skip
+SOURCES = [*(ROOT / f"cpp/nestcode/{name}.hpp" for name in HEADERS), ROOT / "web/decoder.cpp", *CODECS, Path(__file__)]
 # Without fused multiplications pixels are those of other machines.
 FLAGS = (
     "-target wasm32-wasi -mexec-model=reactor -std=c++20 -O3 -msimd128 -ffp-contract=off -fno-exceptions -fno-rtti -s"
@@ -34,12 +37,13 @@ def digest() -> str:
 
 
 def main() -> None:
-    """Compile the module and pack the codec."""
+    """Compile the module and pack the codecs."""
     module = OUT / "nest.wasm"
     command = [sys.executable, "-m", "ziglang", "c++", *FLAGS.split(), f"-I{ROOT / 'cpp'}", "-o", str(module)]
     subprocess.run([*command, str(ROOT / "web/decoder.cpp")], check=True)
     module.chmod(0o644)
-    (OUT / "photos.coder.z").write_bytes(zlib.compress(PHOTOS.read_bytes(), 9))
+    for path in CODECS:
+        (OUT / f"{path.name}.z").write_bytes(zlib.compress(path.read_bytes(), 9))
     (OUT / "sources.sha256").write_text(digest() + "\n")
     for path in sorted(OUT.iterdir()):
         print(

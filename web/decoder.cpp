@@ -14,20 +14,29 @@ void EXPORT(release)(void* memory) {
     std::free(memory);
 }
 
-ImageModel* EXPORT(make_model)(const std::uint16_t* probabilities, const std::uint8_t* counts,
-                               const std::int32_t* weights) {
-    auto* model = new ImageModel;
-    model->restore(probabilities, counts, weights);
-    return model;
-}
-std::size_t EXPORT(model_contexts)() {
-    std::size_t count = 0;
-    ImageModel().each_model([&](BinaryModel&) { ++count; });
-    return count;
+ImageModel* EXPORT(make_model)(const LogitWeight* weights) {
+    AdditiveModel model;
+    std::copy_n(weights, model.weights().size(), model.weights().begin());
+    return new ImageModel(std::move(model));
 }
 std::size_t EXPORT(model_weights)() {
+    return AdditiveModel().weights().size();
+}
+// Of codecs of version 1.
+ImageModel* EXPORT(make_mixing_model)(const std::uint16_t* probabilities, const std::uint8_t* counts,
+                                      const std::int32_t* weights) {
+    MixingModel model;
+    model.restore(probabilities, counts, weights);
+    return new ImageModel(std::move(model));
+}
+std::size_t EXPORT(mixing_model_contexts)() {
     std::size_t count = 0;
-    ImageModel().each_weight([&](std::int32_t&) { ++count; });
+    MixingModel().each_model([&](BinaryModel&) { ++count; });
+    return count;
+}
+std::size_t EXPORT(mixing_model_weights)() {
+    std::size_t count = 0;
+    MixingModel().each_weight([&](std::int32_t&) { ++count; });
     return count;
 }
 

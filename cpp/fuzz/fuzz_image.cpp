@@ -6,7 +6,8 @@ namespace {
 
 template <class Pixel>
 void decode(Input& input) {
-    static const ImageModel model;
+    static const std::array<ImageModel, 2> models{ImageModel{AdditiveModel{}}, ImageModel{MixingModel{}}};
+    const ImageModel& model = models[input.number(1)];
     const std::size_t height = 1 + input.number(40), width = 1 + input.number(40);
     const std::size_t channels = 1 + input.number(kChannelKinds - 1), piece = 1 + input.number(99);
     const float step = input.number(1) ? 4.0f : 1000.0f;

@@ -7,7 +7,7 @@
 // on the seed and not on the threads.
 //
 // Lists name items by how far they come after the list's own item, counted in a circle. Ties go to the next ones, so
-// equal items, whose distances are all ties, form a ring and not a star around the first of them.
+// items at equal distances from each other form a ring and not a star around the first of them.
 #pragma once
 
 #include <random>

@@ -18,6 +18,45 @@ namespace nestcode {
 
 constexpr std::uint64_t kVisited = 1;  // the last bit of a pool's key: ids have 31 bits
 
+// Bitmaps of a graph's items, 64 in a word. Equal items have one node, the first of them: the others, its duplicates,
+// follow it, have no neighbors and are nobody's. As nodes of their own they would fill the pool before others enter.
+struct GraphItems {
+    std::span<const std::uint64_t> skipped = {};     // may not be returned; empty where all may
+    std::span<const std::uint64_t> duplicates = {};  // and the first bit after the items; empty where there are none
+
+    // Calls visit(id) for the items of a node that may be returned, until it returns false.
+    template <class Visit>
+    void each(std::uint32_t node, const Visit& visit) const {
+        do {
+            if (!is_set(skipped, node) && !visit(node)) return;
+        } while (is_set(duplicates, ++node));
+    }
+
+    // Whether an item of a node may be returned.
+    bool allows(std::uint32_t node) const {
+        bool found = false;
+        each(node, [&](std::uint32_t) { return !(found = true); });
+        return found;
+    }
+
+  private:
+    static bool is_set(std::span<const std::uint64_t> words, std::size_t i) {
+        return !words.empty() && (words[i / 64] >> i % 64 & 1);
+    }
+};
+
+// The duplicates of a graph: nodes but the first one that have no neighbors.
+inline std::vector<std::uint64_t> find_duplicates(const GraphRecords& records) {
+    std::vector<std::uint64_t> words(records.nodes / 64 + 1);
+    bool any = false;
+    for (std::size_t i = 1; i < records.nodes; ++i)
+        if (records[i].ids()[0] == i) {
+            words[i / 64] |= std::uint64_t{1} << i % 64;
+            any = true;
+        }
+    return any ? words : std::vector<std::uint64_t>{};
+}
+
 // Where a key belongs among sorted ones: a binary search without branches, which would be mispredicted. With a mask, as
 // compilers for x86 make a branch of a conditional.
 inline std::size_t place_of(std::uint64_t key, const std::uint64_t* keys, std::size_t count) {
@@ -117,8 +156,8 @@ class GraphPool {
   public:
     explicit GraphPool(Simd simd) : insert_(insert_kernel(simd)) {}
 
-    void reset(std::size_t ef, std::span<const std::uint64_t> skipped) {
-        skipped_ = skipped;
+    void reset(std::size_t ef, const GraphItems& items) {
+        items_ = items;
         size_ = allowed_ = cursor_ = 0;
         std::fill(blocks_.begin(), blocks_.end(), Block{});
         widen(ef);
@@ -134,8 +173,6 @@ class GraphPool {
     }
 
     float limit;  // items of a greater estimate do not enter
-
-    bool allows(std::uint32_t id) const { return skipped_.empty() || !(skipped_[id / 64] >> id % 64 & 1); }
 
     // Adds those of a record's neighbors that the mask selects: all whose estimates are not above the limit.
     void insert(const float* estimates, const std::uint32_t* ids, std::uint32_t near) {
@@ -153,10 +190,10 @@ class GraphPool {
         if (added == 0) return;
         size_ += added;
         cursor_ = std::min(cursor_, place_of(*std::min_element(found, found + added), begin(), size_));
-        if (skipped_.empty())
+        if (items_.skipped.empty())
             allowed_ += added;
         else
-            for (std::size_t i = 0; i < added; ++i) allowed_ += allows(id_of(found[i]));
+            for (std::size_t i = 0; i < added; ++i) allowed_ += items_.allows(id_of(found[i]));
         if (allowed_ >= ef_) shrink();
     }
 
@@ -191,11 +228,11 @@ class GraphPool {
     // Drops what comes after the ef-th item that may be returned.
     void shrink() {
         const std::size_t end = size_;
-        if (skipped_.empty()) {
+        if (items_.skipped.empty()) {
             size_ = allowed_ = ef_;
         } else {
-            for (; allowed_ > ef_; --size_) allowed_ -= allows(id_of(begin()[size_ - 1]));
-            while (!allows(id_of(begin()[size_ - 1]))) --size_;
+            for (; allowed_ > ef_; --size_) allowed_ -= items_.allows(id_of(begin()[size_ - 1]));
+            while (!items_.allows(id_of(begin()[size_ - 1]))) --size_;
         }
         std::fill(begin() + size_, begin() + end, kNoKey);
         limit = Hit::score(begin()[size_ - 1]);
@@ -203,7 +240,7 @@ class GraphPool {
 
     const InsertKernel insert_;
     std::size_t ef_ = 0, size_ = 0, allowed_ = 0, cursor_ = 0;
-    std::span<const std::uint64_t> skipped_;
+    GraphItems items_;
     std::vector<Block> blocks_;          // sorted keys, then `kNoKey`
     std::vector<std::uint32_t> recent_;  // ids that were inserted, by hash
 };
@@ -250,8 +287,8 @@ struct GraphWalker {
           simd(chosen) {}
 
     // Begins a walk with a pool of `ef` items at the nearest entry points; the others would only be replaced.
-    void start(const GraphQuery& query, std::size_t ef, std::span<const std::uint64_t> skipped, GraphPool& pool) const {
-        pool.reset(std::min(ef, kStarts), skipped);
+    void start(const GraphQuery& query, std::size_t ef, const GraphItems& items, GraphPool& pool) const {
+        pool.reset(std::min(ef, kStarts), items);
         for (std::size_t i = records.nodes; i < records.count; ++i) scan(records[i], query, pool);
         pool.widen(ef);
         prefetch(pool.peek());
@@ -305,14 +342,14 @@ struct GraphWalker {
 // finish(query, pool, visited).
 template <class Element, class Visit, class Finish>
 void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const float* queries, std::size_t count,
-                std::size_t ef, std::span<const std::uint64_t> skipped, const Visit& visit, const Finish& finish) {
+                std::size_t ef, const GraphItems& items, const Visit& visit, const Finish& finish) {
     GraphPool pool(walker.simd);
     for (std::size_t first = 0; first < count; first += GraphQueries::kBatch) {
         const std::size_t many = std::min(count - first, GraphQueries::kBatch);
         batch.prepare(queries + first * walker.vectors.features, many);
         for (std::size_t q = 0; q < many; ++q) {
             std::size_t visited = 0;
-            walker.start(batch[q], ef, skipped, pool);
+            walker.start(batch[q], ef, items, pool);
             while (
                 walker.step(batch[q], pool, [&](std::uint32_t id, float distance) { visit(first + q, id, distance); }))
                 ++visited;
@@ -321,30 +358,42 @@ void walk_graph(const GraphWalker<Element>& walker, GraphQueries& batch, const f
     }
 }
 
+// Replaces nodes by their items, which are as near, up to k of them.
+inline void replace_nodes(TopK& top, const GraphItems& items, std::size_t k) {
+    const std::vector<std::uint64_t> nodes = top.sorted();
+    top.clear();
+    for (const std::uint64_t node : nodes) {
+        items.each(Hit::position(node), [&](std::uint32_t id) {
+            top.add(Hit::score(node), id);
+            return --k > 0;
+        });
+        if (k == 0) return;
+    }
+}
+
 // Writes the k nearest items of each query that are not skipped: of those visited, by the distance of their vectors;
 // without vectors, of the pool by estimated distance. `results.compared` counts the visited nodes.
 template <class Element>
 void search_graph(const GraphRecords& records, const GraphVectors<Element>& vectors, const GraphProjection& projection,
-                  Metric metric, const float* queries, std::size_t count, std::size_t ef,
-                  std::span<const std::uint64_t> skipped, const SearchResults& results, Simd simd, std::size_t threads,
-                  bool normalized = false) {
+                  Metric metric, const float* queries, std::size_t count, std::size_t ef, const GraphItems& items,
+                  const SearchResults& results, Simd simd, std::size_t threads, bool normalized = false) {
     const GraphWalker<Element> walker(records, vectors, projection, metric, simd);
-    const auto allows = [skipped](std::uint32_t id) { return skipped.empty() || !(skipped[id / 64] >> id % 64 & 1); };
     parallel_for(count, 1, threads, [&](std::size_t begin, std::size_t end) {
         GraphQueries batch(projection, end - begin, metric, simd, normalized);
         TopK top(results.k);
         walk_graph(
-            walker, batch, queries + begin * projection.features(), end - begin, std::max(ef, results.k), skipped,
+            walker, batch, queries + begin * projection.features(), end - begin, std::max(ef, results.k), items,
             [&](std::size_t, std::uint32_t id, float exact) {
-                if (vectors.data != nullptr && !(exact > top.threshold) && allows(id)) top.add(exact, id);
+                if (vectors.data != nullptr && !(exact > top.threshold) && items.allows(id)) top.add(exact, id);
             },
             [&](std::size_t q, const GraphPool& pool, std::size_t visited) {
                 if (vectors.data == nullptr)
                     for (const std::uint64_t key : pool.keys())
-                        if (allows(GraphPool::id_of(key)))
+                        if (items.allows(GraphPool::id_of(key)))
                             top.add(batch[q % GraphQueries::kBatch].distance(Hit::score(key), metric),
                                     GraphPool::id_of(key));
                 results.compared[begin + q] = static_cast<std::int64_t>(visited);
+                if (!items.duplicates.empty()) replace_nodes(top, items, results.k);
                 results.write(begin + q, top);
                 top.clear();
             });
@@ -357,7 +406,7 @@ struct SearchedGraph {
     const GraphProjection* projection;
     const float* floats = nullptr;
     const Half* halves = nullptr;
-    std::span<const std::uint64_t> skipped = {};
+    GraphItems items = {};
     std::uint32_t offset = 0;
 
     bool has_vectors() const { return floats != nullptr || halves != nullptr; }
@@ -367,11 +416,11 @@ struct SearchedGraph {
                 Simd simd) const {
         const std::size_t features = projection->features();
         if (halves != nullptr)
-            search_graph(records, GraphVectors<Half>{halves, features}, *projection, metric, queries, count, ef,
-                         skipped, results, simd, 1, true);
+            search_graph(records, GraphVectors<Half>{halves, features}, *projection, metric, queries, count, ef, items,
+                         results, simd, 1, true);
         else
-            search_graph(records, GraphVectors<float>{floats, features}, *projection, metric, queries, count, ef,
-                         skipped, results, simd, 1, true);
+            search_graph(records, GraphVectors<float>{floats, features}, *projection, metric, queries, count, ef, items,
+                         results, simd, 1, true);
     }
 };
 

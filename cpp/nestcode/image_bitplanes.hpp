@@ -6,9 +6,9 @@
 // refinement pass the next bit of significant ones, and the cleanup pass the rest. So bits come in order of the
 // distortion that they remove, and the stream can be truncated at any byte. A block's coefficients are grouped into
 // subbands of similar frequency, and one flag codes that a subband of a block is still all zeros. The DC coefficients
-// of 4 x 4 blocks, a macroblock, have been transformed once more. Each bit is predicted by adaptive binary models of
-// several contexts (neighboring frequencies, neighboring blocks, the other channels), combined by logistic mixing. One
-// traversal serves encoder and decoder, so that their models cannot diverge.
+// of 4 x 4 blocks, a macroblock, have been transformed once more. A context model predicts each bit from neighboring
+// frequencies, neighboring blocks and the other channels. One traversal serves encoder and decoder, so that their
+// models cannot diverge.
 #pragma once
 
 #include <bit>
@@ -16,98 +16,12 @@
 #include <cstring>
 #include <utility>
 
-#include "context_mixing.hpp"
-#include "image_start.hpp"
+#include "image_models.hpp"
 #include "range_coder.hpp"
 
 namespace nestcode {
 
-inline constexpr std::size_t kChannelKinds = 4;  // luma, two of chroma, alpha
-inline constexpr int kBlock = 16;                // pixels on a side
-inline constexpr int kMacroblock = 4;            // blocks on a side whose DC coefficients are transformed together
-inline constexpr int kPasses = 3;                // significance, refinement, cleanup
-
-// Magnitudes of neighbors, in units of the current plane, are exact below this: all classes of larger sums are equal.
-inline constexpr int kLargeMagnitude = 80;
-
-// Quantizers of weighted sums of neighboring magnitudes into 12 and 6 context classes. Sums have weights of at most 16.
-inline constexpr auto kFineClasses = [] {
-    constexpr std::array<int, 11> bounds = {1, 2, 3, 4, 5, 7, 9, 12, 16, 24, 40};
-    std::array<std::uint8_t, 16 * (kLargeMagnitude + 2)> classes{};
-    for (std::size_t sum = 0; sum < classes.size(); ++sum)
-        for (int bound : bounds) classes[sum] += static_cast<int>(sum) >= bound;
-    return classes;
-}();
-inline int fine_class(int sum) {
-    return kFineClasses[static_cast<std::size_t>(sum)];
-}
-inline constexpr auto kCoarseClasses = [] {
-    constexpr std::array<int, 5> bounds = {1, 2, 3, 5, 10};
-    std::array<std::uint8_t, 4 * (kLargeMagnitude + 2)> classes{};
-    for (std::size_t sum = 0; sum < classes.size(); ++sum)
-        for (int bound : bounds) classes[sum] += static_cast<int>(sum) >= bound;
-    return classes;
-}();
-inline int coarse_class(int sum) {
-    return kCoarseClasses[static_cast<std::size_t>(sum)];
-}
-
-// The models of one bit in several contexts, and the mixer that combines them.
-template <std::size_t kContexts>
-struct MixedContexts {
-    std::array<BinaryModel*, kContexts> models;
-    Mixer<kContexts + 1>* mixer;
-
-    Probability probability() const {
-        // The last input is a constant, the bias.
-        const Probability one =
-            mixer->mix([&](std::size_t i) { return i < kContexts ? models[i]->logit() : stretch(kOne * 5 / 8); });
-        return std::min(std::max(one, Probability{16}), kOne - 16);
-    }
-    void update(bool bit, int limit) const {
-        mixer->update(bit, 6);
-        for (BinaryModel* model : models) model->update(bit, limit);
-    }
-};
-
-// All models and mixers of the coder. A trained state is the starting point for the next image.
-struct ImageModel {
-    // Tables of models: significance of coefficients by 7 contexts, significance of a block's subbands by 4 contexts,
-    // refinement bits of coefficients, and signs and refinement bits of the means of macroblocks.
-    static constexpr std::array<std::size_t, 13> kSizes = {1440, 13056, 5184, 10368, 32640, 31104, 6912,
-                                                           1600, 2560,  2400, 1200,  1536,  256};
-    static constexpr std::size_t kSignificance = 0, kSubbandFlags = 7, kRefinement = 11, kDc = 12;
-    static constexpr auto kStarts = [] {
-        std::array<std::size_t, kSizes.size() + 1> starts{};
-        for (std::size_t i = 0; i < kSizes.size(); ++i) starts[i + 1] = starts[i] + kSizes[i];
-        return starts;
-    }();
-    static constexpr std::size_t kMixers = 480, kFlagMixers = 20;
-
-    std::vector<BinaryModel> models{kStarts.back()};
-    std::vector<Mixer<8>> mixers{kMixers};
-    std::vector<Mixer<5>> flag_mixers{kFlagMixers};
-
-    BinaryModel* find(std::size_t table, std::size_t context) { return models.data() + kStarts[table] + context; }
-
-    // Restores the state in a file: probabilities and counts of all models, weights of all mixers.
-    void restore(const std::uint16_t* probabilities, const std::uint8_t* counts, const std::int32_t* weights) {
-        each_model([&](BinaryModel& one) { one.restore(std::max<Probability>(*probabilities++, 1), *counts++); });
-        each_weight([&](std::int32_t& weight) { weight = std::clamp(*weights++, -(1 << 20), 1 << 20); });
-    }
-
-    template <class Visit>
-    void each_model(Visit visit) {
-        for (BinaryModel& model : models) visit(model);
-    }
-    template <class Visit>
-    void each_weight(Visit visit) {
-        for (auto& mixer : mixers)
-            for (std::int32_t& weight : mixer.weights()) visit(weight);
-        for (auto& mixer : flag_mixers)
-            for (std::int32_t& weight : mixer.weights()) visit(weight);
-    }
-};
+inline constexpr int kPasses = 3;  // significance, refinement, cleanup
 
 struct ImageShape {
     std::vector<std::size_t> kinds;  // of the channels: 0 luma, 1 and 2 chroma, 3 alpha
@@ -142,14 +56,14 @@ inline float midpoint(std::int32_t known) {
 
 // The traversal of bit planes. `Io` codes bits: io.bit(probability, bit) encodes `bit` and returns it, or decodes a bit
 // and returns it, or -1 if it has not arrived.
-template <class Io>
+template <class Io, class Model>
 class BitPlaneTraversal {
   public:
     // An encoder passes `coefficients`, a decoder `decoded`, both (channels, rows, columns, 16, 16); the other is null,
     // or in an encoder what a decoder knows.
     // A decoded value is (2 m + 1) 2^p, with the sign, for a magnitude in [m 2^p, (m + 1) 2^p): its lowest set bit
     // tells the precision. It is 0 while a coefficient is insignificant.
-    BitPlaneTraversal(ImageShape shape, const ImageStart& start, ImageModel model, const std::int16_t* coefficients,
+    BitPlaneTraversal(ImageShape shape, const ImageStart& start, Model model, const std::int16_t* coefficients,
                       std::int32_t* decoded)
         : shape_(std::move(shape)),
           channels_(start.channels),
@@ -182,7 +96,7 @@ class BitPlaneTraversal {
             }
     }
 
-    ImageModel& model() { return model_; }
+    Model& model() { return model_; }
     // In an encoder that writes `decoded`: the squared error of what a decoder knows of the quantized coefficients,
     // each channel's times the square of its weight.
     double error() const { return error_; }
@@ -268,9 +182,7 @@ class BitPlaneTraversal {
         std::size_t own;
         Start north, south, luma, chroma;
         std::size_t step;  // to the next block with the same frequency
-        std::array<BinaryModel*, 7> models;
-        BinaryModel* refinement;
-        Mixer<8>* mixers;
+        typename Model::Row models;
     };
     // A coefficient's row and column in the block.
     struct Place {
@@ -291,26 +203,14 @@ class BitPlaneTraversal {
     BlockRow current_row() {
         const std::size_t step = subband_ == 0 ? kMacroblock : 1;
         const std::size_t own = block_index(channel_, row_, 0), down = step * shape_.columns;
-        const std::size_t kind = shape_.kinds[channel_],
-                          level = kind * kLevels + static_cast<std::size_t>(kSubbands[subband_].level);
+        const std::size_t kind = shape_.kinds[channel_];
         const auto start = [&](bool inside, std::size_t first) {
             return typename BlockRow::Start{inside ? first : outside_, inside ? ~std::size_t{0} : 0};
         };
-        const auto find = [&](std::size_t table, std::size_t context) {
-            return model_.find(ImageModel::kSignificance + table, context);
-        };
-        const std::size_t places = kind * (kBlock * kBlock + kMacroblock * kMacroblock);
-        return {own,
-                start(row_ >= step, own - down),
-                start(row_ + step < shape_.rows, own + down),
+        return {own, start(row_ >= step, own - down), start(row_ + step < shape_.rows, own + down),
                 // Chroma channels follow luma; alpha has no channel that predicts it.
-                start(kind == 1 || kind == 2, own - kind * shape_.blocks()),
-                start(kind == 2, own - shape_.blocks()),
-                step,
-                {find(0, level * 72), find(1, places * 12), find(2, kind * 1296), find(3, kind * 2592),
-                 find(4, places * 2 * kMaxPlanes), find(5, kind * 7776), find(6, kind * 1728)},
-                model_.find(ImageModel::kRefinement, kind * 384),
-                &model_.mixers[level * 24]};
+                start(kind == 1 || kind == 2, own - kind * shape_.blocks()), start(kind == 2, own - shape_.blocks()),
+                step, model_.row(kind, static_cast<std::size_t>(kSubbands[subband_].level))};
     }
     Block current_block(const BlockRow& row) const {
         const std::size_t own = row.own + column_;
@@ -425,7 +325,8 @@ class BitPlaneTraversal {
                           maps_[block.east].rows(first) | maps_[block.south].rows(first);
         return each_coefficient(in_subband(near, subband) & insignificant, [&](int index, const Place& place,
                                                                                Bits& rest) {
-            const int bit = code_significance(io, block, place, significance_contexts(row, block, place));
+            const int bit =
+                code_significance(io, block, place, significance(row, position_of(place), neighborhood(block, place)));
             if (bit == 1) rest |= kNeighborsBehind[static_cast<std::size_t>(index)] & insignificant;
             own.coded[static_cast<std::size_t>(place.row)] |= static_cast<std::uint16_t>((bit >= 0) << place.column);
             return bit >= 0;
@@ -453,8 +354,10 @@ class BitPlaneTraversal {
                        subband);  // those with any significant neighbor
         return each_coefficient(left, [&](int index, const Place& place, Bits&) {
             const bool quiet = !(active >> index & 1);
+            const Position position = position_of(place);
             const int bit = code_significance(
-                io, block, place, quiet ? mixed_contexts(row, place, 0, {}) : significance_contexts(row, block, place));
+                io, block, place,
+                quiet ? significance(row, position, {}) : significance(row, position, neighborhood(block, place)));
             if (bit == 1) active |= kNeighborsBehind[static_cast<std::size_t>(index)];
             return bit >= 0;
         });
@@ -466,7 +369,8 @@ class BitPlaneTraversal {
         const Place place{0, 0};
         const int within = macroblock_activity();
         if (pass_ == kSignificancePass && within + across(block, place) == 0) return true;
-        const int bit = code_significance(io, block, place, dc_contexts(row, block, place, within));
+        const int bit =
+            code_significance(io, block, place, significance(row, dc_position(), neighborhood(block, place, within)));
         if (bit >= 0 && pass_ == kSignificancePass) own.coded[0] |= 1;
         return bit >= 0;
     }
@@ -491,12 +395,20 @@ class BitPlaneTraversal {
         return {subband.row + index / kRowBits, subband.column + index % kRowBits};
     }
 
+    // Codes a bit and updates its contexts. Returns the bit, or -1 if it has not arrived.
+    template <class Contexts>
+    static int code_bit(Io& io, const Contexts& contexts, bool bit) {
+        const Probability one = contexts.probability();
+        const int coded = io.bit(one, bit);
+        if (coded >= 0) contexts.update(coded, one);
+        return coded;
+    }
     // Codes whether a coefficient becomes significant in this plane, and its sign if so. Returns the first bit, or -1
     // if a bit has not arrived.
-    int code_significance(Io& io, const Block& block, const Place& place, const MixedContexts<7>& contexts) {
-        const int bit = io.bit(contexts.probability(), std::abs(coefficient(block, place)) >> plane_ != 0);
+    template <class Contexts>
+    int code_significance(Io& io, const Block& block, const Place& place, const Contexts& contexts) {
+        const int bit = code_bit(io, contexts, std::abs(coefficient(block, place)) >> plane_ != 0);
         if (bit < 0) return -1;
-        contexts.update(bit, 400);
         return bit && !code_sign(io, block, place) ? -1 : bit;
     }
     std::int32_t coefficient(const Block& block, const Place& place) const {  // 0 in a decoder
@@ -504,10 +416,9 @@ class BitPlaneTraversal {
     }
     bool code_sign(Io& io, const Block& block, const Place& place) {
         sign_pending_ = true;
-        BinaryModel* model = is_macroblock_mean() ? &mean_sign_model() : nullptr;
-        const int negative = io.bit(model ? bounded(model->probability()) : kOne / 2, coefficient(block, place) < 0);
+        const bool below = coefficient(block, place) < 0;
+        const int negative = is_macroblock_mean() ? code_bit(io, mean_sign(), below) : io.bit(kOne / 2, below);
         if (negative < 0) return false;
-        if (model) model->update(negative, 250);
         sign_pending_ = false;
         subband_significant(channel_, subband_, row_ + 1, column_ + 1) = 1;
         SignificanceMap& own = maps_[block.own];
@@ -522,10 +433,11 @@ class BitPlaneTraversal {
     // Codes the next bit of a significant coefficient. Returns false if it has not arrived.
     bool code_refinement(Io& io, const BlockRow& row, const Block& block, const Place& place) {
         const int magnitude = std::abs(coefficient(block, place));
-        BinaryModel& model = is_macroblock_mean() ? mean_refinement_model() : refinement_model(row, block, place);
-        const int bit = io.bit(bounded(model.probability()), magnitude >> plane_ & 1);
+        const bool next = magnitude >> plane_ & 1;
+        const int bit = is_macroblock_mean()
+                            ? code_bit(io, mean_refinement(), next)
+                            : code_bit(io, Model::refinement(row.models, refinement_context(block, place)), next);
         if (bit < 0) return false;
-        model.update(bit, 1000);
         std::uint8_t& own = magnitudes_[block.own * kArea + static_cast<std::size_t>(place.with_margin())];
         own = static_cast<std::uint8_t>((own & ~1) | bit);
         if (subband_ == 0)
@@ -565,18 +477,16 @@ class BitPlaneTraversal {
         const int active = coarser ? std::popcount(in_subband(maps_[block].rows(parent.row), parent)) : 0;
         const std::size_t level = kind * kLevels + static_cast<std::size_t>(subband.level);
         const std::size_t base = level * 4 + static_cast<std::size_t>(subband.orientation);
-        const std::size_t active_class = static_cast<std::size_t>(coarse_class(active));
-        const auto find = [&](std::size_t table, std::size_t context) {
-            return model_.find(ImageModel::kSubbandFlags + table, context);
-        };
-        const MixedContexts<4> contexts{{find(0, (base * 5 + four) * 4 + 2 * west + north),
-                                         find(1, ((base * 2 + coarser) * 4 + siblings) * 4 + channels),
-                                         find(2, (base * 6 + active_class) * 5 + four),
-                                         find(3, base * kMaxPlanes + static_cast<std::size_t>(plane_))},
-                                        &model_.flag_mixers[level]};
-        const int bit = io.bit(contexts.probability(), any);
+        const SubbandNeighborhood around{base,
+                                         2 * west + north,
+                                         four,
+                                         coarser,
+                                         siblings,
+                                         channels,
+                                         static_cast<std::size_t>(coarse_class(active)),
+                                         static_cast<std::size_t>(plane_)};
+        const int bit = code_bit(io, model_.subband_flag(around), any);
         if (bit < 0) return false;
-        contexts.update(bit, 250);
         if (bit) subband_significant(channel_, subband_, row_ + 1, column_ + 1) = 1;
         return true;
     }
@@ -598,69 +508,47 @@ class BitPlaneTraversal {
         return sum;
     }
 
-    MixedContexts<7> significance_contexts(const BlockRow& row, const Block& block, const Place& place) const {
-        const std::uint8_t* own = magnitudes(block.own, place);
-        const int near =
-            2 * four(own) + own[-kStride - 1] + own[-kStride + 1] + own[kStride - 1] + own[-2] + own[-2 * kStride];
-        const Classes classes = classes_around(block, place, near);
-        return mixed_contexts(row, place, classes.activity, classes.contexts);
+    static auto significance(const BlockRow& row, const Position& position, const Neighborhood& around) {
+        return Model::significance(row.models, position, around);
     }
-    // Classes of the magnitudes around a coefficient: `near` is a weighted sum of those in the block.
-    struct Classes {
-        int activity;
-        std::array<int, 6> contexts;
-    };
-    Classes classes_around(const Block& block, const Place& place, int near) const {
+    Neighborhood neighborhood(const Block& block, const Place& place) const {
+        const std::uint8_t* own = magnitudes(block.own, place);
+        return neighborhood(
+            block, place,
+            2 * four(own) + own[-kStride - 1] + own[-kStride + 1] + own[kStride - 1] + own[-2] + own[-2 * kStride]);
+    }
+    Neighborhood neighborhood(const Block& block, const Place& place, int near) const {
         const std::uint8_t* own = magnitudes(block.own, place);
         const std::uint8_t *west = magnitudes(block.west, place), *north = magnitudes(block.north, place);
-        const std::uint8_t *luma = magnitudes(block.luma, place), *chroma = magnitudes(block.chroma, place);
-        const int corners = own[-kStride - 1] + own[-kStride + 1] + own[-2] + own[-2 * kStride];
-        const int far_ahead = *magnitudes(block.east, place) + *magnitudes(block.south, place);
-        const int across = *west + *north + far_ahead, beyond = four(west) + four(north), lumas = four(luma);
-        const auto f = [](int sum) { return fine_class(sum); };
-        const auto c = [](int sum) { return coarse_class(sum); };
-        const int activity = f(near / 2 + across);
-        return {activity,
-                {
-                    f(near) * 6 + c(across),
-                    f(2 * across + beyond),
-                    ((c(own[-1] + own[-kStride]) * 6 + c(*west + *north)) * 6 + c(own[1] + own[kStride])) * 6 +
-                        c(far_ahead),
-                    ((c(*luma) * 6 + c(*chroma)) * 6 + c(lumas)) * 12 + activity,
-                    (((c(own[-1]) * 6 + c(own[-kStride])) * 6 + c(*west)) * 6 + c(*north)) * 6 + c(corners),
-                    (f(near / 2) * 12 + f(across + beyond / 2)) * 12 + f(*luma + *chroma + lumas / 2),
-                }};
+        const std::uint8_t* luma = magnitudes(block.luma, place);
+        return {near,
+                own[-1],
+                own[-kStride],
+                own[1],
+                own[kStride],
+                own[-kStride - 1] + own[-kStride + 1] + own[-2] + own[-2 * kStride],
+                *west,
+                *north,
+                *magnitudes(block.east, place) + *magnitudes(block.south, place),
+                four(west) + four(north),
+                *luma,
+                *magnitudes(block.chroma, place),
+                four(luma)};
     }
-    // All classes are 0 for a coefficient without significant neighbors.
-    MixedContexts<7> mixed_contexts(const BlockRow& row, const Place& place, int activity,
-                                    const std::array<int, 6>& classes) const {
-        const int at = place.row * kBlock + place.column;
-        return mixed_contexts(row, at, at * 2 * kMaxPlanes + plane_ * 2 + newly_significant_, newly_significant_,
-                              activity, classes);
+    Position position_of(const Place& place) const {
+        return {place.row * kBlock + place.column, plane_ * 2 + newly_significant_, newly_significant_};
     }
     // DC coefficients have places of their own, by their place in the macroblock.
-    MixedContexts<7> dc_contexts(const BlockRow& row, const Block& block, const Place& place, int near) const {
+    Position dc_position() const {
         const int in_macroblock = static_cast<int>(row_ % kMacroblock * kMacroblock + column_ % kMacroblock);
-        const int at = kBlock * kBlock + in_macroblock;
-        const int scale = is_macroblock_mean() ? std::min(2 * kMaxPlanes - 1, 2 * std::abs(predicted_mean()) >> plane_)
-                                               : plane_ * 2 + 1;
-        const Classes classes = classes_around(block, place, near);
-        return mixed_contexts(row, at, at * 2 * kMaxPlanes + scale, in_macroblock != 0, classes.activity,
-                              classes.contexts);
+        const int scale =
+            is_macroblock_mean() ? std::min(kScales - 1, 2 * std::abs(predicted_mean()) >> plane_) : plane_ * 2 + 1;
+        return {kBlock * kBlock + in_macroblock, scale, in_macroblock != 0};
     }
-    static MixedContexts<7> mixed_contexts(const BlockRow& row, int at, int scale, bool fresh, int activity,
-                                           const std::array<int, 6>& classes) {
-        const auto& models = row.models;
-        return {{models[0] + classes[0], models[1] + at * 12 + classes[1], models[2] + classes[2],
-                 models[3] + classes[3], models[4] + scale, models[5] + classes[4], models[6] + classes[5]},
-                row.mixers + activity * 2 + fresh};
-    }
-
-    BinaryModel& refinement_model(const BlockRow& row, const Block& block, const Place& place) const {
+    RefinementContext refinement_context(const Block& block, const Place& place) const {
         const std::uint8_t* own = magnitudes(block.own, place);
-        const int so_far = std::min(*own >> 1, 7), near = fine_class(four(own) / 2);
         const int adjacent = coarse_class(*magnitudes(block.west, place) + *magnitudes(block.north, place));
-        return row.refinement[(so_far * 12 + near) * 4 + std::min(adjacent, 3)];
+        return {std::min(*own >> 1, 7), fine_class(four(own) / 2), std::min(adjacent, 3)};
     }
 
     // Whether the coefficient is the first of its macroblock, which is the macroblock's mean.
@@ -677,24 +565,21 @@ class BitPlaneTraversal {
         add(0, -kMacroblock, 2), add(-kMacroblock, 0, 2), add(0, kMacroblock, 1), add(kMacroblock, 0, 1);
         return count ? sum / count : 0;
     }
-    BinaryModel& dc_model(int context) {
-        return *model_.find(ImageModel::kDc, shape_.kinds[channel_] * 64 + static_cast<std::size_t>(context));
-    }
-    BinaryModel& mean_sign_model() {
+    auto mean_sign() {
         const int predicted = predicted_mean();
-        return dc_model((predicted < 0 ? 8 : 0) + std::min(7, std::abs(predicted) >> plane_));
+        const int context = (predicted < 0 ? 8 : 0) + std::min(7, std::abs(predicted) >> plane_);
+        return model_.mean_sign(shape_.kinds[channel_], static_cast<std::size_t>(context));
     }
-    BinaryModel& mean_refinement_model() {
+    auto mean_refinement() {
         const int own = dc_[block_index(channel_, row_, column_)];
         const int predicted = own < 0 ? -predicted_mean() : predicted_mean();
-        return dc_model(16 + std::clamp((predicted - std::abs(own)) / (1 << plane_) + 12, 0, 23));
+        const int context = std::clamp((predicted - std::abs(own)) / (1 << plane_) + 12, 0, 23);
+        return model_.mean_refinement(shape_.kinds[channel_], static_cast<std::size_t>(context));
     }
-
-    static Probability bounded(Probability one) { return std::clamp<Probability>(one, 64, kOne - 64); }
 
     ImageShape shape_;
     std::vector<ImageStart::Channel> channels_;
-    ImageModel model_;
+    Model model_;
     const std::int16_t* coefficients_;
     std::int32_t* decoded_;
     std::size_t outside_;                            // the index of a block of zeros

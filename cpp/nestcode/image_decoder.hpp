@@ -4,8 +4,8 @@
 // arrive; pixels are reconstructed when they are requested.
 #pragma once
 
-#include <memory>
 #include <optional>
+#include <variant>
 
 #include "image_reconstruction.hpp"
 
@@ -25,10 +25,10 @@ class ImageDecoder {
     bool feed(const std::uint8_t* bytes, std::size_t count) {
         for (; count > 0 && bytes_.size() < start_size(); --count) bytes_.push_back(*bytes++);
         if (planes() > kMaxPlanes) return false;
-        if (!traversal_ && bytes_.size() == start_size()) begin();
-        if (!traversal_) return true;
+        if (!start_ && bytes_.size() == start_size()) begin();
+        if (!start_) return true;
         io_.decoder.feed(bytes, count);
-        traversal_->run(io_, [] { return false; }, [] {});
+        visit(*this, [this](auto& traversal) { traversal.run(io_, [] { return false; }, [] {}); });
         return true;
     }
 
@@ -36,7 +36,7 @@ class ImageDecoder {
     // a scale of 1 / `kReduction`, which is 1, 2, 4 or 8, they are means of squares of pixels.
     template <std::size_t kReduction = 1, class Pixel>
     void write(Pixel* pixels) const {
-        if (!traversal_) return write_gray(pixels, size(kReduction));
+        if (!start_) return write_gray(pixels, size(kReduction));
         if constexpr (kReduction == 1)
             reconstruction().write(height_, width_, pixels);
         else
@@ -49,7 +49,11 @@ class ImageDecoder {
     // The number of bit planes that the first byte claims.
     int planes() const { return bytes_.empty() ? 0 : ImageStart::planes_of(bytes_[0]); }
     // How many coding passes arrived, from 0 to kPasses * kMaxPlanes.
-    float passes() const { return traversal_ ? traversal_->passes() : 0; }
+    float passes() const {
+        float passes = 0;
+        visit(*this, [&](const auto& traversal) { passes = traversal.passes(); });
+        return passes;
+    }
     // The weight of the first channel's step, which is luma's in color images.
     float weight() const { return start_ ? start_->channels[0].weight / float{kUnweighted} : 1; }
     // What is known of each coefficient, as BitPlaneTraversal writes it; empty until the first bits arrive.
@@ -66,7 +70,11 @@ class ImageDecoder {
   private:
     std::size_t start_size() const { return bytes_.empty() ? 1 : ImageStart::size_of(bytes_[0], shape_.kinds.size()); }
 
-    ImageReconstruction reconstruction() const { return {shape_, known_.data(), traversal_->plane(), step_, *start_}; }
+    ImageReconstruction reconstruction() const {
+        int plane = 0;
+        visit(*this, [&](const auto& traversal) { plane = traversal.plane(); });
+        return {shape_, known_.data(), plane, step_, *start_};
+    }
     template <class Pixel>
     void write_gray(Pixel* pixels, std::size_t count) const {
         const std::size_t channels = shape_.kinds.size();
@@ -78,10 +86,21 @@ class ImageDecoder {
     void begin() {
         start_.emplace(bytes_.data(), shape_.kinds.size());
         known_.resize(shape_.count());
-        traversal_ = std::make_unique<Traversal>(shape_, *start_, model_, nullptr, known_.data());
+        std::visit(
+            [this]<class Model>(const Model& model) {
+                traversal_.template emplace<Traversal<Model>>(shape_, *start_, model, nullptr, known_.data());
+            },
+            model_);
+    }
+    // Calls with the traversal, once it began.
+    template <class Self, class Call>
+    static void visit(Self& self, Call call) {
+        if (auto* one = std::get_if<Traversal<AdditiveModel>>(&self.traversal_)) call(*one);
+        if (auto* one = std::get_if<Traversal<MixingModel>>(&self.traversal_)) call(*one);
     }
 
-    using Traversal = BitPlaneTraversal<DecoderIo>;
+    template <class Model>
+    using Traversal = BitPlaneTraversal<DecoderIo, Model>;
     const ImageModel& model_;
     float step_;
     std::size_t height_, width_;
@@ -90,7 +109,7 @@ class ImageDecoder {
     std::optional<ImageStart> start_;
     std::vector<std::int32_t> known_;
     DecoderIo io_;
-    std::unique_ptr<Traversal> traversal_;
+    std::variant<std::monostate, Traversal<AdditiveModel>, Traversal<MixingModel>> traversal_;
 };
 
 }  // namespace nestcode

@@ -89,14 +89,15 @@ inline void count_planes(const ImageShape& shape, const std::int16_t* coefficien
 
 // Encodes about `limit` bytes of an image; `start` has the rotation and the weights of its coefficients. The model is
 // left in the state that it has at the end.
-template <class Pixel>
-EncodedImage encode_image(ImageModel& model, const ImageShape& shape, const std::int16_t* coefficients,
-                          ImageStart start, std::size_t limit, const OriginalImage<Pixel>& original) {
+template <class Model, class Pixel>
+EncodedImage encode_image(Model& model, const ImageShape& shape, const std::int16_t* coefficients, ImageStart start,
+                          std::size_t limit, const OriginalImage<Pixel>& original) {
     count_planes(shape, coefficients, start);
     EncodedImage image{start.bytes(), start.planes, true, {}};
     EncoderIo io;
     std::vector<std::int32_t> known(original.pixels ? shape.count() : 0);  // to a receiver of all bytes so far
-    BitPlaneTraversal<EncoderIo> traversal(shape, start, model, coefficients, known.empty() ? nullptr : known.data());
+    BitPlaneTraversal<EncoderIo, Model> traversal(shape, start, model, coefficients,
+                                                  known.empty() ? nullptr : known.data());
     const auto size = [&] { return image.bytes.size() + io.encoder.bytes().size(); };
     std::size_t measured = 0;  // bytes at the end of the last pass that was measured
     const auto add_pass = [&](std::size_t complete, bool near_end) {
@@ -117,6 +118,11 @@ EncodedImage encode_image(ImageModel& model, const ImageShape& shape, const std:
     image.bytes.insert(image.bytes.end(), io.encoder.bytes().begin(), io.encoder.bytes().end());
     model = std::move(traversal.model());
     return image;
+}
+template <class Pixel>
+EncodedImage encode_image(ImageModel& model, const ImageShape& shape, const std::int16_t* coefficients,
+                          const ImageStart& start, std::size_t limit, const OriginalImage<Pixel>& original) {
+    return std::visit([&](auto& one) { return encode_image(one, shape, coefficients, start, limit, original); }, model);
 }
 
 }  // namespace nestcode

@@ -96,6 +96,7 @@ struct PyGraph {
     const PyGraphProjection& projection;
     std::optional<AnyMatrix> vectors;
     nestcode::GraphRecords records;
+    std::vector<std::uint64_t> duplicates;
 
     PyGraph(Mat<std::uint8_t> given, std::size_t nodes, nb::object given_projection,
             std::optional<AnyMatrix> given_vectors)
@@ -112,6 +113,7 @@ struct PyGraph {
                         (vectors->dtype().bits != 16 && vectors->dtype().bits != 32)))
             throw nb::value_error("there must be a vector of float16 or float32 for each item");
         records = {data.data(), nodes, data.shape(0), columns};
+        duplicates = nestcode::find_duplicates(records);
     }
 
     void search(const View<const float, 2>& queries, std::string_view metric, std::size_t ef,
@@ -129,11 +131,11 @@ struct PyGraph {
             throw nb::value_error("the bitmap of skipped items must have a bit for each item");
         const nestcode::Simd chosen = nestcode::choose_simd(simd);
         const nestcode::SearchResults results{k, distances.data(), positions.data(), visited.data()};
-        const std::span<const std::uint64_t> words(skipped.data(), skipped.size());
+        const nestcode::GraphItems items{{skipped.data(), skipped.size()}, duplicates};
         nb::gil_scoped_release released;
         const auto run = [&]<class Element>(const Element* rows) {
             nestcode::search_graph(records, nestcode::GraphVectors<Element>{rows, queries.shape(1)},
-                                   projection.projection, by, queries.data(), count, ef, words, results, chosen,
+                                   projection.projection, by, queries.data(), count, ef, items, results, chosen,
                                    threads);
         };
         if (vectors && vectors->dtype().bits == 16)
@@ -148,6 +150,7 @@ struct PyGraph {
 nestcode::SearchedGraph graph_of(nb::handle graph) {
     const PyGraph& self = part_of<PyGraph>(graph);
     nestcode::SearchedGraph found{self.records, &self.projection.projection};
+    found.items.duplicates = self.duplicates;
     if (self.vectors && self.vectors->dtype().bits == 16)
         found.halves = static_cast<const nestcode::Half*>(self.vectors->data());
     else if (self.vectors)

@@ -14,37 +14,45 @@
 
 namespace {
 
-using nestcode::BinaryModel, nestcode::ImageDecoder, nestcode::ImageModel, nestcode::ImageShape, nestcode::ImageStart,
-    nestcode::kBlock;
+using nestcode::AdditiveModel, nestcode::BinaryModel, nestcode::ImageDecoder, nestcode::ImageModel,
+    nestcode::ImageShape, nestcode::ImageStart, nestcode::MixingModel, nestcode::kBlock;
 using Kinds = std::vector<std::size_t>;
 
 constexpr int kMaxCount = 255;  // of a binary model in a file
 
-struct Sizes {
-    std::size_t models = 0, weights = 0;
-};
-Sizes sizes_of(ImageModel& model) {
-    Sizes sizes;
-    model.each_model([&](BinaryModel&) { ++sizes.models; });
-    model.each_weight([&](std::int32_t&) { ++sizes.weights; });
-    return sizes;
-}
-
-std::pair<std::size_t, std::size_t> model_sizes() {
+// A context model, in a class of its own since nanobind would convert a variant.
+struct Model {
     ImageModel model;
-    const Sizes sizes = sizes_of(model);
-    return {sizes.models, sizes.weights};
-}
 
-void check_sizes(ImageModel& model, std::size_t probabilities, std::size_t counts, std::size_t weights) {
-    const Sizes sizes = sizes_of(model);
-    if (probabilities != sizes.models || counts != sizes.models || weights != sizes.weights)
+    int version() const { return std::holds_alternative<MixingModel>(model) ? 1 : 2; }
+    void halve_rate(int times) {
+        if (times < -8 || times > 8) throw nb::value_error("a rate is halved at most 8 times");
+        if (auto* additive = std::get_if<AdditiveModel>(&model)) additive->halve_rate(times);
+    }
+};
+
+std::vector<std::size_t> model_sizes(int version) {
+    if (version == 2) return {AdditiveModel().weights().size()};
+    std::size_t models = 0, weights = 0;
+    MixingModel model;
+    model.each_model([&](BinaryModel&) { ++models; });
+    model.each_weight([&](std::int32_t&) { ++weights; });
+    return {models, models, weights};
+}
+void check_sizes(int version, const std::vector<std::size_t>& sizes) {
+    if (sizes != model_sizes(version))
         throw nb::value_error("arrays must have the sizes that image_model_sizes returns");
 }
 
-void save_model(ImageModel& model, const Array<std::uint16_t, 1>& probabilities, const Array<std::uint8_t, 1>& counts,
-                const Array<std::int32_t, 1>& weights) {
-    check_sizes(model, probabilities.shape(0), counts.shape(0), weights.shape(0));
+void save_additive(Model& self, const Array<std::int16_t, 1>& out) {
+    check_sizes(self.version(), {out.shape(0)});
+    const auto& weights = std::get<AdditiveModel>(self.model).weights();
+    std::copy(weights.begin(), weights.end(), out.data());
+}
+void save_mixing(Model& self, const Array<std::uint16_t, 1>& probabilities, const Array<std::uint8_t, 1>& counts,
+                 const Array<std::int32_t, 1>& weights) {
+    check_sizes(self.version(), {probabilities.shape(0), counts.shape(0), weights.shape(0)});
+    auto& model = std::get<MixingModel>(self.model);
     std::size_t i = 0, j = 0;
     model.each_model([&](BinaryModel& one) {
         probabilities.data()[i] = static_cast<std::uint16_t>(one.probability());
@@ -52,11 +60,18 @@ void save_model(ImageModel& model, const Array<std::uint16_t, 1>& probabilities,
     });
     model.each_weight([&](std::int32_t& weight) { weights.data()[j++] = weight; });
 }
-
-void load_model(ImageModel& model, const Vec<std::uint16_t>& probabilities, const Vec<std::uint8_t>& counts,
-                const Vec<std::int32_t>& weights) {
-    check_sizes(model, probabilities.shape(0), counts.shape(0), weights.shape(0));
+void load_additive(Model& self, const Vec<std::int16_t>& weights) {
+    check_sizes(2, {weights.shape(0)});
+    AdditiveModel model;
+    std::copy_n(weights.data(), weights.shape(0), model.weights().begin());
+    self.model = std::move(model);
+}
+void load_mixing(Model& self, const Vec<std::uint16_t>& probabilities, const Vec<std::uint8_t>& counts,
+                 const Vec<std::int32_t>& weights) {
+    check_sizes(1, {probabilities.shape(0), counts.shape(0), weights.shape(0)});
+    MixingModel model;
     model.restore(probabilities.data(), counts.data(), weights.data());
+    self.model = std::move(model);
 }
 
 ImageShape shape_of(const Kinds& kinds, const Array<const std::int16_t, 5>& coefficients) {
@@ -95,8 +110,8 @@ double quantize(const Array<const float, 4>& coefficients, float step, float wei
 // not empty and was measured.
 template <class Pixel>
 std::tuple<nb::bytes, int, bool, std::vector<std::tuple<std::size_t, double, double>>> encode_image(
-    ImageModel& model, const Kinds& kinds, const Array<const std::int16_t, 5>& coefficients, std::size_t limit,
-    bool train, const Array<const Pixel, 3>& original, float step, const std::vector<std::int8_t>& rotation,
+    Model& model, const Kinds& kinds, const Array<const std::int16_t, 5>& coefficients, std::size_t limit, bool train,
+    const Array<const Pixel, 3>& original, float step, const std::vector<std::int8_t>& rotation,
     const std::vector<std::uint8_t>& weights) {
     const ImageShape shape = shape_of(kinds, coefficients);
     if (original.size() && (original.shape(2) != kinds.size() || original.shape(0) > kBlock * shape.rows ||
@@ -108,9 +123,9 @@ std::tuple<nb::bytes, int, bool, std::vector<std::tuple<std::size_t, double, dou
     nestcode::EncodedImage image;
     {
         nb::gil_scoped_release released;
-        ImageModel adapted = model;
+        ImageModel adapted = model.model;
         image = nestcode::encode_image(adapted, shape, coefficients.data(), start, limit, compared);
-        if (train) model = std::move(adapted);
+        if (train) model.model = std::move(adapted);
     }
     std::vector<std::tuple<std::size_t, double, double>> passes;
     for (const nestcode::CodedPass& pass : image.passes)
@@ -119,11 +134,11 @@ std::tuple<nb::bytes, int, bool, std::vector<std::tuple<std::size_t, double, dou
             std::move(passes)};
 }
 
-void make_decoder(ImageDecoder* self, const ImageModel& model, float step, std::size_t height, std::size_t width,
+void make_decoder(ImageDecoder* self, const Model& model, float step, std::size_t height, std::size_t width,
                   std::size_t channels) {
     if (height == 0 || width == 0 || channels == 0 || channels > nestcode::kChannelKinds)
         throw nb::value_error("an image must have pixels, of 1 to 4 channels");
-    new (self) ImageDecoder(model, step, height, width, channels);
+    new (self) ImageDecoder(model.model, step, height, width, channels);
 }
 
 bool feed(ImageDecoder& decoder, const nb::bytes& bytes) {
@@ -179,12 +194,16 @@ void correct(const RestorationNetwork& network, const Array<const std::uint8_t, 
 }  // namespace
 
 void add_images(nb::module_& m) {
-    nb::class_<ImageModel>(m, "ImageModel", "The adaptive binary models and mixers of the bit-plane coder.")
+    nb::class_<Model>(m, "ImageModel", "The context model of the bit-plane coder.")
         .def(nb::init<>())
-        .def("save", &save_model, "probabilities"_a.noconvert(), "counts"_a.noconvert(), "weights"_a.noconvert(),
-             "Write the state of all models and mixers.")
-        .def("load", &load_model, "probabilities"_a.noconvert(), "counts"_a.noconvert(), "weights"_a.noconvert(),
-             "Restore a state that `save` wrote.");
+        .def_prop_ro("version", &Model::version, "1: adaptive binary models and mixers; 2: additive weights.")
+        .def("halve_rate", &Model::halve_rate, "times"_a, "Adapt at 2^-times the rate that images are coded with.")
+        .def("save", &save_additive, "weights"_a.noconvert(), "Write the state of a model of version 2.")
+        .def("save", &save_mixing, "probabilities"_a.noconvert(), "counts"_a.noconvert(), "weights"_a.noconvert(),
+             "Write the state of a model of version 1.")
+        .def("load", &load_additive, "weights"_a.noconvert(), "Become a model of version 2 in a state that was saved.")
+        .def("load", &load_mixing, "probabilities"_a.noconvert(), "counts"_a.noconvert(), "weights"_a.noconvert(),
+             "Become a model of version 1 in a state that was saved.");
     nb::class_<ImageDecoder>(m, "ImageDecoder", "The decoder of one image that arrives in pieces.")
         .def("__init__", &make_decoder, "model"_a, "step"_a, "height"_a, "width"_a, "channels"_a,
              nb::keep_alive<1, 2>())
@@ -202,7 +221,7 @@ void add_images(nb::module_& m) {
         .def("correct", &correct, "pixels"_a.noconvert(), "scales"_a.noconvert(), "biases"_a.noconvert(),
              "out"_a.noconvert(), "transposed"_a = false, "turned"_a = false, "threads"_a = 1,
              "Write the correction of pixels, computed for a view of them.");
-    m.def("image_model_sizes", &model_sizes, "Return the number of binary models and of mixer weights.");
+    m.def("image_model_sizes", &model_sizes, "version"_a, "Return the sizes of the arrays that a model is saved as.");
     m.def("quantize_coefficients", &quantize, "coefficients"_a.noconvert(), "step"_a, "weight"_a, "out"_a.noconvert(),
           "Quantize coefficients, and return the squared error in steps.");
     m.def(

@@ -303,7 +303,7 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     const RowDistance<float> distance(Metric::l2, 2, simd);
     std::vector<std::uint32_t> visited;
     const GraphWalker<float> walker(records, vectors, projection, Metric::l2, simd);
-    walker.start(batch[0], ef, skipped, pool);
+    walker.start(batch[0], ef, {skipped}, pool);
     while (walker.step(batch[0], pool, [&](std::uint32_t id, float) { visited.push_back(id); })) {
     }
     CHECK(visited == order);
@@ -317,7 +317,7 @@ void test_walk(std::size_t count, std::size_t ef, unsigned skip, Simd simd, std:
     std::uint32_t positions[k];
     std::int64_t compared;
     if (ef < k) return;
-    search_graph(records, vectors, projection, Metric::l2, query, 1, ef, skipped, {k, scores, positions, &compared},
+    search_graph(records, vectors, projection, Metric::l2, query, 1, ef, {skipped}, {k, scores, positions, &compared},
                  simd, 1);
     CHECK(compared == static_cast<std::int64_t>(order.size()));
     for (std::size_t i = 0; i < k; ++i)

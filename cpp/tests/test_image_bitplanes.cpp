@@ -29,10 +29,11 @@ Image random_image(std::mt19937& random, const std::vector<std::size_t>& kinds, 
 }
 
 // Encodes an image against an original that is gray, so that errors are those of the coefficients' pixels.
+template <class Model>
 EncodedImage encode(const Image& image) {
     const std::size_t height = kBlock * image.shape.rows, width = kBlock * image.shape.columns;
     const std::vector<std::uint16_t> gray(height * width * image.shape.kinds.size(), 128 * 257);
-    ImageModel model;
+    ImageModel model{Model{}};
     const OriginalImage<std::uint16_t> original{gray.data(), height, width, 4};
     return encode_image(model, image.shape, image.coefficients.data(), image.start, SIZE_MAX, original);
 }
@@ -44,9 +45,10 @@ bool in_interval(std::int32_t value, std::int32_t decoded) {
     return (value < 0) == (decoded < 0) && std::abs(value) >= low && std::abs(value) < low + width;
 }
 
+template <class Model>
 void test_round_trip(std::mt19937& random, const std::vector<std::size_t>& kinds, bool large) {
     const Image image = random_image(random, kinds, large);
-    const auto [all, planes, whole, passes] = encode(image);
+    const auto [all, planes, whole, passes] = encode<Model>(image);
     CHECK(whole && planes == image.start.planes && passes.size() == static_cast<std::size_t>(planes * kPasses));
     for (std::size_t i = 1; i < passes.size(); ++i) CHECK(passes[i - 1].bytes <= passes[i].bytes);
     for (const CodedPass& pass : passes) {
@@ -66,7 +68,7 @@ void test_round_trip(std::mt19937& random, const std::vector<std::size_t>& kinds
     }
     const std::vector<std::uint8_t> bytes(all.begin() + static_cast<std::ptrdiff_t>(start_size), all.end());
     std::vector<std::int32_t> decoded(image.coefficients.size()), fresh(image.coefficients.size());
-    BitPlaneTraversal<DecoderIo> traversal(image.shape, start, ImageModel{}, nullptr, decoded.data());
+    BitPlaneTraversal<DecoderIo, Model> traversal(image.shape, start, Model{}, nullptr, decoded.data());
     DecoderIo io;
     for (std::size_t at = 0; at < bytes.size();) {
         const std::size_t count = std::min<std::size_t>(1 + random() % (large ? 5000 : 500), bytes.size() - at);
@@ -75,7 +77,7 @@ void test_round_trip(std::mt19937& random, const std::vector<std::size_t>& kinds
         traversal.run(io, [] { return false; }, [] {});
         for (std::size_t i = 0; i < decoded.size(); ++i) CHECK(in_interval(image.coefficients[i], decoded[i]));
     }
-    BitPlaneTraversal<DecoderIo> again(image.shape, start, ImageModel{}, nullptr, fresh.data());
+    BitPlaneTraversal<DecoderIo, Model> again(image.shape, start, Model{}, nullptr, fresh.data());
     DecoderIo at_once;
     at_once.decoder.feed(bytes.data(), bytes.size());
     again.run(at_once, [] { return false; }, [] {});
@@ -86,21 +88,23 @@ void test_round_trip(std::mt19937& random, const std::vector<std::size_t>& kinds
     }
 }
 
+template <class Model>
 void test_noise(std::mt19937& random) {
     std::vector<std::uint8_t> noise(2000);
     for (std::uint8_t& byte : noise) byte = static_cast<std::uint8_t>(random());
     const ImageShape shape{{0, 1, 2, 3}, 2, 2};
     std::vector<std::int32_t> decoded(shape.count());
     const std::uint8_t first = kMaxPlanes;
-    BitPlaneTraversal<DecoderIo> traversal(shape, ImageStart(&first, 4), ImageModel{}, nullptr, decoded.data());
+    BitPlaneTraversal<DecoderIo, Model> traversal(shape, ImageStart(&first, 4), Model{}, nullptr, decoded.data());
     DecoderIo io;
     io.decoder.feed(noise.data(), noise.size());
     traversal.run(io, [] { return false; }, [] {});
 }
 
 // Noise as the bitstream of images of all kinds and sizes: pixels in any state.
+template <class Model>
 void test_decoder_of_noise(std::mt19937& random) {
-    const ImageModel model;
+    const ImageModel model{Model{}};
     for (std::size_t channels = 1; channels <= kChannelKinds; ++channels) {
         const std::size_t height = 1 + random() % 90, width = 1 + random() % 90;
         ImageDecoder decoder(model, 1000, height, width, channels);
@@ -123,12 +127,36 @@ void test_decoder_of_noise(std::mt19937& random) {
     }
 }
 
-int main() {
+// After a bit the logit of a sum of weights moves toward it, whatever the weights.
+void test_additive_contexts(std::mt19937& random) {
+    for (int i = 0; i < 1000; ++i) {
+        std::array<LogitWeight, 3> weights{};
+        for (LogitWeight& weight : weights) weight = static_cast<LogitWeight>(random() % 16001 - 8000);
+        const AdditiveContexts<3, 44> contexts{{&weights[0], &weights[1], &weights[2]}, 15};
+        const bool bit = random() % 2;
+        const Probability before = contexts.probability();
+        const int sum = weights[0] + weights[1] + weights[2];
+        CHECK(before == std::clamp<Probability>(squash(sum >> 3), 16, kOne - 16));
+        contexts.update(bit, before);
+        CHECK(bit ? contexts.probability() >= before : contexts.probability() <= before);
+        CHECK(std::abs(weights[0] + weights[1] + weights[2] - sum) <= 3 * 44 * 2);
+    }
+}
+
+template <class Model>
+void test_model() {
     std::mt19937 random(0);
     for (int i = 0; i < 3; ++i)
         for (const std::vector<std::size_t>& kinds : {std::vector<std::size_t>{0}, {0, 3}, {0, 1, 2}, {0, 1, 2, 3}})
-            test_round_trip(random, kinds, i == 2 && kinds.size() == 3);
-    for (int i = 0; i < 4; ++i) test_noise(random);
-    for (int i = 0; i < 4; ++i) test_decoder_of_noise(random);
+            test_round_trip<Model>(random, kinds, i == 2 && kinds.size() == 3);
+    for (int i = 0; i < 4; ++i) test_noise<Model>(random);
+    for (int i = 0; i < 4; ++i) test_decoder_of_noise<Model>(random);
+}
+
+int main() {
+    std::mt19937 random(0);
+    test_additive_contexts(random);
+    test_model<AdditiveModel>();
+    test_model<MixingModel>();
     std::puts("image_bitplanes: ok");
 }

@@ -7,7 +7,7 @@ fastest one.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -593,8 +593,8 @@ class RowProjection:
     """The projection of rows: on the first `used` directions, and on the coarse parts of lists' centroids.
 
     `coarse` is in features, or in as many leading directions as it has columns, these also as bits of float16;
-    `mean_coefficients` are those of the mean, `mean_square` is its squared norm, and `mean_outside` that of its part
-    outside of the directions.
+    `complement` is an orthonormal basis of what lies outside of the directions, or empty; `mean_coefficients` are those
+    of the mean, `mean_square` is its squared norm, and `mean_outside` that of its part outside of the directions.
     """
 
     def __init__(
@@ -604,6 +604,7 @@ class RowProjection:
         directions: NDArray[np.float32],
         used: int,
         coarse: NDArray[np.float32] | NDArray[np.uint16],
+        complement: NDArray[np.float32],
         mean_coefficients: NDArray[np.float32],
         mean_square: float,
         mean_outside: float,
@@ -704,10 +705,8 @@ class CodeScan:
         directions: NDArray[np.int32],
         depths: NDArray[np.int32],
         entries: NDArray[np.float32],
-        largest: float,
         operations: float,
         runs: Sequence[ScannedCodes],
-        positions: NDArray[np.uint32],
         ids: NDArray[np.int64],
     ) -> None: ...
     def search(
@@ -744,13 +743,26 @@ class CodeDecoder:
 # Bit-plane coding of images (cpp/python/images.cpp)
 
 class ImageModel:
-    """The adaptive binary models and mixers of the bit-plane coder."""
+    """The context model of the bit-plane coder."""
 
     def __init__(self) -> None: ...
+    @property
+    def version(self) -> int:
+        """1: adaptive binary models and mixers; 2: additive weights."""
+    def halve_rate(self, times: int) -> None:
+        """Adapt at 2^-times the rate that images are coded with; version 1 has no such rate."""
+    @overload
+    def save(self, weights: NDArray[np.int16]) -> None:
+        """Write the state of a model of version 2."""
+    @overload
     def save(self, probabilities: NDArray[np.uint16], counts: NDArray[np.uint8], weights: NDArray[np.int32]) -> None:
-        """Write the state of all models and mixers."""
+        """Write the state of a model of version 1."""
+    @overload
+    def load(self, weights: NDArray[np.int16]) -> None:
+        """Become a model of version 2 in a state that was saved."""
+    @overload
     def load(self, probabilities: NDArray[np.uint16], counts: NDArray[np.uint8], weights: NDArray[np.int32]) -> None:
-        """Restore a state that `save` wrote."""
+        """Become a model of version 1 in a state that was saved."""
 
 class ImageDecoder:
     """The decoder of one image that arrives in pieces."""
@@ -804,8 +816,8 @@ class RestorationNetwork:
         It is computed for the image, or for a view of it that is transposed or turned by 180 degrees.
         """
 
-def image_model_sizes() -> tuple[int, int]:
-    """Return the number of binary models and of mixer weights."""
+def image_model_sizes(version: int) -> list[int]:
+    """Return the sizes of the arrays that a model is saved as."""
 
 def quantize_coefficients(
     coefficients: NDArray[np.float32], step: float, weight: float, out: NDArray[np.int16]

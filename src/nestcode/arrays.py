@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nestcode import _core
-from nestcode.errors import InvalidInput
+from nestcode.errors import InvalidInput, NotNumeric
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -32,10 +32,6 @@ LARGEST = 1e36  # of values that are not L2-normalized: their differences and no
 LARGEST_SQUARE = 1e37  # squared norm of a vector whose distances fit float32
 SMALLEST_SQUARE = 1e-36  # squared distance of items from their mean whose parts fit float32
 FINITE_REMEDY = "drop or impute rows with NaN or inf first, as in X[np.isfinite(X).all(axis=1)]"
-
-
-class NotNumeric(InvalidInput, TypeError):
-    """Data of objects that are no numbers; a `TypeError` as well, as scikit-learn expects."""
 
 
 def pieces(X: ArrayLike | Iterable[ArrayLike]) -> Iterator[NDArray[Any]]:

@@ -2,7 +2,8 @@
 
 NestcodeError
 ├── InvalidInput (ValueError)    a value breaks a rule; the message names the rule, the value, the remedy
-│   └── NotFitted (AttributeError)   a coder or model was used before fit
+│   ├── NotFitted (AttributeError)   a coder or model was used before fit
+│   └── NotNumeric (TypeError)       data of objects that are no numbers
 ├── DamagedFile (ValueError)     a file is cut short, changed, foreign or newer than this version
 ├── Diverged (ArithmeticError)   training diverged: the loss is NaN or infinite
 ├── OutOfMemory (MemoryError)    a batch or a file exceeds the memory; the message names the remedy
@@ -47,6 +48,10 @@ class NotFitted(InvalidInput, AttributeError):
 def _combined_with(other: type[Exception]) -> type[Any]:
     """Return a class of errors that is both `NotFitted` and another library's error."""
     return type("NotFitted", (NotFitted, other), {"__module__": __name__})
+
+
+class NotNumeric(InvalidInput, TypeError):
+    """Data of objects that are no numbers; a `TypeError` as well, as scikit-learn expects."""
 
 
 class DamagedFile(NestcodeError, ValueError):

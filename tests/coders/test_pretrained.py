@@ -12,7 +12,8 @@ from nestcode.errors import InvalidInput
 FINGERPRINTS = {
     "cifar10-small": "69a5dc3b4ed34daf3a412c73259459a7683a5c8522d0ce88b7f0856caa330a30",
     "photos-small": "57c9851d9e1facf228c1b5f7ab86bed9387c791759a48cc73b17dfde11f7fe8d",
-    "photos": "a887733e8a8c31be344e719c429a033d20316d5e2ec814b1390d5ff71a74720f",
+    "photos": "0ebfdb2dbcfb318a5cb2ef909b99f6e5b8d7f9cf794df7c100ce5e409597d4cd",
+    "photos-1": "a887733e8a8c31be344e719c429a033d20316d5e2ec814b1390d5ff71a74720f",
 }
 
 

@@ -10,15 +10,17 @@ is untrained, and `images-v1-pixels.json` checksums of their pixels. The data is
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nestcode import LinearCoder, compress, decompress
+from nestcode import LinearCoder, _core, compress, decompress
 from nestcode.images import ImageCodec, compress_images, decompress_images
-from nestcode.images.codec import Image, ImageDecoder
+from nestcode.images.codec import RECORD_KIND, Image, ImageDecoder
 from nestcode.images.format import VERSION as IMAGES_VERSION
 from nestcode.images.format import parse_image_header
+from nestcode.storage import Record
 from nestcode.streams.format import VERSION
 
 HERE = Path(__file__).parent
@@ -36,7 +38,7 @@ SHAPES = {"wide.png": (130, 140, 3), "below/grey.png": (35, 9), "opacity.png": (
 
 
 MANY = [bytes(range(200)), b"", bytes(range(200)), b"another"]
-PROFILES = {1: [b""] * 4, 2: MANY, 3: MANY}  # by version
+PROFILES = {1: [b""] * 4, 2: MANY, 3: MANY, 4: MANY}  # by version
 
 
 def images(version: int) -> list[Image]:
@@ -50,9 +52,21 @@ def images(version: int) -> list[Image]:
     return out
 
 
-def blank() -> ImageCodec:
-    """An untrained codec: a gray image has no bits to train on."""
-    return ImageCodec().fit([np.full((1, 1), 128, dtype=np.uint8)])
+def blank(version: int = IMAGES_VERSION) -> ImageCodec:
+    """An untrained codec of a version of streams: a gray image has no bits to train on."""
+    if version > 3:
+        return ImageCodec().fit([np.full((1, 1), 128, dtype=np.uint8)])
+    contexts = _core.image_model_sizes(1)[0]
+    weights = np.repeat(np.array([(4 << 16) // 25, (4 << 16) // 16], dtype=np.int32), [480 * 8, 20 * 5])
+    arrays: dict[str, NDArray[Any]] = {
+        "chances": np.full(contexts, 1 << 15, np.uint16), "seen": np.zeros(contexts, np.uint8), "weights": weights
+    }  # fmt: skip
+    return ImageCodec.from_record(Record(RECORD_KIND, 1, {"step": 4.0}, arrays), "blank")
+
+
+def blank_of(data: bytes) -> ImageCodec:
+    """The untrained codec that made a golden stream."""
+    return blank(int.from_bytes(data[8:12], "little"))
 
 
 def bitstreams(data: bytes, arrived: int) -> dict[tuple[int, ...], bytes]:
@@ -69,7 +83,7 @@ def decoders(data: bytes, arrived: int) -> list[ImageDecoder]:
     """Decoders of the images of a stream, fed with the first `arrived` bytes of its payload."""
     out = []
     for shape, part in bitstreams(data, arrived).items():
-        out.append(ImageDecoder(blank(), shape))
+        out.append(ImageDecoder(blank_of(data), shape))
         out[-1].feed(part)
     return out
 
@@ -104,7 +118,7 @@ def pixel_digests(data: bytes) -> dict[str, str]:
     """Checksums of all pixels that the first bytes of a stream decode to, by their number."""
     start = parse_image_header(memoryview(data)).size
     cuts = [start, start + 1, *range(start + 500, len(data), 1500), len(data)]
-    decoded = {str(cut): decompress_images(data[:cut], blank()) for cut in cuts}
+    decoded = {str(cut): decompress_images(data[:cut], blank_of(data)) for cut in cuts}
     return {cut: hashlib.sha256(b"".join(map(np.ndarray.tobytes, some))).hexdigest() for cut, some in decoded.items()}
 
 

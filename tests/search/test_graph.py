@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 import nestcode as nc
 from nestcode import metrics
 from nestcode.coders.base import Metric
-from nestcode.search.graph import DEGREE, Graph, Navigator, bitmap, build_graph, entry_points, pack_graph
+from nestcode.search.graph import DEGREE, Graph, GraphHits, Navigator, bitmap, build_graph, entry_points, pack_graph
 
 MISSING = 2**32 - 1
 STARTS = 8  # entry points that a walk begins at
@@ -96,7 +96,7 @@ def test_equals_a_greedy_search_by_estimates(scene: Scene, share: float) -> None
     every = graph.search(scene.queries[:3], k=count, ef=count)
     for q in range(3):
         estimates = dict(zip(every.positions[q].tolist(), every.distances[q].tolist(), strict=True))
-        visited = greedy_search(neighbors, entry_points(count), estimates, 10, ~skipped)
+        visited = greedy_search(neighbors, entry_points(np.arange(count, dtype=np.uint32)), estimates, 10, ~skipped)
         hits = graph.search(scene.queries[q : q + 1], k=10, ef=10, skipped=bitmap(skipped))
         assert hits.visited == [len(visited)]
         expected = sorted((i for i in visited if not skipped[i]), key=lambda i: (estimates[i], i))[:10]
@@ -184,6 +184,32 @@ def test_equal_items_are_all_found(scene: Scene) -> None:
     assert sorted(hits.positions[0].tolist()) == list(range(100))
 
 
+@pytest.mark.parametrize("by_vectors", [False, True])
+def test_duplicates_are_found_where_the_first_of_them_is(scene: Scene, by_vectors: bool) -> None:
+    rng = np.random.default_rng(0)
+    base = scene.base[:300]
+    base = base[np.lexsort(scene.coder.encode(base).packed.T[::-1])]  # as indexes sort them
+    times = np.where(np.arange(300) % 100 == 50, 400, rng.integers(1, 4, 300))
+    rows, starts = base.repeat(times, axis=0), np.cumsum(times) - times
+    skipped = rng.random(len(rows)) < 0.5
+
+    def found(rows: NDArray[np.float32], skipped: NDArray[np.bool_]) -> GraphHits:
+        items = scene.navigator.encode(rows, scene.coder.encode(rows))
+        records = pack_graph(scene.navigator, items, build_graph(scene.navigator, rows, items))
+        graph = Graph(scene.navigator, records, len(rows), rows if by_vectors else None)
+        return graph.search(scene.queries, k=10, ef=20, skipped=bitmap(skipped))
+
+    hits, first = found(rows, skipped), found(base, np.logical_and.reduceat(skipped, starts))
+    assert (hits.visited == first.visited).all()
+    for query, nodes in enumerate(first.positions):
+        items = [starts[node] + copy for node in nodes for copy in range(times[node])]
+        kept = [item for item in items if not skipped[item]][:10]
+        assert hits.positions[query].tolist() == kept
+        assert hits.distances[query].tolist() == [
+            first.distances[query, nodes.tolist().index(starts.searchsorted(item, "right") - 1)] for item in kept
+        ]
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
 def test_extreme_queries_get_hits(scene: Scene, value: float) -> None:
     hits = scene.exact().search(np.full((1, 64), value, dtype=np.float32), k=3, ef=10)
@@ -191,7 +217,7 @@ def test_extreme_queries_get_hits(scene: Scene, value: float) -> None:
 
 
 def test_errors(scene: Scene) -> None:
-    with pytest.raises(nc.errors.InvalidInput, match="bit planes of a LinearCoder, got a CellCoder: fit"):
+    with pytest.raises(nc.errors.InvalidInput, match="LinearCoder or a RotationCoder, got a CellCoder: fit"):
         Navigator(nc.CellCoder(width=32).fit(scene.base))
     with pytest.raises(nc.errors.InvalidInput, match='metric "l2" cannot be searched by metric "cosine"'):
         scene.exact().search(scene.queries, k=1, ef=1, metric="cosine")

@@ -26,6 +26,11 @@ LEAST = 1e-9  # squared error that is divided by
 Sizes = NDArray[np.int64]  # bytes, of passes
 UNLIMITED = 1 << 62  # bytes
 UNWEIGHTED = 32  # the weight 1 of a step
+# The arrays of a context model in files, by its version: probabilities, counts and mixing weights; additive weights.
+MODEL_TYPES: dict[int, dict[str, type[Any]]] = {
+    1: {"chances": np.uint16, "seen": np.uint8, "weights": np.int32},
+    2: {"weights": np.int16},
+}
 
 
 @dataclass(frozen=True)
@@ -107,24 +112,17 @@ def _gray_error(original: NDArray[np.uint8 | np.uint16]) -> float:
 
 
 def model_arrays(model: _core.ImageModel) -> dict[str, NDArray[Any]]:
-    """Return a context model as arrays, under the names that files have: probabilities, confidences, mixing weights."""
-    contexts, weights = _core.image_model_sizes()
-    arrays: dict[str, NDArray[Any]] = {
-        "chances": np.empty(contexts, np.uint16),
-        "seen": np.empty(contexts, np.uint8),
-        "weights": np.empty(weights, np.int32),
-    }
-    model.save(arrays["chances"], arrays["seen"], arrays["weights"])
+    """Return a context model as arrays, under the names that files have."""
+    types = MODEL_TYPES[model.version]
+    sizes = _core.image_model_sizes(model.version)
+    arrays = {name: np.empty(size, dtype) for (name, dtype), size in zip(types.items(), sizes, strict=True)}
+    model.save(*arrays.values())
     return arrays
 
 
-def set_model(model: _core.ImageModel, arrays: Arrays) -> None:
+def set_model(model: _core.ImageModel, version: int, arrays: Arrays) -> None:
     """Set a context model to the arrays of `model_arrays`; raise if they are not such arrays."""
-    contexts, weights = _core.image_model_sizes()
-    expected = {
-        "chances": (np.uint16, (contexts,)),
-        "seen": (np.uint8, (contexts,)),
-        "weights": (np.int32, (weights,)),
-    }
-    check_arrays(arrays, expected)
-    model.load(arrays["chances"], arrays["seen"], arrays["weights"])
+    types = MODEL_TYPES[version]
+    sizes = _core.image_model_sizes(version)
+    check_arrays(arrays, {name: (dtype, (size,)) for (name, dtype), size in zip(types.items(), sizes, strict=True)})
+    model.load(*(arrays[name] for name in types))

@@ -43,6 +43,7 @@ Tune = Literal["psnr", "ssim"]
 # Weights of the quantizer's step in units of 1/32, by kind of channel: three times as coarse for chroma as for luma.
 SSIM_WEIGHTS = [16, 48, 48, 32]
 FINEST_FOR_SSIM = 2  # a step of which luma's half still has coefficients within 15 bit planes
+TRAINING_RATES = (-2, 0, 2)  # of the passes over training images: how often the rate of coding is halved
 FLAGS = 0xE0  # of a bitstream's first byte: a rotation, bit planes of subbands, weights
 SCALES = {np.dtype(np.uint8): 1, np.dtype(np.uint16): 257}  # of pixel values, relative to 0 to 255
 REDUCED = (1, 1 / 2, 1 / 4, 1 / 8)  # scales of images
@@ -67,6 +68,8 @@ class ImageCodec(Storable):
 
     """
 
+    VERSION = 2
+
     def __init__(self, step: float = 4.0) -> None:
         if isinstance(step, bool) or not isinstance(step, int | float) or not 1 <= step <= 1000:
             raise InvalidInput(f"step must be between 1 and 1000 pixel values, got {step!r}: 4 is a good choice")
@@ -75,13 +78,16 @@ class ImageCodec(Storable):
         self._model = _core.ImageModel()
 
     def fit(self, images: Sequence[Image]) -> Self:
-        """Train the context model on images as `compress_images` takes them, in order."""
+        """Train the context model on images as `compress_images` takes them, in order and three times."""
         if not isinstance(images, Sequence) or len(images) == 0:
             raise InvalidInput(f"images must be a list with at least one image, got {_type_of(images)}")
         model = _core.ImageModel()
-        for image in images:
-            self._encode(image, model, UNLIMITED, "psnr", adapt=True, measure=False)
-        set_model(self._model, model_arrays(model))  # in a file's precision, so that it codes as when loaded
+        for halvings in TRAINING_RATES:
+            model.halve_rate(halvings)
+            for image in images:
+                self._encode(image, model, UNLIMITED, "psnr", adapt=True, measure=False)
+        self._model = _core.ImageModel()
+        set_model(self._model, model.version, model_arrays(model))  # at the rate of coding
         self._is_fitted = True
         return self
 
@@ -152,12 +158,12 @@ class ImageCodec(Storable):
     def to_record(self) -> Record:
         """Return the fitted codec as a record."""
         self.check_fitted()
-        return Record(RECORD_KIND, self.VERSION, {"step": self.step}, model_arrays(self._model))
+        return Record(RECORD_KIND, self._model.version, {"step": self.step}, model_arrays(self._model))
 
     @classmethod
     def _read(cls, record: Record) -> Self:
         codec = cls(**record.settings)
-        set_model(codec._model, record.arrays)
+        set_model(codec._model, record.version, record.arrays)
         codec._is_fitted = True
         return codec
 

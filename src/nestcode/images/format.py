@@ -4,7 +4,8 @@
 
 The table, deflated JSON, has the names and shapes of the images and how many bytes each of them has in each coding
 pass; since version 2 also their bit depths and ICC profiles. Since version 3 bitstreams may begin with the bit planes
-of their subbands and with weights. `docs/format.md` documents it. No value is used before it is checked.
+of their subbands and with weights; since version 4 codecs may have additive context models. `docs/format.md` documents
+it. No value is used before it is checked.
 """
 
 import json
@@ -30,7 +31,7 @@ from nestcode.images.bitplanes import PASSES
 from nestcode.images.codec import FLAGS, check_shape
 from nestcode.images.lapped_dct import BLOCK
 
-VERSION = 3
+VERSION = 4
 FIXED = struct.Struct("<8sIIIQ32s")  # magic, version, bytes of table, of embedded codec and of payload, fingerprint
 ROTATED = 0x80  # the only flag of a bitstream up to version 2
 MAX_TABLE = 1 << 24  # bytes, inflated: some 80,000 images

@@ -127,7 +127,7 @@ class FSQ(Quantizer):
 
     def forward(self, z: Tensor) -> Tensor:
         """Return the nearest levels, in the shape of z."""
-        return straight_through(self._level(self._numbers(self._check(z)).to(z.dtype)), z.tanh())
+        return copy_gradient(self._level(self._numbers(self._check(z)).to(z.dtype)), z.tanh())
 
     def _numbers(self, z: Tensor) -> Tensor:
         return ((z.tanh() + 1) / 2 * (self.levels - 1) + 0.5).floor().long()
@@ -170,7 +170,7 @@ class LFQ(Quantizer):
     def forward(self, z: Tensor) -> Tensor:
         """Return the signs, in the shape of z."""
         z = self._bounded(self._check(z))
-        return straight_through((2 * self._numbers(z) - 1).to(z.dtype) * self.scale, z)
+        return copy_gradient((2 * self._numbers(z) - 1).to(z.dtype) * self.scale, z)
 
     def entropy_loss(self, z: Tensor, temperature: float = 0.5) -> Tensor:
         """Return the mean entropy of a bit given its item, less the entropy of the mean bit: from 0 down to -ln 2.
@@ -256,7 +256,7 @@ class ResidualVQ(Quantizer):
         parts = torch.stack([word for _, word, _ in self._stages(self._check(z).detach())], dim=-2)
         if kept is not None:
             parts = keep_prefix(parts, kept, dim=-2)
-        return straight_through(parts.sum(dim=-2), z)
+        return copy_gradient(parts.sum(dim=-2), z)
 
     def loss(self, z: Tensor, commitment: float = 0.25) -> Tensor:
         """Return the squared error of each stage's codewords, averaged, plus that of its residuals, `commitment` times.
@@ -310,11 +310,11 @@ class ResidualVQ(Quantizer):
         return f"{features}, stages={stages}, codewords={codewords}, tokens={self.tokens}"
 
 
-def straight_through(quantized: Tensor, z: Tensor) -> Tensor:
-    """Return the quantized values exactly, with the gradient of z.
+def copy_gradient(quantized: Tensor, z: Tensor) -> Tensor:
+    """Return the quantized values exactly, with the gradient of z: the straight-through estimator of VQ-VAE.
 
     >>> z = torch.tensor([0.3], requires_grad=True)
-    >>> out = straight_through(z.round(), z)
+    >>> out = copy_gradient(z.round(), z)
     >>> out.backward()
     >>> out.item(), z.grad.item()
     (0.0, 1.0)

@@ -122,10 +122,13 @@ class NavigatingCodes:
     norms: NDArray[np.uint16]  # (n,): float16, squared norms around the mean
     factors: NDArray[np.uint16]  # (n,): float16, true by decoded norm
 
+    def __getitem__(self, some: NDArray[np.uint32], /) -> "NavigatingCodes":
+        return NavigatingCodes(self.grouped[some], self.norms[some], self.factors[some])
 
-def entry_points(count: int) -> NDArray[np.uint32]:
-    """Return where searches begin: evenly spaced positions, as sorted codes are near their neighbors in order."""
-    return (np.arange(ENTRIES) * count // ENTRIES).astype(np.uint32)
+
+def entry_points(nodes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return where searches begin: evenly spaced nodes, as sorted codes are near their neighbors in order."""
+    return nodes[np.arange(ENTRIES) * len(nodes) // ENTRIES]
 
 
 def build_graph(
@@ -140,7 +143,8 @@ def build_graph(
 ) -> NDArray[np.uint32]:
     """Return the neighbors of each item, (n, 32); the same for any number of threads.
 
-    They are positions, nearest first. An item with fewer neighbors has its own position in the last places.
+    They are positions, nearest first. An item with fewer neighbors has its own position in the last places, and one
+    that equals the item before it, a duplicate, in all places: the first of them is found for all.
 
     Args:
         navigator: the bits that navigate.
@@ -153,10 +157,24 @@ def build_graph(
 
     """
     rows = as_floats(vectors[:], normalize=navigator.coder.metric_ == "cosine").astype(np.float32, copy=False)
-    neighbors = np.empty((len(rows), DEGREE), dtype=np.uint32)
-    parts = items.grouped, items.norms, items.factors
-    _core.build_graph(navigator.core, rows, *parts, entry_points(len(rows)), neighbors, ef, passes, seed, threads)
+    count, distinct = len(rows), distinct_items(rows, items)
+    if len(distinct) < count:
+        rows, items = rows[distinct], items[distinct]
+    among = np.empty((len(rows), DEGREE), dtype=np.uint32)
+    parts, entries = (items.grouped, items.norms, items.factors), entry_points(np.arange(len(rows), dtype=np.uint32))
+    _core.build_graph(navigator.core, rows, *parts, entries, among, ef, passes, seed, threads)
+    if len(distinct) == count:
+        return among
+    neighbors = np.arange(count, dtype=np.uint32)[:, None].repeat(DEGREE, axis=1)
+    neighbors[distinct] = distinct[among]
     return neighbors
+
+
+def distinct_items(rows: Floats, items: NavigatingCodes) -> NDArray[np.uint32]:
+    """Return the positions of items whose vectors differ from those before them."""
+    alike = 1 + np.flatnonzero((items.grouped[1:] == items.grouped[:-1]).all(axis=1))
+    duplicates = alike[(rows[alike] == rows[alike - 1]).all(axis=1)]
+    return np.delete(np.arange(len(rows), dtype=np.uint32), duplicates)
 
 
 def pack_graph(
@@ -173,7 +191,9 @@ def pack_graph(
     """
     count, parts = len(items.grouped), (items.grouped, items.norms, items.factors)
     records = _empty_aligned(count + ENTRIES // DEGREE, navigator.record_bytes)
-    _core.pack_graph(np.ascontiguousarray(neighbors), entry_points(count), *parts, records, threads)
+    alone = np.flatnonzero(neighbors[:, 0] == np.arange(count))
+    nodes = np.delete(np.arange(count, dtype=np.uint32), alone[alone > 0])
+    _core.pack_graph(np.ascontiguousarray(neighbors), entry_points(nodes), *parts, records, threads)
     return records
 
 

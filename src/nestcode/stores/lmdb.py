@@ -20,6 +20,7 @@ from nestcode.coders import Coder
 from nestcode.errors import DamagedFile, InvalidInput, import_extra
 from nestcode.index.ordered import Scan
 from nestcode.stores.base import CodeStore, DuplicateIds, MissingIds, check_settings, dump_coder, parse_settings
+from nestcode.stores.lmdb_pages import check_complete
 from nestcode.stores.sql import opened
 
 import_extra("lmdb", extra="lmdb", purpose="LmdbStore")
@@ -93,6 +94,8 @@ class LmdbStore(CodeStore):
         return store
 
     def _open(self, path: str | PathLike[str], map_size: int, *, create: bool) -> None:
+        if (file := Path(path, "data.mdb")).exists():
+            check_complete(file)
         try:
             self._environment = lmdb.open(fspath(path), map_size=map_size, max_dbs=3, create=create)
         except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError) as error:

@@ -32,6 +32,7 @@ PRETRAINED = {
     "photos": Pretrained(
         "images", "24 images of Debian's packages mate-backgrounds and plasma-workspace-wallpapers, at four scales"
     ),
+    "photos-1": Pretrained("images", "the same images; of streams up to version 3"),
 }
 
 
@@ -39,7 +40,7 @@ def pretrained_names(codes: Literal["items", "images"]) -> list[str]:
     """Return the names of the shipped files for items or for images.
 
     >>> pretrained_names("images")
-    ['photos']
+    ['photos', 'photos-1']
     """
     return [name for name, shipped in PRETRAINED.items() if shipped.codes == codes]
 

@@ -26,9 +26,10 @@ from nestcode.coders.network import (
     piece_size,
     weights_of,
 )
-from nestcode.coders.refined.network import MLP, Refiner, UNet, network_to_json
+from nestcode.coders.refined.network import MLP, UNet, network_to_json
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
+from nestcode.nn.refine import ImageRefiner, VectorRefiner
 from nestcode.storage import Arrays
 from nestcode.training.config import Run, Training
 from nestcode.training.data import Source
@@ -45,7 +46,7 @@ class RefinedModel:
     """A base coder and the network that refines what it decodes."""
 
     base: Coder
-    network: Refiner
+    network: VectorRefiner | ImageRefiner
     training: Training
     scale: float  # root mean square distance of a feature from its mean: the unit of the network's inputs
     shrinkage: NDArray[np.float64]  # (width + 1,): the share of the network's correction that is added
@@ -59,7 +60,7 @@ class RefinedModel:
         cls,
         source: Source,
         base: Coder,
-        network: Refiner,
+        network: VectorRefiner | ImageRefiner,
         training: Training,
         run: Run,
         *,

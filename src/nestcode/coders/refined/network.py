@@ -16,8 +16,6 @@ from nestcode.nn.refine import CHANNELS, LAYERS, UNITS, ImageRefiner, VectorRefi
 from nestcode.training.config import Training
 from nestcode.training.data import Source
 
-Refiner = VectorRefiner | ImageRefiner
-
 
 @dataclass(frozen=True)
 class MLP:
@@ -96,7 +94,7 @@ def image_shape(source: Source) -> tuple[int, ...] | None:
     return shape if len(shape) in (2, 3) else None
 
 
-def network_to_json(module: Refiner) -> dict[str, Any]:
+def network_to_json(module: VectorRefiner | ImageRefiner) -> dict[str, Any]:
     """Return the settings of a network as a file has them: an MLP as channels without a shape."""
     settings = module.settings()
     if isinstance(module, ImageRefiner):

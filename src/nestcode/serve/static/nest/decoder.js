@@ -4,10 +4,10 @@
 // documents the format.
 
 const MAGIC = "\x89NESP\r\n\x1a", ITEMS_MAGIC = "\x89NEST\r\n\x1a";
-const FIXED = 60, CRC = 4, BLOCK = 4096, PASSES = 45, VERSION = 3;
+const FIXED = 60, CRC = 4, BLOCK = 4096, PASSES = 45, VERSION = 4;
 const MAX_TABLE = 2 ** 24, MAX_PLANES = 15, MAX_NAME = 1000;
 const COEFFICIENT = 6n, STRIPS = 8n, MODEL = 2n ** 20n; // bytes of memory, as nestcode.images.stream counts them
-const KIND = "PictureCoder"; // of a codec in files
+const KIND = "PictureCoder", CODEC_VERSION = 2; // of a codec in files
 
 export class InvalidInput extends Error {
   name = "InvalidInput";
@@ -56,23 +56,33 @@ export class Codec {
     return Codec.make(await core(), metadata, arrays, source);
   }
 
-  /** Return the codec that ships with Nestcode. */
-  static photos() {
-    return (Codec.shipped ??= Promise.all([core(), load("photos.coder.z").then(inflate)]).then(([wasm, bytes]) => {
-      const { metadata, arrays } = parseSafetensors(bytes, "photos.coder.z");
-      return Codec.make(wasm, metadata, arrays, "photos.coder.z");
+  /** Return a codec that ships with Nestcode: "photos", or "photos-1" of streams up to version 3. */
+  static shipped(name) {
+    const source = `${name}.coder.z`;
+    return (Codec.loaded[name] ??= Promise.all([core(), load(source).then(inflate)]).then(([wasm, bytes]) => {
+      const { metadata, arrays } = parseSafetensors(bytes, source);
+      return Codec.make(wasm, metadata, arrays, source);
     }));
   }
+  static loaded = {};
 
   static make(wasm, metadata, arrays, source) {
     if (metadata.kind !== KIND) throw new InvalidInput(`${source} must hold an image codec, got a ${metadata.kind}`);
-    const raw = ["chances", "seen", "weights"].map((name) => arrays.get(name)?.bytes ?? new Uint8Array());
+    if (!(metadata.version <= CODEC_VERSION))
+      throw new DamagedFile(
+        `${source} has version ${metadata.version} of the ${KIND} layout, this nestcode reads up to ${CODEC_VERSION}: ` +
+          "upgrade nestcode",
+      );
+    const mixing = metadata.version === "1", contexts = mixing ? wasm.mixing_model_contexts() : 0;
+    const raw = (mixing ? ["chances", "seen", "weights"] : ["weights"])
+      .map((name) => arrays.get(name)?.bytes ?? new Uint8Array());
     const { step } = JSON.parse(metadata.settings);
-    const contexts = wasm.model_contexts();
-    const sizes = [2 * contexts, contexts, 4 * wasm.model_weights()];
+    const sizes = mixing ? [2 * contexts, contexts, 4 * wasm.mixing_model_weights()] : [2 * wasm.model_weights()];
     if (raw.some(({ length }, i) => length !== sizes[i]) || !(step >= 1 && step <= 1000))
       throw new DamagedFile(`${source} is not a ${KIND} as it should be: restore a copy`);
-    const model = lend(wasm, concatenate(raw), (at) => wasm.make_model(at, at + sizes[0], at + sizes[0] + sizes[1]));
+    const model = lend(wasm, concatenate(raw), (at) =>
+      mixing ? wasm.make_mixing_model(at, at + sizes[0], at + sizes[0] + sizes[1]) : wasm.make_model(at),
+    );
     return Object.assign(new Codec(), { wasm, model, step, fingerprint: metadata.sha256 });
   }
 }
@@ -99,7 +109,7 @@ function parseSafetensors(bytes, source) {
 async function fingerprintOf(metadata, arrays) {
   if (!globalThis.crypto?.subtle)
     throw new InvalidInput("an embedded codec is verified by crypto.subtle: serve the page by HTTPS or from localhost");
-  const types = { U16: "<u2", U8: "|u1", I32: "<i4" };
+  const types = { U16: "<u2", U8: "|u1", I16: "<i2", I32: "<i4" };
   const text = new TextEncoder();
   const parts = [text.encode(`${metadata.kind}\n${metadata.version}\n${metadata.settings}\n`)];
   for (const [name, { dtype, shape, bytes }] of arrays)
@@ -401,8 +411,10 @@ async function findCodec(header, data, given) {
       throw new DamagedFile(`${madeBy}, but another is embedded: restore a copy`);
     return codec;
   }
-  const photos = await Codec.photos();
-  if (photos.fingerprint === header.coder) return photos;
+  for (const name of ["photos", "photos-1"]) {
+    const codec = await Codec.shipped(name);
+    if (codec.fingerprint === header.coder) return codec;
+  }
   throw new InvalidInput(`${madeBy}, which is neither embedded nor shipped with Nestcode: give the codec`);
 }
 

@@ -1,0 +1,99 @@
+"""Whether an LMDB file holds all pages that its trees use.
+
+LMDB maps its file and trusts it: of an incomplete copy, reading a page beyond the end is a SIGBUS. A complete file may
+be shorter than its last page number says, as pages that one transaction allocated and freed are not written. So where
+it is shorter, the branch pages of all trees are read: they name the pages below them.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct, error
+
+from nestcode.errors import DamagedFile
+from nestcode.storage import read_at
+
+MAGIC, VERSION, NO_ROOT, DEEPEST = 0xBEEFC0DE, 1, 2**64 - 1, 32
+HEADER = Struct("=QHHHH")  # of a page: number, unused, flags, ends of the offsets and of the free space
+TREE = Struct("=IHH5Q")  # page size (of the tree of free pages) or unused, flags, depth, four counts, root
+META = Struct(f"=IIQQ{2 * TREE.size}sQQ")  # magic, version, address, map size, two trees, last page, transaction
+OFFSET, NUMBER = Struct("=H"), Struct("=Q")  # of a node in its page, of a page
+NODE = Struct("=HHHH")  # of a leaf: size of its value in two halves, flags, size of its key
+BIG, SUBTREE = 1, 2  # flags of nodes whose value is on pages of its own, or a tree
+SMALL = (b"codes", b"ids")  # trees whose values are all in their leaves
+
+Read = Callable[[int], bytes]
+Node = tuple[int, int, bytes, bytes]  # number or size, flags, key, value
+
+
+def check_complete(path: Path) -> None:
+    """Raise if an LMDB file lacks pages that its trees use; what is no LMDB file at all is left to LMDB."""
+    with path.open("rb") as file:
+        handle = file.fileno()
+        while (meta := _meta(handle)) is not None:
+            size, last, trees, transaction = meta
+            pages = os.fstat(handle).st_size // size
+            if pages > last:
+                return
+            try:
+                used = 1 + max(_last_page(_reader(handle, size, pages), tree, size) for tree in trees)
+            except (error, IndexError, ValueError):  # a page that is not there, or holds something else
+                used = last + 1
+            if used <= pages:
+                return
+            if (again := _meta(handle)) is None or again[3] == transaction:  # no other process wrote meanwhile
+                raise DamagedFile(f"{path} has {pages} of {used} pages of {size} bytes: restore a complete copy")
+
+
+def _meta(handle: int) -> tuple[int, int, tuple[bytes, bytes], int] | None:
+    """Return the page size, the last page, the trees of free pages and of names, and the number of the last commit."""
+    found, size, start = None, 0, 0
+    for _ in range(2):
+        data = read_at(handle, META.size, start + HEADER.size)
+        if len(data) < META.size:
+            break
+        magic, version, _, _, trees, last, transaction = META.unpack(data)
+        if (magic, version) != (MAGIC, VERSION):
+            return None
+        size = start = start or TREE.unpack_from(trees)[0]
+        if found is None or transaction > found[3]:
+            found = size, max(last, 1), (trees[: TREE.size], trees[TREE.size :]), transaction
+    return found if size else None
+
+
+def _reader(handle: int, size: int, pages: int) -> Read:
+    def read(number: int) -> bytes:
+        if number >= pages:
+            raise IndexError(number)
+        return read_at(handle, size, number * size)
+
+    return read
+
+
+def _last_page(read: Read, tree: bytes, size: int, name: bytes = b"") -> int:
+    """Return the last page that a tree uses."""
+    _, _, depth, *_, root = TREE.unpack(tree)
+    if root == NO_ROOT:
+        return 1  # the last of those that every file has
+    if depth > DEEPEST:
+        raise ValueError(depth)
+    last = int(root)
+    level = [last]
+    for _ in range(depth - 1):
+        level = [number | flags << 32 for page in level for number, flags, _, _ in _nodes(read(page))]
+        last = max(last, *level)
+    for page in [] if name in SMALL else level:
+        for length, flags, key, value in _nodes(read(page)):
+            if flags & BIG:
+                last = max(last, NUMBER.unpack_from(value)[0] + (HEADER.size - 1 + length) // size)
+            elif flags & SUBTREE:
+                last = max(last, _last_page(read, value[: TREE.size], size, key))
+    return last
+
+
+def _nodes(page: bytes) -> Iterator[Node]:
+    for place in range(HEADER.size, HEADER.unpack_from(page)[3], 2):
+        (start,) = OFFSET.unpack_from(page, place)
+        low, high, flags, key = NODE.unpack_from(page, start)
+        start += NODE.size
+        yield low | high << 16, flags, page[start : start + key], page[start + key : start + key + TREE.size]
