@@ -11,9 +11,9 @@ from _search_task import NEAREST, Row, read_task
 from nestcode import Index, LinearCoder
 from nestcode.search.scorer import SearchMetric
 
-WIDTH = 256
+WIDTHS = 256, 1536
 COUNTS = 1, 8, 256  # queries
-Indexes = dict[SearchMetric, Index]
+Indexes = dict[tuple[int, SearchMetric], Index]  # by width
 ROUNDS = 10  # at least: short jobs are repeated more often
 
 
@@ -22,11 +22,13 @@ def exhaustive_ratios(options: argparse.Namespace) -> Iterator[list[Row]]:
     sizes = (300, 1000) if options.quick else (1000, 40_000)
     task = read_task(options, max(sizes))
     base, queries = (np.ascontiguousarray(part, dtype=np.float32) for part in (task.base, task.queries[: COUNTS[-1]]))
-    plain, angular = LinearCoder(WIDTH).fit(base), LinearCoder(WIDTH, metric="cosine").fit(base)
+    coders = {width: (LinearCoder(width).fit(base), LinearCoder(width, metric="cosine").fit(base)) for width in WIDTHS}
     rows = []
     for items in sizes:
         vectors = base[:items]
-        indexes: Indexes = {"l2": Index(plain), "cosine": Index(angular), "inner": Index(plain)}
+        indexes: Indexes = {}
+        for width, (plain, angular) in coders.items():
+            indexes |= {(width, "l2"): Index(plain), (width, "cosine"): Index(angular), (width, "inner"): Index(plain)}
         for index in indexes.values():
             index.add(vectors)
         for count in COUNTS:
@@ -39,7 +41,7 @@ def exhaustive_ratios(options: argparse.Namespace) -> Iterator[list[Row]]:
         f"Exhaustive search, one thread: {task}",
         rows,
         "NumPy: the matrix product of queries and vectors, both float32, then argpartition: ids in no order, without "
-        f"distances.\nOthers: their time over NumPy's. codes: {WIDTH} bits. vectors: exact distances to the same.",
+        "distances.\nOthers: their time over NumPy's, by codes of so many bits. vectors: exact distances to the same.",
     )
     yield rows
 
@@ -50,11 +52,12 @@ def _jobs(
     def by_numpy() -> object:
         return np.argpartition(-(np.atleast_2d(queries) @ vectors.T), NEAREST, axis=1)[:, :NEAREST]
 
-    def by_index(metric: SearchMetric, with_vectors: bool) -> Callable[[], object]:
-        index, rows = indexes[metric], vectors if with_vectors else None
+    def by_index(index: Index, metric: SearchMetric, rows: NDArray[np.float32] | None) -> Callable[[], object]:
         return lambda: index.search(queries, NEAREST, candidates=len(index), metric=metric, vectors=rows)
 
     jobs: dict[str, Callable[[], object]] = {"NumPy": by_numpy}
-    for metric in indexes:
-        jobs |= {f"codes {metric}": by_index(metric, False), f"vectors {metric}": by_index(metric, True)}
+    for (width, metric), index in indexes.items():
+        jobs[f"{width} {metric}"] = by_index(index, metric, None)
+        if width == WIDTHS[0]:
+            jobs[f"vectors {metric}"] = by_index(index, metric, vectors)
     return jobs

@@ -53,12 +53,40 @@ class Panel {
   public:
     static constexpr std::size_t kRows = 32;
 
-    explicit Panel(std::size_t features) : features_(features), lines_(2 * features) {}
+    explicit Panel(std::size_t features) : features_(features), lines_(2 * std::max<std::size_t>(features, 1)) {}
+
+    // The values of a feature, (32), which those of the next follow.
+    float* line(std::size_t feature) { return lines_[2 * feature].values; }
 
     // Packs 32 rows.
     NESTCODE_AVX512 void pack(const float* const* rows) {
+        __m512i values[kLanes];
         for (std::size_t half = 0; half < 2; ++half)
-            for (std::size_t f = 0; f < features_; f += kLanes) transpose(rows + half * kLanes, f, half);
+            for (std::size_t first = 0; first < features_; first += kLanes) {
+                const std::size_t count = std::min(kLanes, features_ - first);
+                const auto lanes = static_cast<__mmask16>((1u << count) - 1);
+                for (std::size_t i = 0; i < kLanes; ++i)
+                    values[i] = _mm512_maskz_loadu_epi32(lanes, rows[half * kLanes + i] + first);
+                transpose(values);
+                for (std::size_t i = 0; i < count; ++i)
+                    _mm512_store_si512(lines_[2 * (first + i) + half].values, values[i]);
+            }
+    }
+
+    // Writes the first `count` rows, (count, features).
+    NESTCODE_AVX512 void unpack(std::size_t count, float* rows) const {
+        __m512i values[kLanes];
+        for (std::size_t row = 0; row < count; row += kLanes)
+            for (std::size_t first = 0; first < features_; first += kLanes) {
+                const std::size_t features = std::min(kLanes, features_ - first);
+                const auto lanes = static_cast<__mmask16>((1u << features) - 1);
+                for (std::size_t i = 0; i < kLanes; ++i)
+                    values[i] = i < features ? _mm512_load_si512(lines_[2 * (first + i) + row / kLanes].values)
+                                             : _mm512_setzero_si512();
+                transpose(values);
+                for (std::size_t i = 0; i < std::min(kLanes, count - row); ++i)
+                    _mm512_mask_storeu_epi32(rows + (row + i) * features_ + first, lanes, values[i]);
+            }
     }
 
     void multiply(const float* rows, std::size_t count, float* out, std::size_t stride) const {
@@ -71,12 +99,9 @@ class Panel {
         float values[kLanes];
     };
 
-    // 16 features of 16 rows, in four steps of pairs: of values, of pairs, and twice of quarters.
-    NESTCODE_AVX512 void transpose(const float* const* rows, std::size_t first, std::size_t half) {
-        const std::size_t count = std::min(kLanes, features_ - first);
-        const auto lanes = static_cast<__mmask16>((1u << count) - 1);
-        __m512i a[kLanes], b[kLanes];
-        for (std::size_t i = 0; i < kLanes; ++i) a[i] = _mm512_maskz_loadu_epi32(lanes, rows[i] + first);
+    // Transposes 16 x 16 values in four steps of pairs: of values, of pairs, and twice of quarters.
+    [[gnu::always_inline]] NESTCODE_AVX512 static void transpose(__m512i* a) {
+        __m512i b[kLanes];
         for (std::size_t i = 0; i < kLanes; i += 2) {
             b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
             b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
@@ -95,7 +120,6 @@ class Panel {
             a[j] = _mm512_shuffle_i32x4(b[j], b[8 + j], 0x88);
             a[8 + j] = _mm512_shuffle_i32x4(b[j], b[8 + j], 0xdd);
         }
-        for (std::size_t i = 0; i < count; ++i) _mm512_store_si512(lines_[2 * (first + i) + half].values, a[i]);
     }
 
     std::size_t features_;

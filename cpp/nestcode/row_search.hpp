@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "adc.hpp"
+#include "bit_plane_panels.hpp"
 #include "bit_plane_sums.hpp"
 #include "graph_search.hpp"
 #include "prefix_tables.hpp"
@@ -78,6 +79,7 @@ struct RowProjection {
     std::size_t used;                   // leading directions that searches project on
     ProjectionBlocks blocks;            // those, and the coarse parts of centroids, in features
     std::optional<CoarseParts> coarse;  // or these in leading directions in use, which are fewer than features
+    ProjectionBlocks complement;        // an orthonormal basis of all vectors outside of the directions, or none
     const float* mean_coefficients;     // (directions): of the mean itself
     float mean_square;                  // its squared norm in all features
     float mean_outside;                 // and outside of the directions
@@ -146,6 +148,11 @@ class RowBatch {
     float outside(std::size_t q) const {
         if (projection_.count >= projection_.features()) return 0;  // there is nothing else
         const std::size_t width = projection_.features();
+        if (projection_.complement.blocks != 0) {
+            std::vector<float> products(projection_.complement.count());
+            project_(projection_.complement, centered(q), 1, products.data());
+            return std::inner_product(products.begin(), products.end(), products.begin(), 0.0f);
+        }
         std::vector<float> rest(centered_.begin() + static_cast<std::ptrdiff_t>(q * width),
                                 centered_.begin() + static_cast<std::ptrdiff_t>((q + 1) * width));
         std::size_t d = 0;
@@ -506,27 +513,33 @@ struct ScannedCodes {
     const float* norms = nullptr;             // of what codes decode to in features, the mean included
 };
 
-// The lookup tables: a byte of indices has the levels of up to `most` directions, the first in its highest bits.
+// What ranks codes: lookup tables, or levels that their regrouped bits select.
 struct ScanTables {
-    std::size_t bytes, most;
-    const std::int32_t* directions;  // (bytes, most)
-    const std::int32_t* depths;      // (bytes, most): bits of each; 0 where a byte has fewer
-    const float* entries;            // (bytes, most, 256): levels by index
-    double largest;                  // at least the norm of any sum of entries, centroids included
-    double operations;               // how many roundings an inner product goes through at most
+    RegroupedBits bits;
+    const float* entries;  // (bytes, most, 256): levels by byte
+    double operations;     // how many roundings an inner product goes through at most
 };
 
-// Exhaustive search of codes for one query, exact in two passes as that of vectors (scan.hpp).
+// Exhaustive search of codes, exact in two passes as that of vectors (scan.hpp).
 class CodeScan {
   public:
     CodeScan(const SearchedSnapshot& snapshot, const ScanTables& tables, std::span<const ScannedCodes> runs,
-             const std::uint32_t* positions, const std::int64_t* ids)
-        : snapshot_(snapshot), tables_(tables), runs_(runs), positions_(positions), ids_(ids) {
-        for (const ScannedCodes& run : runs)
+             const std::int64_t* ids)
+        : snapshot_(snapshot),
+          tables_(tables),
+          runs_(runs),
+          ids_(ids),
+          decoder_(tables.bits, snapshot.decoder->levels) {
+        float largest = 0;
+        for (const ScannedCodes& run : runs) {
+            count_ += run.indices.count;
+            ends_.push_back(count_);
             for (std::size_t i = 0; i < run.indices.count; ++i) {
                 shortest_ = std::min(shortest_, run.norms[i]);
                 longest_ = std::max(longest_, run.norms[i]);
+                largest = std::max(largest, run.squares[i]);
             }
+        }
         const RowProjection& projection = *snapshot.projection;
         const double* mean = projection.mean;
         const std::size_t features = projection.features();
@@ -537,11 +550,14 @@ class CodeScan {
         }
         const CoefficientDecoder& decoder = *snapshot.decoder;
         const std::size_t centroids = decoder.centroid_bits == 0 ? 0 : std::size_t{1} << decoder.centroid_bits;
+        double longest = 0;  // of the centroids
         for (std::size_t c = 0; c < centroids; ++c) {
             const float* centroid = decoder.centroids + c * projection.count;
             mean_products_.push_back(
                 sum_in_double(projection.count, [&](std::size_t d) { return mean_[d] * centroid[d]; }));
+            longest = std::max(longest, squared_norm(centroid, projection.count));
         }
+        largest_ = std::sqrt(static_cast<double>(largest)) * (1 + 0x1p-10) + 2 * std::sqrt(longest);
     }
 
     // Writes the k nearest items of a row, or returns false where that takes a batch in float64. The metric is that of
@@ -555,12 +571,16 @@ class CodeScan {
         const Query query =
             metric == projection.metric ? around_mean(batch, 0, outside(batch, 0)) : around_zero(batch, 0, metric);
         std::vector<float> estimates;
-        estimate(batch, query, metric, estimates, threads);
+        estimate(batch, query, metric, estimates, simd, threads);
         const auto exact = [&](const std::vector<std::size_t>& close, double* out) {
-            std::vector<float> decoded(close.size() * projection.count);
-            decode(close.size(), [&](std::size_t i) { return close[i]; }, decoded.data());
-            for (std::size_t i = 0; i < close.size(); ++i)
-                out[i] = distance(query, batch.coefficients(0), decoded.data() + i * projection.count, metric);
+            std::vector<float> decoded(projection.count);
+            for (const std::size_t item : close) {
+                const auto [run, at] = find(item);
+                decoder_.decode(run->indices[at], decoded.data());
+                const float* const own = centroid(*run, at);
+                for (std::size_t d = 0; d < projection.count && own != nullptr; ++d) decoded[d] += own[d];
+                *out++ = distance(query, batch.coefficients(0), decoded.data(), metric);
+            }
         };
         const double roundings = tables_.operations + 2 * static_cast<double>(projection.features());
         return rank_by_estimates(estimates, bound(query, roundings), 0, ids_, k, top_distances, top_ids, exact);
@@ -573,14 +593,8 @@ class CodeScan {
                       std::int64_t* top_ids, Simd simd, std::size_t threads) const {
 #if NESTCODE_X86
         if (simd != Simd::avx512) return false;
-        constexpr std::size_t few = 8, most = 256;  // rows that decoding codes does not pay for, and at once
+        constexpr std::size_t most = 256;  // rows at once
         const std::size_t features = snapshot_.projection->features();
-        if (count < few) {
-            bool found = true;
-            for (std::size_t q = 0; q < count && found; ++q)
-                found = search(rows + q * features, metric, k, top_distances + q * k, top_ids + q * k, simd, threads);
-            return found;
-        }
         std::atomic<bool> done = true;
         parallel_for(count, 12, threads, [&](std::size_t begin, std::size_t end) {
             for (std::size_t q = begin; q < end && done; q += most)
@@ -608,7 +622,7 @@ class CodeScan {
         const RowProjection& projection = *snapshot_.projection;
         Query query{{batch.coefficients(q), batch.coefficients(q) + projection.count}, 1, outside};
         query.square = squared_norm(query.weights.data(), projection.count) + query.constant;
-        const double longest = std::sqrt(query.square) + tables_.largest;
+        const double longest = std::sqrt(query.square) + largest_;
         query.reach = longest * longest;
         if (projection.metric == Metric::l2) return query;
         query.reach += (longest_ + 1.0) * (longest_ + 1.0) + projection.mean_square;
@@ -631,9 +645,8 @@ class CodeScan {
         for (std::size_t d = 0; d < projection.count; ++d)
             query.weights.push_back(query.scale * (batch.coefficients(q)[d] + mean_[d]));
         const double length = query.scale * (2 * norm + std::sqrt(mean_square_));
-        query.reach = length * tables_.largest;
-        if (metric == Metric::cosine)
-            query.reach = 2 * (length + 1) * (tables_.largest + std::sqrt(mean_square_)) / shortest_;
+        query.reach = length * largest_;
+        if (metric == Metric::cosine) query.reach = 2 * (length + 1) * (largest_ + std::sqrt(mean_square_)) / shortest_;
         return query;
     }
 
@@ -653,27 +666,48 @@ class CodeScan {
     // What the errors of estimates are at most, given how many roundings a product goes through.
     static double bound(const Query& query, double roundings) { return 2 * roundings * kUnit * query.reach; }
 
-    // Writes what the codes of items decode to, (count, directions).
-    template <class ItemAt>
-    void decode(std::size_t count, const ItemAt& item_at, float* out) const {
-        const std::size_t bytes = snapshot_.codes.front().bytes;
-        std::vector<std::uint8_t> packed(count * bytes);
-        for (std::size_t i = 0; i < count; ++i) {
-            const auto [run, at] = snapshot_.find(positions_[item_at(i)]);
-            std::copy_n(snapshot_.codes[run][at], bytes, packed.data() + i * bytes);
-        }
-        (*snapshot_.decoder)({packed.data(), count, bytes, static_cast<std::ptrdiff_t>(bytes)}, out);
+    // The run of an item, and its place there.
+    std::pair<const ScannedCodes*, std::size_t> find(std::size_t item) const {
+        const auto run = static_cast<std::size_t>(std::ranges::upper_bound(ends_, item) - ends_.begin());
+        return {&runs_[run], item - (run == 0 ? 0 : ends_[run - 1])};
+    }
+
+    const float* centroid(const ScannedCodes& run, std::size_t at) const {
+        if (run.centroids == nullptr) return nullptr;
+        return snapshot_.decoder->centroids + static_cast<std::size_t>(run.centroids[at]) * snapshot_.projection->count;
     }
 
 #if NESTCODE_X86
-    static constexpr std::size_t kItems = BlockEstimates::kItems;  // decoded, multiplied and collected at once
-    static constexpr std::size_t kKept = 4096;                     // items that stay decoded until the second pass
+    static constexpr std::size_t kCodes = RegroupedDecoder::kCodes;
+
+    // Codes decoded 64 at a time.
+    struct Decoded {
+        RegroupedDecoder::Words words;
+        Panel panels[2];
+
+        Decoded(const RegroupedDecoder& decoder, std::size_t directions)
+            : words(decoder), panels{Panel(directions), Panel(directions)} {}
+    };
+
+    // Decodes `count` items, at most 64; item_at(i) returns the run and the place of one.
+    template <class ItemAt>
+    void decode(std::size_t count, const ItemAt& item_at, Decoded& out) const {
+        const std::uint8_t* codes[kCodes];
+        const float* centroids[kCodes];
+        for (std::size_t i = 0; i < kCodes; ++i) {
+            const auto [run, at] = item_at(std::min(i, count - 1));  // the last one fills up
+            codes[i] = run->indices[at];
+            centroids[i] = centroid(*run, at);
+        }
+        out.words.read(codes);
+        decoder_.decode(out.words, centroids[0] == nullptr ? nullptr : centroids, out.panels);
+    }
 
     template <class Real>
     NESTCODE_AVX512 bool search_together(const Real* rows, std::size_t count, Metric metric, std::size_t k,
                                          float* top_distances, std::int64_t* top_ids) const {
         const RowProjection& projection = *snapshot_.projection;
-        const std::size_t directions = projection.count, many = snapshot_count();
+        const std::size_t directions = projection.count;
         RowBatch batch(projection, count, Simd::avx512, project_many);
         if (!batch.prepare(rows, count)) return false;
         const bool own = metric == projection.metric;
@@ -686,10 +720,10 @@ class CodeScan {
             const Query& query = queries.back();
             std::copy(query.weights.begin(), query.weights.end(), weights.data() + q * directions);
             if (metric == Metric::cosine) offsets[q] = static_cast<float>(own ? -query.square / 2 : query.constant);
-            bounds[q] = bound(query, tables_.operations);
+            bounds[q] = bound(query, static_cast<double>(directions) + 16);
         }
-        CloseItems close(count, k, many);
-        std::vector<float> decoded(std::min(many, many > kKept ? kItems : kKept) * directions);
+        CloseItems close(count, k, count_);
+        Decoded decoded(decoder_, directions);
         estimate(weights, offsets, bounds, metric, close, decoded);
         std::vector<std::int64_t> counts(count);
         close.count(counts.data());
@@ -697,41 +731,32 @@ class CodeScan {
         std::vector<std::int64_t> items(static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), 0l)));
         close.write(items.data());
         std::vector<double> distances(items.size());
-        for (std::size_t q = 0, pair = 0; q < count; ++q) {
-            const std::size_t last = pair + static_cast<std::size_t>(counts[q]);
-            const auto item_at = [&, pair](std::size_t i) { return static_cast<std::size_t>(items[pair + i]); };
-            if (many > kKept) {
-                decoded.resize(std::max(decoded.size(), (last - pair) * directions));
-                decode(last - pair, item_at, decoded.data());
+        std::vector<float> vectors(kCodes * directions);
+        for (std::size_t pair = 0, q = 0, left = static_cast<std::size_t>(counts[0]); pair < items.size(); ++pair) {
+            if (pair % kCodes == 0) {
+                const std::size_t many = std::min(kCodes, items.size() - pair);
+                decode(many, [&](std::size_t i) { return find(static_cast<std::size_t>(items[pair + i])); }, decoded);
+                for (std::size_t i = 0; i < 2; ++i)
+                    decoded.panels[i].unpack(Panel::kRows, vectors.data() + i * Panel::kRows * directions);
             }
-            for (std::size_t i = 0; pair < last; ++i, ++pair) {
-                const std::size_t at = many > kKept ? i : static_cast<std::size_t>(items[pair]);
-                distances[pair] = distance(queries[q], batch.coefficients(q), decoded.data() + at * directions, metric);
-            }
+            for (; left == 0; left = static_cast<std::size_t>(counts[q])) ++q;
+            --left;
+            distances[pair] =
+                distance(queries[q], batch.coefficients(q), vectors.data() + pair % kCodes * directions, metric);
         }
         close.rank(distances.data(), ids_, top_distances, top_ids);
         return true;
     }
 
-    std::size_t snapshot_count() const {
-        std::size_t count = 0;
-        for (const ScannedCodes& run : runs_) count += run.indices.count;
-        return count;
-    }
-
-    // Decodes and estimates all items, in the terms of `distance`; a few stay decoded.
+    // Decodes and estimates all items, in the terms of `distance`.
     void estimate(const std::vector<float>& weights, const std::vector<float>& offsets,
-                  const std::vector<double>& bounds, Metric metric, CloseItems& close,
-                  std::vector<float>& decoded) const {
-        const std::size_t directions = snapshot_.projection->count, many = close.items();
+                  const std::vector<double>& bounds, Metric metric, CloseItems& close, Decoded& decoded) const {
+        constexpr std::size_t most = BlockEstimates::kItems;
         const bool own = metric == snapshot_.projection->metric;
-        BlockEstimates estimates(weights.data(), offsets.size(), directions, std::min(kItems, many));
-        std::size_t item = 0;
+        BlockEstimates estimates(weights.data(), offsets.size(), snapshot_.projection->count, std::min(most, count_));
         for (const ScannedCodes& run : runs_)
-            for (std::size_t first = 0; first < run.indices.count; first += kItems) {
-                const std::size_t size = std::min(kItems, run.indices.count - first);
-                float* const vectors = decoded.data() + (many > kKept ? 0 : item * directions);
-                decode(size, [&](std::size_t i) { return item + i; }, vectors);
+            for (std::size_t first = 0; first < run.indices.count; first += most) {
+                const std::size_t size = std::min(most, run.indices.count - first);
                 for (std::size_t i = 0; i < size; ++i) {
                     const float square = run.squares[first + i], norm = run.norms[first + i], excess = norm - 1;
                     estimates.scales[i] = metric == Metric::cosine ? -2 / norm : own ? -2 : -1;
@@ -739,22 +764,46 @@ class CodeScan {
                                           : metric == Metric::cosine ? (square - excess * excess) / norm
                                                                      : square;
                 }
-                estimates.multiply(size, [=](std::size_t i, std::size_t) { return vectors + i * directions; });
+                for (std::size_t at = 0; at < size; at += kCodes) {
+                    decode(
+                        std::min(kCodes, size - at), [&](std::size_t i) { return std::pair(&run, first + at + i); },
+                        decoded);
+                    for (std::size_t i = 0; i < 2 && at + i * Panel::kRows < size; ++i)
+                        estimates.multiply(at + i * Panel::kRows, decoded.panels[i]);
+                }
                 estimates.collect(size, offsets.data(), bounds.data(), close);
-                item += size;
             }
     }
 
+    // Writes the inner products of a row and of what the codes of a run decode to, without their centroids.
+    void multiply(const ScannedCodes& run, const std::vector<double>& row, double factor, float* out,
+                  std::size_t threads) const {
+        std::vector<float> weights(row.size());
+        for (std::size_t d = 0; d < row.size(); ++d) weights[d] = static_cast<float>(factor * row[d]);
+        const std::size_t count = run.indices.count;
+        parallel_for((count + kCodes - 1) / kCodes, 64, threads, [&](std::size_t begin, std::size_t end) {
+            RegroupedDecoder::Words words(decoder_);
+            const std::uint8_t* codes[kCodes];
+            float products[kCodes];
+            for (std::size_t first = begin * kCodes; first < std::min(end * kCodes, count); first += kCodes) {
+                const std::size_t many = std::min(kCodes, count - first);
+                for (std::size_t i = 0; i < kCodes; ++i) codes[i] = run.indices[first + std::min(i, many - 1)];
+                words.read(codes);
+                decoder_.multiply(words, weights.data(), products);
+                std::copy_n(products, many, out + first);
+            }
+        });
+    }
 #endif
 
     // Writes the 256 sums of a byte's levels: those of its lowest bits, then of one direction more at a time.
     void fill_table(std::size_t byte, const std::vector<double>& weights, double factor, float* table) const {
         table[0] = 0;
         std::size_t size = 1;
-        for (std::size_t j = tables_.most; j-- != 0;) {
-            const std::size_t slot = byte * tables_.most + j, levels = std::size_t{1} << tables_.depths[slot];
+        for (std::size_t j = tables_.bits.most; j-- != 0;) {
+            const std::size_t slot = byte * tables_.bits.most + j, levels = std::size_t{1} << tables_.bits.depths[slot];
             const auto weight =
-                static_cast<float>(factor * weights[static_cast<std::size_t>(tables_.directions[slot])]);
+                static_cast<float>(factor * weights[static_cast<std::size_t>(tables_.bits.directions[slot])]);
             for (std::size_t level = levels; level-- != 0;) {
                 const float value = weight * tables_.entries[slot * 256 + level * size];
                 for (std::size_t i = 0; i < size; ++i) table[level * size + i] = table[i] + value;
@@ -764,12 +813,14 @@ class CodeScan {
         for (; size < 256; size *= 2) std::copy_n(table, size, table + size);
     }
 
-    void estimate(const RowBatch& batch, const Query& query, Metric metric, std::vector<float>& out,
+    void estimate(const RowBatch& batch, const Query& query, Metric metric, std::vector<float>& out, Simd simd,
                   std::size_t threads) const {
         const bool own = metric == snapshot_.projection->metric;
         const double factor = own ? -2 : -1;
-        std::vector<float> tables(tables_.bytes * 256);
-        for (std::size_t b = 0; b < tables_.bytes; ++b) fill_table(b, query.weights, factor, tables.data() + b * 256);
+        const std::size_t bytes = tables_.bits.bytes;
+        std::vector<float> tables(simd == Simd::avx512 ? 0 : bytes * 256);
+        for (std::size_t b = 0; b < tables.size() / 256; ++b)
+            fill_table(b, query.weights, factor, tables.data() + b * 256);
         std::vector<float> centroids;
         for (std::size_t c = 0; c < mean_products_.size(); ++c) {
             const double product = batch.coarse_products(0)[c] + (own ? 0 : mean_products_[c]);
@@ -779,7 +830,10 @@ class CodeScan {
             const std::size_t first = out.size(), count = run.indices.count;
             out.resize(first + count);
             float* products = out.data() + first;
-            sum_lookup_tables(run.indices, tables.data(), 1, products, threads);
+#if NESTCODE_X86
+            if (simd == Simd::avx512) multiply(run, query.weights, factor, products, threads);
+#endif
+            if (simd != Simd::avx512) sum_lookup_tables(run.indices, tables.data(), 1, products, threads);
             if (run.centroids != nullptr)
                 for (std::size_t i = 0; i < count; ++i)
                     products[i] += centroids[static_cast<std::size_t>(run.centroids[i])];
@@ -832,8 +886,11 @@ class CodeScan {
     const SearchedSnapshot& snapshot_;
     const ScanTables tables_;
     const std::span<const ScannedCodes> runs_;
-    const std::uint32_t* positions_;
     const std::int64_t* ids_;
+    const RegroupedDecoder decoder_;
+    std::size_t count_ = 0;
+    std::vector<std::size_t> ends_;  // of the runs
+    double largest_ = 0;             // at least the norm of any part of a sum that decodes a code
     float shortest_ = std::numeric_limits<float>::infinity(), longest_ = 0;
     std::vector<double> mean_;           // (directions): coefficients of the mean
     std::vector<double> mean_products_;  // (centroids): inner products of the mean with the centroids

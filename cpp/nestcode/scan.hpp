@@ -566,8 +566,13 @@ class BlockEstimates {
             for (std::size_t i = 0; i < Panel::kRows; ++i)  // the last one fills up
                 rows[i] = first + i < many ? row_at(first + i, i) : rows[i - 1];
             panel_.pack(rows);
-            panel_.multiply(queries_, count_, products_.get() + first, stride_);
+            multiply(first, panel_);
         }
+    }
+
+    // The same for 32 items from `first` on that are packed already.
+    void multiply(std::size_t first, const Panel& panel) {
+        panel.multiply(queries_, count_, products_.get() + first, stride_);
     }
 
     // Offsets and the bounds of errors are those of the queries.

@@ -22,8 +22,8 @@ struct PyRowProjection {
     nestcode::RowProjection projection;
 
     PyRowProjection(std::string_view metric, Vec<double> given_mean, Mat<float> given_directions, std::size_t used,
-                    const CoarseArray& coarse_parts, Vec<float> given_coefficients, float mean_square,
-                    float mean_outside)
+                    const CoarseArray& coarse_parts, const Mat<float>& complement, Vec<float> given_coefficients,
+                    float mean_square, float mean_outside)
         : mean(std::move(given_mean)),
           directions(std::move(given_directions)),
           mean_coefficients(std::move(given_coefficients)),
@@ -35,11 +35,14 @@ struct PyRowProjection {
                      used,
                      blocks(used, coarse_parts),
                      coarse_in_directions(coarse_parts),
+                     {complement.data(), complement.shape(0), complement.shape(1)},
                      mean_coefficients.data(),
                      mean_square,
                      mean_outside} {
         if (mean_coefficients.size() != directions.shape(0))
             throw nb::value_error("the mean must have a coefficient for each direction");
+        if (complement.shape(1) != mean.size())
+            throw nb::value_error("directions outside must have the features of the mean");
         if (projection.metric == nestcode::Metric::inner)
             throw nb::value_error("rows are projected for the metrics of coders, l2 and cosine");
     }
@@ -303,23 +306,22 @@ struct PyCodeScan {
     Mat<std::int32_t> directions, depths;
     Array<const float, 3> entries;
     std::vector<nb::object> owners;
-    Vec<std::uint32_t> positions;
     Vec<std::int64_t> ids;
     std::vector<nestcode::ScannedCodes> runs;
     std::optional<nestcode::CodeScan> scan;
 
     PyCodeScan(nb::object searcher, Mat<std::int32_t> given_directions, Mat<std::int32_t> given_depths,
-               Array<const float, 3> given_entries, double largest, double operations,
-               std::vector<nb::object> given_runs, Vec<std::uint32_t> given_positions, Vec<std::int64_t> given_ids)
+               Array<const float, 3> given_entries, double operations, std::vector<nb::object> given_runs,
+               Vec<std::int64_t> given_ids)
         : owner(std::move(searcher)),
           directions(std::move(given_directions)),
           depths(std::move(given_depths)),
           entries(std::move(given_entries)),
           owners(std::move(given_runs)),
-          positions(std::move(given_positions)),
           ids(std::move(given_ids)) {
         const nestcode::SearchedSnapshot& snapshot = part_of<PyRowSearcher>(owner).snapshot;
-        if (snapshot.decoder == nullptr) throw nb::value_error("codes are scanned where they are what items rank by");
+        if (snapshot.decoder == nullptr || snapshot.decoder->codebooks != nullptr)
+            throw nb::value_error("codes are scanned where they are what items rank by, and of bit planes");
         const std::size_t count = snapshot.projection->count, bytes = directions.shape(0);
         if (entries.shape(0) != bytes || entries.shape(1) != directions.shape(1) || entries.shape(2) != 256)
             throw nb::value_error("there must be 256 levels for each direction of a byte");
@@ -331,6 +333,9 @@ struct PyCodeScan {
             const std::int32_t* const own = depths.data() + b * depths.shape(1);
             if (!below(own, depths.shape(1), 9) || std::accumulate(own, own + depths.shape(1), 0) > 8)
                 throw nb::value_error("the directions of a byte must have at most 8 bits");
+            for (std::size_t j = 0; j < depths.shape(1); ++j)
+                if (std::size_t{2} << own[j] > snapshot.decoder->levels.stride)
+                    throw nb::value_error("each node must have a level");
         }
         const int bits = snapshot.decoder->centroid_bits;
         const std::size_t centroids = bits == 0 ? 0 : std::size_t{1} << bits;
@@ -349,13 +354,9 @@ struct PyCodeScan {
                             one.squares.data(), one.norms.data()});
             total += items;
         }
-        if (positions.size() != total || ids.size() != total || snapshot.ends.empty() ||
-            !below(positions.data(), total, snapshot.ends.back()))
-            throw nb::value_error("there must be a position and an id for each item");
-        scan.emplace(snapshot,
-                     nestcode::ScanTables{bytes, directions.shape(1), directions.data(), depths.data(), entries.data(),
-                                          largest, operations},
-                     runs, positions.data(), ids.data());
+        if (ids.size() != total) throw nb::value_error("there must be an id for each item");
+        const nestcode::RegroupedBits grouped{bytes, directions.shape(1), directions.data(), depths.data()};
+        scan.emplace(snapshot, nestcode::ScanTables{grouped, entries.data(), operations}, runs, ids.data());
     }
 
     template <class Real>
@@ -402,10 +403,10 @@ struct PyCodeScan {
 
 void add_row_search(nb::module_& m) {
     nb::class_<PyRowProjection>(m, "RowProjection")
-        .def(nb::init<std::string_view, Vec<double>, Mat<float>, std::size_t, const CoarseArray&, Vec<float>, float,
-                      float>(),
+        .def(nb::init<std::string_view, Vec<double>, Mat<float>, std::size_t, const CoarseArray&, const Mat<float>&,
+                      Vec<float>, float, float>(),
              "metric"_a, "mean"_a.noconvert(), "directions"_a.noconvert(), "used"_a, "coarse"_a.noconvert(),
-             "mean_coefficients"_a.noconvert(), "mean_square"_a, "mean_outside"_a);
+             "complement"_a.noconvert(), "mean_coefficients"_a.noconvert(), "mean_square"_a, "mean_outside"_a);
     nb::class_<PyListScoring>(m, "ListScoring")
         .def(nb::init<Vec<float>, const Mat<float>&, Mat<float>, Mat<float>, Vec<float>, nb::object,
                       const Array<const float, 3>&>(),
@@ -424,10 +425,10 @@ void add_row_search(nb::module_& m) {
         .def(nb::init<Packed, Vec<std::int64_t>, Vec<float>, Vec<float>>(), "indices"_a.noconvert(),
              "centroids"_a.noconvert(), "squares"_a.noconvert(), "norms"_a.noconvert());
     nb::class_<PyCodeScan> scan(m, "CodeScan");
-    scan.def(nb::init<nb::object, Mat<std::int32_t>, Mat<std::int32_t>, Array<const float, 3>, double, double,
-                      std::vector<nb::object>, Vec<std::uint32_t>, Vec<std::int64_t>>(),
-             "searcher"_a, "directions"_a.noconvert(), "depths"_a.noconvert(), "entries"_a.noconvert(), "largest"_a,
-             "operations"_a, "runs"_a, "positions"_a.noconvert(), "ids"_a.noconvert());
+    scan.def(nb::init<nb::object, Mat<std::int32_t>, Mat<std::int32_t>, Array<const float, 3>, double,
+                      std::vector<nb::object>, Vec<std::int64_t>>(),
+             "searcher"_a, "directions"_a.noconvert(), "depths"_a.noconvert(), "entries"_a.noconvert(), "operations"_a,
+             "runs"_a, "ids"_a.noconvert());
     const auto add_searches = [&]<class Real>(Real) {
         searcher.def("search", &PyRowSearcher::search<Real>, "rows"_a.noconvert(), "k"_a, "lists"_a, "graphs"_a,
                      "reranked"_a, "ids"_a.noconvert(), "distances"_a.noconvert(), "compared"_a.noconvert(),

@@ -1,6 +1,7 @@
 // Scalar, residual and adaptive quantizers, ADC and bit planes against plain loops.
 #include "nestcode/adaptive_quantizer.hpp"
 #include "nestcode/adc.hpp"
+#include "nestcode/bit_plane_panels.hpp"
 #include "nestcode/bit_plane_sums.hpp"
 #include "nestcode/centering.hpp"
 #include "nestcode/residual_quantizer.hpp"
@@ -241,6 +242,55 @@ void test_bit_planes(std::size_t rows, std::size_t first, std::size_t bits, std:
     }
 }
 
+void test_regrouped_codes(std::mt19937& random) {
+    constexpr std::size_t bytes = 9, most = 3, directions = 14, stride = 512, many = RegroupedDecoder::kCodes;
+    const std::int32_t depths[bytes][most] = {{8}, {7, 1}, {6, 2}, {5, 3}, {4, 4}, {3, 2, 1}, {6}, {5}, {}};
+    const std::int32_t owners[bytes][most] = {{3}, {0, 12}, {1, 5}, {2, 4}, {6, 7}, {8, 9, 10}, {11}, {13}, {}};
+    std::vector<float> values(directions * stride), centroids(many * directions), query(directions);
+    for (std::vector<float>* some : {&values, &centroids, &query})
+        for (float& value : *some) value = static_cast<float>(random() % 1000) - 500;
+    const RegroupedDecoder decoder({bytes, most, owners[0], depths[0]}, {values.data(), directions, stride});
+    const Bits packed(many, 8 * bytes, random);
+    std::vector<float> plain(many * directions), out(directions);
+    for (std::size_t r = 0; r < many; ++r) {
+        for (std::size_t d = 0; d < directions; ++d) plain[r * directions + d] = values[d * stride + 1];
+        for (std::size_t b = 0; b < bytes; ++b) {
+            unsigned left = packed.rows[r][b];
+            for (std::size_t j = most; j-- != 0; left >>= depths[b][j]) {
+                const std::size_t d = static_cast<std::size_t>(owners[b][j]), leaves = std::size_t{1} << depths[b][j];
+                if (leaves > 1) plain[r * directions + d] = values[d * stride + leaves + left % leaves];
+            }
+        }
+        decoder.decode(packed.rows[r], out.data());
+        CHECK(std::equal(out.begin(), out.end(), plain.data() + r * directions));
+    }
+#if NESTCODE_X86
+    if (available_simd().back() != Simd::avx512) return;
+    RegroupedDecoder::Words words(decoder);
+    const std::uint8_t* codes[many];
+    const float* added[many];
+    for (std::size_t r = 0; r < many; ++r) {
+        codes[r] = packed.rows[r];
+        added[r] = centroids.data() + r * directions;
+    }
+    words.read(codes);
+    Panel panels[2] = {Panel(directions), Panel(directions)};
+    std::vector<float> rows(many * directions);
+    for (const bool centered : {false, true}) {
+        decoder.decode(words, centered ? added : nullptr, panels);
+        for (std::size_t i = 0; i < 2; ++i) panels[i].unpack(Panel::kRows, rows.data() + i * Panel::kRows * directions);
+        for (std::size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == plain[i] + (centered ? centroids[i] : 0));
+    }
+    std::vector<float> few(20 * directions, -1);
+    panels[1].unpack(20, few.data());
+    CHECK(std::equal(few.begin(), few.end(), rows.data() + Panel::kRows * directions));
+    float products[many];
+    decoder.multiply(words, query.data(), products);
+    for (std::size_t r = 0; r < many; ++r)  // of integers: exact
+        CHECK(products[r] == std::inner_product(query.begin(), query.end(), plain.data() + r * directions, 0.0f));
+#endif
+}
+
 }  // namespace
 
 int main() {
@@ -252,6 +302,7 @@ int main() {
     for (const std::size_t rows : {0, 1, 63, 64, 65, 200})
         for (const std::size_t first : {0, 1, 5, 7, 8, 13})
             for (const std::size_t bits : {0, 1, 3, 8, 41}) test_bit_planes(rows, first, bits, random);
+    test_regrouped_codes(random);
     test_codebook(1, 1, 0, random);
     test_codebook(3, 40, 2, random);
     test_codebook(300, 70, 5, random);

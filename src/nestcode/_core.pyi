@@ -593,8 +593,8 @@ class RowProjection:
     """The projection of rows: on the first `used` directions, and on the coarse parts of lists' centroids.
 
     `coarse` is in features, or in as many leading directions as it has columns, these also as bits of float16;
-    `mean_coefficients` are those of the mean, `mean_square` is its squared norm, and `mean_outside` that of its part
-    outside of the directions.
+    `complement` is an orthonormal basis of what lies outside of the directions, or empty; `mean_coefficients` are those
+    of the mean, `mean_square` is its squared norm, and `mean_outside` that of its part outside of the directions.
     """
 
     def __init__(
@@ -604,6 +604,7 @@ class RowProjection:
         directions: NDArray[np.float32],
         used: int,
         coarse: NDArray[np.float32] | NDArray[np.uint16],
+        complement: NDArray[np.float32],
         mean_coefficients: NDArray[np.float32],
         mean_square: float,
         mean_outside: float,
@@ -704,10 +705,8 @@ class CodeScan:
         directions: NDArray[np.int32],
         depths: NDArray[np.int32],
         entries: NDArray[np.float32],
-        largest: float,
         operations: float,
         runs: Sequence[ScannedCodes],
-        positions: NDArray[np.uint32],
         ids: NDArray[np.int64],
     ) -> None: ...
     def search(

@@ -65,7 +65,9 @@ class Index(IndexReader):
 
     All methods may be called from any thread. A search reads the snapshot that was current when the search began;
     writes wait for each other. Adding is cheap: new items go to a small write buffer, which is flushed to sorted
-    segments, and segments are merged in the background, or by `compact()` at once.
+    segments, and segments are merged in the background, or by `compact()` at once. A forked child has the index as it
+    was at the fork: its changes to one in memory are its own, a reader refreshes by itself, and only the parent writes
+    to a folder that it opened with mode="a".
 
     Args:
         coder: a fitted coder; without one the index takes `Codes` only. The index keeps it as it is now.
@@ -118,6 +120,7 @@ class Index(IndexReader):
         build = partial(_build_graph, start.coder, self._searcher) if start.graph and start.coder is not None else None
         self._live = LiveSnapshot(snapshot, build)
         self._store = store  # where it was opened
+        self._behind = False  # what was read last is not shown yet: reading failed, or a fork came between
         self._committed = snapshot, start  # the last one, where there is a store
 
     # writes
@@ -382,15 +385,19 @@ class Index(IndexReader):
         with self._store.writing:
             if self._store.writable:
                 return False
+            if self._store.inherited:
+                raise _inherited(self._store)
             if not self._store.read_only:
                 raise InvalidInput(f"{self._store.path} was closed: open it again to see what others commit")
-            if not self._store.changed():
+            if not self._behind and not self._store.changed():
                 return False
+            self._behind = True
             found = self._store.read()
             lay_out = self._live.current.lay_out
             self._live.current = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
             self._largest, self.effort = found.largest, found.effort
             self._searcher.graphs = found.graph
+            self._behind = False
         return True
 
     def commit(self) -> None:
@@ -488,6 +495,8 @@ class Index(IndexReader):
         self._live.write(edit)
 
     def _check_writable(self) -> None:
+        if self._store is not None and self._store.inherited:
+            raise _inherited(self._store)
         if self._store is not None and not self._store.writable:
             raise InvalidInput(f"{self._store.path} was opened to read, or closed: open it with mode='a' to change it")
 
@@ -557,6 +566,13 @@ def _check_graph(graph: object, coder: Coder | None, width: int) -> None:
     if coder is None:
         raise InvalidInput("graph=True needs vectors to compare, got no coder: give one, or leave it out")
     Navigator(coder, width=width)  # raises if its codes cannot navigate
+
+
+def _inherited(store: Store) -> InvalidInput:
+    return InvalidInput(
+        f"{store.path} is written by the process that this one was forked from: search here what it held then, and "
+        "open it again to see later commits, or with mode='a' once that process has closed it"
+    )
 
 
 def _same_coder(a: Coder | None, b: Coder | None) -> bool:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from nestcode.index import compaction
+from nestcode.index.fork import ForkSafeLock
 from nestcode.index.segment import LiveSegment, Segment, StoredGraph
 from nestcode.index.snapshot import Snapshot
 
@@ -28,8 +29,8 @@ class LiveSnapshot:
         self.current = snapshot
         self.written = snapshot  # as the last writer left it: what came after is the background's work
         self._build_graph = build_graph
-        self._writing = threading.RLock()  # while `current` is replaced
-        self._compacting = threading.Lock()  # while segments are merged, which takes longer
+        self._writing = ForkSafeLock()  # while `current` is replaced
+        self._compacting = ForkSafeLock()  # while segments are merged, which takes longer
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._paused = False  # after a failure, until compact(): the background would fail again

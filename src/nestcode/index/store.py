@@ -8,7 +8,6 @@ import math
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from nestcode.coders import Coder, load_coder
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.index.fork import ForkSafeLock
 from nestcode.index.manifest import (
     MALFORMED,
     MANIFEST,
@@ -86,7 +86,7 @@ class Store:
     def __init__(self, path: str | os.PathLike[str], *, write: bool, memory: Memory | None = None) -> None:
         self.path = Path(path).absolute()  # wherever the process may go
         self.realpath = os.path.realpath(path)
-        self.writing = threading.RLock()  # held by the thread that commits or closes
+        self.writing = ForkSafeLock()  # held by the thread that commits or closes
         self._lock: IO[bytes] | None = None
         self._owner = os.getpid()  # a forked process inherits the lock, and may not write
         self.read_only, self._memory = not write, memory
@@ -115,6 +115,11 @@ class Store:
     def writable(self) -> bool:
         """Whether this store holds the lock."""
         return self._lock is not None and self._owner == os.getpid()
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process was forked from the one that opened the store to write."""
+        return self._lock is not None and self._owner != os.getpid()
 
     def close(self) -> None:
         """Release the lock, so that others can write."""

@@ -5,7 +5,7 @@ Where decoding is linear in a projection, queries are projected once and all dis
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 from weakref import proxy
 
@@ -20,6 +20,7 @@ from nestcode.errors import InvalidInput
 from nestcode.search.inverted_lists import ListCentroids
 from nestcode.search.scorer import NO_CODES, NO_NORMS, PreparedCodes, QueryBatch, ScanLayout, Scorer, SearchMetric
 
+COMPLEMENT = 1 << 28  # products of values: .1 s
 NEAR_ONE = 0.05  # norms that differ less from 1 are taken for it
 
 
@@ -137,10 +138,25 @@ class ProjectedScorer(DecodedScorer):
             directions,
             len(directions) if whole else used,
             coarse,
+            self._complement if whole else np.zeros((0, len(mean)), dtype=np.float32),
             self.mean,
             self.mean_square,
             outside,
         )
+
+    @cached_property
+    def _complement(self) -> Floats:
+        """An orthonormal basis of what lies outside of the directions, or none where it takes long to find or use."""
+        directions = self._projection.directions.astype(np.float64)
+        count, features = directions.shape
+        missing = features - count
+        if 2 * missing > count or missing * directions.size > COMPLEMENT:
+            missing = 0
+        rows = np.random.default_rng(0).standard_normal((missing, features))
+        for _ in range(2):  # the second time what rounding left
+            rows -= rows @ directions.T @ directions
+            rows = np.linalg.qr(rows.T)[0].T
+        return np.ascontiguousarray(rows, dtype=np.float32)
 
     @property
     def scales_queries(self) -> bool:

@@ -129,14 +129,13 @@ class ScalarTables(ProductTables):
         self,
         searcher: _core.RowSearcher,
         runs: Sequence[AdcCodes],
-        positions: NDArray[np.uint32],
         ids: NDArray[np.int64],
     ) -> _core.CodeScan:
         """Return what scans the codes of runs for one query."""
         items = [_core.ScannedCodes(one.indices, one.centroids, one.squares, one.norms) for one in runs]
         directions, depths = (part.astype(np.int32) for part in (self._directions, self._depths))
-        tables = directions, depths, self._entries, self.largest, self.operations
-        return _core.CodeScan(searcher, *tables, items, positions, ids)
+        tables = directions, depths, self._entries, self.operations
+        return _core.CodeScan(searcher, *tables, items, ids)
 
     def products(self, coefficients: Floats, items: AdcCodes, threads: int) -> Floats:
         """Return the inner products of all pairs, (queries, items): those with the centroids and the residuals."""

@@ -131,7 +131,7 @@ class RowSearcher:
         prepared = self._prepared
         if not isinstance(prepared.tables, ScalarTables):
             return None
-        return prepared.tables.scan(self._core, prepared.adc_codes, prepared.positions, prepared.ids)
+        return prepared.tables.scan(self._core, prepared.adc_codes, prepared.ids)
 
 
 def _row_budget(
