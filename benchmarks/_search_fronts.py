@@ -5,8 +5,9 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -81,6 +82,11 @@ def reaching(points: Sequence[Point], target: float) -> Point | None:
     return max((point for point in points if point.recall >= target), key=lambda point: point.qps, default=None)
 
 
+def nearest_below(points: Sequence[Point], target: float) -> Point | None:
+    """Return the point of the front with the highest recall below this one."""
+    return max((p for p in front(points) if p.recall < target), key=lambda point: point.recall, default=None)
+
+
 def qps_at(points: Sequence[Point], target: float) -> float | None:
     """Return the QPS at this recall, interpolated on the front in log(QPS).
 
@@ -90,17 +96,19 @@ def qps_at(points: Sequence[Point], target: float) -> float | None:
     above = reaching(points, target)
     if above is None:
         return None
-    below = max((p for p in front(points) if p.recall < target), key=lambda point: point.recall, default=above)
-    if below is above:
+    below = nearest_below(points, target)
+    if below is None:
         return above.qps
     part = (target - below.recall) / (above.recall - below.recall)
     return float(below.qps ** (1 - part) * above.qps**part)
 
 
 def measure(
-    methods: Sequence[Method], tasks: Sequence[Task], limit: float, most: float, deadline: float
+    methods: Sequence[Method], tasks: Sequence[Task], limit: float, most: float, deadline: float, rounds: int = 0
 ) -> list[list[Measured] | str]:
     """Build methods one after the other on all cores, then measure all of them at once, each on one core.
+
+    Then they are measured again in turn, one at a time, so that a machine's load and clock affect all of them alike.
 
     Args:
         methods: to measure.
@@ -108,6 +116,7 @@ def measure(
         limit: CPU seconds of a method's sweeps.
         most: seconds of a build, and of the sweeps.
         deadline: by `time.perf_counter`, after which no build starts.
+        rounds: of measuring the settings next to the recalls of the table again, of which the fastest count.
 
     Returns:
         The measurements of each method on each task, or why it could not be measured.
@@ -127,6 +136,16 @@ def measure(
             results.append(found)
         else:
             results.append([Measured(worker.method, task, *part) for task, part in zip(tasks, found, strict=True)])
+    for _ in range(rounds):
+        for i, worker in enumerate(workers):
+            before, again = results[i], worker.measure_again(most)
+            if not isinstance(before, str) and not isinstance(again, str):
+                results[i] = [
+                    replace(own, points=fastest([*own.points, *points]))
+                    for own, points in zip(before, again, strict=True)
+                ]
+    for worker in workers:
+        worker.stop()
     return results + ["there was no time left"] * (len(methods) - len(workers))
 
 
@@ -146,18 +165,30 @@ class Worker:
         child.close()
 
     def start_sweep(self) -> None:
-        """Let the process go on, which waits since it built the method."""
+        """Let the process go on, which waits since it built or measured the method."""
         if self._failure is None:
             self._pipe.send(True)
 
-    def receive(self, most: float) -> list[_Results] | str:
+    def measure_again(self, most: float) -> list[list[Point]] | str:
+        """Return the points next to the recalls of the table, measured once more on each task."""
+        self.start_sweep()
+        found: list[list[Point]] | str = self.receive(most)
+        return found
+
+    def stop(self) -> None:
+        """Let the process end."""
+        if self._failure is None:
+            self._pipe.send(False)
+            self._process.join()
+
+    def receive(self, most: float) -> Any:
         """Return what the process sends next, or why it failed."""
         if self._failure is None and not self._pipe.poll(most):
             self._process.kill()
             self._failure = f"it took more than {most:g} s"
         if self._failure is None:
             try:
-                found: list[_Results] | str = self._pipe.recv()
+                found = self._pipe.recv()
             except EOFError:
                 found = "its process crashed"
             if not isinstance(found, str):
@@ -178,7 +209,14 @@ def _work(pipe: Connection, method: Method, tasks: Sequence[Task], limit: float)
         pipe.send([])
         pipe.recv()
         facts = build, size, graph_size
-        pipe.send([(*facts, *_measure(method, task, share * limit)) for task, share in zip(tasks, SHARES)])  # noqa: B905
+        found = [(*facts, *_measure(method, task, share * limit)) for task, share in zip(tasks, SHARES)]  # noqa: B905
+        pipe.send(found)
+        near = [next_to_targets(points) for *_, points, _, _ in found]
+        with threadpool_limits(1):
+            while pipe.recv():
+                pipe.send(
+                    [[measure_once(method, task, p) for p in points] for task, points in zip(tasks, near, strict=True)]
+                )
     except Exception as error:  # whatever a peer raises
         pipe.send(f"{type(error).__name__}: {error}")
 
@@ -262,6 +300,27 @@ def try_out(method: Method, task: Task, setting: Setting) -> Point:
     runs = [timed(method, [task.queries], task.k) for _ in range(RUNS)]
     best, found = min(seconds for seconds, _ in runs), runs[0][1]
     return Point(setting, task.recall(found), len(task.queries) / best, method.compared(task.queries[:SAMPLE], task.k))
+
+
+def next_to_targets(points: Sequence[Point]) -> list[Point]:
+    """Return the points that the QPS of the table are interpolated from."""
+    chosen = [p for target in SHOWN for p in (reaching(points, target), nearest_below(points, target)) if p]
+    return list({id(point): point for point in chosen}.values())
+
+
+def measure_once(method: Method, task: Task, point: Point) -> Point:
+    """Measure the QPS of a setting once more."""
+    method.set(point.setting)
+    return replace(point, qps=len(task.queries) / timed(method, [task.queries], task.k)[0])
+
+
+def fastest(points: Sequence[Point]) -> list[Point]:
+    """Return the fastest measurement of each setting.
+
+    >>> [point.qps for point in fastest([Point({"ef": 8}, 0.5, 90, None), Point({"ef": 8}, 0.5, 95, None)])]
+    [95]
+    """
+    return list({str(point): point for point in sorted(points, key=lambda point: point.qps)}.values())
 
 
 def time_single(method: Method, task: Task, point: Point) -> float:

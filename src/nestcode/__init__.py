@@ -101,43 +101,8 @@ _HOMES = {
 }
 
 # `from nestcode import *` must work without PyTorch, so the names that need it are left out.
-__all__ = [
-    "AdaptiveCoder",
-    "CellCoder",
-    "Coder",
-    "Codes",
-    "ImageCodec",
-    "ImageStreamDecoder",
-    "ImageStreamReader",
-    "ImageStreamWriter",
-    "Index",
-    "LinearCoder",
-    "ResidualCoder",
-    "RotationCoder",
-    "StreamDecoder",
-    "StreamReader",
-    "StreamWriter",
-    "__version__",
-    "coders",
-    "compress",
-    "compress_images",
-    "data",
-    "decompress",
-    "decompress_images",
-    "errors",
-    "fit",
-    "images",
-    "index",
-    "lengths",
-    "load_coder",
-    "metrics",
-    "scale",
-    "search",
-    "simulate",
-    "stores",
-    "stream_info",
-    "streams",
-]
+_TORCH = {"AutoencoderCoder", "ImplicitCoder", "RefinedCoder", "SupervisedCoder", "nn", "training"}
+__all__ = sorted({*_HOMES, "__version__"} - _TORCH)
 
 
 def __getattr__(name: str) -> Any:

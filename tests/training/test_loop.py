@@ -411,6 +411,19 @@ def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
         learn(settings(**wrong))
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype", "message"),
+    [
+        ("adam", torch.float16, r"got float16: call model.float\(\), and set precision"),
+        ("conjugate", torch.float16, "got float16"),
+        ("conjugate", torch.bfloat16, r"got parameters of bfloat16: call model.float\(\)"),
+    ],
+)
+def test_parameters_too_coarse_for_the_optimizer_are_refused(kind: str, dtype: torch.dtype, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        learn(settings(kind), model=network().to(dtype))
+
+
 @pytest.mark.parametrize(("kind", "steps"), [("adam", 60), ("conjugate", 10)])
 def test_only_a_constant_penalty_shrinks_late_units(kind: str, steps: int) -> None:
     """The last of 8 units is kept once in 300 draws."""

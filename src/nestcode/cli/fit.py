@@ -116,11 +116,7 @@ def fit_kind(rows: "Rows | Floats", kind: Kind, width: int, metric: Metric, goal
 
     if kind == "auto":
         return coders.fit(rows, width, metric=metric, goal=goal, seed=seed)
-    kinds: dict[str, Any] = {
-        "linear": coders.LinearCoder, "residual": coders.ResidualCoder, "adaptive": coders.AdaptiveCoder,
-        "cell": coders.CellCoder, "rotation": coders.RotationCoder,
-    }  # fmt: skip
-    coder: Coder = kinds[kind](width, metric, seed=seed).fit(rows)
+    coder: Coder = getattr(coders, f"{kind.capitalize()}Coder")(width, metric, seed=seed).fit(rows)
     return coder
 
 

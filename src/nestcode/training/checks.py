@@ -23,6 +23,14 @@ def check_model(model: OrderedAutoencoder, training: Training, rows: Tensor) -> 
         raise InvalidInput("penalty, sweep and growth act on the built-in layers: leave them out, or your modules")
     if isinstance(model, OrderedClassifier) and training.growth:
         raise InvalidInput("the code of a classifier does not grow: leave growth out, and choose its final width")
+    types = {parameter.dtype for parameter in model.parameters()}
+    if torch.float16 in types:
+        raise InvalidInput(
+            "parameters must be float32, float64 or bfloat16, as Adam's squared gradients underflow float16, got "
+            'float16: call model.float(), and set precision="bfloat16" for products of 16 bits'
+        )
+    if training.optimizer == "conjugate" and torch.bfloat16 in types:
+        raise InvalidInput("line searches compare losses in float32, got parameters of bfloat16: call model.float()")
     code = torch.zeros(len(rows), model.width, device=rows.device, dtype=model.mean.dtype)
     for name, module, given, out in (
         ("encoder", model.encoder, model.standardize(rows), model.width),
