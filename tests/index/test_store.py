@@ -184,8 +184,8 @@ def test_a_reader_follows_the_effort_of_commits_until_it_chooses_its_own(tmp_pat
             assert reader.refresh()
             assert reader.effort == effort
         reader.effort = own
-        for effort in (one, None):
-            writer.effort = effort
+        for later in (one, None):
+            writer.effort = later
             writer.commit()
             assert reader.refresh()
             assert reader.effort == own
