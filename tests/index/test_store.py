@@ -11,6 +11,7 @@ import pytest
 
 from nestcode import Codes, Index
 from nestcode.errors import DamagedFile, InvalidInput
+from nestcode.search.plan import Effort
 
 
 def codes(count: int, seed: int = 0) -> Codes:
@@ -170,6 +171,24 @@ def test_a_reader_sees_its_snapshot_until_it_refreshes(tmp_path: Path) -> None:
         writer.refresh()
     with pytest.raises(InvalidInput, match="in memory, where nobody else changes it"):
         index.refresh()
+
+
+def test_a_reader_follows_the_effort_of_commits_until_it_chooses_its_own(tmp_path: Path) -> None:
+    saved(tmp_path / "x")
+    one, other, own = (Effort(candidates=n, items=100, rerank=10, k=5) for n in (10, 20, 30))
+    reader = Index.open(tmp_path / "x")
+    with Index.open(tmp_path / "x", mode="a") as writer:
+        for effort in (one, other):
+            writer.effort = effort
+            writer.commit()
+            assert reader.refresh()
+            assert reader.effort == effort
+        reader.effort = own
+        for later in (one, None):
+            writer.effort = later
+            writer.commit()
+            assert reader.refresh()
+            assert reader.effort == own
 
 
 def test_a_reader_does_not_refresh_to_another_index(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nestcode import CellCoder, Codes, Index, LinearCoder, ResidualCoder
 from nestcode.errors import InvalidInput, NotFitted
+from nestcode.search import plan
 from nestcode.search.plan import Budget
 from nestcode.search.vectors import GivenVectors
 from tests import twins
@@ -469,8 +470,10 @@ def all_filters(allowed: NDArray[np.int64]) -> dict[str, Any]:
 FILTERS = list(all_filters(np.array([1])))
 
 
+@pytest.mark.parametrize("look_up", [0, plan.LOOK_UP, ROWS])  # each id in each run, or the ids of runs in the filter
 @pytest.mark.parametrize("name", FILTERS)
-def test_filters_of_all_types_are_equivalent(name: str) -> None:
+def test_filters_of_all_types_are_equivalent(name: str, look_up: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "LOOK_UP", look_up)
     index, ids, _ = filled("cell")
     allowed = ids[ids % 3 == 1][:200]
     expected = index.search(Q, 10, candidates=50, filter=allowed)
@@ -511,6 +514,15 @@ def test_a_filter_leaves_k_hits_where_there_are_so_many(kind: str, rank: str) ->
             assert np.isin(hits.ids[hits.ids >= 0], allowed).all()
             assert (hits.compared >= min(max(candidates, 10), count)).all()
             assert (hits.compared <= count).all()
+
+
+@pytest.mark.parametrize("rank", ["asymmetric", "hamming", "exact"])
+@kinds
+def test_few_items_that_a_filter_leaves_are_all_compared(kind: str, rank: str) -> None:
+    index, ids, vectors = filled(kind)
+    hits = index.search(Q, 10, filter=ids, **by_rank(rank, vectors))
+    assert (hits.compared == len(ids)).all()
+    assert_same(hits, index.search(Q, 10, candidates=ROWS, filter=ids, **by_rank(rank, vectors)))
 
 
 @pytest.mark.parametrize("empty", [[], (), set(), np.zeros(0), np.zeros(0, dtype=bool), range(0), [ROWS], [0], "gone"])

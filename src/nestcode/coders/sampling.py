@@ -17,7 +17,6 @@ DENSE, SHARE = 1024, 8  # a full eigendecomposition is faster up to so many feat
 FEW = 2  # times as many features as rows, and decomposing the covariance in the span of the rows is faster
 SAMPLE_ROWS, SAMPLE_BYTES = 25_000, 1 << 28  # that bit planes are trained on
 TRAIN_ROWS = 1 << 19  # that codebooks are trained on
-SPARE = 100  # distinct rows, from which on some are held out
 FEW_ROWS = 1 << 13  # that codebooks and directions would suit, and no other rows
 NEIGHBORS, NEAR = 8, 2.0  # that a synthetic row is made of, and their squared distance relative to the nearest
 
@@ -111,15 +110,16 @@ def project_sample(
     *,
     normalize: bool,
     slack: float = 0.5,
+    spare: int = 512,
 ) -> ProjectedSample:
     """Return a sample in the directions that a code of `width` bits should describe, in one pass over the data.
 
-    Some rows are held out, with their copies, if at least `SPARE` are distinct.
+    Some rows are held out, with their copies, if at least `spare` are distinct.
     """
     reservoir = Reservoir(rng, TRAIN_ROWS, most_bytes)
     moments, sample = moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
     mean, covariance, whole = moments.mean(), moments.covariance(), all_rows(moments, sample)
-    held_out = held_out_mask(sample, rng)
+    held_out = held_out_mask(sample, rng, spare)
     if moments.count < FEW_ROWS and held_out.any():
         whole, others = sample[~held_out], Moments()
         others.add(as_floats(whole, normalize=normalize))
@@ -134,12 +134,12 @@ def project_sample(
     return ProjectedSample(mean, directions, np.concatenate(rows), held_out, max(float(measured.mean()), 0.0))
 
 
-def held_out_mask(rows: NDArray[Any], rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return which rows errors are measured on, copies included: none where fewer than `SPARE` are distinct."""
+def held_out_mask(rows: NDArray[Any], rng: np.random.Generator, spare: int) -> NDArray[np.bool_]:
+    """Return which rows errors are measured on, copies included: none where fewer than `spare` are distinct."""
     numbers: dict[int, int] = {}  # of the distinct rows, by their hashes
     number = np.array([numbers.setdefault(hash(row.tobytes()), len(numbers)) for row in rows], dtype=np.int64)
     held_out = np.zeros(len(numbers), dtype=bool)
-    if (count := len(numbers)) >= SPARE:
+    if (count := len(numbers)) >= spare:
         size = min(max(count // 20, min(count // 10, 25)), 10_000)
         held_out[rng.choice(count, size, replace=False)] = True
     return held_out[number]

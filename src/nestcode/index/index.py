@@ -378,7 +378,8 @@ class Index(IndexReader):
         (0, True, 2, False)
 
         Segments that did not change stay as they are, with what searches prepared of them. A writer, which nobody else
-        can overtake, sees its own changes at once: False.
+        can overtake, sees its own changes at once: False. An effort that this reader chose itself, by `tune` or by
+        assignment, stays.
         """
         if self._store is None:
             raise InvalidInput("this index is in memory, where nobody else changes it: refresh is for Index.open(path)")
@@ -394,8 +395,11 @@ class Index(IndexReader):
             self._behind = True
             found = self._store.read()
             lay_out = self._live.current.lay_out
-            self._live.current = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
-            self._largest, self.effort = found.largest, found.effort
+            snapshot = Snapshot.of(found.width, found.segments, lay_out, found.vector_format)
+            self._live.current, self._largest = snapshot, found.largest
+            if self.effort == self._committed[1].effort:  # and not the reader's own
+                self.effort = found.effort
+            self._committed = snapshot, found
             self._searcher.graphs = found.graph
             self._behind = False
         return True

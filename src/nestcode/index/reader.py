@@ -237,7 +237,8 @@ class IndexReader:
                 inner products; the coder's by default. The cosine with a zero vector is 0, its distance 2.
             vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
                 for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
-            filter: which items may be found: their ids, or a mask by id.
+            filter: which items may be found: their ids, or a mask by id. Up to 2,048 items that it leaves are all
+                compared, unless you give `candidates`.
             threads: how many threads share a batch; None is one for each core.
 
         """
@@ -359,10 +360,11 @@ class IndexReader:
         Recall must exceed the target by its standard error over the queries, so that other queries like these mostly
         reach it too. More queries make the error smaller, and the searches faster.
 
-        Recall is that of `evaluate`. The choice is kept as `index.effort`, and saved with the index. It grows with the
-        index: a larger one scores the same share of its items; of graphs it is the same for any size, and measured once
-        they are built. Where no search reaches the target, a warning is given and the fastest is chosen that comes near
-        the best. Of fewer than ten queries a warning is given: their recall says little about that of others.
+        Recall is that of `evaluate`. The choice is kept as `index.effort`, and saved with the index; that of a reader
+        holds until it is closed, also after `refresh`. It grows with the index: a larger one scores the same share of
+        its items; of graphs it is the same for any size, and measured once they are built. Where no search reaches the
+        target, a warning is given and the fastest is chosen that comes near the best. Of fewer than ten queries a
+        warning is given: their recall says little about that of others.
 
         An index of several folders is only read, so it forgets the choice: open each folder with mode="a", give it the
         same `effort`, and commit.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -13,11 +14,14 @@ from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
 from nestcode.search.decoded import DecodedScorer
 from nestcode.search.hamming import HammingScorer
-from nestcode.search.prepared import Filter, PreparedSnapshot
+from nestcode.search.prepared import Filter, Positions, PreparedSnapshot, SortedRun
 from nestcode.search.scorer import NO_COEFFICIENTS, NO_NORMS, QueryBatch, Scorer, SearchMetric
 from nestcode.search.vectors import GivenVectors, VectorsById
 
 Rank = Literal["asymmetric", "hamming", "exact"]
+LOOK_UP = 64  # items of a run that are tested against a filter while one is looked up by its id
+DENSE = 64  # entries of a mask that ids are tested by, for each id
+FILTERED = 2048  # items that a filter leaves are all compared: inverted lists without the others take longer
 VISIT = 16  # items that an exhaustive search compares while a walk visits one node of a graph
 MAX_MISSING = 1 << 16  # k may exceed the number of items, as ids of -1 fill up, but not without bounds
 
@@ -166,6 +170,8 @@ class Plan:
 
 def count_candidates(prepared: PreparedSnapshot, budget: Budget, k: int) -> int:
     """Return the candidate budget of a search; all items where a filter leaves too few of them to walk on a graph."""
+    if prepared.filtered and prepared.count <= FILTERED and budget.chosen_candidates is None:
+        return prepared.count
     if not prepared.by_graph:
         return budget.candidates(prepared.count)
     most = budget.graph_candidates(k)
@@ -243,14 +249,37 @@ def check_filter(allowed: ArrayLike | Iterable[int]) -> Filter:
     """Return which items may be found, given ids or a mask by id."""
     array = check_allowed(allowed)
     if array.dtype != bool:
-        return lambda ids: np.isin(ids, array)
-    mask = array.astype(bool, copy=False)
+        return partial(_by_ids, array.astype(np.int64, copy=False))
+    if LOOK_UP * np.count_nonzero(array) < len(array):
+        return partial(_by_ids, np.flatnonzero(array))
+    return partial(_by_mask, np.append(array, False))
 
-    def by_mask(ids: StoredIds) -> NDArray[np.bool_]:
-        inside = ids < len(mask)
-        return inside & mask[np.where(inside, ids, 0)] if len(mask) else inside
 
-    return by_mask
+def _by_ids(chosen: Ids, run: SortedRun) -> Positions:
+    """Return the positions of items in a run by id."""
+    if LOOK_UP * len(chosen) < len(run.ids):
+        found = np.unique(run.find(chosen))
+        return found[found >= 0].astype(np.uint32)
+    if (largest := int(chosen.max(initial=-1))) < DENSE * len(chosen):
+        mask = np.zeros(largest + 2, dtype=np.bool_)
+        mask[chosen] = True
+        return _by_mask(mask, run)
+    return _not_deleted(run, np.isin(_all_ids(run), chosen))
+
+
+def _by_mask(mask: NDArray[np.bool_], run: SortedRun) -> Positions:
+    """Return the positions of items in a run by a mask, whose last entry, False, is that of all ids beyond."""
+    return _not_deleted(run, mask.take(_all_ids(run), mode="clip"))
+
+
+def _all_ids(run: SortedRun) -> StoredIds:
+    run.touch_rows("ids", np.arange(len(run.ids), dtype=np.uint32))
+    return run.ids
+
+
+def _not_deleted(run: SortedRun, mask: NDArray[np.bool_]) -> Positions:
+    mask[run.tombstones] = False
+    return np.flatnonzero(mask).astype(np.uint32)
 
 
 def _choose_rank(rank: Rank | None, coder: Coder | None, codes: Codes | None, vectors: object, *, stored: bool) -> Rank:

@@ -25,7 +25,6 @@ from nestcode.search.scorer import NO_LAYOUT, PreparedCodes, QueryBatch, ScanLay
 from nestcode.search.vectors import GivenVectors, RunVectors, StoredVectors
 
 Positions = NDArray[np.uint32]
-Filter = Callable[[StoredIds], NDArray[np.bool_]]  # which ids a search may find
 SCANNED = 8192  # items that are all scanned as long as they lack their graph
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -84,6 +83,9 @@ class SortedRun(Protocol):
     def list_starts(self, bits: int) -> Positions:
         """Return where the codes of each prefix of `bits` bits begin, and the end."""
 
+    def find(self, ids: Ids) -> Ids:
+        """Return the position of each id, or -1 where it is deleted or missing."""
+
     def touch(self, *, vectors: bool = False) -> None:
         """Verify the checksums of everything but the vectors, or of them too, before everything is read."""
 
@@ -102,6 +104,9 @@ class SortedRun(Protocol):
 
     def read_ahead(self, positions: NDArray[np.int64]) -> bool:
         """Ask the system for codes that stay in files, and return whether some were not in memory."""
+
+
+Filter = Callable[[SortedRun], Positions]  # the positions in a run that a search may find, ascending
 
 
 class Snapshot(Protocol):
@@ -243,9 +248,11 @@ class PreparedSnapshot:
         self.by_prefix = cache.prefix is not None  # estimates are of leading bits only
         self._ahead, self.in_files = ReadAhead(), any(run.codes_in_files for run in self._runs)
         self._ids: list[NDArray[Any]] = [run.ids for run in self._runs]
-        self._skipped = [_skipped(run, allowed) for run in self._runs]
         self._ends = np.cumsum([len(ids) for ids in self._ids])
-        self.count = sum(map(len, self._ids)) - sum(map(len, self._skipped))  # items that may be found
+        self.filtered = allowed is not None
+        self._kept = [_kept(run) if allowed is None else allowed(run) for run in self._runs]  # None: all may be found
+        sizes = zip(self._kept, self._ids, strict=True)
+        self.count = sum(len(ids) if kept is None else len(kept) for kept, ids in sizes)  # items that may be found
         self._listed = sum(len(run.ids) - len(run.tombstones) for run in listed)
         self.list_bits = cache.scorer.list_bits(self._listed)
         self._prepared = [cache.prepare(run, self.list_bits) for run in listed]
@@ -254,20 +261,37 @@ class PreparedSnapshot:
             run.codes.packed if self.by_prefix else own.rows for run, own in zip(listed, self._prepared, strict=True)
         ]
         self._rows = [*rows, *(run.codes.packed for run in graphs)]
-        self._bitmaps = [_bitmap(run, own) for run, own in zip(graphs, self._skipped[len(listed) :], strict=True)]
+
+    @cached_property
+    def searcher(self) -> _core.Searcher | None:
+        """What searches inverted lists, if there are some; exhaustive searches need none."""
+        runs = zip(self._runs, self._prepared, self._skipped, strict=False)
         try:
             lists = [
-                own.inverted_lists(skipped, None if self.by_prefix else run.codes_guard)
-                for run, own, skipped in zip(listed, self._prepared, self._skipped, strict=False)
+                own.inverted_lists(skipped, None if self.by_prefix else run.codes_guard) for run, own, skipped in runs
             ]
         except ValueError as error:  # from the core: arrays do not fit each other
             raise DamagedFile(f"the files of a segment do not fit each other ({error}): restore a copy") from error
-        self.searcher = _core.Searcher(lists) if lists else None
+        return _core.Searcher(lists) if lists else None
+
+    @cached_property
+    def _skipped(self) -> list[Positions]:
+        """The positions that must not be found, ascending, run by run."""
+        runs = zip(self._runs, self._kept, strict=True)
+        return [
+            run.tombstones if kept is None or not self.filtered else _others(kept, len(run.ids)) for run, kept in runs
+        ]
+
+    @cached_property
+    def _bitmaps(self) -> list[NDArray[np.uint64]]:
+        """The positions that must not be found as walks on the graphs take them."""
+        first = len(self._prepared)
+        return [_bitmap(run, own) for run, own in zip(self._runs[first:], self._skipped[first:], strict=True)]
 
     @property
     def has_lists(self) -> bool:
         """Whether some runs are searched by inverted lists."""
-        return self.searcher is not None
+        return bool(self._prepared)
 
     @property
     def has_graphs(self) -> bool:
@@ -406,10 +430,9 @@ class PreparedSnapshot:
         found = []
         for run in self._runs:
             run.touch()
-        for ids, rows, skipped, end in zip(self._ids, self._rows, self._skipped, self._ends, strict=True):
+        for ids, rows, kept, end in zip(self._ids, self._rows, self._kept, self._ends, strict=True):
             positions = np.arange(end - len(ids), end)
-            if len(skipped):
-                kept = np.delete(np.arange(len(ids)), skipped)
+            if kept is not None:
                 ids, rows, positions = ids[kept], rows[kept], positions[kept]
             found.append((ids.astype(np.int64, copy=False), positions, Codes.unchecked(rows, self.snapshot.width)))
         return found
@@ -417,10 +440,11 @@ class PreparedSnapshot:
     @cached_property
     def positions(self) -> Positions:
         """The positions of all items that may be found, in all runs together."""
-        starts = self._ends - [len(ids) for ids in self._ids]
-        skipped = [own + start for own, start in zip(self._skipped, starts, strict=True)]
-        every = np.arange(self._ends[-1] if len(self._ends) else 0, dtype=np.uint32)
-        return np.delete(every, np.concatenate(skipped)) if skipped else every
+        found = [np.empty(0, dtype=np.uint32)]
+        for ids, kept, end in zip(self._ids, self._kept, self._ends.tolist(), strict=True):
+            start = end - len(ids)
+            found.append(np.arange(start, end, dtype=np.uint32) if kept is None else kept + np.uint32(start))
+        return np.concatenate(found)
 
     @cached_property
     def ids(self) -> Ids:
@@ -446,10 +470,9 @@ class PreparedSnapshot:
         """All items that may be found as `tables` scores them, run by run in the order of `positions`."""
         assert self.tables is not None
         found = []
-        for run, skipped in zip(self._runs, self._skipped, strict=True):
+        for run, kept in zip(self._runs, self._kept, strict=True):
             codes = self._cache.adc(run, self.tables)
-            kept = np.delete(np.arange(len(run.ids), dtype=np.uint32), skipped)
-            found.append(codes[kept] if len(skipped) else codes)
+            found.append(codes if kept is None else codes[kept])
         return found
 
     def _take(self, arrays: Sequence[NDArray[Scalar]], positions: Positions) -> NDArray[Scalar]:
@@ -472,11 +495,13 @@ def _bitmap(run: SortedRun, skipped: Positions) -> NDArray[np.uint64]:
     return bitmap(mask) if len(skipped) else NOTHING_SKIPPED
 
 
-def _skipped(run: SortedRun, allowed: Filter | None) -> Positions:
-    """Return the positions that must not be found, ascending: tombstones and what the filter refuses."""
-    if allowed is None:
-        return run.tombstones
-    run.touch_rows("ids", np.arange(len(run.ids), dtype=np.uint32))
-    refused = ~allowed(run.ids)
-    refused[run.tombstones] = True
-    return np.flatnonzero(refused).astype(np.uint32)
+def _kept(run: SortedRun) -> Positions | None:
+    """Return the positions of a run that are not deleted, None where none are."""
+    return _others(run.tombstones, len(run.ids)) if len(run.tombstones) else None
+
+
+def _others(positions: Positions, count: int) -> Positions:
+    """Return the positions below `count` that are not among some, ascending."""
+    mask = np.ones(count, dtype=np.bool_)
+    mask[positions] = False
+    return np.flatnonzero(mask).astype(np.uint32)

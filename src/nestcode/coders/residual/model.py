@@ -33,6 +33,7 @@ from nestcode.storage import Arrays, check_arrays
 
 SAMPLE_BYTES = 1 << 30  # of training rows, all beams counted
 SLACK = 2.0  # bits below the water level, down to which directions are kept: their variance is not all noise
+SPARE = 100  # rows, from which on some are held out
 BLOCK = 64  # bits whose codebooks are refitted together
 BEAM_ROWS = 16 * TREE_ROWS  # residuals of beams that are enough to train on, in the first block
 LATER_LLOYD = Lloyd(3 * TREE_ROWS, (1.5, 1.2, 1.0))  # of codebooks after it
@@ -52,7 +53,7 @@ class ResidualModel(ProjectedModel):
         rng, width, beams = np.random.default_rng(settings["seed"]), settings["width"], settings["beams"]
         normalize = settings["metric"] == "cosine"
         most_bytes = SAMPLE_BYTES // beams
-        sample = project_sample(parts, width, rng, most_bytes, normalize=normalize, slack=SLACK)
+        sample = project_sample(parts, width, rng, most_bytes, normalize=normalize, slack=SLACK, spare=SPARE)
         held_out, scale = sample.held_out, scale_of(sample.rows)
         rows = sample.rows / scale
         train = add_synthetic_rows(rows[rng.permutation(np.flatnonzero(~held_out))], rng)

@@ -9,7 +9,7 @@ from nestcode.arrays import Doubles, Floats, Ids, as_float64, as_floats, check_i
 from nestcode.errors import InvalidInput
 from nestcode.search.exhaustive import QUERIES, vector_distances
 from nestcode.search.hits import Hits, RangeHits
-from nestcode.search.plan import check_filter, check_k
+from nestcode.search.plan import check_allowed, check_k
 from nestcode.search.scorer import SearchMetric
 
 
@@ -130,7 +130,8 @@ class FlatVectors:
         """Return queries and allowed vectors in float64, L2-normalized for the cosine, and the vectors' ids."""
         rows, ids = self.vectors, self.ids
         if filter is not None:
-            allowed = check_filter(filter)(ids)
+            given = check_allowed(filter)
+            allowed = np.isin(ids, np.flatnonzero(given) if given.dtype == bool else given)
             rows, ids = rows[allowed], ids[allowed]
         points = check_rows(queries, rows.shape[1])
         normalize = metric == "cosine"
