@@ -53,7 +53,7 @@ __all__ = [  # without the coders that need PyTorch
 _NUMPY: dict[str, type[Coder]] = {
     kind.__name__: kind for kind in (AdaptiveCoder, CellCoder, LinearCoder, ResidualCoder, RotationCoder)
 }
-_TORCH = {  # rooms
+_TORCH = {  # packages
     "AutoencoderCoder": "autoencoder",
     "ImplicitCoder": "implicit",
     "RefinedCoder": "refined",
