@@ -52,6 +52,17 @@ def pieces(X: ArrayLike | Iterable[ArrayLike]) -> Iterator[NDArray[Any]]:
             yield rows[first : first + PIECE]
 
 
+def as_array(X: ArrayLike) -> NDArray[Any]:
+    """Return data as NumPy reads it, or raise."""
+    try:
+        return np.asarray(X)
+    except (RuntimeError, TypeError, ValueError) as error:  # tensors with gradients, of other types, ragged lists
+        raise InvalidInput(
+            f"data must be an array of numbers, got a {type(X).__name__} that NumPy does not read ({error}): give rows "
+            "of equally many numbers, and a tensor as X.detach().float().numpy()"
+        ) from error
+
+
 def check_rows(X: ArrayLike, features: int | None = None) -> NDArray[Any]:
     """Return numeric rows, (n, features), in their own dtype, or raise an error in words scikit-learn expects."""
     if hasattr(X, "toarray"):

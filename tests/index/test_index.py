@@ -499,7 +499,7 @@ WITHOUT_CODER: Mistakes = {
     "ask": (lambda index: index.neighborhood(X[0], size=1), "without a coder the index takes Codes"),
     "nested": (lambda index: index.nested(X[0]), "without a coder the index takes Codes"),
     "reconstruct": (lambda index: index.reconstruct(0), "an index without a coder has codes only: call codes(ids)"),
-    "other codes": (lambda index: index.add(CODES.prefix(64)), "the index's width 70, got 64: take prefix(70)"),
+    "other codes": (lambda index: index.add(CODES.prefix(64)), "the index's width 70, got 64: give all 70 bits"),
 }
 
 CHANGES: dict[str, Callable[[Index], Any]] = {

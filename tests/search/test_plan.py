@@ -548,6 +548,28 @@ def test_a_mask_of_integers_is_no_filter() -> None:
     assert index.search(Q[0], 1, filter=[1, 0]).ids.tolist() == [1]
 
 
+class Unreadable:
+    """As a tensor that NumPy does not read."""
+
+    def __array__(self, *_: object, **__: object) -> Any:
+        raise TypeError("got unsupported ScalarType BFloat16")
+
+
+def test_what_numpy_does_not_read_is_refused_with_the_remedy() -> None:
+    index: Any = filled("cell").index
+    for queries in (Unreadable(), [[1.0, 2.0], [3.0]]):
+        for search in (index.search, lambda q: index.neighborhood(q, size=1), index.add):
+            with pytest.raises(InvalidInput, match=r"must be.*(X\.detach\(\)|same number of features)"):
+                search(queries)
+    with pytest.raises(InvalidInput, match="filter must be ids, or a mask by id, got bytes"):
+        index.search(Q, filter=b"ab")
+    for candidates in (None, 20, ROWS):
+        with pytest.raises(InvalidInput, match="rerank must be an integer of at least 1"):
+            index.search(Q[0], candidates=candidates, rerank=0)
+    with pytest.raises(InvalidInput, match=r"give all \d+ bits"):
+        index.search(index.codes(index.ids[:2]).prefix(8))
+
+
 @pytest.mark.parametrize("single", [True, False])
 def test_queries_with_masked_values_are_refused(single: bool) -> None:
     rows = np.ma.masked_array(Q, mask=True)

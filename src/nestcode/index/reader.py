@@ -224,7 +224,7 @@ class IndexReader:
 
         Args:
             queries: one vector, (n, features), or `Codes`. One vector, or one `Code`, gives arrays (k,).
-            k: how many.
+            k: how many; ids of -1 fill up where there are fewer, to at most 65,536.
             candidates: the candidate budget: inverted lists are probed, nearest first, until they hold so many items;
                 a walk on a graph keeps so many (ef). More find more and take longer; as many as there are items make
                 the search exhaustive. By default what `tune` chose, or half of the items, 1,000 to 10,000, plus 2 %;
@@ -282,8 +282,8 @@ class IndexReader:
         >>> index.range_search(Codes.from_bits([[0, 0, 1]]), 1)[0].ids
         array([0, 1])
 
-        Distances and the other arguments are those of `search`. Items beyond the candidate budget are not compared:
-        `candidates=len(index)` finds all within the radius.
+        Distances and the other arguments are those of `search`; as many are reranked as it takes. Items beyond the
+        candidate budget are not compared: `candidates=len(index)` finds all within the radius.
         """
         snapshot = self._live.read()
         plan = self._plan(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nestcode.arrays import LARGEST_SQUARE, Ids, StoredIds, as_floats, check_ids, check_int, check_rows
+from nestcode.arrays import LARGEST_SQUARE, Ids, StoredIds, as_array, as_floats, check_ids, check_int, check_rows
 from nestcode.coders import Coder
 from nestcode.codes import Codes, is_single, thread_count
 from nestcode.errors import InvalidInput
@@ -138,7 +138,7 @@ class Plan:
         self.vectors: GivenVectors | None = None  # those of the caller
         self.codes: Codes | None
         if codes is None:
-            rows = queries if isinstance(queries, np.ma.MaskedArray) else np.asarray(queries)
+            rows = queries if isinstance(queries, np.ma.MaskedArray) else as_array(queries)
             self.single = rows.ndim == 1
             self.queries = check_rows(rows[None] if self.single else rows, coder.n_features_in_ if coder else None)
             if vectors is not None:
@@ -200,8 +200,9 @@ def encode_to(width: int, items: Codes | ArrayLike, coder: Coder | None, place: 
             return items
         if coder is not None and items.width == coder.width_:
             return items.prefix(width)
+        longer = f"take prefix({width})" if items.width > width else f"give all {width} bits"
         raise InvalidInput(
-            f"codes must have the {place}'s width {width}, got {items.width}: take prefix({width}), "
+            f"codes must have the {place}'s width {width}, got {items.width}: {longer}, "
             f"or make another {place} of that width"
         )
     if coder is None:
@@ -209,7 +210,7 @@ def encode_to(width: int, items: Codes | ArrayLike, coder: Coder | None, place: 
             f"without a coder the {place} takes Codes, got {type(items).__name__}: encode them first, "
             f"or make the {place} with a coder"
         )
-    rows = np.asarray(items)
+    rows = as_array(items)
     return coder.encode(rows[None] if rows.ndim == 1 else rows).prefix(width)
 
 
@@ -227,6 +228,8 @@ def check_allowed(allowed: ArrayLike | Iterable[int]) -> Ids | NDArray[np.bool_]
     >>> check_allowed({3}), check_allowed([True, False])
     (array([3]), array([ True, False]))
     """
+    if isinstance(allowed, bytes | bytearray):
+        raise InvalidInput(f"filter must be ids, or a mask by id, got {type(allowed).__name__}: give a list of ids")
     plain = isinstance(allowed, np.ndarray | list | tuple | range | memoryview) or not isinstance(allowed, Iterable)
     array = np.asarray(allowed if plain else list(allowed))  # type: ignore[arg-type]
     if array.dtype == bool:

@@ -145,10 +145,10 @@ def _row_budget(
     """Return how many threads to use, and the work of a search; None compares all items."""
     budget = Budget(candidates, rerank, effort).for_snapshot(prepared)
     workers, k = thread_count(threads), check_k(k, prepared.count)
-    most = max(count_candidates(prepared, budget, k), k)
+    most, reranked = max(count_candidates(prepared, budget, k), k), budget.rerank(k)
     if most >= prepared.count:
         return workers, None
-    return workers, RowBudget(prepared.list_candidates(most), most, min(budget.rerank(k), prepared.count))
+    return workers, RowBudget(prepared.list_candidates(most), most, min(reranked, prepared.count))
 
 
 def supports(prepared: PreparedSnapshot, *, stored: bool) -> bool:
