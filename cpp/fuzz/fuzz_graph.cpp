@@ -31,14 +31,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     pack_graph(neighbors.data(), nodes, entries.data(), kDegree,
                {{grouped.data(), nodes, columns, static_cast<std::ptrdiff_t>(columns)}, norms.data(), factors.data()},
                data.data(), 1);
+    const GraphRecords records{data.data(), nodes, nodes + 1, columns};
+    const std::vector<std::uint64_t> duplicates = find_duplicates(records);
     for (const Metric metric : {Metric::l2, Metric::inner})
         for (const float* vectors : {rows.data(), static_cast<const float*>(nullptr)}) {
             float distances[queries * k];
             std::uint32_t positions[queries * k];
             std::int64_t visited[queries];
-            search_graph(GraphRecords{data.data(), nodes, nodes + 1, columns}, GraphVectors<float>{vectors, features},
-                         projection, metric, asked.data(), queries, ef, skipped, {k, distances, positions, visited},
-                         available_simd().back(), 1);
+            search_graph(records, GraphVectors<float>{vectors, features}, projection, metric, asked.data(), queries, ef,
+                         {skipped, duplicates}, {k, distances, positions, visited}, available_simd().back(), 1);
             for (const std::uint32_t position : positions) CHECK(position < nodes || position == UINT32_MAX);
             for (const std::int64_t many : visited) CHECK(many <= static_cast<std::int64_t>(nodes));
         }

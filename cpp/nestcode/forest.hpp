@@ -103,7 +103,7 @@ inline void find_neighborhoods(Forest forest, Rows rows, std::uint64_t size, std
             }
             find_neighborhoods(forest, {queries, count}, size, found, ranges + first * forest.size());
             for (std::size_t i = 0; i < count; ++i) {
-                lengths[first + i] = found[i].length;
+                lengths[first + i] = std::min(found[i].length, forest.front().width);  // tables of a crafted file go on
                 counts[first + i] = found[i].count;
             }
         }
