@@ -27,21 +27,32 @@ struct GraphItems {
     // Calls visit(id) for the items of a node that may be returned, until it returns false.
     template <class Visit>
     void each(std::uint32_t node, const Visit& visit) const {
-        do {
-            if (!is_set(skipped, node) && !visit(node)) return;
-        } while (is_set(duplicates, ++node));
+        for (std::uint32_t id = first_allowed(node); id != kNone && visit(id);)
+            id = word_from(duplicates, id + 1) & 1 ? first_allowed(id + 1) : kNone;
     }
 
     // Whether an item of a node may be returned.
-    bool allows(std::uint32_t node) const {
-        bool found = false;
-        each(node, [&](std::uint32_t) { return !(found = true); });
-        return found;
-    }
+    bool allows(std::uint32_t node) const { return first_allowed(node) != kNone; }
 
   private:
-    static bool is_set(std::span<const std::uint64_t> words, std::size_t i) {
-        return !words.empty() && (words[i / 64] >> i % 64 & 1);
+    static constexpr std::uint32_t kNone = UINT32_MAX;
+
+    // The first item of a node, from `id` on, that may be returned. Words are skipped whole: a node may have many.
+    std::uint32_t first_allowed(std::uint32_t id) const {
+        do {
+            const auto skips = static_cast<std::uint32_t>(std::countr_one(word_from(skipped, id)));
+            const auto more = static_cast<std::uint32_t>(std::countr_one(word_from(duplicates, id) >> 1));
+            const std::uint32_t rest = 64 - id % 64;  // of the word
+            if (skips <= more) return id + skips;
+            if (more + 1 < rest) return kNone;
+            id += rest;
+        } while (word_from(duplicates, id) & 1);
+        return kNone;
+    }
+
+    // The bits from i on in its word.
+    static std::uint64_t word_from(std::span<const std::uint64_t> words, std::size_t i) {
+        return i / 64 < words.size() ? words[i / 64] >> i % 64 : 0;
     }
 };
 

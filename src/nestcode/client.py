@@ -43,7 +43,7 @@ class Client:
     ...     index.save(folder)
     ...     with in_thread(create_app(Service(folder))) as url, Client(url) as client:
     ...         client.search(index.codes([7]), k=1).ids, len(client)
-    (array([7]), 1000)
+    (array([[7]]), 1000)
 
     Several servers are the shards of one index: their items have distinct ids, and they have the same coder.
 

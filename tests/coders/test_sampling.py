@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 
 from nestcode.arrays import Doubles
-from nestcode.coders import AdaptiveCoder, LinearCoder, ResidualCoder, sampling
-from nestcode.coders.sampling import (
-    FEW_ROWS,
-    Reservoir,
-    add_synthetic_rows,
-    held_out_mask,
-    moments_and_sample,
-    principal_directions,
-)
-from nestcode.data import digits
+from nestcode.coders import LinearCoder, sampling
+from nestcode.coders.sampling import FEW_ROWS, Reservoir, add_synthetic_rows, moments_and_sample, principal_directions
 from nestcode.pca import Moments
 
 
@@ -39,28 +31,6 @@ def test_directions_by_subspace_iteration_are_those_of_the_full_decomposition(mo
     directions = principal_directions(moments_of(X).covariance(), 12, np.random.default_rng(0), X)
     assert np.abs((directions * exact).sum(axis=1)).min() > 1 - 1e-4
     np.testing.assert_allclose(directions @ directions.T, np.eye(12), atol=1e-6)
-
-
-@pytest.mark.parametrize("distinct", [99, 100, 1000])
-def test_copies_of_held_out_rows_are_held_out_too(distinct: int) -> None:
-    rows = np.random.default_rng(0).standard_normal((distinct, 3))
-    alone = held_out_mask(rows, np.random.default_rng(1), spare=100)
-    assert alone.sum() == {99: 0, 100: 10, 1000: 50}[distinct]
-    assert (
-        held_out_mask(np.concatenate([rows, rows[::-1], rows]), np.random.default_rng(1), spare=100)
-        == np.concatenate([alone, alone[::-1], alone])
-    ).all()
-
-
-@pytest.mark.parametrize("kind", [AdaptiveCoder, ResidualCoder])
-def test_expected_errors_of_rows_and_their_copies_are_those_of_fresh_rows(
-    kind: type[AdaptiveCoder | ResidualCoder],
-) -> None:
-    X = digits()[0][np.random.default_rng(0).permutation(1797)]
-    for copies in (1, 3):
-        coder = kind(width=16).fit(np.repeat(X[:600], copies, axis=0))
-        error = np.mean((coder.decode(coder.encode(X[600:])) - X[600:]) ** 2)
-        assert coder.expected_error(16) == pytest.approx(error, rel=0.25)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 9, 30])

@@ -192,6 +192,7 @@ def test_duplicates_are_found_where_the_first_of_them_is(scene: Scene, by_vector
     times = np.where(np.arange(300) % 100 == 50, 400, rng.integers(1, 4, 300))
     rows, starts = base.repeat(times, axis=0), np.cumsum(times) - times
     skipped = rng.random(len(rows)) < 0.5
+    skipped[starts[50] : starts[50] + 300] = skipped[starts[150] : starts[150] + 400] = True
 
     def found(rows: NDArray[np.float32], skipped: NDArray[np.bool_]) -> GraphHits:
         items = scene.navigator.encode(rows, scene.coder.encode(rows))

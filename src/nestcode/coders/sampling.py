@@ -114,12 +114,12 @@ def project_sample(
 ) -> ProjectedSample:
     """Return a sample in the directions that a code of `width` bits should describe, in one pass over the data.
 
-    Some rows are held out, with their copies, if at least `spare` are distinct.
+    Some rows are held out if there are at least `spare`.
     """
     reservoir = Reservoir(rng, TRAIN_ROWS, most_bytes)
     moments, sample = moments_and_sample(parts, normalize=normalize, reservoir=reservoir)
     mean, covariance, whole = moments.mean(), moments.covariance(), all_rows(moments, sample)
-    held_out = held_out_mask(sample, rng, spare)
+    held_out = held_out_mask(len(sample), rng, spare)
     if moments.count < FEW_ROWS and held_out.any():
         whole, others = sample[~held_out], Moments()
         others.add(as_floats(whole, normalize=normalize))
@@ -134,15 +134,13 @@ def project_sample(
     return ProjectedSample(mean, directions, np.concatenate(rows), held_out, max(float(measured.mean()), 0.0))
 
 
-def held_out_mask(rows: NDArray[Any], rng: np.random.Generator, spare: int) -> NDArray[np.bool_]:
-    """Return which rows errors are measured on, copies included: none where fewer than `spare` are distinct."""
-    numbers: dict[int, int] = {}  # of the distinct rows, by their hashes
-    number = np.array([numbers.setdefault(hash(row.tobytes()), len(numbers)) for row in rows], dtype=np.int64)
-    held_out = np.zeros(len(numbers), dtype=bool)
-    if (count := len(numbers)) >= spare:
+def held_out_mask(count: int, rng: np.random.Generator, spare: int) -> NDArray[np.bool_]:
+    """Return which of `count` rows errors are measured on: none where there are fewer than `spare`."""
+    held_out = np.zeros(count, dtype=bool)
+    if count >= spare:
         size = min(max(count // 20, min(count // 10, 25)), 10_000)
         held_out[rng.choice(count, size, replace=False)] = True
-    return held_out[number]
+    return held_out
 
 
 def add_synthetic_rows(rows: Floats, rng: np.random.Generator) -> Floats:
