@@ -165,6 +165,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "other width in concat": (lambda: CODES.concat(CODES.prefix(5)), "must have the same width, got 12 and 5"),
     "no threads": (lambda: CODES.hamming(CODES, threads=0), "threads must be an integer of at least 1, got 0"),
     "bits by index": (lambda: CODES[0, 1], "codes are indexed by item only, got (0, 1)"),
+    "truth for position": (lambda: CODES[False], "an item's position must be an integer, got False"),
+    "NumPy's truth for position": (lambda: CODES[np.array(True)], "position must be an integer, got True"),
     "two items as one": (lambda: Code(CODES.packed[:2], 12), "a Code is one item, got 2"),
     "index of two dimensions": (lambda: CODES[np.array([[0, 1]])], "an index of shape (1, 2)"),
 }

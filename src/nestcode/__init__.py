@@ -100,9 +100,45 @@ _HOMES = {
     "training": "nestcode.training",
 }
 
-# `from nestcode import *` must work without PyTorch, so the names that need it are left out.
-_TORCH = {"AutoencoderCoder", "ImplicitCoder", "RefinedCoder", "SupervisedCoder", "nn", "training"}
-__all__ = sorted({*_HOMES, "__version__"} - _TORCH)
+# `from nestcode import *` must work without PyTorch, so the names that need it are left out. Type checkers read a
+# literal list only.
+__all__ = [
+    "AdaptiveCoder",
+    "CellCoder",
+    "Coder",
+    "Codes",
+    "ImageCodec",
+    "ImageStreamDecoder",
+    "ImageStreamReader",
+    "ImageStreamWriter",
+    "Index",
+    "LinearCoder",
+    "ResidualCoder",
+    "RotationCoder",
+    "StreamDecoder",
+    "StreamReader",
+    "StreamWriter",
+    "__version__",
+    "coders",
+    "compress",
+    "compress_images",
+    "data",
+    "decompress",
+    "decompress_images",
+    "errors",
+    "fit",
+    "images",
+    "index",
+    "lengths",
+    "load_coder",
+    "metrics",
+    "scale",
+    "search",
+    "simulate",
+    "stores",
+    "stream_info",
+    "streams",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,8 +20,8 @@ Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
 StoredIds = NDArray[np.uint32] | NDArray[np.int64]  # of 32 bits where all of them fit
 Bytes = NDArray[np.uint8]
-# Cores that this process may use, fewer than the machine has in a container or by `nestcode --threads`. They are
-# counted once: the call costs as much as thousands of distances.
+# Cores that this process may use, fewer than the machine has in a container with a cpuset or by `nestcode --threads`; a
+# CPU quota is not counted. They are counted once: the call costs as much as thousands of distances.
 if sys.platform == "linux":
     CORES = len(os.sched_getaffinity(0))
 else:

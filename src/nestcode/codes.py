@@ -229,6 +229,11 @@ class Codes:
         kind = Codes
         if not isinstance(items, slice):
             items = np.asarray(items)
+            if items.ndim == 0 and items.dtype == np.bool_:
+                raise InvalidInput(
+                    f"an item's position must be an integer, got {items!s}: give an integer, or a mask with one value "
+                    "for each item"
+                )
             if items.ndim == 0:
                 items, kind = items[None], Code
             if items.size == 0 and items.dtype != np.bool_:

@@ -430,6 +430,54 @@ def test_closing_saves_no_changes_that_were_not_committed(tmp_path: Path) -> Non
     assert len(Index.open(tmp_path)) == ROWS
 
 
+def test_closing_without_saving_graphs_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
+    """Also where a graph was built since the last commit, and a copy was restored meanwhile."""
+    plain().save(tmp_path)
+    copy = contents(tmp_path)
+    index = Index.open(tmp_path, mode="a")
+    index.remove(range(0, ROWS, 2))  # enough for a new segment and its graph
+    index.commit()
+    index.wait()
+    assert index._live.current is not index._committed[0]
+    for path in tmp_path.glob("*[!k]"):  # all but the lock
+        path.unlink()
+    for name, data in copy.items():
+        (tmp_path / name).write_bytes(data)
+    index.close(save_graphs=False)
+    assert contents(tmp_path) == copy
+    with Index.open(tmp_path, mode="a") as again:  # the lock is free
+        assert len(again) == ROWS
+
+
+def test_closing_without_saving_graphs_waits_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain().save(tmp_path)
+    index, built, go = Index.open(tmp_path, mode="a"), list[int](), threading.Event()
+    build = index._live._build_graph
+    assert build is not None
+
+    def slow(segment: Segment) -> StoredGraph:
+        go.wait()
+        built.append(len(segment))
+        return build(segment)
+
+    monkeypatch.setattr(compaction, "SIZE_RATIO", 0)  # so that each segment gets a graph of its own
+    monkeypatch.setattr(compaction, "GRAPH_RATIO", 0)
+    monkeypatch.setattr(index._live, "_build_graph", slow)
+    for first in (0, 400):
+        index.add(FRESH[first : first + 400])
+        index.commit()
+    committed = contents(tmp_path)
+    index.close(save_graphs=False)
+    go.set()
+    index._live.wait()
+    assert len(built) == 1  # what was being built, and not the next
+    assert contents(tmp_path) == committed
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an index of one segment and its graph."""

@@ -1,5 +1,6 @@
 """Writes are acknowledged when they are durable; readers take up commits without dropping a request."""
 
+import asyncio
 import signal
 import socket
 import subprocess
@@ -7,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -17,7 +18,8 @@ import pytest
 from nestcode import Codes, Index, LinearCoder
 from nestcode.arrays import Floats
 from nestcode.client import Client
-from nestcode.errors import InvalidInput, Unavailable
+from nestcode.errors import DamagedFile, InvalidInput, Unavailable
+from nestcode.index import compaction
 from nestcode.serve import Service, app, create_app, in_thread
 from tests.serve.conftest import error_of
 
@@ -159,6 +161,31 @@ def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
         if writable:
             client.add(rows[:1], ids=[10_000])
             assert 10_000 in Index.open(tmp_path)
+
+
+@pytest.mark.parametrize("refresh", [True, False])
+def test_a_restored_copy_is_never_overwritten(
+    rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refresh: bool
+) -> None:
+    """Neither when the server opens it nor when it ends, by graphs that were built since the last commit."""
+    monkeypatch.setattr(compaction, "MIN_GRAPH", 100)
+    index = Index(LinearCoder(24).fit(rows), graph=True)
+    index.add(rows[:500])
+    index.save(tmp_path)
+    copy = {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "lock"}
+    with closing(Service(tmp_path, writable=True)) as service:
+        assert service.writer is not None
+        asyncio.run(service.writer.write(lambda index: index.add(rows[500:1000])))
+        service.index.wait()
+        service.note(DamagedFile("a block"))
+        for path in tmp_path.glob("*.npy"):
+            path.unlink()
+        for path, data in copy.items():
+            path.write_bytes(data)
+        if refresh:
+            assert service.refresh()
+            assert len(service.index) == 500
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "lock"} == copy
 
 
 def wait_for(condition: object) -> None:

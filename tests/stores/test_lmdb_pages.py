@@ -9,6 +9,7 @@ import pytest
 from nestcode import Codes, LinearCoder
 from nestcode.errors import DamagedFile
 from nestcode.stores import LmdbStore
+from nestcode.stores.lmdb_pages import HEADER, META, NODE, NUMBER, OFFSET, TREE, _meta, check_complete
 
 PAGE = 4096
 RNG = np.random.default_rng(0)
@@ -51,3 +52,35 @@ def test_a_truncated_copy_is_whole_or_refused(seed: int, tmp_path: Path) -> None
     assert opened == sorted(opened)
     assert not opened[0]
     assert opened[-1]
+
+
+def test_pages_that_name_nothing_or_themselves_are_refused(tmp_path: Path) -> None:
+    with LmdbStore.create(tmp_path / "store", width=64) as store:
+        store.add(codes_of(3000), ids=range(3000))
+    data, path = bytearray((tmp_path / "store" / "data.mdb").read_bytes()), tmp_path / "data.mdb"
+    for meta in (0, PAGE):
+        NUMBER.pack_into(data, meta + HEADER.size + META.size - 16, len(data) // PAGE)  # a page that is not there
+    path.write_bytes(data)
+    check_complete(path)  # as no tree uses it
+    with path.open("rb") as file:
+        found = _meta(file.fileno())
+    assert found is not None
+    names = TREE.unpack(found[2][1])[-1] * PAGE
+    nodes = [
+        names + OFFSET.unpack_from(data, names + at)[0]
+        for at in range(HEADER.size, HEADER.unpack_from(data, names)[3], 2)
+    ]
+    (codes,) = (at + NODE.size + 5 for at in nodes if data[at + NODE.size :][:5] == b"codes")
+    _, _, depth, *_, root = TREE.unpack_from(data, codes)
+    assert depth > 1
+    empty, itself, copies = bytearray(data), bytearray(data), bytearray(data)
+    empty[root * PAGE : root * PAGE + PAGE] = bytes(PAGE)
+    itself[codes - 5 : codes] = b"other"  # a tree whose leaves are read
+    TREE.pack_into(itself, codes, 0, 0, 1, 0, 1, 0, 1, names // PAGE)
+    TREE.pack_into(copies, codes, 0, 0, 30, 0, 1, 0, 1, root)
+    for at in range(root * PAGE + HEADER.size, root * PAGE + HEADER.unpack_from(data, root * PAGE)[3], 2):
+        NODE.pack_into(copies, root * PAGE + OFFSET.unpack_from(data, at)[0], root & 0xFFFF, root >> 16, 0, 8)
+    for damaged in (empty, itself, copies):
+        path.write_bytes(damaged)
+        with pytest.raises(DamagedFile, match="restore a complete copy"):
+            check_complete(path)

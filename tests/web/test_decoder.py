@@ -3,10 +3,12 @@
 import hashlib
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import nestcode as nc
 from nestcode.errors import DamagedFile, InvalidInput
@@ -118,6 +120,19 @@ def test_damaged_streams_are_refused_with_the_same_error(node: str, tmp_path: Pa
     for found, expected in zip(tasks.results(node), tasks.expected, strict=True):
         assert found == expected
     assert sum("does not match its checksum" in one for some in tasks.expected for one in some) > 20
+
+
+def test_a_codec_of_no_version_is_refused_with_the_same_error(
+    node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks, record = Tasks(tmp_path), codec().to_record()
+    for version in (-1, 0, 3):
+        monkeypatch.setattr(ImageCodec, "to_record", lambda _, version=version: replace(record, version=version))
+        data = compress_images([crop((2, 9))], ImageCodec.load("photos"), embed=True)
+        tasks.add(data, [len(data)])
+    for (found,), (expected,) in zip(tasks.results(node), tasks.expected, strict=True):
+        assert found.split(" be: ")[0] == expected.split(" be: ")[0]  # Python adds the version
+        assert found.startswith("DamagedFile: the codec in the stream ")
 
 
 SIZES = [0] * 45

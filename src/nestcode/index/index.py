@@ -453,13 +453,21 @@ class Index(IndexReader):
         if len(twice):
             raise InvalidInput(f"ids must be distinct among all folders, but {some_ids(twice)} not: build one again")
 
-    def close(self) -> None:
-        """Wait for graphs, save them, and let another process write. Other changes since `commit()` are not saved."""
-        self._live.wait()
+    def close(self, *, save_graphs: bool = True) -> None:
+        """Wait for graphs, save them, and let another process write. Other changes since `commit()` are not saved.
+
+        Args:
+            save_graphs: False waits for nothing and leaves the folder as it is, also where a copy was restored to it.
+
+        """
+        if save_graphs:
+            self._live.wait()
+        else:
+            self._live.stop()
         if self._store is not None:
             try:
                 since = self._live.current is not self._live.written is self._committed[0]
-                if self.graph and since and self._store.writable:
+                if save_graphs and self.graph and since and self._store.writable:
                     self.commit()
             finally:
                 self._store.close()

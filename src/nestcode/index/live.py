@@ -33,7 +33,7 @@ class LiveSnapshot:
         self._compacting = ForkSafeLock()  # while segments are merged, which takes longer
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._paused = False  # after a failure, until compact(): the background would fail again
+        self._paused = False  # by stop(), or after a failure, which would come again; until compact()
         self._sizes_checked = time.monotonic()
 
     def read(self) -> Snapshot:
@@ -87,6 +87,11 @@ class LiveSnapshot:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
+    def stop(self) -> None:
+        """Let the background end after the merge or the graph that it is at."""
+        with self._writing:
+            self._paused = True
+
     def _replace(self, edit: Callable[[Snapshot], Snapshot]) -> None:
         with self._writing:
             self._raise_failure()
@@ -115,7 +120,7 @@ class LiveSnapshot:
                     elif (one := self._lacking_graph()) is not None:  # once it will not be merged
                         self._add_graph(one)
                 with self._writing:
-                    if not self._pending():
+                    if self._paused or not self._pending():
                         self._thread = None  # under the lock, so that a write that comes now starts another thread
                         return
         except BaseException as error:  # out of memory, a damaged file: the next writer gets it

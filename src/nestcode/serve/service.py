@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from nestcode.arrays import CORES, Floats, check_int
 from nestcode.coders import Coder
-from nestcode.errors import DamagedFile, InvalidInput, NestcodeError
+from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.index import Index
 from nestcode.search.hits import Hits
 from nestcode.serve.batching import Options, Queries
@@ -134,8 +133,7 @@ class Service:
     def _reopened(self, before: Index) -> Index:
         """Return the index in the folder, opened to write after the one before is closed."""
         assert self._path is not None
-        with suppress(NestcodeError, OSError):  # graphs that it could not save are built again
-            before.close()
+        before.close(save_graphs=False)  # they are of what was damaged, and a copy may be restored by now
         return Index.open(self._path, "a", memory=self._memory)
 
     def warm(self) -> None:
@@ -152,7 +150,7 @@ class Service:
             self._writer.close()
         self.pool.shutdown()
         if self._index is not None:
-            self._index.close()
+            self._index.close(save_graphs=not self._damaged)
         self._index = self._writer = self._given = self.items = self.embed = None
         self._tagged = None, ""
 

@@ -6,7 +6,7 @@ it is shorter, the branch pages of all trees are read: they name the pages below
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from struct import Struct, error
 
@@ -36,7 +36,7 @@ def check_complete(path: Path) -> None:
             if pages > last:
                 return
             try:
-                used = 1 + max(_last_page(_reader(handle, size, pages), tree, size) for tree in trees)
+                used = 1 + _last_page(_reader(handle, size, pages), trees, size)
             except (error, IndexError, ValueError):  # a page that is not there, or holds something else
                 used = last + 1
             if used <= pages:
@@ -70,24 +70,32 @@ def _reader(handle: int, size: int, pages: int) -> Read:
     return read
 
 
-def _last_page(read: Read, tree: bytes, size: int, name: bytes = b"") -> int:
-    """Return the last page that a tree uses."""
-    _, _, depth, *_, root = TREE.unpack(tree)
-    if root == NO_ROOT:
-        return 1  # the last of those that every file has
-    if depth > DEEPEST:
-        raise ValueError(depth)
-    last = int(root)
-    level = [last]
-    for _ in range(depth - 1):
-        level = [number | flags << 32 for page in level for number, flags, _, _ in _nodes(read(page))]
-        last = max(last, *level)
-    for page in [] if name in SMALL else level:
-        for length, flags, key, value in _nodes(read(page)):
-            if flags & BIG:
-                last = max(last, NUMBER.unpack_from(value)[0] + (HEADER.size - 1 + length) // size)
-            elif flags & SUBTREE:
-                last = max(last, _last_page(read, value[: TREE.size], size, key))
+def _last_page(read: Read, trees: Iterable[bytes], size: int) -> int:
+    """Return the last page that trees and their subtrees use; raise if a page is in them twice."""
+    last, seen, left = 1, set[int](), [(tree, b"") for tree in trees]  # every file has pages 0 and 1
+    while left:
+        tree, name = left.pop()
+        _, _, depth, *_, root = TREE.unpack(tree)
+        if root == NO_ROOT:
+            continue
+        if not 1 <= depth <= DEEPEST:
+            raise ValueError(depth)
+        level = [root]
+        for below in range(depth - 1, -1, -1):
+            if len(level) > len(unseen := set(level) - seen):
+                raise ValueError(level)
+            seen |= unseen
+            last = max(last, *level)
+            if below:
+                level = [number | flags << 32 for page in level for number, flags, _, _ in _nodes(read(page))]
+                if not level:
+                    raise ValueError(name)
+        for page in [] if name in SMALL else level:
+            for length, flags, key, value in _nodes(read(page)):
+                if flags & BIG:
+                    last = max(last, NUMBER.unpack_from(value)[0] + (HEADER.size - 1 + length) // size)
+                elif flags & SUBTREE:
+                    left.append((value[: TREE.size], key))
     return last
 
 

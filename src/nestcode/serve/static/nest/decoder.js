@@ -78,7 +78,8 @@ export class Codec {
       .map((name) => arrays.get(name)?.bytes ?? new Uint8Array());
     const { step } = JSON.parse(metadata.settings);
     const sizes = mixing ? [2 * contexts, contexts, 4 * wasm.mixing_model_weights()] : [2 * wasm.model_weights()];
-    if (raw.some(({ length }, i) => length !== sizes[i]) || !(step >= 1 && step <= 1000))
+    const known = metadata.version >= 1 && raw.every(({ length }, i) => length === sizes[i]);
+    if (!known || !(step >= 1 && step <= 1000))
       throw new DamagedFile(`${source} is not a ${KIND} as it should be: restore a copy`);
     const model = lend(wasm, concatenate(raw), (at) =>
       mixing ? wasm.make_mixing_model(at, at + sizes[0], at + sizes[0] + sizes[1]) : wasm.make_model(at),
