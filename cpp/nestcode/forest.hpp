@@ -68,6 +68,8 @@ inline void find_neighborhoods(Forest forest, std::span<const Query> queries, st
     }
     Node nodes[PrefixTree::kLanes];
     largest->descend(queries, static_cast<std::uint32_t>(size), nodes);
+    for (std::size_t i = 0; i < queries.size(); ++i)  // tables of a crafted file may go on
+        nodes[i].length = std::min(nodes[i].length, largest->width);
     if (forest.size() == 1 && largest->tombstones == nullptr) {
         for (std::size_t i = 0; i < queries.size(); ++i) {
             ranges[i] = nodes[i].range;
@@ -103,7 +105,7 @@ inline void find_neighborhoods(Forest forest, Rows rows, std::uint64_t size, std
             }
             find_neighborhoods(forest, {queries, count}, size, found, ranges + first * forest.size());
             for (std::size_t i = 0; i < count; ++i) {
-                lengths[first + i] = std::min(found[i].length, forest.front().width);  // tables of a crafted file go on
+                lengths[first + i] = found[i].length;
                 counts[first + i] = found[i].count;
             }
         }
