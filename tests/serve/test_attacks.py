@@ -205,7 +205,22 @@ def test_clients_that_do_not_read_lock_nobody_out(tmp_path: Path) -> None:
     with in_thread(create_app(Service(streams=tmp_path)), limits) as url, contextlib.ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(deaf(url))
+        end = time.monotonic() + limits.seconds / 2
+        while (status := httpx.get(f"{url}/healthz", timeout=20).status_code) == 503 and time.monotonic() < end:
+            time.sleep(0.05)  # answers that are still being sent are not given up
+        assert status == 200
+
+
+def test_nothing_more_is_sent_once_a_connection_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The first of pipelined requests stops too; asyncio warns of writes to a connection that is gone."""
+    (tmp_path / "large.nest").write_bytes(bytes(4 * LARGE))
+    with in_thread(create_app(Service(streams=tmp_path)), SMALL) as url:
+        for _ in range(4):
+            with deaf(url):
+                time.sleep(0.05)
+        time.sleep(2 * SMALL.seconds)
         assert httpx.get(f"{url}/healthz", timeout=20).status_code == 200
+    assert not [one for one in caplog.messages if "socket.send()" in one]
 
 
 def test_an_answer_that_nobody_reads_is_given_up(tmp_path: Path) -> None:

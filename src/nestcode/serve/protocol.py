@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD = 64 << 10  # bytes of a request line and headers
 
@@ -22,6 +22,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _ended = False  # whether a request ended within the latest bytes, which then are not all of a head
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
+    _unanswered: tuple[RequestResponseCycle, ...] = ()  # of these uvicorn tells the latest alone of a lost connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
@@ -31,9 +32,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop waiting, and answering."""
         self._cancel()
         self._read_on()
+        for one in self._unanswered:
+            one.disconnected = True
+            one.message_event.set()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -66,6 +70,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._cancel()
         self._arriving, self._head = False, 0
         super().on_headers_complete()
+        requests = (*self._unanswered, self.cycle)
+        self._unanswered = tuple(one for one in requests if one is not None and not one.response_complete)
 
     def on_message_complete(self) -> None:
         """Go on with the next request."""
