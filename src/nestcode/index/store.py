@@ -92,7 +92,7 @@ class Store:
         self._owner = os.getpid()  # a forked process inherits the lock, and may not write
         self.read_only, self._memory = not write, memory
         self._next = 1  # the number of the next file
-        self._manifest: dict[str, Any] | None = None  # that was read last
+        self._manifest: dict[str, Any] | None = None  # that was read or written last
         # What was written before, and its entries in the manifest.
         self._segments: dict[Segment, dict[str, Any]] = {}
         self._tombstones: dict[LiveSegment, dict[str, Any] | None] = {}
@@ -191,13 +191,14 @@ class Store:
                 return made
 
     def changed(self) -> bool:
-        """Return whether there is a newer commit than was read last."""
+        """Return whether there is another commit than was read or written last."""
         return read_manifest(self.path) != self._manifest
 
     def _map(self, manifest: dict[str, Any]) -> Commit:
         width, vectors = checked_int(manifest["width"], 1, MAX_WIDTH), _vector_format(manifest)
         segments = self._map_segments(manifest)
-        self._next = checked_int(manifest["next"], 1 + max(map(int, file_numbers(manifest)), default=0), 10**17)
+        least = 1 + max(map(int, file_numbers(manifest)), default=0)
+        self._next = max(self._next, checked_int(manifest["next"], least, 10**17))  # searches may still read old files
         entries = list(zip(segments, manifest["segments"], strict=True))
         self._segments = {one.segment: entry for one, entry in entries}
         self._tombstones = {one: entry["removed"] for one, entry in entries}
@@ -294,6 +295,7 @@ class Store:
         Only a power failure right after such an error may leave this: a system that cannot sync knows no more.
         """
         self._check_lock()
+        self._check_last()
         first = self._next
         try:
             segments = {one.segment: self._write_segment(one.segment) for one in commit.segments}
@@ -325,9 +327,10 @@ class Store:
             manifest["graph"] = True
         if commit.vector_format is not None:
             manifest["vectors"] = vars(commit.vector_format)
+        self._check_last()  # once more: files take long; they stay, as a copy may have the same names
         before = (self.path / MANIFEST).read_bytes() if self.exists() else None
         try:
-            write_manifest(self.path, manifest)
+            self._manifest = write_manifest(self.path, manifest)
         except BaseException:  # also once it was replaced, where the folder could not be synced
             self._put_back(before)
             raise
@@ -357,6 +360,16 @@ class Store:
         if found is None or (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino):
             raise InvalidInput(
                 f"{self.path} was moved, removed or replaced since it was opened: save the index to another folder"
+            )
+
+    def _check_last(self) -> None:
+        """Raise unless the folder holds the commit that this writer knows: another one would be lost."""
+        there = self.exists()
+        if there != (self._manifest is not None) or (there and self.changed()):
+            raise InvalidInput(
+                f"a commit follows the last one of its writer, but {self.path} holds {'another' if there else 'none'} "
+                "now, as after a copy was restored: save the index to another folder to keep its changes, then "
+                "rollback() and refresh() to go on with what is there"
             )
 
     def delete_obsolete_files(self, manifest: dict[str, Any] | None = None) -> None:
