@@ -163,11 +163,12 @@ def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
             assert 10_000 in Index.open(tmp_path)
 
 
+@pytest.mark.parametrize("damaged", [True, False])
 @pytest.mark.parametrize("refresh", [True, False])
 def test_a_restored_copy_is_never_overwritten(
-    rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refresh: bool
+    rows: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refresh: bool, damaged: bool
 ) -> None:
-    """Neither when the server opens it nor when it ends, by graphs that were built since the last commit."""
+    """Neither by a write, nor when the server opens it or ends, by graphs that were built since the last commit."""
     monkeypatch.setattr(compaction, "MIN_GRAPH", 100)
     index = Index(LinearCoder(24).fit(rows), graph=True)
     index.add(rows[:500])
@@ -177,13 +178,17 @@ def test_a_restored_copy_is_never_overwritten(
         assert service.writer is not None
         asyncio.run(service.writer.write(lambda index: index.add(rows[500:1000])))
         service.index.wait()
-        service.note(DamagedFile("a block"))
+        if damaged:
+            service.note(DamagedFile("a block"))
         for path in tmp_path.glob("*.npy"):
             path.unlink()
         for path, data in copy.items():
             path.write_bytes(data)
+        with pytest.raises(OSError, match="holds another now, as after a copy was restored"):
+            asyncio.run(service.writer.write(lambda index: index.add(rows[1000:1001])))
         if refresh:
             assert service.refresh()
+            assert not service.refresh()
             assert len(service.index) == 500
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "lock"} == copy
 
