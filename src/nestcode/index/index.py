@@ -599,7 +599,7 @@ def _same_coder(a: Coder | None, b: Coder | None) -> bool:
 
 
 def _build_graph(coder: Coder, searcher: Searcher, segment: Segment) -> StoredGraph:
-    segment.touch()
+    segment.mapped.touch()
     vectors = Items(coder, segment.codes, segment.vectors)
     navigator = Navigator(coder, width=segment.codes.width)
     items = navigator.encode(vectors, segment.codes)

@@ -7,7 +7,7 @@ A segment lies in memory or is mapped from files; mapped arrays are verified as 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ from nestcode.arrays import Ids, StoredIds
 from nestcode.codes import Codes
 from nestcode.errors import DamagedFile, InvalidInput
 from nestcode.search.scorer import NO_LAYOUT, ScanLayout
-from nestcode.search.vectors import StoredVectors
-from nestcode.storage import Mapped
+from nestcode.search.vectors import VECTOR_ARRAYS, StoredVectors
+from nestcode.storage import Mapped, MappedArrays
 
 NO_TOMBSTONES = np.empty(0, dtype=np.uint32)
 MAX_WIDTH = 2**24  # bits of a code in a tree
@@ -46,8 +46,7 @@ class Segment:
     file_places: NDArray[np.uint32] | None = None  # None in memory
     vectors: StoredVectors | None = None  # of the codes, where the index stores them
     layout: ScanLayout = NO_LAYOUT  # of the codes; files of early versions lack it
-    mapped: dict[str, Mapped] = field(default_factory=dict)  # by the array's name on disk; others are in memory
-    few_reads: bool = False  # from mapped arrays: a memory tier holds in memory what searches scan
+    mapped: MappedArrays = field(default_factory=MappedArrays)  # by the array's name on disk
 
     @classmethod
     def build(cls, codes: Codes, ids: Ids, vectors: StoredVectors | None = None, lay_out: LayOut = no_layout) -> Self:
@@ -67,7 +66,7 @@ class Segment:
         count = sum(len(one) for one in segments)
         _check_count(count)
         for one in segments:
-            one.segment.touch()
+            one.mapped.touch()
         packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
         heads, ids, sources = np.empty(count, np.uint64), np.empty(count, np.int64), np.empty(count, np.int64)
         _core.merge_trees([one.passing_tree() for one in segments], packed, heads, ids, sources)
@@ -126,42 +125,22 @@ class Segment:
 
     def truncate(self, width: int, lay_out: LayOut) -> "Segment":
         """Return the segment with the first `width` bits of its codes: they are in order already."""
-        self.touch(vectors=False)
+        self.mapped.touch(but=VECTOR_ARRAYS)
         packed = np.ascontiguousarray(self.codes.prefix(width).packed)
         changed = ("codes", "heads", "tables", *self.layout.arrays())
-        mapped = {name: one for name, one in self.mapped.items() if name not in changed}
+        mapped = MappedArrays((name, one) for name, one in self.mapped.items() if name not in changed)
         codes, places = Codes.unchecked(packed, width), self._held()["places"]
         tables = _core.build_prefix_tables(_heads(codes), width)
         return Segment(codes, tables, self.ids, None, places, self.vectors, lay_out(codes), mapped)
 
-    def guard(self, name: str) -> _core.ChecksumGuard | None:
-        """Return what watches a mapped array; None in memory."""
-        return self.mapped[name].guard if name in self.mapped else None
-
     def find(self, ids: Ids) -> NDArray[np.int64]:
         """Return the position of each id, or -1."""
         found = np.full(len(ids), -1, dtype=np.int64)
-        _core.find_ids(self.ids, self.places, ids, found, self.guard("ids"), self.guard("places"))
-        self.check()
+        _core.find_ids(self.ids, self.places, ids, found, self.mapped.guard("ids"), self.mapped.guard("places"))
+        self.mapped.check()
         if found.max(initial=-1) >= len(self):
             raise DamagedFile(f"{self.mapped['places'].path} does not fit the other files: restore a copy")
         return found
-
-    def touch(self, *, vectors: bool = True) -> None:
-        """Verify the checksums of what was not read before; call it before reading everything, or all but vectors."""
-        for name, mapped in self.mapped.items():
-            if vectors or name not in ("vectors", "scales"):
-                mapped.touch(0, mapped.array.nbytes)
-
-    def verify(self) -> None:
-        """Verify all checksums, also of what was read before."""
-        for mapped in self.mapped.values():
-            mapped.verify()
-
-    def check(self) -> None:
-        """Raise if a checksum failed in what was read so far."""
-        for mapped in self.mapped.values():
-            mapped.check()
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +191,7 @@ class LiveSegment:
             self.tombstones,
             segment.ids,
             segment.codes.width,
-            *map(segment.guard, guarded),
+            *map(segment.mapped.guard, guarded),
         )
 
     def __len__(self) -> int:
@@ -246,48 +225,18 @@ class LiveSegment:
         return self.segment.layout
 
     @property
-    def codes_guard(self) -> _core.ChecksumGuard | None:
-        """What watches mapped codes; None in memory."""
-        return self.segment.guard("codes")
-
-    @property
-    def ids_guard(self) -> _core.ChecksumGuard | None:
-        """What watches mapped ids; None in memory."""
-        return self.segment.guard("ids")
+    def mapped(self) -> MappedArrays:
+        """What is mapped from files."""
+        return self.segment.mapped
 
     def list_starts(self, bits: int) -> NDArray[np.uint32]:
         """Return where the codes of each prefix of `bits` bits begin, and the end."""
         starts = np.empty((1 << bits) + 1, dtype=np.uint32)
         self.passing_tree().find_starts(bits, starts)
-        self.check()
+        self.mapped.check()
         if starts[0] or starts[-1] != len(self.segment) or (starts[:-1] > starts[1:]).any():
-            raise DamagedFile(f"{self.segment.mapped['tables'].path} does not fit the other files: restore a copy")
+            raise DamagedFile(f"{self.mapped['tables'].path} does not fit the other files: restore a copy")
         return starts
-
-    def touch(self, *, vectors: bool = False) -> None:
-        """Verify the checksums of all but the vectors, of which most searches read few."""
-        self.segment.touch(vectors=vectors)
-
-    def touch_rows(self, name: Literal["codes", "ids"], positions: NDArray[np.uint32]) -> None:
-        """Verify the checksums of some rows of an array; positions beyond the last one are ignored."""
-        if name in self.segment.mapped:
-            self.segment.mapped[name].touch_rows(positions)
-
-    def release(self) -> None:
-        """Let go of mapped arrays that were read whole, where a memory tier says so."""
-        if self.segment.few_reads:
-            for mapped in self.segment.mapped.values():
-                mapped.expect_few_reads()
-
-    @property
-    def codes_in_files(self) -> bool:
-        """Whether a memory tier leaves the codes in files."""
-        return self.segment.few_reads and "codes" in self.segment.mapped
-
-    def read_ahead(self, positions: NDArray[np.int64]) -> bool:
-        """Ask the system for codes that stay in files, and return whether some were not in memory."""
-        codes = self.segment.codes.packed
-        return self.codes_in_files and _core.read_ahead(codes, self.codes_guard, positions)
 
     # what a snapshot reads
 
@@ -311,29 +260,24 @@ class LiveSegment:
 
     def codes_at(self, positions: NDArray[np.int64]) -> Codes:
         """Return the codes at some positions."""
-        self.touch_rows("codes", positions.astype(np.uint32))
+        self.mapped.touch_rows("codes", positions.astype(np.uint32))
         return self.segment.codes[positions]
 
     def live_ids(self) -> Ids:
         """Return the ids of what was not deleted."""
-        if "ids" in self.segment.mapped:
-            self.segment.mapped["ids"].touch(0, self.segment.ids.nbytes)
+        if "ids" in self.mapped:
+            self.mapped["ids"].touch(0, self.segment.ids.nbytes)
         return np.delete(self.segment.ids, self.tombstones).astype(np.int64, copy=False)
 
     def verify(self) -> None:
         """Verify all checksums, also of what was read before."""
-        self.segment.verify()
+        self.mapped.verify()
         if self.graph is not None:
             self.graph.verify()
 
-    def check(self) -> None:
-        """Raise if a checksum failed in what was read so far."""
-        self.segment.check()
-
     def check_sizes(self) -> None:
         """Raise if a mapped file was truncated."""
-        for mapped in self.segment.mapped.values():
-            mapped.check_size()
+        self.mapped.check_sizes()
         if self.graph is not None and self.graph.mapped is not None:
             self.graph.mapped.check_size()
 

@@ -42,6 +42,7 @@ from nestcode.search.vectors import NO_SCALES, StoredVectors, VectorFormat
 from nestcode.storage import (
     BLOCK,
     Mapped,
+    MappedArrays,
     delete_file,
     lock_file,
     make_folder,
@@ -233,7 +234,7 @@ class Store:
         size_of = {key: CHECKED if "arrays" in entry else EARLY_CHECKED.get(key, BLOCK) for key in specs}
         blocks = {key: -(-math.prod(shape) * dtype.itemsize // size_of[key]) for key, (dtype, shape) in specs.items()}
         sums = self._read_small(f"{name}.sums.npy", "<u8", sum(blocks.values()), entry["sums"])
-        mapped, start = {}, 0
+        mapped, start = MappedArrays(), 0
         for key, spec in specs.items():
             own = sums[start : start + blocks[key]]
             mapped[key] = Mapped(self.path / f"{name}.{key}.npy", *spec, own, size_of[key])
@@ -243,7 +244,7 @@ class Store:
             for key in self._memory.held(mapped):
                 mapped[key].touch(0, arrays[key].nbytes)
                 arrays[key] = np.array(mapped.pop(key).array)
-        few_reads = self._memory is not None
+        mapped.few_reads = self._memory is not None
         if self._memory is not None and self._memory.prefix is None and "codes" in mapped:
             mapped["codes"].expect_few_reads()  # a prefix is read whole by the first search
         layout = {key: arrays[key] for key in LAYOUT_DTYPES if key in arrays}
@@ -254,10 +255,9 @@ class Store:
             arrays["ids"],
             arrays["heads"],
             arrays["places"],
-            None if vectors is None else _stored_vectors(arrays, mapped, few_reads=few_reads),
+            None if vectors is None else _stored_vectors(arrays, mapped),
             ScanLayout.of_arrays(entry.get("layout", ""), layout, guards),
             mapped,
-            few_reads,
         )
 
     def _map_graph(self, entry: dict[str, Any] | None, count: int) -> StoredGraph | None:
@@ -395,7 +395,7 @@ class Store:
     def _write_segment(self, segment: Segment) -> dict[str, Any]:
         if segment in self._segments:
             return self._segments[segment]
-        segment.touch()  # damage must not be copied under new checksums
+        segment.mapped.touch()  # damage must not be copied under new checksums
         name = self._number()
         arrays = {
             key: array.astype(array.dtype.newbyteorder("<"), copy=False) for key, array in segment.arrays().items()
@@ -472,12 +472,12 @@ def _vector_format(manifest: dict[str, Any]) -> VectorFormat | None:
     return VectorFormat(entry["dtype"], checked_int(entry["features"], 1, MAX_FEATURES))
 
 
-def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: dict[str, Mapped], *, few_reads: bool) -> StoredVectors:
-    guard, scales_guard = (mapped[key].guard if key in mapped else None for key in ("vectors", "scales"))
-    few_reads = few_reads and "vectors" in mapped
-    if few_reads:
+def _stored_vectors(arrays: dict[str, NDArray[Any]], mapped: MappedArrays) -> StoredVectors:
+    in_file = mapped.stays_in_file("vectors")
+    if in_file:
         mapped["vectors"].expect_few_reads()
-    return StoredVectors(arrays["vectors"], arrays.get("scales", NO_SCALES), guard, scales_guard, few_reads)
+    scales, guards = arrays.get("scales", NO_SCALES), (mapped.guard("vectors"), mapped.guard("scales"))
+    return StoredVectors(arrays["vectors"], scales, *guards, in_file)
 
 
 def remove_unfinished(path: Path) -> None:
