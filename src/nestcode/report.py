@@ -27,7 +27,8 @@ GRAY = "#999999"
 COLORS = BLUE, VERMILLION, GREEN, PURPLE  # of curves, in order
 
 _STYLE = """
-:root { color-scheme: light dark; --text: #1b1f24; --faint: #57606a; --page: #fff; --panel: #f2f4f6; --line: #d7dce1; --link: #0b5cad; }
+:root { color-scheme: light dark; --text: #1b1f24; --faint: #57606a; --page: #fff;
+  --panel: #f2f4f6; --line: #d7dce1; --link: #0b5cad; }
 @media (prefers-color-scheme: dark) {
   :root { --text: #dfe3e8; --faint: #9aa4af; --page: #16191d; --panel: #242a31; --line: #3a424b; --link: #7cb8f2; }
 }
