@@ -28,8 +28,8 @@ class StreamWriter(SpooledWriter):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "vectors.nest"
     ...     with StreamWriter(path, coder) as writer:
-    ...         writer.write(X[:60])
-    ...         writer.write(X[60:])
+    ...         writer.add(X[:60])
+    ...         writer.add(X[60:])
     ...     path.read_bytes() == nc.compress(X, coder)
     True
 
@@ -59,7 +59,7 @@ class StreamWriter(SpooledWriter):
         self.count = 0  # items written so far
         super().__init__(path)
 
-    def write(self, items: ArrayLike) -> None:
+    def add(self, items: ArrayLike) -> None:
         """Add items, (n, …), of the same shape and type as the first ones: all or, where they are refused, none."""
         self._check_open()
         array = as_items(items, self._coder.n_features_in_)
