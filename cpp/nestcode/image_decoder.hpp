@@ -33,12 +33,12 @@ class ImageDecoder {
     }
 
     // Writes the pixels, of 8 or 16 bits, from what arrived so far; before the first bits they are gray, and opaque. At
-    // a scale of 1 / `kReduction`, which is 1, 2, 4 or 8, they are means of squares of pixels.
+    // a scale of 1 / `kReduction`, which is 1, 2, 4 or 8, they are means of squares of pixels, which are not filtered.
     template <std::size_t kReduction = 1, class Pixel>
-    void write(Pixel* pixels) const {
+    void write(Pixel* pixels, bool filtered = true) const {
         if (!start_) return write_gray(pixels, size(kReduction));
         if constexpr (kReduction == 1)
-            reconstruction().write(height_, width_, pixels);
+            reconstruction().write(height_, width_, pixels, filtered ? reached_step(step_, passes()) : kUnfiltered);
         else
             reconstruction().write_scaled<kBlock / kReduction>(height_, width_, pixels);
     }

@@ -14,10 +14,13 @@ struct OriginalImage {
     std::size_t height, width;
     float step;
 
-    // The mean squared error of a pixel value, on the scale from 0 to 255, after decoding planes down to `plane`.
-    double error(const ImageShape& shape, const ImageStart& start, const std::int32_t* known, int plane) const {
+    // The mean squared error of a pixel value, on the scale from 0 to 255, after decoding planes down to `plane`, and
+    // `passes` in all.
+    double error(const ImageShape& shape, const ImageStart& start, const std::int32_t* known, int plane,
+                 float passes) const {
         std::vector<Pixel> shown(height * width * shape.kinds.size());
-        ImageReconstruction(shape, known, plane, step, start).write(height, width, shown.data());
+        const ImageReconstruction reconstruction(shape, known, plane, step, start);
+        reconstruction.write(height, width, shown.data(), reached_step(step, passes));
         std::uint64_t sum = 0;  // of 2^32 squared values of 16 bits at least
         for (std::size_t i = 0; i < shown.size(); ++i) {
             const std::int64_t difference = std::int64_t{shown[i]} - pixels[i];
@@ -100,20 +103,23 @@ EncodedImage encode_image(Model& model, const ImageShape& shape, const std::int1
                                                   known.empty() ? nullptr : known.data());
     const auto size = [&] { return image.bytes.size() + io.encoder.bytes().size(); };
     std::size_t measured = 0;  // bytes at the end of the last pass that was measured
-    const auto add_pass = [&](std::size_t complete, bool near_end) {
+    const auto add_pass = [&](std::size_t complete, float passes, bool near_end) {
         const std::size_t now = size();
         CodedPass& pass = image.passes.emplace_back(CodedPass{now, traversal.error(), kUnmeasured});
         // Reconstruction takes as long as coding a pass. The ratio of both errors changes slowly, but for the end.
         if (known.empty() || (now < 3 * measured && !near_end)) return;
         measured = now;
         const int plane = start.planes - static_cast<int>(complete) / kPasses;
-        pass.pixels = original.error(shape, start, known.data(), plane);
+        pass.pixels = original.error(shape, start, known.data(), plane, passes);
     };
-    const auto all = static_cast<std::size_t>(start.planes * kPasses);
-    const auto end_pass = [&] { add_pass(image.passes.size() + 1, image.passes.size() + 2 >= all); };
+    const auto all = static_cast<std::size_t>(start.planes * kPasses), empty = kPasses * kMaxPlanes - all;
+    const auto end_pass = [&] {
+        const std::size_t complete = image.passes.size() + 1;
+        add_pass(complete, static_cast<float>(empty + complete), complete + 1 >= all);
+    };
     traversal.run(io, [&] { return size() >= limit; }, end_pass);
     image.whole = image.passes.size() == all;
-    if (!image.whole) add_pass(image.passes.size(), true);
+    if (!image.whole) add_pass(image.passes.size(), traversal.passes(), true);
     io.encoder.finish();
     image.bytes.insert(image.bytes.end(), io.encoder.bytes().begin(), io.encoder.bytes().end());
     model = std::move(traversal.model());

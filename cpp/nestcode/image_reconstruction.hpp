@@ -1,6 +1,6 @@
 // Pixels of an image from the bits known of its transform coefficients.
 //
-//     bits ──midpoints──▶ coefficients ──inverse lapped transform──▶ channels ──inverse color transform──▶ pixels
+//     bits ──midpoints──▶ coefficients ──inverse lapped transform──▶ channels ──filter, inverse colors──▶ pixels
 //
 // The inverse of src/nestcode/images/lapped_dct.py and color.py, one row of blocks at a time, so that the channels of
 // the whole image are never in memory. Floating point, in one order of operations: compiled with -ffp-contract=off and
@@ -16,15 +16,18 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "image_bitplanes.hpp"
+#include "image_filter.hpp"
 
 namespace nestcode {
 
 inline constexpr int kOverlap = 6, kDcOverlap = 2;  // values on each side of a border that the filters mix
 inline constexpr float kGray = 128, kOpaque = 255;  // the values that color and alpha channels are centered on
+inline constexpr float kUnfiltered = 4;             // the step at which pixels are not filtered: the pretrained codec's
 // Pixel values of 8 or 16 bits, relative to values from 0 to 255.
 template <class Pixel>
 inline constexpr float kScale = std::numeric_limits<Pixel>::max() / 255;
@@ -242,6 +245,16 @@ inline void inverse_dct(const Square& block, std::size_t rows, std::size_t colum
     }
 }
 
+// The quantizer step that coding passes reached: it halves with every bit plane, and is `step` after all of them.
+inline float reached_step(float step, float passes) {
+    constexpr std::array<float, kPasses + 1> powers = {1, 1.259921F, 1.587401F, 2};  // of 2, linear between them
+    const float left = std::max(static_cast<float>(kPasses * kMaxPlanes) - passes, 0.0F);
+    const int whole = static_cast<int>(left), planes = whole / kPasses;
+    const auto pass = static_cast<std::size_t>(whole % kPasses);
+    const float power = powers[pass] + (left - static_cast<float>(whole)) * (powers[pass + 1] - powers[pass]);
+    return step * static_cast<float>(1 << planes) * power;
+}
+
 // Reconstructs the pixels of an image from decoded values of its coefficients, (channels, rows, columns, 16, 16), of
 // which planes down to `plane` are complete.
 class ImageReconstruction {
@@ -257,12 +270,15 @@ class ImageReconstruction {
         for (std::size_t channel = 0; channel < shape.kinds.size(); ++channel) add_dc(channel);
     }
 
-    // Writes pixels of 8 or 16 bits, (height, width, channels).
+    // Writes pixels of 8 or 16 bits, (height, width, channels), filtered by the quantizer step that was reached; at
+    // kUnfiltered and below they are not.
     template <class Pixel>
-    void write(std::size_t height, std::size_t width, Pixel* pixels) const {
+    void write(std::size_t height, std::size_t width, Pixel* pixels, float reached = kUnfiltered) const {
         const std::size_t channels = shape_.kinds.size(), stride = kBlock * shape_.columns, size = kBlock * stride;
         // Two rows of blocks of each channel: the filter across their border completes the upper one.
         std::vector<float> strips(channels * 2 * size);
+        std::optional<ImageFilter> filter;
+        if (reached > kUnfiltered) filter.emplace(make_filter(stride, reached));
         for (std::size_t row = 0; row <= shape_.rows; ++row) {
             for (std::size_t channel = 0; channel < channels; ++channel) {
                 float *upper = strips.data() + channel * 2 * size, *lower = upper + size;
@@ -273,6 +289,8 @@ class ImageReconstruction {
                     postfilter_lines(lower - kOverlap * stride + x, stride);
             }
             if (row == 0) continue;
+            if (filter)
+                filter->apply(strips.data(), row < shape_.rows ? strips.data() + size : nullptr, stride, 2 * size);
             const std::size_t top = (row - 1) * kBlock;
             for (std::size_t i = 0; i < kBlock && top + i < height; ++i)
                 write_line(strips.data() + i * stride, 2 * size, width, pixels + (top + i) * width * channels);
@@ -325,6 +343,14 @@ class ImageReconstruction {
 
     std::size_t block_index(std::size_t channel, std::size_t row, std::size_t column) const {
         return (channel * shape_.rows + row) * shape_.columns + column;
+    }
+
+    // The filter at a step, with full strength from twice kUnfiltered on. Alpha is not filtered.
+    ImageFilter make_filter(std::size_t width, float reached) const {
+        std::vector<float> steps(channels_.size() < 3 ? 1 : 3);
+        for (std::size_t k = 0; k < steps.size(); ++k)
+            steps[k] = reached * static_cast<float>(channels_[k].weight) / kUnweighted;
+        return {width, steps, std::min(reached / kUnfiltered - 1, 1.0F)};
     }
 
     // Appends the DC coefficients of a channel, in steps: the second stage undone.

@@ -149,7 +149,7 @@ bool feed(ImageDecoder& decoder, const nb::bytes& bytes) {
 }
 
 template <class Pixel>
-void write_pixels(const ImageDecoder& decoder, const Array<Pixel, 1>& pixels, std::size_t reduction) {
+void write_pixels(const ImageDecoder& decoder, const Array<Pixel, 1>& pixels, std::size_t reduction, bool filtered) {
     if (reduction != 1 && reduction != 2 && reduction != 4 && reduction != 8)
         throw nb::value_error("reduction must be 1, 2, 4 or 8");
     if (pixels.shape(0) != decoder.size(reduction))
@@ -157,11 +157,26 @@ void write_pixels(const ImageDecoder& decoder, const Array<Pixel, 1>& pixels, st
     Pixel* out = pixels.data();
     nb::gil_scoped_release released;
     switch (reduction) {
-        case 1: return decoder.write<1>(out);
+        case 1: return decoder.write<1>(out, filtered);
         case 2: return decoder.write<2>(out);
         case 4: return decoder.write<4>(out);
         default: return decoder.write<8>(out);
     }
+}
+
+using Rows = std::vector<std::vector<float>>;
+
+template <std::size_t kRows, std::size_t kColumns>
+Rows rows_of(const std::int16_t (&weights)[kRows][kColumns]) {
+    Rows rows;
+    for (const auto& row : weights) {
+        rows.emplace_back(std::begin(row), std::end(row));
+        for (float& weight : rows.back()) weight *= nestcode::kWeightUnit;
+    }
+    return rows;
+}
+std::pair<Rows, Rows> filter_weights() {
+    return {rows_of(nestcode::kLumaWeights), rows_of(nestcode::kChromaWeights)};
 }
 
 using nestcode::Convolution, nestcode::RestorationNetwork;
@@ -209,9 +224,9 @@ void add_images(nb::module_& m) {
              nb::keep_alive<1, 2>())
         .def("feed", &feed, "data"_a,
              "Append bytes and decode as far as they reach; return False if the image claims too many bit planes.")
-        .def("write", &write_pixels<std::uint8_t>, "pixels"_a.noconvert(), "reduction"_a = 1,
-             "Write the pixels from what arrived so far, at a scale of 1 / reduction.")
-        .def("write", &write_pixels<std::uint16_t>, "pixels"_a.noconvert(), "reduction"_a = 1)
+        .def("write", &write_pixels<std::uint8_t>, "pixels"_a.noconvert(), "reduction"_a = 1, "filtered"_a = true,
+             "Write the pixels from what arrived so far, at a scale of 1 / reduction; those of scale 1 are filtered.")
+        .def("write", &write_pixels<std::uint16_t>, "pixels"_a.noconvert(), "reduction"_a = 1, "filtered"_a = true)
         .def_prop_ro("planes", &ImageDecoder::planes, "The number of bit planes that the first byte claims.")
         .def_prop_ro("passes", &ImageDecoder::passes, "How many of the 45 coding passes arrived.")
         .def_prop_ro("weight", &ImageDecoder::weight, "The weight of the first channel's quantizer step.")
@@ -221,6 +236,8 @@ void add_images(nb::module_& m) {
         .def("correct", &correct, "pixels"_a.noconvert(), "scales"_a.noconvert(), "biases"_a.noconvert(),
              "out"_a.noconvert(), "transposed"_a = false, "turned"_a = false, "threads"_a = 1,
              "Write the correction of pixels, computed for a view of them.");
+    m.def("image_filter_weights", &filter_weights,
+          "Return the weights of the filter of decoded images: of luma by class, and of chroma.");
     m.def("image_model_sizes", &model_sizes, "version"_a, "Return the sizes of the arrays that a model is saved as.");
     m.def("quantize_coefficients", &quantize, "coefficients"_a.noconvert(), "step"_a, "weight"_a, "out"_a.noconvert(),
           "Quantize coefficients, and return the squared error in steps.");

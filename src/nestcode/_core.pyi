@@ -770,8 +770,11 @@ class ImageDecoder:
     def __init__(self, model: ImageModel, step: float, height: int, width: int, channels: int) -> None: ...
     def feed(self, data: bytes) -> bool:
         """Append bytes and decode as far as they reach; return False if the image claims too many bit planes."""
-    def write(self, pixels: NDArray[np.uint8 | np.uint16], reduction: int = 1) -> None:
-        """Write the pixels from what arrived so far, (height * width * channels,), at a scale of 1 / reduction."""
+    def write(self, pixels: NDArray[np.uint8 | np.uint16], reduction: int = 1, filtered: bool = True) -> None:
+        """Write the pixels from what arrived so far, (height * width * channels,), at a scale of 1 / reduction.
+
+        Those of scale 1 are filtered.
+        """
     @property
     def planes(self) -> int:
         """The number of bit planes that the first byte claims."""
@@ -815,6 +818,9 @@ class RestorationNetwork:
 
         It is computed for the image, or for a view of it that is transposed or turned by 180 degrees.
         """
+
+def image_filter_weights() -> tuple[list[list[float]], list[list[float]]]:
+    """Return the weights of the filter of decoded images: of luma by class, and of chroma."""
 
 def image_model_sizes(version: int) -> list[int]:
     """Return the sizes of the arrays that a model is saved as."""

@@ -1,11 +1,13 @@
 """The plain twin of the decoder's reconstruction (cpp/nestcode/image_reconstruction.hpp), in NumPy."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nestcode.arrays import Floats
 from nestcode.images.bitplanes import CHANNELS, UNWEIGHTED
-from nestcode.images.codec import ImageDecoder
+from nestcode.images.codec import Image, ImageDecoder, scaled_shape
 from nestcode.images.color import GRAY, OPAQUE, color_matrix
 from nestcode.images.lapped_dct import (
     BLOCK,
@@ -20,6 +22,7 @@ from nestcode.images.lapped_dct import (
 
 # Where in its interval a magnitude is reconstructed: once its first bit is known, and once more bits are.
 FIRST_BIT, LATER_BITS = 0.4, 0.48
+Filter = Callable[[Floats, Floats], Floats]
 GRADIENT = 0.11  # the lowest AC coefficients, as a share of the difference of the DC coefficients on both sides
 
 
@@ -30,20 +33,32 @@ def known_values(decoder: ImageDecoder) -> NDArray[np.int32]:
     return known.reshape(-1 if known.size else 0, rows, columns, BLOCK, BLOCK)
 
 
-def pixel_values(decoder: ImageDecoder, data: bytes, step: float, plane: int, reduction: int = 1) -> Floats:
+def unfiltered(decoder: ImageDecoder, reduction: int = 1) -> Image:
+    """The image from what arrived so far, without the filter."""
+    out = np.empty(scaled_shape(decoder.shape, 1 / reduction), dtype=decoder.dtype)
+    decoder._decoder.write(out.reshape(-1), reduction, filtered=False)
+    return out
+
+
+def pixel_values(
+    decoder: ImageDecoder, data: bytes, step: float, plane: int, reduction: int = 1, filtered: Filter | None = None
+) -> Floats:
     """Pixels before they are rounded, from what a decoder knows after `data`; planes down to `plane` are complete.
 
-    With a reduction, means of squares of pixels, of the lowest frequencies of each block.
+    With a reduction, means of squares of pixels, of the lowest frequencies of each block. With a filter, what it makes
+    of the channels and the weights of their steps.
     """
     coefficients = reconstruct(known_values(decoder))
     assert len(coefficients) == len(CHANNELS[(*decoder.shape, 1)[2]])
     predict_gradients(coefficients, 2**plane)
     at, count = 4 if data[0] & 0x80 else 1, len(coefficients)
-    weights = data[at : at + count] if data[0] & 0x20 else bytes([UNWEIGHTED] * count)
-    steps = np.float32(step) * np.frombuffer(weights, dtype=np.uint8).astype(np.float32) / np.float32(UNWEIGHTED)
+    coded = data[at : at + count] if data[0] & 0x20 else bytes([UNWEIGHTED] * count)
+    weights = np.frombuffer(coded, dtype=np.uint8).astype(np.float32) / np.float32(UNWEIGHTED)
     side = BLOCK // reduction
     coefficients[..., side:, :] = coefficients[..., side:] = 0
-    channels = inverse_lapped_dct(coefficients * steps.reshape(-1, 1, 1, 1, 1))
+    channels = inverse_lapped_dct(coefficients * (np.float32(step) * weights).reshape(-1, 1, 1, 1, 1))
+    if filtered is not None:
+        channels = filtered(channels, weights)
     squares = channels.reshape(count, channels.shape[1] // reduction, reduction, -1, reduction)
     height, width, *_ = (-(-size // reduction) for size in decoder.shape)
     values = np.moveaxis(squares.mean((2, 4)), 0, 2)[:height, :width].copy()

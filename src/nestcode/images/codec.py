@@ -226,7 +226,7 @@ class ImageDecoder:
         of pixels without the others; squares at the lower and right edge may reach beyond the image.
         """
         out = np.empty(scaled_shape(self.shape, check_scale(scale, refiner)), dtype=self.dtype)
-        self._decoder.write(out.reshape(-1), round(1 / scale))
+        self._decoder.write(out.reshape(-1), round(1 / scale), filtered=refiner is None)
         return out if refiner is None else refiner.refine(out, self.step)
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 LIMIT = 8 << 30  # bytes of memory
 COEFFICIENT = 6  # bytes of memory of a decoder for each coefficient
-STRIPS = 8  # bytes for each coefficient of a row of blocks while pixels are reconstructed
+STRIPS = 20  # bytes for each coefficient of a row of blocks while pixels are reconstructed and filtered
 MODEL = 1 << 20  # bytes of the context model of a decoder, at most: of a codec of version 1
 SPARE = 1.25  # more than its share of the bytes that an image is encoded to at first
 SAMPLE = 12  # bytes of memory of an encoder for each value of a pixel, about
