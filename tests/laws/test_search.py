@@ -185,7 +185,7 @@ def test_instruction_sets_agree(
     for simd in _core.simd_names():
         scores, positions = np.empty((5, budget["k"]), dtype=np.float32), np.empty((5, budget["k"]), dtype=np.uint32)
         compared = np.empty(5, dtype=np.int64)
-        out = _core.SearchResults(scores, positions, compared)
+        out = _core.SearchResults(scores, positions, compared, np.empty_like(compared))
         searcher: Any = Named(prepared.searcher, simd)
         prepared.scorer.estimate(searcher, batch, prepared.list_bits, budget["candidates"], out, budget["threads"])
         found.append((scores, positions, compared))
@@ -467,7 +467,7 @@ def test_all_kernels_of_search_were_recorded() -> None:
 
 def test_an_unknown_instruction_set_is_named() -> None:
     prepared, batch, _ = prepare("cell", "l2", 30, np.random.default_rng(0))
-    out = _core.SearchResults(np.empty((5, 1), np.float32), np.empty((5, 1), np.uint32), np.empty(5, np.int64))
+    out = _core.SearchResults(np.empty((5, 1), np.float32), np.empty((5, 1), np.uint32), *np.empty((2, 5), np.int64))
     searcher: Any = Named(prepared.searcher, "mmx")
     with pytest.raises(ValueError, match="simd must be one of portable"):
         prepared.scorer.estimate(searcher, batch, prepared.list_bits, 10, out, 1)

@@ -20,7 +20,15 @@ from nestcode.search.graph import NavigatingCodes
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
 from nestcode.search.plan import Effort, Plan, check_k, count_candidates
-from nestcode.search.prepared import Filter, Positions, PreparationCache, PreparedSnapshot, Snapshot, SortedRun
+from nestcode.search.prepared import (
+    Estimates,
+    Filter,
+    Positions,
+    PreparationCache,
+    PreparedSnapshot,
+    Snapshot,
+    SortedRun,
+)
 from nestcode.search.row_search import RowSearcher, supports
 from nestcode.search.scorer import QueryBatch, ScanLayout, Scorer, SearchMetric
 from nestcode.search.vectors import VectorsById
@@ -242,7 +250,7 @@ def top_k(
         begin, end = queries.start + some.start, queries.start + some.stop
         batch = plan.batch(prepared.scorer, begin, end) if prepared.has_lists or plan.rank != "exact" else None
         found = _estimate(prepared, plan, batch, range(begin, end), candidates, keep, k)
-        estimated, positions, compared[some] = found
+        estimated, positions, compared[some], excluded = found
         hits = prepared.ids_at(positions)
         if plan.rank == "exact":
             near = _rerank(prepared, plan, plan.rows[begin:end], hits, positions)
@@ -256,12 +264,17 @@ def top_k(
             near = prepared.scorer.rerank_codes(plan.codes[slice(begin, end)], prepared.codes_at(positions))
             near[hits < 0] = np.inf
         _core.select_top_k(near, hits, distances[some], ids[some], plan.threads)
+        if prepared.filtered and plan.budget.chosen_candidates is None:
+            compared[some][excluded] = prepared.count
+            for adjacent in np.ma.clump_masked(np.ma.array(excluded, mask=excluded)):
+                ids[some][adjacent], distances[some][adjacent] = -1, np.inf
+                search_all(prepared, plan, begin + adjacent.start, ids[some][adjacent], distances[some][adjacent])
     return Hits(ids, distances, compared)
 
 
 def _estimate(
     prepared: PreparedSnapshot, plan: Plan, batch: QueryBatch | None, queries: range, candidates: int, keep: int, k: int
-) -> tuple[Floats, Positions, Ids]:
+) -> Estimates:
     """Return the best of each query by lists and, beside them, by each graph, which reranking makes comparable."""
     found = []
     if batch is not None and prepared.has_lists:
@@ -269,11 +282,18 @@ def _estimate(
     if prepared.has_graphs:
         rows = plan.rows[queries.start : queries.stop].astype(np.float32, copy=False)
         best = k if plan.rank == "exact" and plan.vectors is None else None
-        found += prepared.walk(rows, plan.metric, candidates, min(keep, candidates), best, plan.threads)
+        bounded = plan.budget.chosen_candidates is None
+        keep = min(keep, candidates)
+        found += prepared.walk(rows, plan.metric, candidates, keep, best, plan.threads, bounded=bounded)
     if len(found) == 1:
         return found[0]
-    distances, positions, compared = zip(*found, strict=True)
-    return np.concatenate(distances, axis=1), np.concatenate(positions, axis=1), np.sum(compared, axis=0)
+    distances, positions, compared, excluded = zip(*found, strict=True)
+    return Estimates(
+        np.concatenate(distances, axis=1),
+        np.concatenate(positions, axis=1),
+        np.sum(compared, axis=0),
+        np.any(excluded, axis=0),
+    )
 
 
 def _rerank(
