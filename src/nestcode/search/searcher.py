@@ -34,6 +34,8 @@ from nestcode.search.scorer import QueryBatch, ScanLayout, Scorer, SearchMetric
 from nestcode.search.vectors import VectorsById
 
 QUERIES = 256  # estimated and reranked at once
+NATIVE_FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})  # that the core reads
+SETTING_TYPES = frozenset({int, type(None)})  # what other types mean, a plan decides
 RANGE_START = 64  # hits that a range search begins with; it goes on by factors of 4
 
 
@@ -113,17 +115,17 @@ class Searcher:
         It takes one vector or a few, (n, features), of native floats; whatever is invalid is left to a plan, which says
         why.
         """
-        if type(queries) is not np.ndarray:
+        if type(queries) is not np.ndarray or queries.dtype not in NATIVE_FLOATS:
+            return None
+        if not (queries.flags.c_contiguous and queries.flags.aligned):
+            return None
+        if not {type(k), type(candidates), type(rerank), type(threads)} <= SETTING_TYPES:
             return None
         known = self._rows
         if known is None or known[0] is not snapshot:
             known = self._rows = snapshot, self._row_searcher(snapshot)
-        if known[1] is None:
-            return None
-        try:
-            return known[1].search(queries, k, candidates, rerank, effort, threads, metric, vectors)
-        except TypeError:  # of arrays that the core does not take, or settings that are no integers
-            return None
+        searcher = known[1]
+        return searcher and searcher.search(queries, k, candidates, rerank, effort, threads, metric, vectors)
 
     def range_search(self, snapshot: Snapshot, plan: Plan, radius: float) -> Hits | RangeHits:
         """Return all candidates within a distance of each query, nearest first."""
