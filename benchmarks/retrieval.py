@@ -27,7 +27,7 @@ from _report import save, show
 from _retrieval_codes import PEERS, knn_accuracy, peer_precision, precision_of
 from nestcode import data
 from nestcode.lengths import Beyond, Lengths, LogUniform
-from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, RandomViews
+from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, OrderedNetwork, RandomViews
 from nestcode.training import Run, Training, train
 from nestcode.training.runtime.accelerator import pick_device
 
@@ -149,7 +149,7 @@ def precision_rows(task: Task, options: argparse.Namespace) -> list[dict[str, An
     return rows
 
 
-ModelAndTraining = tuple[OrderedAutoencoder, Training]
+ModelAndTraining = tuple[OrderedNetwork, Training]
 
 
 def label_model(task: Task, options: argparse.Namespace, seed: int) -> ModelAndTraining:
@@ -240,7 +240,7 @@ def train_and_encode(
     path = None if options.logs is None else options.logs / f"{name.replace(', ', '-').replace(' ', '-')}.jsonl"
     log(f"{name}: {training.total_steps(len(task.base))} steps of {training.batch_size}")
     start = time.perf_counter()
-    labels = task.labels if isinstance(model, OrderedClassifier) else None
+    labels = None if model.classes is None else task.labels
     reports = train(model, task.base, training, Run(log=path, report_every=200), labels=labels)
     seconds = time.perf_counter() - start
     last = reports[-1]
@@ -250,7 +250,7 @@ def train_and_encode(
     return {"base": bits_of(model, task.base), "queries": bits_of(model, task.queries)}, seconds
 
 
-def bits_of(model: OrderedAutoencoder, X: NDArray[Any]) -> NDArray[np.bool_]:
+def bits_of(model: OrderedNetwork, X: NDArray[Any]) -> NDArray[np.bool_]:
     """Return the codes of images as booleans, (n, width)."""
     parts: list[Tensor] = []
     with torch.inference_mode():

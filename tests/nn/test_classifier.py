@@ -12,7 +12,7 @@ from torch import nn
 from nestcode import Codes, Index
 from nestcode.data import digits
 from nestcode.errors import InvalidInput
-from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, RandomViews
+from nestcode.nn import Binarize, ImageEncoder, OrderedAutoencoder, OrderedClassifier, OrderedNetwork, RandomViews
 from nestcode.training import Growth, Run, Sweep, Training, errors_by_length, train
 from nestcode.training.runtime.sampler import split_holdout
 from tests.training.runs import Digits, assert_same, interrupt, state
@@ -27,14 +27,12 @@ def classifier(seed: int = 0, **changes: Any) -> OrderedClassifier:
     return OrderedClassifier(64, 16, 10, **own)
 
 
-def learn(
-    model: OrderedAutoencoder, labels: Any, data: Any = None, steps: int = 30, **run: Any
-) -> list[dict[str, Any]]:
+def learn(model: OrderedNetwork, labels: Any, data: Any = None, steps: int = 30, **run: Any) -> list[dict[str, Any]]:
     training = Training(steps=steps, batch_size=50, learning_rate=0.01)
     return train(model, X[:600] if data is None else data, training, Run(progress=False, **run), labels=labels)
 
 
-def knn(model: OrderedAutoencoder, length: int) -> float:
+def knn(model: OrderedNetwork, length: int) -> float:
     """Return the accuracy of a 10-nearest-neighbor vote on held-out digits."""
 
     def codes(rows: NDArray[np.float32]) -> Codes:
@@ -113,8 +111,6 @@ def test_units_of_a_classifier_are_swept_but_do_not_grow() -> None:
     assert train(model, X[:600], sweep, QUIET, labels=Y[:600])[-1]["frozen"] > 0
     with pytest.raises(InvalidInput, match="does not grow"):
         train(classifier(), X[:600], Training(growth=Growth()), QUIET, labels=Y[:600])
-    with pytest.raises(InvalidInput, match="does not grow"):
-        model.grow(8)
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_a_store_is_opened_with_its_coder(place: tuple[type[Any], Any, dict[str,
     with create(CODERS["linear"], width=24) as store:
         store.add(X[:50], IDS[:50])
         expected = store.search(QUERIES, k=3).ids.tolist()
-    with kind(database, **table) as opened:
+    with kind.open(database, **table) as opened:
         assert (opened.width, len(opened)) == (24, 50)
         assert opened.coder == CODERS["linear"] or opened.coder.fingerprint == CODERS["linear"].fingerprint
         assert opened.search(QUERIES, k=3).ids.tolist() == expected
@@ -283,7 +283,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / "names.txt"
     path.write_text("a name a line, more than one\n" * 40)
     with pytest.raises(DamagedFile, match=r"names\.txt is not an SQLite database: give the path"):
-        SqliteStore(path)
+        SqliteStore.open(path)
     with pytest.raises(DamagedFile, match=r"names\.txt is not an SQLite database: give the path"):
         SqliteStore.create(path, width=8)
 
@@ -292,11 +292,11 @@ def test_an_environment_opens_unless_it_is_none(tmp_path: Path) -> None:
     with LmdbStore.create(tmp_path, width=64) as store:
         store.add(clustered(300, 64), np.arange(300))
         store.remove(np.arange(300))  # whose last pages were never written
-    with LmdbStore(tmp_path) as store:
+    with LmdbStore.open(tmp_path) as store:
         assert len(store) == 0
     (tmp_path / "data.mdb").write_bytes(b"mine")
     with pytest.raises(DamagedFile, match="holds no LMDB environment"):
-        LmdbStore(tmp_path)
+        LmdbStore.open(tmp_path)
 
 
 def test_errors_of_creation(place: tuple[type[Any], Any, dict[str, Any]], tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_errors_of_creation(place: tuple[type[Any], Any, dict[str, Any]], tmp_pa
         with pytest.raises(InvalidInput, match=message):
             kind.create(database, **settings, **table)
     with pytest.raises(InvalidInput, match="there is no store"):
-        kind(database, **table)
+        kind.open(database, **table)
     assert [*tmp_path.iterdir()] == []  # a failed attempt leaves no file
     if kind.MAX_BYTES is not None:
         with pytest.raises(InvalidInput, match=f"hold {8 * kind.MAX_BYTES} bits"):
@@ -326,5 +326,5 @@ def test_errors_of_creation(place: tuple[type[Any], Any, dict[str, Any]], tmp_pa
                 kind.create(database, width=8, table=f"{table['table']}_b", items="products")
     with pytest.raises(InvalidInput, match=r"exists: open it|there is a store in"):
         kind.create(database, width=8, **table)
-    with kind(database, **table) as store:
+    with kind.open(database, **table) as store:
         assert len(store) == 5

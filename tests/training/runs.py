@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nestcode.data import digits
 from nestcode.lengths import Geometric
-from nestcode.nn import Binarize, OrderedAutoencoder
+from nestcode.nn import Binarize, OrderedAutoencoder, OrderedNetwork
 from nestcode.training import AdaptivePenalty, Growth, Run, Sweep, Training, train
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -52,7 +52,7 @@ def learn(
     return model, train(model, X, training, Run(**{"progress": False, "report_every": 10, **run}))
 
 
-def state(model: OrderedAutoencoder) -> dict[str, Tensor]:
+def state(model: OrderedNetwork) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 

@@ -276,7 +276,7 @@ def _by_mask(mask: NDArray[np.bool_], run: SortedRun) -> Positions:
 
 
 def _all_ids(run: SortedRun) -> StoredIds:
-    run.touch_rows("ids", np.arange(len(run.ids), dtype=np.uint32))
+    run.mapped.touch_rows("ids", np.arange(len(run.ids), dtype=np.uint32))
     return run.ids
 
 

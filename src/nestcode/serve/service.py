@@ -115,11 +115,11 @@ class Service:
 
     def refresh(self) -> bool:
         """Take up what others have committed, and return whether there was anything; running searches go on."""
-        if self._index is None or (self._writer is not None and not self._damaged):
+        if self._index is None:
             return False
         if not self._damaged:
             try:
-                return self._index.refresh()
+                return self._index.refresh() if self._writer is None else self._writer.refresh()
             except InvalidInput:  # another index is in the folder now
                 pass
         assert self._path is not None

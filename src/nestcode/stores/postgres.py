@@ -41,16 +41,10 @@ class PostgresStore(SqlStore):
         store.add(X, ids=ids)
         store.search(query, k=10, filter=("price < %s", 100))
 
-    >>> PostgresStore("host=/nowhere")
+    >>> PostgresStore.open("host=/nowhere")
     Traceback (most recent call last):
         ...
     psycopg.OperationalError: ...
-
-    Args:
-        database: a connection string, or a connection of psycopg. On a given connection everything is part of your
-            transaction, and yours to commit; on a connection string, each call is a transaction of its own.
-        table: where `create` put the codes.
-        items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
 
     """
 
@@ -58,16 +52,24 @@ class PostgresStore(SqlStore):
     _held = 0.0  # items that a probed list held on average, in the last search
     MAX_BYTES = 2600  # a key of PostgreSQL's b-tree takes a third of a page at most
 
-    def __init__(
-        self, database: "str | psycopg.Connection[Any]", table: str = "codes", *, items: str | None = None
-    ) -> None:
-        connection, self._owned = _connect(database)
+    @classmethod
+    def open(cls, database: "str | psycopg.Connection[Any]", table: str = "codes", *, items: str | None = None) -> Self:
+        """Open a store that `create` made.
+
+        Args:
+            database: a connection string, or a connection of psycopg. On a given connection everything is part of your
+                transaction, and yours to commit; on a connection string, each call is a transaction of its own.
+            table: the table of the codes.
+            items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
+
+        """
+        connection, owned = _connect(database)
         settings = quoted(table, "_settings")
-        with opened(connection, owned=self._owned):
+        with opened(connection, owned=owned):
             if _execute(connection, "SELECT to_regclass(%s)", (settings,)) == [(None,)]:
                 raise InvalidInput(f"there is no store {table!r}: make it with PostgresStore.create")
             rows = _execute(connection, f"SELECT width, coder FROM {settings}")
-            super().__init__(connection, table, items, *parse_settings(rows, f"the store {table}"))
+            return cls(connection, table, items, *parse_settings(rows, f"the store {table}"), owned=owned)
 
     @classmethod
     def create(
@@ -82,20 +84,18 @@ class PostgresStore(SqlStore):
         """Create a store, and return it.
 
         Args:
-            database: as of the store.
+            database: as for `open`.
             coder: a fitted coder; without one the store takes `Codes` only.
             width: how many leading bits are kept, at most 20,800; the coder's width by default.
             table: the name. A table that exists, with columns `id` and `code`, is taken as it is: partitioned, with
                 columns of yours, with an index of yours over `code`.
-            items: as of the store.
+            items: as for `open`.
 
         """
         width, coder = check_settings(coder, width, cls.MAX_BYTES)
         connection, owned = _connect(database)
-        store = object.__new__(cls)
         with opened(connection, owned=owned):
-            SqlStore.__init__(store, connection, table, items, width, coder)
-            store._owned = owned
+            store = cls(connection, table, items, width, coder, owned=owned)
             try:
                 store._create(quoted(table.split(".")[-1], "_code"))
             except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:

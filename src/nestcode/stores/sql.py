@@ -30,15 +30,17 @@ class SqlStore(CodeStore):
         items: the user's own table with a column `id`, whose columns filters name.
         width: bits of a code.
         coder: of the items, if there is one.
+        owned: whether the store opened its connection, and closes it.
 
     """
 
     PLACEHOLDER = "?"
-    _owned = False  # whether the store opened its connection
 
-    def __init__(self, connection: Any, table: str, items: str | None, width: int, coder: Coder | None) -> None:
+    def __init__(
+        self, connection: Any, table: str, items: str | None, width: int, coder: Coder | None, *, owned: bool
+    ) -> None:
         super().__init__(width, coder)
-        self._connection = connection
+        self._connection, self._owned = connection, owned
         self._table, self._items = quoted(table), None if items is None else quoted(items)
         self._settings = quoted(table, "_settings")
         self._condition, self._values = "", ()

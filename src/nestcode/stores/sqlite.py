@@ -37,29 +37,33 @@ class SqliteStore(SqlStore):
     >>> store.search(X[3], k=1, filter=("price > ?", 100)).ids[0] > 100
     np.True_
 
-    Args:
-        database: a path, or a connection. The changes of a given connection are yours to commit; on a path, each
-            call is a transaction of its own. A connection belongs to one thread: give each thread a store.
-        table: where `create` put the codes.
-        items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
-
     """
 
-    def __init__(
-        self, database: str | PathLike[str] | sqlite3.Connection, table: str = "codes", *, items: str | None = None
-    ) -> None:
+    @classmethod
+    def open(
+        cls, database: str | PathLike[str] | sqlite3.Connection, table: str = "codes", *, items: str | None = None
+    ) -> Self:
+        """Open a store that `create` made.
+
+        Args:
+            database: a path, or a connection. The changes of a given connection are yours to commit; on a path, each
+                call is a transaction of its own. A connection belongs to one thread: give each thread a store.
+            table: the table of the codes.
+            items: your own table with a column `id`, whose columns filters name; they name those of `table` without it.
+
+        """
         missing = InvalidInput(f"there is no store {table!r}: make it with SqliteStore.create")
         if not isinstance(database, sqlite3.Connection) and not Path(database).exists():  # or SQLite would make it
             raise missing
-        connection, self._owned = _connect(database)
-        with opened(connection, owned=self._owned):
+        connection, owned = _connect(database)
+        with opened(connection, owned=owned):
             try:
                 rows = _rows(connection, f"SELECT width, coder FROM {quoted(table, '_settings')}")
             except sqlite3.OperationalError as error:
                 if "no such table" not in str(error):
                     raise
                 raise missing from None
-            super().__init__(connection, table, items, *parse_settings(rows, f"the store {table}"))
+            return cls(connection, table, items, *parse_settings(rows, f"the store {table}"), owned=owned)
 
     @classmethod
     def create(
@@ -71,23 +75,21 @@ class SqliteStore(SqlStore):
         table: str = "codes",
         items: str | None = None,
     ) -> Self:
-        """Create the table of a store, and return the store.
+        """Create a store, and return it.
 
         Args:
-            database: as of the store; of a path, the write-ahead log is turned on, so that readers and a writer do not
+            database: as for `open`; of a path, the write-ahead log is turned on, so that readers and a writer do not
                 wait for each other.
             coder: a fitted coder; without one the store takes `Codes` only.
             width: how many leading bits are kept; the coder's width by default.
-            table: the name of a table that does not exist.
-            items: as of the store.
+            table: the name. A table that exists, with columns `id` and `code`, is taken as it is, with its items.
+            items: as for `open`.
 
         """
         width, coder = check_settings(coder, width, cls.MAX_BYTES)
         connection, owned = _connect(database)
-        store = object.__new__(cls)
         with opened(connection, owned=owned):
-            SqlStore.__init__(store, connection, table, items, width, coder)
-            store._owned = owned
+            store = cls(connection, table, items, width, coder, owned=owned)
             try:
                 store._create(table)
             except sqlite3.OperationalError as error:
@@ -105,10 +107,11 @@ class SqliteStore(SqlStore):
         with _transaction(self._connection):
             if self._items is not None:
                 execute(f"SELECT id FROM {self._items} LIMIT 0")
-            execute(f"CREATE TABLE {self._table} (id INTEGER PRIMARY KEY, code BLOB NOT NULL)")
-            execute(f"CREATE INDEX {quoted(table, '_code')} ON {quoted(table.split('.')[-1])} (code)")
+            execute(f"CREATE TABLE IF NOT EXISTS {self._table} (id INTEGER PRIMARY KEY, code BLOB NOT NULL)")
+            execute(f"CREATE INDEX IF NOT EXISTS {quoted(table, '_code')} ON {quoted(table.split('.')[-1])} (code)")
             execute(f"CREATE TABLE {self._settings} (width INTEGER, coder BLOB, items INTEGER)")
-            execute(f"INSERT INTO {self._settings} VALUES (?, ?, 0)", (self.width, dump_coder(self.coder)))
+            settings = self.width, dump_coder(self.coder), len(self)
+            execute(f"INSERT INTO {self._settings} VALUES (?, ?, ?)", settings)
 
     def _fetch(self, statement: str, values: tuple[Any, ...]) -> Scan:
         rows = _rows(self._connection, statement, values)

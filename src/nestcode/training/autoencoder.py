@@ -17,7 +17,7 @@ from nestcode.errors import InvalidInput
 from nestcode.lengths import Beyond, Lengths
 from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.nn.binarize import Anchor
-from nestcode.nn.classifier import OrderedClassifier
+from nestcode.nn.network import OrderedNetwork
 from nestcode.training.checks import check_data, check_labels, check_model, checksum
 from nestcode.training.config import Run, Training
 from nestcode.training.contrastive import nested_info_nce
@@ -35,7 +35,7 @@ EVALUATED = 1024  # held-out rows of a report
 
 
 def train(
-    model: OrderedAutoencoder,
+    model: OrderedNetwork,
     X: Any,
     training: Training | None = None,
     run: Run | None = None,
@@ -73,13 +73,13 @@ class AutoencoderObjective(Objective):
 
     def __init__(
         self,
-        model: OrderedAutoencoder,
+        model: OrderedNetwork,
         X: Any,
         training: Training,
         labels: Any = None,
         augment: nn.Module | None = None,
     ) -> None:
-        self.model: OrderedAutoencoder = model
+        self.model: OrderedNetwork = model
         self.augment = augment
         self.training, self.source = training, as_source(X)
         check_data(self.source, model, augment)
@@ -178,6 +178,7 @@ class AutoencoderObjective(Objective):
     def grow(self) -> None:
         """Widen the code."""
         assert self.training.growth is not None
+        assert isinstance(self.model, OrderedAutoencoder)  # as `check_model` ensures
         if not isinstance(self.lengths, Lengths):
             raise InvalidInput(f"a code grows along a chain, got {self.lengths}: give lengths from nestcode.lengths")
         width = self.model.width
@@ -213,7 +214,7 @@ class AutoencoderObjective(Objective):
 class _State:
     """What a run changes in a model beside the values of its state: lengths, frozen units, when thresholds move."""
 
-    def __init__(self, model: OrderedAutoencoder) -> None:
+    def __init__(self, model: OrderedNetwork) -> None:
         self._model, self._lengths, self._frozen = model, model.lengths, model.frozen
         self._trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
         self._thresholds = None if model.binarize is None else (model.binarize.deferred, model.binarize.frozen)
@@ -240,7 +241,7 @@ class AutoencoderLoss(nn.Module):
     True
     """
 
-    def __init__(self, model: OrderedAutoencoder, training: Training, augment: nn.Module | None = None) -> None:
+    def __init__(self, model: OrderedNetwork, training: Training, augment: nn.Module | None = None) -> None:
         super().__init__()
         self.model, self.settings, self.augment = model, training, augment
         # Two passes through dropout would differ by its noise: the penalty is on the deterministic encoder.
@@ -254,11 +255,7 @@ class AutoencoderLoss(nn.Module):
         units = model.units(model.encoder(model.corrupt(views)))
         code, share = model.truncate(units[: len(z)]), settings.reconstruction
         decoded = model.decoder(code if share == 1 else share * code + (1 - share) * code.detach())  # stop-gradient
-        if isinstance(model, OrderedClassifier):
-            assert labels is not None
-            loss = model.loss(decoded, labels)
-        else:
-            loss = (decoded - z).square().mean()
+        loss = model.loss(decoded, z if labels is None else labels)
         if settings.contrastive:
             kept = model.truncate(torch.ones_like(units))
             loss = loss + settings.contrastive * nested_info_nce(units, kept, settings.temperature)

@@ -19,9 +19,10 @@ from torch import nn
 
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Geometric, Lengths, LogUniform
-from nestcode.nn.autoencoder import OrderedAutoencoder, Spread
+from nestcode.nn.autoencoder import OrderedAutoencoder
 from nestcode.nn.binarize import Binarize, Gradient
 from nestcode.nn.nesting import Nesting
+from nestcode.nn.network import Spread
 from nestcode.training.config import Training
 from nestcode.training.regularization import AdaptivePenalty
 from nestcode.training.sweep import Sweep
