@@ -125,7 +125,9 @@ class Searcher:
         if known is None or known[0] is not snapshot:
             known = self._rows = snapshot, self._row_searcher(snapshot)
         searcher = known[1]
-        return searcher and searcher.search(queries, k, candidates, rerank, effort, threads, metric, vectors)
+        if searcher is None:
+            return None
+        return searcher.search(queries, k, candidates, rerank, effort, threads, metric, vectors)
 
     def range_search(self, snapshot: Snapshot, plan: Plan, radius: float) -> Hits | RangeHits:
         """Return all candidates within a distance of each query, nearest first."""
@@ -268,9 +270,11 @@ def top_k(
         _core.select_top_k(near, hits, distances[some], ids[some], plan.threads)
         if prepared.filtered and plan.budget.chosen_candidates is None:
             compared[some][excluded] = prepared.count
-            for adjacent in np.ma.clump_masked(np.ma.array(excluded, mask=excluded)):
-                ids[some][adjacent], distances[some][adjacent] = -1, np.inf
-                search_all(prepared, plan, begin + adjacent.start, ids[some][adjacent], distances[some][adjacent])
+            changes = np.flatnonzero(np.diff(excluded, prepend=False, append=False))
+            for start, stop in changes.reshape(-1, 2).tolist():  # adjacent queries are searched together
+                near, hits = distances[some][start:stop], ids[some][start:stop]
+                near[:], hits[:] = np.inf, -1
+                search_all(prepared, plan, begin + start, hits, near)
     return Hits(ids, distances, compared)
 
 

@@ -164,7 +164,13 @@ class NestedIndex:
         self.next_id = max(self.next_id, int(np.max(ids)) + 1)
 
     def search(
-        self, x: ArrayLike, k: int, *, params: Any = None, filter: Filter = None, **others: Any  # noqa: A002
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        params: Any = None,
+        filter: Filter = None,
+        **others: Any,  # noqa: A002
     ) -> tuple[Floats, Ids]:
         """Return scores and ids of the k nearest items of each row of x, (n, k); missing items have id -1.
 
