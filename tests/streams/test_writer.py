@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestcode import LinearCoder, StreamWriter, compress
+import nestcode.streams.items
+from nestcode import ImageStreamWriter, LinearCoder, StreamWriter, compress
 from nestcode.coders import Coder
 from nestcode.codes import Codes
 from nestcode.errors import InvalidInput
@@ -42,6 +43,24 @@ def test_an_error_leaves_no_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.nest"]
     with pytest.raises(InvalidInput, match="is closed"):
         writer.add(some_items(5))
+
+
+def test_refused_items_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nestcode.streams.items, "BATCH", 24 * 2)  # two items: some are spooled before the NaN
+    bad = np.concatenate([some_items(5), np.full((1, 24), np.nan, dtype=np.float32)])
+    with StreamWriter(tmp_path / "a.nest", some_coder()) as writer:
+        for items in (some_items(7), some_items(3)):
+            with pytest.raises(InvalidInput, match="finite"):
+                writer.add(bad if writer.count else bad.astype(np.float64))
+            writer.add(items)
+    assert (tmp_path / "a.nest").read_bytes() == compress(np.concatenate([some_items(7), some_items(3)]), some_coder())
+
+
+def test_a_folder_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="must be a file or not exist"):
+        StreamWriter(tmp_path, some_coder())
+    with pytest.raises(IsADirectoryError, match="must be a file or not exist"):
+        ImageStreamWriter(tmp_path)
 
 
 def test_an_interrupt_while_encoding_or_writing_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
