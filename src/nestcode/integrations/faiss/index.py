@@ -169,8 +169,8 @@ class NestedIndex:
         k: int,
         *,
         params: Any = None,
-        filter: Filter = None,
-        **others: Any,  # noqa: A002
+        filter: Filter = None,  # noqa: A002
+        **others: Any,
     ) -> tuple[Floats, Ids]:
         """Return scores and ids of the k nearest items of each row of x, (n, k); missing items have id -1.
 
