@@ -205,6 +205,25 @@ def test_a_reader_does_not_refresh_to_another_index(tmp_path: Path) -> None:
     assert reader.codes(reader.ids) == codes(10)
 
 
+def test_heads_and_places_are_in_memory_once_they_are_used(tmp_path: Path) -> None:
+    index, plain = Index(width=64), Index(width=64)
+    for one in (index, plain):
+        one.add(codes(3000))
+    index.search(codes(3), k=2)
+    index.save(tmp_path / "x")
+    index.compact()
+    assert {"heads", "places"}.isdisjoint(index.nbytes_by_part())
+    index.neighborhood(codes(3), size=2)
+    assert index.nbytes_by_part()["heads"] == 8 * 3000
+    assert "places" not in index.nbytes_by_part()
+    assert 7 in index
+    assert index.nbytes_by_part()["places"] == 4 * 3000
+    plain.neighborhood(codes(1), size=1)
+    assert 7 in plain
+    plain.save(tmp_path / "y")  # files hold both, whether they were used or not
+    assert contents(tmp_path / "x") == contents(tmp_path / "y")
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}
 

@@ -1,7 +1,6 @@
 """A server answers as its index does, in JSON and in bytes, and a client is used as an index."""
 
 import inspect
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ from nestcode.errors import InvalidInput, Unavailable
 from nestcode.search.hits import Hits
 from nestcode.serve import Service, app, create_app, in_thread
 from nestcode.wire import CODES, FLOAT32
-from tests.serve.conftest import FEATURES, WIDTH
+from tests.serve.conftest import FEATURES, WIDTH, wait_for
 
 ALL = 10**6  # candidates: an exhaustive search
 
@@ -207,8 +206,7 @@ def test_a_client_learns_of_another_index(rows: Floats, tmp_path: Path, monkeypa
     with in_thread(create_app(Service(tmp_path))) as url, Client(url) as client, Client(url) as second:
         codes = client.encode(rows[:3])
         narrow = save(4)
-        while len(client) != 400:
-            time.sleep(0.005)
+        wait_for(lambda: len(client) == 400)
         with pytest.raises(InvalidInput, match="4 features"):
             client.search(rows[0])
         assert_equal(second.search(rows[:5, :4]), narrow.search(rows[:5, :4]))

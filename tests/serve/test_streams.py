@@ -16,7 +16,7 @@ import nestcode as nc
 from nestcode.client import RemoteStream
 from nestcode.errors import DamagedFile, InvalidInput, Unavailable
 from nestcode.serve import Service, create_app, in_thread
-from tests.serve.conftest import error_of
+from tests.serve.conftest import PATIENCE, error_of
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def url(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def http(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url.removesuffix("/a.nest")) as opened:
+    with httpx.Client(base_url=url.removesuffix("/a.nest"), timeout=PATIENCE) as opened:
         yield opened
 
 

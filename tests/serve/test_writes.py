@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from nestcode.client import Client
 from nestcode.errors import DamagedFile, InvalidInput, Unavailable
 from nestcode.index import compaction
 from nestcode.serve import Service, app, create_app, in_thread
-from tests.serve.conftest import error_of
+from tests.serve.conftest import PATIENCE, error_of, wait_for
 
 WIDTH = 16
 
@@ -51,10 +50,15 @@ def test_items_are_added_and_removed(empty: Path) -> None:
         client.add(codes_of(np.array([9])), ids=[2], on_duplicate="replace")
         assert client.search(codes_of(np.array([9])), k=1).ids.tolist() == [[2]]
         asked = {"codes": ["0007"], "ids": [7]}
-        assert httpx.post(f"{url}/v1/items", json=asked).json() == {"count": 4}
-        assert "ids" in error_of(httpx.post(f"{url}/v1/items", json={"codes": ["0007"]}))
+        assert httpx.post(f"{url}/v1/items", json=asked, timeout=PATIENCE).json() == {"count": 4}
+        assert "ids" in error_of(httpx.post(f"{url}/v1/items", json={"codes": ["0007"]}, timeout=PATIENCE))
         assert "bytes each" in error_of(
-            httpx.post(f"{url}/v1/items", content=b"123", headers={"Content-Type": "application/vnd.nestcode.codes"})
+            httpx.post(
+                f"{url}/v1/items",
+                content=b"123",
+                headers={"Content-Type": "application/vnd.nestcode.codes"},
+                timeout=PATIENCE,
+            )
         )
 
 
@@ -62,7 +66,9 @@ def test_vectors_are_added_in_bytes_and_in_json(rows: Floats, tmp_path: Path) ->
     Index(LinearCoder(24).fit(rows), vectors="float32").save(tmp_path)
     with in_thread(create_app(Service(tmp_path, writable=True))) as url, Client(url) as client:
         client.add(rows[:50], ids=np.arange(100, 150))
-        httpx.post(f"{url}/v1/items", json={"vectors": rows[50:60].tolist(), "ids": list(range(10))}).raise_for_status()
+        httpx.post(
+            f"{url}/v1/items", json={"vectors": rows[50:60].tolist(), "ids": list(range(10))}, timeout=PATIENCE
+        ).raise_for_status()
         np.testing.assert_array_equal(Index.open(tmp_path).vectors(np.arange(100, 150)), rows[:50])
         np.testing.assert_array_equal(Index.open(tmp_path).vectors(np.arange(10)), rows[50:60])
 
@@ -149,14 +155,14 @@ def test_a_damaged_index_is_logged_and_served_once_a_copy_is_restored(
     file.write_bytes(good[:128] + bytes(len(good) - 128))
     with in_thread(create_app(Service(tmp_path, writable=writable))) as url, Client(url) as client:
         wait_for(lambda: "the index was not refreshed" in caplog.text)
-        assert httpx.get(f"{url}/readyz").status_code == 503
+        assert httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 503
         with pytest.raises(Unavailable, match=r"the server failed \(DamagedFile\)") as caught:
             client.search(rows[0])
         assert str(tmp_path) not in str(caught.value)
         assert f"/v1/search failed: {file}" in caplog.text
         (tmp_path / "copy").write_bytes(good)
         (tmp_path / "copy").replace(file)
-        wait_for(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+        wait_for(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 200)
         assert client.search(rows[0], k=1).ids.tolist() == index.search(rows[0], k=1).ids.tolist()
         if writable:
             client.add(rows[:1], ids=[10_000])
@@ -193,13 +199,6 @@ def test_a_restored_copy_is_never_overwritten(
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "lock"} == copy
 
 
-def wait_for(condition: object) -> None:
-    end = time.monotonic() + 20
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 @contextmanager
 def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run `nestcode serve` in a process, and yield it with its address."""
@@ -214,20 +213,30 @@ def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             running.kill()
 
 
+def refused(host: str, port: int) -> bool:
+    """Return whether nobody accepts connections."""
+    try:
+        socket.create_connection((host, port), timeout=PATIENCE).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_sigterm_finishes_what_was_begun(empty: Path) -> None:
     with process(str(empty), "--writable") as (running, url), Client(url) as client:
         client.add(codes_of(np.arange(3)), ids=np.arange(3))
         host, _, port = url.removeprefix("http://").partition(":")
         body = b'{"codes": ["0007"], "ids": [7]}'
         head = f"POST /v1/items HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
-        head += "Content-Type: application/json\r\n\r\n"
-        with socket.create_connection((host, int(port)), timeout=20) as connection:
-            connection.sendall(head.encode() + body[:10])
-            time.sleep(0.2)  # the request has begun
+        head += "Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n"
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+            connection.sendall(head.encode())
+            assert b" 100 " in connection.recv(65536)  # the request has begun
+            connection.sendall(body[:10])
             running.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
+            wait_for(lambda: refused(host, int(port)))
             connection.sendall(body[10:])
             assert b" 200 " in connection.recv(65536)
-        assert running.wait(20) in (0, -signal.SIGTERM)
+        assert running.wait(PATIENCE) in (0, -signal.SIGTERM)
         with Index.open(empty, mode="a") as index:  # the lock is free
             assert 7 in index

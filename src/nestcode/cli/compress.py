@@ -253,7 +253,7 @@ def _compress_vectors(
     with StreamWriter(out, chosen, embed=embed or fit, entropy=entropy, length=length) as writer:
         starts = range(0, len(items), PIECE)
         for first in with_progress(starts, "Encoding", len(starts), console):
-            writer.write(np.asarray(items[first : first + PIECE]))
+            writer.add(np.asarray(items[first : first + PIECE]))
     return int(items.nbytes), path.stat().st_size, inside
 
 

@@ -75,7 +75,7 @@ class IndexReader:
         return bool(self._live.read().locate(np.array([item], dtype=np.int64))[0][0] >= 0)
 
     def codes(self, ids: ArrayLike) -> Codes:
-        """Return the codes of items by id.
+        """Return the codes of items by id: one code for one id.
 
         >>> from nestcode import Index
         >>> index = Index(width=2)
@@ -84,7 +84,8 @@ class IndexReader:
         Codes(2 items of 2 bits: 11, 01)
         """
         snapshot = self._live.read()
-        return snapshot.codes(snapshot.locate_all(check_ids(ids, distinct=False)))
+        codes = snapshot.codes(snapshot.locate_all(check_ids(ids, distinct=False)))
+        return codes if np.ndim(ids) else codes[0]
 
     def reconstruct(self, ids: ArrayLike) -> NDArray[np.float32]:
         """Return what the kept bits decode to: one vector for one id, (n, features) for n.
@@ -107,19 +108,20 @@ class IndexReader:
         return None if self._vector_format is None else self._vector_format.dtype
 
     def vectors(self, ids: ArrayLike) -> Floats:
-        """Return the stored vectors of items by id, (n, features): as rounded when they were added.
+        """Return stored vectors as they were rounded: one vector for one id, (n, features) for n.
 
         >>> from nestcode import Index, LinearCoder
         >>> X = np.arange(12.0).reshape(6, 2)
         >>> index = Index(LinearCoder(width=3).fit(X), vectors="float16")
         >>> index.add(X)
-        >>> index.vectors([5])
-        array([[10., 11.]], dtype=float32)
+        >>> index.vectors(5), index.vectors([5])
+        (array([10., 11.], dtype=float32), array([[10., 11.]], dtype=float32))
         """
         if self._vector_format is None:
             raise InvalidInput('this index stores no vectors: make it with Index(coder, vectors="float16")')
         snapshot = self._live.read()
-        return snapshot.vectors(snapshot.locate_all(check_ids(ids, distinct=False)))
+        vectors = snapshot.vectors(snapshot.locate_all(check_ids(ids, distinct=False)))
+        return vectors if np.ndim(ids) else vectors[0]
 
     @property
     def nbytes(self) -> int:

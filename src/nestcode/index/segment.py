@@ -6,7 +6,8 @@ A segment lies in memory or is mapped from files; mapped arrays are verified as 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +33,17 @@ def no_layout(codes: Codes) -> ScanLayout:  # noqa: ARG001
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Codes in lexicographic order, with what finds them by prefix and by id."""
+    """Codes in lexicographic order, with what finds them by prefix and by id.
+
+    Heads and places, 12 bytes an item, lie in files. A segment in memory computes them when they are first needed:
+    most searches need neither.
+    """
 
     codes: Codes
-    heads: NDArray[np.uint64]  # the first 64 bits of each code
     tables: NDArray[np.uint32]  # where prefixes begin: cpp/nestcode/prefix_tables.hpp
     ids: StoredIds  # of the codes
-    by_id: NDArray[np.uint32]  # the positions of the codes in order of ids
+    file_heads: NDArray[np.uint64] | None = None  # None in memory
+    file_places: NDArray[np.uint32] | None = None  # None in memory
     vectors: StoredVectors | None = None  # of the codes, where the index stores them
     layout: ScanLayout = NO_LAYOUT  # of the codes; files of early versions lack it
     mapped: MappedArrays = field(default_factory=MappedArrays)  # by the array's name on disk
@@ -53,9 +58,7 @@ class Segment:
         _check_count(len(codes))
         order = codes.sort_order()
         codes = codes[order]
-        heads = np.empty(len(codes), dtype=np.uint64)
-        _core.load_heads(codes.packed, heads)
-        return cls._of(codes, heads, ids[order], None if vectors is None else vectors[order], lay_out(codes))
+        return cls._of(codes, _heads(codes), ids[order], None if vectors is None else vectors[order], lay_out(codes))
 
     @classmethod
     def merge(cls, segments: Sequence["LiveSegment"], width: int, lay_out: LayOut = no_layout) -> Self:
@@ -66,7 +69,7 @@ class Segment:
             one.mapped.touch()
         packed = np.empty((count, -(-width // 8)), dtype=np.uint8)
         heads, ids, sources = np.empty(count, np.uint64), np.empty(count, np.int64), np.empty(count, np.int64)
-        _core.merge_trees([one.tree for one in segments], packed, heads, ids, sources)
+        _core.merge_trees([one.passing_tree() for one in segments], packed, heads, ids, sources)
         stored = [one.vectors for one in segments if one.vectors is not None]
         vectors = StoredVectors.gather(stored, sources) if stored else None
         codes = Codes.unchecked(packed, width)
@@ -76,21 +79,46 @@ class Segment:
     def _of(
         cls, codes: Codes, heads: NDArray[np.uint64], ids: Ids, vectors: StoredVectors | None, layout: ScanLayout
     ) -> Self:
-        by_id = np.argsort(ids, kind="stable").astype(np.uint32)
         stored: StoredIds = ids.astype(np.uint32) if ids.max(initial=0) < 2**32 else ids
-        return cls(codes, heads, _core.build_prefix_tables(heads, codes.width), stored, by_id, vectors, layout)
+        tables = _core.build_prefix_tables(heads, codes.width)
+        return cls(codes, tables, stored, vectors=vectors, layout=layout)
 
     def __len__(self) -> int:
-        return len(self.heads)
+        return len(self.ids)
+
+    @cached_property
+    def heads(self) -> NDArray[np.uint64]:
+        """The first 64 bits of each code."""
+        return _heads(self.codes) if self.file_heads is None else self.file_heads
+
+    @cached_property
+    def places(self) -> NDArray[np.uint32]:
+        """The positions of the codes in order of ids."""
+        return _places(self.ids) if self.file_places is None else self.file_places
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return all arrays by their names on disk."""
+        """Return all arrays by their names on disk, and keep none that are computed for that."""
+        held = self._held()
+        places = _places(self.ids) if held["places"] is None else held["places"]
+        complete = held | {"heads": self.passing_heads(), "places": places}
+        return {name: array for name, array in complete.items() if array is not None}
+
+    def passing_heads(self) -> NDArray[np.uint64]:
+        """Return the heads, and keep none that are computed for that."""
+        held = self._held()["heads"]
+        return _heads(self.codes) if held is None else held
+
+    def nbytes_by_part(self) -> dict[str, int]:
+        """Return the bytes of the arrays that are held, in memory or mapped, by their names on disk."""
+        return {name: array.nbytes for name, array in self._held().items() if array is not None}
+
+    def _held(self) -> dict[str, NDArray[Any] | None]:
         return {
             "codes": self.codes.packed,
             "ids": self.ids,
-            "heads": self.heads,
+            "heads": vars(self).get("heads", self.file_heads),
             "tables": self.tables,
-            "places": self.by_id,
+            "places": vars(self).get("places", self.file_places),
             **self.layout.arrays(),
             **({} if self.vectors is None else self.vectors.arrays()),
         }
@@ -99,17 +127,16 @@ class Segment:
         """Return the segment with the first `width` bits of its codes: they are in order already."""
         self.mapped.touch(but=VECTOR_ARRAYS)
         packed = np.ascontiguousarray(self.codes.prefix(width).packed)
-        heads = np.empty(len(packed), dtype=np.uint64)
-        _core.load_heads(packed, heads)
         changed = ("codes", "heads", "tables", *self.layout.arrays())
         mapped = MappedArrays((name, one) for name, one in self.mapped.items() if name not in changed)
-        tables, codes = _core.build_prefix_tables(heads, width), Codes.unchecked(packed, width)
-        return Segment(codes, heads, tables, self.ids, self.by_id, self.vectors, lay_out(codes), mapped)
+        codes, places = Codes.unchecked(packed, width), self._held()["places"]
+        tables = _core.build_prefix_tables(_heads(codes), width)
+        return Segment(codes, tables, self.ids, None, places, self.vectors, lay_out(codes), mapped)
 
     def find(self, ids: Ids) -> NDArray[np.int64]:
         """Return the position of each id, or -1."""
         found = np.full(len(ids), -1, dtype=np.int64)
-        _core.find_ids(self.ids, self.by_id, ids, found, self.mapped.guard("ids"), self.mapped.guard("places"))
+        _core.find_ids(self.ids, self.places, ids, found, self.mapped.guard("ids"), self.mapped.guard("places"))
         self.mapped.check()
         if found.max(initial=-1) >= len(self):
             raise DamagedFile(f"{self.mapped['places'].path} does not fit the other files: restore a copy")
@@ -143,14 +170,22 @@ class LiveSegment:
     segment: Segment
     tombstones: NDArray[np.uint32] = field(default_factory=lambda: NO_TOMBSTONES)  # positions, ascending
     graph: StoredGraph | None = None
-    tree: _core.PrefixTree = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def tree(self) -> _core.PrefixTree:
+        """The segment as the core searches it by prefix."""
+        return self._tree(self.segment.heads)
+
+    def passing_tree(self) -> _core.PrefixTree:
+        """Return the tree for one use, after which no heads are kept that were computed for it."""
+        return self._tree(self.segment.passing_heads())
+
+    def _tree(self, heads: NDArray[np.uint64]) -> _core.PrefixTree:
         segment, guarded = self.segment, ("codes", "heads", "tables", "ids")
-        tree = _core.PrefixTree(
-            (segment, self.tombstones),
+        return _core.PrefixTree(
+            (segment, self.tombstones, heads),
             segment.codes.packed,
-            segment.heads,
+            heads,
             NO_TOMBSTONES,  # rows are in order
             segment.tables,
             self.tombstones,
@@ -158,7 +193,6 @@ class LiveSegment:
             segment.codes.width,
             *map(segment.mapped.guard, guarded),
         )
-        object.__setattr__(self, "tree", tree)
 
     def __len__(self) -> int:
         return len(self.segment) - len(self.tombstones)
@@ -198,7 +232,7 @@ class LiveSegment:
     def list_starts(self, bits: int) -> NDArray[np.uint32]:
         """Return where the codes of each prefix of `bits` bits begin, and the end."""
         starts = np.empty((1 << bits) + 1, dtype=np.uint32)
-        self.tree.find_starts(bits, starts)
+        self.passing_tree().find_starts(bits, starts)
         self.mapped.check()
         if starts[0] or starts[-1] != len(self.segment) or (starts[:-1] > starts[1:]).any():
             raise DamagedFile(f"{self.mapped['tables'].path} does not fit the other files: restore a copy")
@@ -246,6 +280,16 @@ class LiveSegment:
         self.mapped.check_sizes()
         if self.graph is not None and self.graph.mapped is not None:
             self.graph.mapped.check_size()
+
+
+def _heads(codes: Codes) -> NDArray[np.uint64]:
+    heads = np.empty(len(codes), dtype=np.uint64)
+    _core.load_heads(codes.packed, heads)
+    return heads
+
+
+def _places(ids: StoredIds) -> NDArray[np.uint32]:
+    return np.argsort(ids, kind="stable").astype(np.uint32)
 
 
 def _check_count(count: int) -> None:

@@ -67,7 +67,7 @@ class Snapshot:
         """Return the bytes of all arrays of segments by their names on disk, of tombstones and the buffer."""
         parts = Counter({"buffer": self.buffer.nbytes})
         for one in self.segments:
-            parts.update({name: array.nbytes for name, array in one.segment.arrays().items()})
+            parts.update(one.segment.nbytes_by_part())
             parts["tombstones"] += one.tombstones.nbytes
             if one.graph is not None:
                 parts["neighbors"] += one.graph.neighbors.nbytes

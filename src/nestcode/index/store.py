@@ -251,9 +251,9 @@ class Store:
         guards = {key: guard for key in layout if key in mapped and (guard := mapped[key].guard) is not None}
         return Segment(
             Codes.unchecked(arrays["codes"], width),
-            arrays["heads"],
             arrays["tables"],
             arrays["ids"],
+            arrays["heads"],
             arrays["places"],
             None if vectors is None else _stored_vectors(arrays, mapped),
             ScanLayout.of_arrays(entry.get("layout", ""), layout, guards),

@@ -154,7 +154,7 @@ class CodeStore(ABC):
         return len(self._select(np.array([item], dtype=np.int64)).ids) > 0
 
     def codes(self, ids: ArrayLike) -> Codes:
-        """Return the codes of items by id."""
+        """Return the codes of items by id: one code for one id."""
         wanted = check_ids(ids, distinct=False)
         found = self._select(np.unique(wanted))
         order = np.argsort(found.ids)
@@ -162,7 +162,8 @@ class CodeStore(ABC):
         missing = ~np.isin(wanted, found.ids)
         if missing.any():
             raise InvalidInput(f"ids must be of items in the store, but {some_ids(wanted[missing])} not")
-        return found.codes[order[place]]
+        codes = found.codes[order[place]]
+        return codes if np.ndim(ids) else codes[0]
 
     # retrieval
 
