@@ -40,6 +40,13 @@ class MissingIds(Exception):
     """Some of the ids to delete are not in the store."""
 
 
+class Closed:
+    """What a closed store has in place of its connection."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise InvalidInput("the store is closed: open another")
+
+
 class CodeStore(ABC):
     """Codes by id in a database, found by prefix or by distance as in a `nestcode.Index`.
 

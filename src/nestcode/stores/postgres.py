@@ -195,7 +195,12 @@ class PostgresStore(SqlStore):
         return len(self) if known is None or known < COUNTED else int(known)
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        return _execute(self._connection, statement, values)
+        try:
+            return _execute(self._connection, statement, values)
+        except psycopg.errors.UndefinedColumn as error:
+            if not self._condition:
+                raise
+            raise self._no_column(error) from None
 
     def _columns(self, code: str = "code") -> str:
         """Return what a statement selects: ids, codes, and how many codes are of another size.
