@@ -319,7 +319,7 @@ def test_wrong_use_is_named(coder: AutoencoderCoder) -> None:
     with pytest.raises(InvalidInput, match="at most the coder's width 24, got 32"):
         coder.decode(nc.Codes.from_bits(np.zeros((1, 32), dtype=bool)))
     with pytest.raises(InvalidInput, match=r"fit takes checkpoint, .*, got epochs"):
-        AutoencoderCoder(width=8).fit(data(), epochs=3)
+        AutoencoderCoder(width=8).fit(data(), epochs=3)  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match="beta must"):
         AutoencoderCoder(width=8, network=Network(beta=1.5)).fit(data(), progress=False)
 

@@ -81,8 +81,8 @@ class Files(Writer):
 def write_items(path: Path, number: int) -> None:
     """Write a stream of items in two batches."""
     with StreamWriter(path, coder(0)) as writer:
-        writer.write(rows(number))
-        writer.write(rows(number + 1))
+        writer.add(rows(number))
+        writer.add(rows(number + 1))
 
 
 def write_images(path: Path, number: int) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict
 
 import numpy as np
 
@@ -212,7 +212,7 @@ class Run:
             raise InvalidInput(f"progress must be True, False or None, got {self.progress!r}")
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> Self:
+    def of(cls, options: "RunOptions") -> Self:
         """Return the settings that were given to `fit` as keywords.
 
         >>> Run.of({"log": "run.jsonl"}).log
@@ -223,3 +223,15 @@ class Run:
         if unknown:
             raise InvalidInput(f"fit takes {', '.join(known)}, got {', '.join(unknown)}: training= takes the others")
         return cls(**options)
+
+
+class RunOptions(TypedDict, total=False):
+    """The settings of a `Run`, as keywords of `fit`."""
+
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_every: int
+    resume: bool
+    log: str | os.PathLike[str] | None
+    tensorboard: str | os.PathLike[str] | None
+    progress: bool | None
+    report_every: int
