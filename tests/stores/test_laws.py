@@ -234,6 +234,19 @@ def test_search_of_some_ids_is_that_of_the_index(both: tuple[CodeStore, Index]) 
             np.testing.assert_allclose(own.distances, other.distances, rtol=1e-4, atol=1e-5)
 
 
+def test_ids_far_from_a_query_are_found(create: Create) -> None:
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.standard_normal((40, 64)), 150, axis=0) + 0.5 * rng.standard_normal((6000, 64))
+    store = create(LinearCoder(64).fit(rows))
+    store.add(rows, np.arange(len(rows)))
+    order = np.argsort(np.square(rows - rows[0]).sum(axis=1))
+    near, far = rows[order[:10]], order[3500:]
+    hits, scanned = store.search(near, filter=far), store.search(near, filter=far, candidates=len(rows))
+    found = [np.isin(one, true).mean() for one, true in zip(hits.ids, scanned.ids, strict=True)]
+    assert np.mean(found) > 0.9
+    assert (store.search(near, filter=far, candidates=50).compared < 1000).all()  # what the caller chose holds
+
+
 def test_a_store_is_opened_with_its_coder(place: tuple[type[Any], Any, dict[str, Any]], create: Create) -> None:
     kind, database, table = place
     with create(CODERS["linear"], width=24) as store:

@@ -372,7 +372,7 @@ class IndexReader:
         same `effort`, and commit.
         """
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
-            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
+            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}: 0.95 is 95 %")
         self._live.wait()
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
         best = trials.fastest(float(target_recall))
