@@ -239,8 +239,8 @@ class IndexReader:
                 inner products; the coder's by default. The cosine with a zero vector is 0, its distance 2.
             vectors: the items themselves by id, instead of those the index stores: an array or a memory map with a row
                 for each id, a mapping from ids to vectors, or a function that returns the vectors of an array of ids.
-            filter: which items may be found: their ids, or a mask by id. Up to 2,048 items that it leaves are all
-                compared, unless you give `candidates`.
+            filter: which items may be found: their ids, or a mask by id. All items that it leaves are compared where
+                they are up to 2,048, or where it excludes a query's surroundings, unless you give `candidates`.
             threads: how many threads share a batch; None is one for each core.
 
         """
@@ -372,7 +372,7 @@ class IndexReader:
         same `effort`, and commit.
         """
         if not isinstance(target_recall, float | int | np.floating) or not 0 < target_recall <= 1:
-            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}")
+            raise InvalidInput(f"target_recall must be above 0 and at most 1, got {target_recall!r}: 0.95 is 95 %")
         self._live.wait()
         trials = self._trials(queries, k, exact, rank=rank, metric=metric, vectors=vectors, threads=threads)
         best = trials.fastest(float(target_recall))

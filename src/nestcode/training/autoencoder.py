@@ -64,6 +64,11 @@ def train(
             returns is also what is to be reconstructed.
 
     """
+    if not isinstance(model, OrderedNetwork):
+        raise InvalidInput(
+            f"model must be an OrderedAutoencoder or an OrderedClassifier, got {type(model).__name__}: make one of "
+            "your modules, encoder= and decoder="
+        )
     training = training or Training()
     return minimize(AutoencoderObjective(model, X, training, labels, augment), training, run or Run())
 
