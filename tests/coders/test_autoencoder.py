@@ -257,7 +257,7 @@ def test_the_papers_presets_are_the_papers() -> None:
     assert (retrieval.network.tied, retrieval.network.corruption, retrieval.network.dropout) == (True, 0.1, 0.2)
     assert (retrieval.training.batch_size, retrieval.training.optimizer) == (10_000, "conjugate")
     assert retrieval.training.penalty is not None
-    assert retrieval.training.invariance > 0
+    assert retrieval.training.invariance.weight > 0
     compression = AutoencoderCoder(preset="paper-compression").settings()
     assert (compression.width, compression.layers) == (1024, ())
     assert set(PRESETS) == {"default", "paper-retrieval", "paper-compression"}

@@ -11,7 +11,7 @@ import nestcode as nc
 from nestcode.coders.implicit.additive import fit_additive
 from nestcode.errors import InvalidInput
 from nestcode.lengths import Geometric, Uniform
-from nestcode.training import Training
+from nestcode.training import Invariance, Training
 from tests import twins
 from tests.coders.cases import fitted, fresh_rows, mse, training_rows
 
@@ -140,7 +140,7 @@ def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> Non
 
 def test_techniques_of_autoencoders_are_refused() -> None:
     with pytest.raises(InvalidInput, match="an implicit coder is trained by Adam, and its bits are not"):
-        coder(training=Training(invariance=1.0)).fit(np.eye(8))
+        coder(training=Training(invariance=Invariance(1.0))).fit(np.eye(8))
 
 
 def test_a_base_of_other_data_is_refused() -> None:

@@ -24,7 +24,7 @@ from nestcode.errors import DamagedFile, InvalidInput, NotFitted
 from nestcode.nn.refine import ImageRefiner, VectorRefiner
 from nestcode.search import asymmetric_distances
 from nestcode.storage import Record, read_record, write_record
-from nestcode.training import Training
+from nestcode.training import Sweep, Training
 from nestcode.training.runtime.sampler import split_holdout
 from tests import twins
 
@@ -270,7 +270,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         r"channels must be multiples of 8, .*got \(12,\)",
     ),
     "technique": (
-        lambda: RefinedCoder(short(), training=Training(invariance=0.1)).fit(shuffled()[:99], progress=False),
+        lambda: RefinedCoder(short(), training=Training(sweep=Sweep())).fit(shuffled()[:99], progress=False),
         "a refined coder is trained by Adam",
     ),
     "features": (

@@ -548,6 +548,23 @@ def test_a_filter_that_excludes_the_surroundings_of_a_query_finds_what_a_scan_fi
     assert (chosen.compared < len(far)).all()
 
 
+@pytest.mark.parametrize("vectors", [None, "float32"])
+def test_a_filter_of_nearly_all_ids_finds_what_a_scan_finds(vectors: Any) -> None:
+    rows = twins.clustered(4000, seed=3)
+    index = Index(fitted("cell"), vectors=vectors)
+    index.add(rows)
+    order = np.argsort(twins.distances(Q[:1], rows, "l2")[0])
+    for near in (order[:4], order[:30]):  # fewer than k, and more than twice as many
+        allowed = np.setdiff1d(np.arange(len(rows)), near)
+        hits, scanned = index.search(Q, filter=allowed), index.search(Q, filter=allowed, candidates=len(rows))
+        assert np.isin(hits.ids, allowed).all()
+        assert np.mean(hits.ids == scanned.ids) > 0.95
+        mask = np.isin(np.arange(len(rows)), allowed)
+        assert_same(index.search(Q, filter=mask), hits)
+        given = dict(zip(allowed.tolist(), rows[allowed], strict=True))  # and no others
+        assert np.isin(index.search(Q, filter=allowed, vectors=given).ids, allowed).all()
+
+
 @pytest.mark.parametrize("empty", [[], (), set(), np.zeros(0), np.zeros(0, dtype=bool), range(0), [ROWS], [0], "gone"])
 def test_a_filter_may_leave_nothing(empty: Any) -> None:
     index = filled("cell").index

@@ -263,8 +263,8 @@ def check_instance(value: object, kind: type | tuple[type, ...], name: str) -> N
 
 def check_adam(training: Training, coder: str) -> None:
     """Raise if settings name a technique that acts on an autoencoder's code."""
-    plain = training.but(optimizer="adam", penalty=None, invariance=0.0, contrastive=0.0, sweep=None, growth=None)
-    if training != plain:
+    weights = training.invariance.weight, training.contrastive.weight
+    if training.optimizer != "adam" or any((training.penalty, *weights, training.sweep, training.growth)):
         raise InvalidInput(
             f"{coder} is trained by Adam, and its bits are not: leave out optimizer, penalty, invariance, "
             "contrastive, sweep and growth, or train an AutoencoderCoder"

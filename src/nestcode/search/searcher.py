@@ -19,7 +19,7 @@ from nestcode.search.fastscan import FastScanScorer
 from nestcode.search.graph import NavigatingCodes
 from nestcode.search.hamming import HammingRerankScorer, HammingScorer
 from nestcode.search.hits import Hits, RangeHits
-from nestcode.search.plan import Effort, Plan, check_k, count_candidates
+from nestcode.search.plan import FILTERED, Effort, Plan, check_k, count_candidates
 from nestcode.search.prepared import (
     Estimates,
     Filter,
@@ -36,6 +36,7 @@ from nestcode.search.vectors import VectorsById
 QUERIES = 256  # estimated and reranked at once
 NATIVE_FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})  # that the core reads
 SETTING_TYPES = frozenset({int, type(None)})  # what other types mean, a plan decides
+MOST = 0.9  # of all items: hits are tested against a filter of so many ids, and not the items
 RANGE_START = 64  # hits that a range search begins with; it goes on by factors of 4
 
 
@@ -88,15 +89,34 @@ class Searcher:
 
     def search(self, snapshot: Snapshot, plan: Plan, k: int) -> Hits:
         """Return the k nearest items of each query."""
-        prepared = self.prepare(snapshot, plan)
-        k = check_k(k, prepared.count)
-        budget = plan.budget.for_snapshot(prepared)
-        candidates = max(count_candidates(prepared, budget, k), k)  # k hits wherever there are so many
-        found = top_k(prepared, plan, k, candidates, budget.rerank(k))
+        found = self._search_most(snapshot, plan, k) or self._search(self.prepare(snapshot, plan), plan, k)
         _check_range(found)
         if plan.single:
             return Hits(found.ids[0], found.distances[0], int(found.compared[0]))
         return found
+
+    def _search(self, prepared: PreparedSnapshot, plan: Plan, k: int) -> Hits:
+        k = check_k(k, prepared.count)
+        budget = plan.budget.for_snapshot(prepared)
+        candidates = max(count_candidates(prepared, budget, k), k)  # k hits wherever there are so many
+        return top_k(prepared, plan, k, candidates, budget.rerank(k))
+
+    def _search_most(self, snapshot: Snapshot, plan: Plan, k: int) -> Hits | None:
+        """Return the hits that a filter of nearly all ids leaves of twice as many, or None where these are too few."""
+        if plan.allowed is None or plan.budget.chosen_candidates is not None or not len(plan):
+            return None
+        if plan.vectors is not None:  # there may be none of items that the filter excludes
+            return None
+        check_k(k, len(snapshot))
+        if len(snapshot) <= max(FILTERED, 2 * k) or plan.allowed.size < MOST * len(snapshot):
+            return None
+        found = self._search(self._prepare(snapshot, plan.metric, by_codes=plan.codes is not None), plan, 2 * k)
+        kept = plan.allowed.contains(found.ids)
+        if (kept.sum(axis=1) < k).any():
+            return None
+        first = np.argsort(~kept, axis=1, kind="stable")[:, :k]
+        ids = np.take_along_axis(found.ids, first, axis=1)
+        return Hits(ids, np.take_along_axis(found.distances, first, axis=1), found.compared)
 
     def search_rows(
         self,
