@@ -36,8 +36,10 @@ from nestcode.storage import MappedArrays
 
 Positions = NDArray[np.uint32]
 # A filter excludes a query's surroundings where lists have so many times the items, or a walk visits so many times the
-# nodes, that they would among items allowed at random.
-EXCLUDED_LISTS, EXCLUDED_NODES = 1.1, 2
+# nodes, that they would among items allowed at random. All allowed items are then compared, so lists take more to show
+# it where these are many times the candidates: categories that a query is not of are common, and estimates do there.
+EXCLUDED_LISTS, EXCLUDED_DEAR, EXCLUDED_NODES = 1.1, 1.5, 2
+DEAR = 2.5
 SCANNED = 8192  # items that are all scanned as long as they lack their graph
 MISSING = np.iinfo(np.uint32).max  # the position of a missing hit
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -349,11 +351,12 @@ class PreparedSnapshot:
         most = min(keep, int(compared.max(initial=0)))
         first = len(self._prepared)
         share = sum(self._allowed[:first]) / max(sum(map(len, self._ids[:first])), 1)
+        dear = self.count > DEAR * compared
         return Estimates(
             np.ascontiguousarray(distances[:, :most]),
             np.ascontiguousarray(positions[:, :most]),
             compared,
-            self.filtered & (passed * share > EXCLUDED_LISTS * compared),
+            self.filtered & (passed * share > np.where(dear, EXCLUDED_DEAR, EXCLUDED_LISTS) * compared),
         )
 
     def walk(
