@@ -240,8 +240,8 @@ inline void inverse_dc_stage(double* dc, std::size_t count, std::size_t step, st
 // A block of values, or of pixels by column: `column[x][y]`.
 using Square = float[kBlock][kBlock];
 
-// Inverts the DCT of a block of which only the first `rows` rows and `columns` columns are not zero, both even; pixels by
-// column. Basis functions are even or odd, so that a product serves two pixels.
+// Inverts the DCT of a block of which only the first `rows` rows and `columns` columns are not zero, both even; pixels
+// by column. Basis functions are even or odd, so that a product serves two pixels.
 inline void inverse_dct(const Square& block, std::size_t rows, std::size_t columns, Square& pixels) {
     const auto& dct = tables::kDct;
     Square vertical;
@@ -480,8 +480,8 @@ class ImageReconstruction {
                 for (std::size_t x = 0; x < count; ++x) pixels[x * channels + i] = static_cast<Pixel>(values[i][x]);
         }
     }
-    // The nearest integers in range, halves to the even ones: adding 2^23 leaves no bit for fractions, and the integer in
-    // the lowest bits.
+    // The nearest integers in range, halves to the even ones: adding 2^23 leaves no bit for fractions, and the integer
+    // in the lowest bits.
     template <class Pixel>
     static void round(const Lanes& values, float center, std::uint32_t* out) {
         using Register = Lanes::Register;
